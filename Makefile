@@ -1,0 +1,37 @@
+# `make demo` and `make test` do all set-up themselves; they need Python 3.11 or newer and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check soak clean
+
+demo: $(VENV)/.core
+	rm -rf demo
+	$(BIN)/bertworks vocab python-docs --size 8192 --out demo/vocab
+	$(BIN)/bertworks prepare python-docs --vocab demo/vocab --out demo/corpus
+	$(BIN)/bertworks show demo/corpus --count 3
+
+test: $(VENV)/.full
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.full
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(VENV)/.full
+	$(BIN)/python -m pytest -m soak
+
+clean:
+	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bertworks needs Python 3.11 or newer; name one with: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/.full: $(VENV)/.core
+	$(INSTALL) --editable '.[test,check]'
+	touch $@

@@ -1,0 +1,34 @@
+"""BERT from raw text to production. Importing this imports nothing heavy: names are fetched when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertworks.errors import BertworksError as BertworksError
+    from bertworks.text.document import Document as Document
+    from bertworks.vocabulary.tokenizer import Encoding as Encoding
+    from bertworks.vocabulary.tokenizer import Tokenizer as Tokenizer
+
+__version__ = "0.1.0"
+
+# Each public name and the module that holds it.
+_HOMES = {
+    "BertworksError": "errors",
+    "Document": "text.document",
+    "Encoding": "vocabulary.tokenizer",
+    "Tokenizer": "vocabulary.tokenizer",
+}
+
+__all__ = ["BertworksError", "Document", "Encoding", "Tokenizer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertworks' has no attribute '{name}'; it offers {', '.join(__all__)}")
+    return getattr(import_module(f"bertworks.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

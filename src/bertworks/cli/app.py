@@ -1,0 +1,70 @@
+"""The `bertworks` command: arguments in, an exit code out (0 done, 2 something a person can mend, 130 Ctrl-C)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from bertworks.errors import BertworksError
+
+# Each verb and the module that holds it, in the order of the road; a verb's module is imported when it is called, so
+# that `bertworks tokenize` does not wait for what `bertworks pretrain` needs.
+VERBS = {
+    "doctor": "Look at text before you spend hours on it: what it is, what is wrong, what to do.",
+    "vocab": "Learn a vocabulary from text, or extend one with the words of a domain.",
+    "tokenize": "Show how a text, or a pair, looks to BERT: pieces, ids, positions, segments.",
+    "prepare": "Turn text into a corpus folder that every later stage reads.",
+    "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
+}
+
+
+class LazyVerbs(TyperGroup):
+    """A group of verbs that imports only the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        if name not in VERBS:
+            return None
+        return typer.main.get_command(import_module(f"bertworks.cli.{name}").app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from bertworks import __version__
+
+        print(f"bertworks {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyVerbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+
+
+@app.callback(help="BERT from raw text to production.")
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code. Errors that a person can mend are one sentence, no trace."""
+    try:
+        app(prog_name="bertworks")
+    except BertworksError as error:
+        print(f"bertworks: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("bertworks: stopped; the same command continues where it left off", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

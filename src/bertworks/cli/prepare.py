@@ -1,0 +1,113 @@
+"""`bertworks prepare`: text in, a corpus folder out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bertworks.cli.progress import watching
+from bertworks.disk import read_json
+from bertworks.errors import SettingsError
+from bertworks.examples.corpus import MANIFEST
+from bertworks.examples.units import PrepareSettings
+from bertworks.runs import prepare as preparing
+from bertworks.text.cleaning import CleanSettings
+from bertworks.text.sources import ReadSettings, Source
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def prepare(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, folders, globs, '-' for standard input, or 'python-docs'.", metavar="SOURCE…"),
+    ] = None,
+    vocab: Annotated[Path | None, typer.Option(help="A vocabulary: its folder, vocab.txt or tokenizer.json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The corpus folder to make, continue or add to.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="One weight a source, such as 1,2.5: how often it is met.")
+    ] = None,
+    held_out: Annotated[list[str] | None, typer.Option(help="A source that training never sees (may repeat).")] = None,
+    held_out_rate: Annotated[
+        float, typer.Option(help="Without --held-out: the share of documents to hold out.")
+    ] = 0.01,
+    format: Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")] = "auto",  # noqa: A002
+    field: Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")] = "text",
+    lines: Annotated[str, typer.Option(help="What a line is: auto, sentences, paragraphs or wrapped.")] = "auto",
+    words: Annotated[str, typer.Option(help="Who finds Chinese words: jieba, or pieces (nobody).")] = "jieba",
+    min_characters: Annotated[int, typer.Option(help="Drop shorter documents.")] = 20,
+    max_repeats: Annotated[int, typer.Option(help="Keep a long line that occurs more often once; 0: keep all.")] = 10,
+    workers: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
+    verify: Annotated[
+        Path | None, typer.Option(help="Check every hash of this corpus folder and do nothing else.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one line of JSON.")] = False,
+) -> None:
+    """Read, clean and split the SOURCEs, cut them into pieces, and write a corpus folder.
+
+    Killed at any moment, the same command continues, and the result is the same to the byte. Run on a finished
+    folder with another --vocab (SOURCEs may be left out then), it adds that vocabulary's pieces to the same text.
+    """
+    if verify is not None:
+        with watching() as watch:
+            num_files = preparing.verify(verify, watch)
+        print(f"{verify}: {num_files} files, all as they were written")
+        return
+    if vocab is None or out is None:
+        raise SettingsError("`bertworks prepare` needs --vocab and --out; try `bertworks prepare --help`")
+    request = preparing.PrepareRequest(
+        sources=_sources(sources or [], weights, held_out or []),
+        vocabulary=vocab,
+        out=out,
+        settings=PrepareSettings(held_out_rate, max_repeats, CleanSettings(min_characters=min_characters)),
+        reading=replace(ReadSettings(), format=format, field=field, lines=lines),
+        words=words,
+    )
+    with watching() as watch:
+        folder = preparing.prepare(request, workers, watch)
+    _report(folder, as_json)
+
+
+def _sources(paths: list[str], weights: str | None, held_out: list[str]) -> tuple[Source, ...]:
+    try:
+        numbers = [float(weight) for weight in weights.split(",")] if weights else [1.0] * len(paths)
+    except ValueError:
+        raise SettingsError(f"--weights {weights}: give numbers with commas between, such as 1,2.5") from None
+    if len(numbers) != len(paths):
+        raise SettingsError(f"--weights names {len(numbers)} weights for {len(paths)} sources; give one each")
+    trained = [Source(path, weight) for path, weight in zip(paths, numbers, strict=True)]
+    return (*trained, *(Source(path, split="held-out") for path in held_out))
+
+
+def _report(folder: Path, as_json: bool) -> None:
+    manifest = read_json(folder / MANIFEST, "a prepared corpus")
+    pieces = read_json(folder / "pieces" / manifest["pieces"][-1] / MANIFEST, "the pieces of a prepared corpus")
+    told = {
+        "documents": manifest["documents"],
+        "sentences": manifest["sentences"],
+        "characters": manifest["characters"],
+        **pieces["counts"],
+        **{
+            f"{split} documents": sum(kind["documents"] for kind in of.values())
+            for split, of in pieces["splits"].items()
+        },
+        **{f"{split} pieces": sum(kind["pieces"] for kind in of.values()) for split, of in pieces["splits"].items()},
+        **manifest["counts"],
+    }
+    if as_json:
+        print(json.dumps(told, ensure_ascii=False))
+        return
+    table = Table(box=None, show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for name, count in told.items():
+        table.add_row(f"{count:,}", name)
+    Console().print(table)
+    print(f"corpus: {folder}")

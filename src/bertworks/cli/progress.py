@@ -1,0 +1,77 @@
+"""Progress for people: events in, a bar on a terminal or plain lines elsewhere out."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from bertworks.runs.prepare import Progress as Event
+
+# Seconds between the lines of a log.
+_PATIENCE = 5.0
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Callable[[Event], None]]:
+    """Yield a function that shows events: a bar where somebody looks, otherwise a line every few seconds."""
+    if sys.stderr.isatty():
+        with _bars() as watch:
+            yield watch
+    else:
+        yield _Lines().show
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator[Callable[[Event], None]]:
+    from rich.console import Console
+
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, tuple[TaskID, float]] = {}
+
+        def watch(event: Event) -> None:
+            if event.stage not in tasks:
+                tasks[event.stage] = (bars.add_task(event.stage, total=event.total, told=""), time.monotonic())
+            task, start = tasks[event.stage]
+            bars.update(task, completed=event.done, told=_told(event, time.monotonic() - start))
+
+        yield watch
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._stage = ""
+        self._start = self._last = time.monotonic()
+
+    def show(self, event: Event) -> None:
+        now = time.monotonic()
+        if event.stage != self._stage:
+            self._stage, self._start, self._last = event.stage, now, now
+        if event.done == event.total or now - self._last >= _PATIENCE:
+            self._last = now
+            print(f"{event.stage}: {_told(event, now - self._start)}", file=sys.stderr, flush=True)
+
+
+def _told(event: Event, seconds: float) -> str:
+    """Return "34.0 of 68.0 MB, 12.1 MB/s, 3 s left"."""
+    scale, unit = (1e6, "MB") if event.unit == "bytes" else (1, event.unit)
+    digits = 1 if event.unit == "bytes" else 0
+    told = f"{event.done / scale:,.{digits}f}"
+    if event.total is not None:
+        told += f" of {event.total / scale:,.{digits}f}"
+    told += f" {unit}"
+    if seconds > 0.5 and event.done:
+        rate = event.done / seconds
+        told += f", {rate / scale:,.1f} {unit}/s"
+        if event.total is not None and event.done < event.total:
+            told += f", {(event.total - event.done) / rate:,.0f} s left"
+    return told

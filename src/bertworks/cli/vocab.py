@@ -1,0 +1,126 @@
+"""`bertworks vocab`: learn a vocabulary from text, or extend one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from bertworks.cli.progress import watching
+from bertworks.runs import vocab as vocabularies
+from bertworks.text.sources import ReadSettings, Source
+from bertworks.vocabulary.kinds import KINDS
+from bertworks.vocabulary.training import VocabularySettings
+
+
+class _TrainByDefault(TyperGroup):
+    """`vocab SOURCE…` means `vocab train SOURCE…`: only `extend` has to be said."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args.insert(0, "train")
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_TrainByDefault,
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Learn a vocabulary: `vocab SOURCE… --out FOLDER` (see `vocab train --help`), or extend one: `vocab extend`.",
+)
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(help="Files, folders, globs, '-' for standard input, or 'python-docs'.", metavar="SOURCE…"),
+]
+Out = Annotated[Path, typer.Option(help="The folder to write the vocabulary to.")]
+Format = Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")]
+Field = Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")]
+Workers = Annotated[int | None, typer.Option(help="Processes; all cores by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one line of JSON.")]
+
+
+@app.command()
+def train(
+    sources: Sources,
+    out: Out,
+    size: Annotated[int, typer.Option(help="Pieces, special ones included.")] = 30_000,
+    kind: Annotated[str, typer.Option(help=f"One of: {', '.join(KINDS)}.")] = "wordpiece",
+    cased: Annotated[bool, typer.Option("--cased", help="Tell capital letters from small ones.")] = False,
+    min_count: Annotated[int, typer.Option(help="What occurs less often gets no piece.")] = 2,
+    num_unused: Annotated[int, typer.Option(help="Free slots for `vocab extend` (wordpiece).")] = 0,
+    format: Format = "auto",  # noqa: A002
+    field: Field = "text",
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a vocabulary from the SOURCEs and report how well it covers text it has not seen."""
+    settings = VocabularySettings(kind, size, cased, min_count, num_unused)
+    request = _request(sources, out, format, field)
+    with watching() as watch:
+        report = vocabularies.learn(request, settings, workers, watch)
+    _show(report, out, as_json)
+
+
+@app.command()
+def extend(
+    folder: Annotated[Path, typer.Argument(help="The vocabulary to extend: folder, vocab.txt or tokenizer.json.")],
+    sources: Sources,
+    out: Out,
+    add: Annotated[int, typer.Option(help="At most so many new words.")] = 2000,
+    format: Format = "auto",  # noqa: A002
+    field: Field = "text",
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the words of a domain to the vocabulary in FOLDER: unused slots first, then behind the last piece.
+
+    The most valuable words come first: frequent ones that the vocabulary cuts into many pieces.
+    """
+    with watching() as watch:
+        extension, report = vocabularies.add_words(folder, _request(sources, out, format, field), add, workers, watch)
+    if not as_json:
+        table = Table("new piece", "id", "was", "times", box=None, header_style="bold")
+        for one in extension.added[:10]:
+            table.add_row(Text(one.piece), str(one.id), Text(" ".join(one.split)), f"{one.count:,}")
+        Console().print(table)
+        in_slots = len(extension.added) - extension.num_appended
+        print(
+            f"{len(extension.added):,} words added: {in_slots:,} in unused slots, {extension.num_appended:,} at the end"
+        )
+    _show(report, out, as_json)
+
+
+def _request(sources: list[str], out: Path, format: str, field: str) -> vocabularies.VocabularyRequest:  # noqa: A002
+    reading = ReadSettings(format=format, field=field)
+    return vocabularies.VocabularyRequest(tuple(Source(path) for path in sources), out, reading)
+
+
+def _show(report: vocabularies.VocabularyReport, out: Path, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report.to_json(), ensure_ascii=False))
+        return
+    fit = report.coverage
+    table = Table(box=None, show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row(f"{report.tokenizer.size:,}", f"pieces ({report.tokenizer.kind})")
+    table.add_row(f"{fit.unknown_rate:.3%}", f"of the words hold an unknown piece, measured on {report.measured_on}")
+    table.add_row(f"{fit.whole_rate:.1%}", "of the words are a single piece")
+    table.add_row(f"{fit.pieces_per_word:.3f}", "pieces per word")
+    table.add_row(f"{fit.characters_per_piece:.2f}", "characters per piece")
+    table.add_row(f"{fit.used_rate:.1%}", "of the pieces occur in that text")
+    for name, count in sorted(report.counts.items()):
+        table.add_row(f"{count:,}", Text(name))
+    Console().print(table)
+    if fit.unknown_characters:
+        shown = " ".join(character for character, _ in fit.unknown_characters)
+        Console().print(Text(f"unknown characters, most frequent first: {shown}"))
+    print(f"vocabulary: {out}")

@@ -1,0 +1,1 @@
+"""A corpus folder in, Examples and Batches out."""

@@ -1,0 +1,56 @@
+"""Batches: Examples with hidden places in, a Batch of tensors out. The only file of the room that imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from bertworks.examples.example import Example
+from bertworks.examples.masking import Hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a model reads: B rows of T places, and what it is asked there.
+
+    ids        (B, T) pieces, padded at the right
+    segments   (B, T) 0 or 1
+    lengths    (B,)   how many places of a row are real: the only word on padding
+    reads      who may read whom: "both", "left", or a (B, T, T) boolean tensor
+    places     (P,)   the places to predict, counted through the batch: row * T + place
+    targets    (P,)   the true pieces there
+    labels     by head: {"pair": (B,)} and so on
+    """
+
+    ids: torch.Tensor
+    segments: torch.Tensor
+    lengths: torch.Tensor
+    reads: str | torch.Tensor = "both"
+    places: torch.Tensor | None = None
+    targets: torch.Tensor | None = None
+    labels: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def batch_of(examples: Sequence[Example], hidden: Sequence[Hidden], pad: int) -> Batch:
+    """Return the examples as one batch, as wide as the longest of them."""
+    lengths = np.fromiter(map(len, examples), dtype=np.int64, count=len(examples))
+    width = int(lengths.max())
+    ids = np.full((len(examples), width), pad, dtype=np.int64)
+    segments = np.zeros((len(examples), width), dtype=np.int64)
+    for row, (example, hid) in enumerate(zip(examples, hidden, strict=True)):
+        ids[row, : len(example)] = hid.ids
+        segments[row, : len(example)] = example.segments
+    places = np.concatenate([hid.places + row * width for row, hid in enumerate(hidden)]).astype(np.int64)
+    targets = np.concatenate([hid.targets for hid in hidden]).astype(np.int64)
+    labels = [example.label for example in examples if example.label is not None]
+    return Batch(
+        ids=torch.from_numpy(ids),
+        segments=torch.from_numpy(segments),
+        lengths=torch.from_numpy(lengths),
+        places=torch.from_numpy(places),
+        targets=torch.from_numpy(targets),
+        labels={"pair": torch.tensor(labels)} if labels else {},
+    )

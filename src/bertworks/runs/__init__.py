@@ -1,0 +1,1 @@
+"""What a person starts: each module is one verb, as a plain function."""

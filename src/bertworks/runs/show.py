@@ -1,0 +1,109 @@
+"""Look inside: a corpus, a vocabulary or a text in, its examples, documents, pieces or sentences out, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from bertworks.errors import FolderError, InputError
+from bertworks.examples.blocks import Blocks
+from bertworks.examples.corpus import MANIFEST, Corpus, Split
+from bertworks.examples.loading import Arrangement, Loader
+from bertworks.examples.masking import Masker, MaskSettings
+from bertworks.examples.order import Stream
+from bertworks.examples.pairs import NextSentencePairs, OrderedPairs
+from bertworks.examples.text_shard import SplitDocument, read_text
+from bertworks.text.cleaning import CleanSettings, clean
+from bertworks.text.document import Counts, Document
+from bertworks.text.sources import ReadSettings, Source, blocks, read
+from bertworks.vocabulary.tokenizer import Specials, Tokenizer
+
+# How each objective arranges sentences, and what its two pair labels mean.
+OBJECTIVES: dict[str, tuple[Callable[[Split, int, Specials], Arrangement], tuple[str, ...]]] = {
+    "masked-next": (NextSentencePairs, ("the second follows the first", "the second is random")),
+    "masked-order": (OrderedPairs, ("in order", "swapped")),
+    "masked": (Blocks, ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRequest:
+    """Which examples of a corpus to show."""
+
+    folder: Path
+    objective: str = "masked-next"
+    split: str = "train"
+    length: int = 128
+    epoch: int = 0
+    count: int = 5
+    seed: int = 0
+    whole_words: bool = False
+    vocabulary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExample:
+    """One example written out: the pieces as the model sees them, and by place the true piece where it must guess."""
+
+    pieces: tuple[str, ...]
+    segments: tuple[int, ...]
+    hidden: dict[int, str]
+    label: str | None
+
+
+def kind_of_folder(path: Path) -> str:
+    """Return what `path` is: "corpus", "vocabulary" or "text"."""
+    if (path / MANIFEST).is_file():
+        return "corpus"
+    is_vocabulary = any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    if is_vocabulary or path.name in ("tokenizer.json", "vocab.txt"):
+        return "vocabulary"
+    if (path / ".work").is_dir():
+        raise FolderError(f"{path} is a corpus that is not finished; run its `bertworks prepare` command again")
+    return "text"
+
+
+def examples(request: ShowRequest) -> Iterator[ShownExample]:
+    """Yield the first examples of an epoch, exactly as a training run with this seed draws them."""
+    if request.objective not in OBJECTIVES:
+        raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(OBJECTIVES)}")
+    arrange, labels = OBJECTIVES[request.objective]
+    corpus = Corpus.open(request.folder, request.vocabulary)
+    tokenizer = corpus.tokenizer
+    arrangement = arrange(corpus.split(request.split), request.length, tokenizer.specials)
+    masker = Masker(tokenizer, MaskSettings(whole_words=request.whole_words))
+    loader = Loader(arrangement, masker, Stream(request.seed, "show", request.split))
+    for example, hidden in islice(loader.epoch(request.epoch), request.count):
+        yield ShownExample(
+            pieces=tuple(tokenizer.pieces[number] for number in hidden.ids),
+            segments=tuple(example.segments.tolist()),
+            hidden={
+                place: tokenizer.pieces[target]
+                for place, target in zip(hidden.places.tolist(), hidden.targets.tolist(), strict=True)
+            },
+            label=None if example.label is None else labels[example.label],
+        )
+
+
+def documents(folder: Path) -> Iterator[SplitDocument]:
+    """Yield the documents of a corpus in the order of its sources."""
+    corpus = Corpus.open(folder)
+    for shard in corpus.manifest["shards"]:
+        yield from read_text(folder / shard["file"])
+
+
+def sentences(source: str) -> Iterator[Document]:
+    """Yield the documents of a raw source, cleaned and split as `prepare` would."""
+    counts = Counts()
+    for block in blocks([Source(source)], ReadSettings()):
+        for passage in read(block, counts):
+            document = clean(passage, CleanSettings(min_characters=1), counts)
+            if document is not None:
+                yield document
+
+
+def vocabulary(path: Path) -> Tokenizer:
+    """Return the vocabulary in `path`."""
+    return Tokenizer.load(path)

@@ -1,0 +1,1 @@
+"""Raw sources in, a stream of clean Documents out."""

@@ -1,0 +1,83 @@
+"""A tar or zip archive in, its members out as streams one by one; nothing is written to disk."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO, cast
+
+from bertworks.errors import InputError
+from bertworks.text.compression import COMPRESSIONS, ByteStream, open_raw, unpacked
+
+_TAR_SUFFIXES = (".tar", ".tgz", *(f".tar{suffix}" for suffix in COMPRESSIONS))
+_ZIP_SUFFIXES = (".zip",)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it was found. `named`: a person gave its name, so it may not be passed over when it is no text."""
+
+    path: str
+    name: str
+    size: int
+    named: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file inside an archive. `position` tells how far the archive on disk was read."""
+
+    file: File
+    stream: ByteStream
+    position: Callable[[], int]
+
+
+def is_archive(name: str) -> bool:
+    return name.lower().endswith((*_TAR_SUFFIXES, *_ZIP_SUFFIXES))
+
+
+def members(file: File) -> Iterator[Member]:
+    """The visible files of an archive in its own order. Each must be read before the next is asked for."""
+    with open_raw(file.path, file.name) as raw:
+        yield from (_zip_members if file.name.lower().endswith(_ZIP_SUFFIXES) else _tar_members)(raw, file)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+
+
+def _member(content: IO[bytes], name: str, size: int, archive: File, position: Callable[[], int]) -> Member:
+    full_name = f"{archive.name}/{name.lstrip('/')}"
+    return Member(File("", full_name, size, named=False), unpacked(content, full_name), position)
+
+
+def _tar_members(raw: IO[bytes], archive: File) -> Iterator[Member]:
+    packed_name = archive.name[: -len(".tgz")] + ".gz" if archive.name.lower().endswith(".tgz") else archive.name
+    stream = unpacked(raw, packed_name)
+    stream.name = archive.name
+    try:
+        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
+            for info in tar:
+                content = tar.extractfile(info) if info.isreg() and not _is_hidden(info.name) else None
+                if content is not None:
+                    yield _member(content, info.name, info.size, archive, raw.tell)
+                # tarfile remembers every member it has seen, for a way back that we never take.
+                tar.members = []
+    except tarfile.TarError as error:
+        raise InputError(f"{archive.name} is damaged or truncated ({error}); copy or download it again") from error
+
+
+def _zip_members(raw: IO[bytes], archive: File) -> Iterator[Member]:
+    try:
+        with zipfile.ZipFile(raw) as file:
+            for info in file.infolist():
+                if info.is_dir() or _is_hidden(info.filename):
+                    continue
+                end = info.header_offset + info.compress_size
+                with file.open(info) as content:
+                    yield _member(content, info.filename, info.file_size, archive, lambda end=end: end)
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise InputError(f"{archive.name} cannot be unpacked ({error}); unpack it by hand and give the text") from error

@@ -1,0 +1,181 @@
+"""Files in, a deterministic stream of Blocks out: what worker processes get, whatever their number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from bertworks.text.archives import Member, is_archive, members
+from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
+from bertworks.text.cutting import ReadSettings, decide, format_by_name, ranges, stretches, stretches_as
+from bertworks.text.decoding import HEAD_BYTES
+from bertworks.text.formats import FORMATS
+from bertworks.text.formats.format import Reading, Stretch
+from bertworks.text.formats.parquet import row_group_sizes
+from bertworks.text.formats.wikipedia import PAGE_START
+from bertworks.text.portions import (
+    UNPACKED_RATIO,
+    Bz2Streams,
+    File,
+    FileRange,
+    Payload,
+    Portion,
+    RowGroups,
+    Skipped,
+    WholeFile,
+    why_skipped,
+)
+
+# The start of a bzip2 stream with its first block. Ten bytes do not turn up by chance.
+_BZ2_START = re.compile(rb"BZh[1-9]1AY&SY")
+_BZ2_LOOK = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of work: about `settings.block_bytes` of text, never of two sources.
+
+    `number` counts over the whole run, `source` is the index of its source, `origin` names it for people, and
+    `num_bytes` is what it takes from disk, for progress.
+    """
+
+    number: int
+    source: int
+    origin: str
+    num_bytes: int
+    portions: tuple[Portion, ...]
+    settings: ReadSettings
+
+
+def gather(portions: Iterable[Portion], block_bytes: int) -> Iterator[tuple[Portion, ...]]:
+    """Group neighbours until they hold about a block of text."""
+    group: list[Portion] = []
+    size = 0
+    for portion in portions:
+        if group and size + portion.size > block_bytes:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(portion)
+        size += portion.size
+    if group:
+        yield tuple(group)
+
+
+def origin(portions: tuple[Portion, ...]) -> str:
+    """A name for people: the first file, and how many more."""
+    names = dict.fromkeys(portion.name for portion in portions)
+    first = next(iter(names))
+    return f"{first} and {len(names) - 1} more" if len(names) > 1 else first
+
+
+def portions_of(file: File, settings: ReadSettings) -> Iterator[Portion]:
+    """Cut one file into portions; the parent reads no more of it than it must."""
+    if is_archive(file.name):
+        for member in members(file):
+            yield from _member_portions(member, settings)
+    elif is_parquet(file.name, settings):
+        yield from _row_groups(file, settings)
+    elif file.size * (UNPACKED_RATIO if compression_of(file.name) else 1) <= settings.block_bytes:
+        yield WholeFile(file)
+    else:
+        yield from _large_file_portions(file, settings)
+
+
+def is_parquet(name: str, settings: ReadSettings) -> bool:
+    """Whether a file is read by row groups; Parquet has its own compression, so one packed again is refused later."""
+    return format_by_name(name, settings) == "parquet" and not compression_of(name)
+
+
+def stream_portions(stream: ByteStream, file: File, settings: ReadSettings) -> Iterator[Portion]:
+    """Portions of standard input or a pipe, which can only be read once."""
+    why_skipped(stream, file)
+    for stretch in stretches(stream, settings):
+        yield Payload(stretch, len(stretch.data))
+
+
+def _member_portions(member: Member, settings: ReadSettings) -> Iterator[Portion]:
+    if why := "archive inside an archive" if is_archive(member.file.name) else why_skipped(member.stream, member.file):
+        yield Skipped(member.file.name, why, 0)
+        return
+    yield from _payloads(stretches(member.stream, settings), member.position)
+
+
+def _payloads(parts: Iterator[Stretch], position: Callable[[], int]) -> Iterator[Portion]:
+    """Payloads that know how far the file on disk was read for each."""
+    read_before = 0
+    for stretch in parts:
+        read = position()
+        yield Payload(stretch, max(0, read - read_before))
+        read_before = read
+
+
+def _large_file_portions(file: File, settings: ReadSettings) -> Iterator[Portion]:
+    with open_raw(file.path, file.name) as raw:
+        stream = unpacked(raw, file.name)
+        if why := why_skipped(stream, file):
+            yield Skipped(file.name, why, file.size)
+            return
+        reading = decide(stream.peek(HEAD_BYTES), file.name, settings)
+        if compression_of(file.name) == ".bz2" and reading.format == "wikipedia" and _is_multistream(file):
+            yield from _bz2_portions(file, reading, settings.block_bytes)
+        elif compression_of(file.name) or stream.is_transcoded or FORMATS[reading.format].from_start:
+            yield from _payloads(stretches_as(reading, stream, settings.block_bytes), raw.tell)
+        else:
+            yield from _range_portions(file, reading, stream.num_mark_bytes, settings.block_bytes)
+
+
+def _range_portions(file: File, reading: Reading, num_mark_bytes: int, block_bytes: int) -> Iterator[Portion]:
+    start = num_mark_bytes + len(reading.header)
+    line = 1 + reading.header.count(b"\n")
+    with open_raw(file.path, file.name) as raw:
+        for one in ranges(raw, start, reading, block_bytes):
+            stretch = Stretch(b"", reading, line, one.start, file.path, one.cut_before, one.cut_after)
+            yield FileRange(file.path, stretch, one.end - one.start)
+            line = 0  # lines are only known at the start: counting them would mean reading the file
+
+
+def _row_groups(file: File, settings: ReadSettings) -> Iterator[Portion]:
+    lines = settings.lines if settings.lines != "auto" else FORMATS["parquet"].lines
+    reading = Reading(file.name, "parquet", settings.field, lines, "utf-8")
+    for number, (on_disk, unpacked_size) in enumerate(row_group_sizes(file.path, reading)):
+        yield RowGroups(file.path, reading, (number,), unpacked_size, on_disk)
+
+
+def _bz2_starts(raw: IO[bytes], start: int, step: int) -> Iterator[int]:
+    """Starts of bzip2 streams at least `step` bytes apart, behind the first one."""
+    at, tail = start + step, b""
+    raw.seek(at)
+    while data := raw.read(_BZ2_LOOK):
+        # The end of the last look is looked at again: a start may lie across.
+        found = _BZ2_START.search(tail + data)
+        if found:
+            at += found.start() - len(tail)
+            yield at
+            at, tail = at + step, b""
+            raw.seek(at)
+        else:
+            at, tail = at + len(data), data[-9:]
+
+
+def _is_multistream(file: File) -> bool:
+    """Whether a dump's second bzip2 stream starts with a page, as Wikipedia's multi-stream dumps do.
+
+    Parallel packers also write many streams, but cut anywhere; their files are read as one stream.
+    """
+    with open_raw(file.path, file.name) as raw:
+        start = next(_bz2_starts(raw, 0, 1), None)
+        if start is None:
+            return False
+        raw.seek(start)
+        return unpacked(raw, file.name).peek(2**10).lstrip().startswith(PAGE_START)
+
+
+def _bz2_portions(file: File, reading: Reading, block_bytes: int) -> Iterator[Portion]:
+    with open_raw(file.path, file.name) as raw:
+        start = 0
+        for end in _bz2_starts(raw, 0, max(1, block_bytes // UNPACKED_RATIO)):
+            yield Bz2Streams(file.path, reading, start, end - start)
+            start = end
+    yield Bz2Streams(file.path, reading, start, file.size - start)

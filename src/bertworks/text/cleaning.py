@@ -1,0 +1,130 @@
+"""Clean passages: a raw Passage in, a Document of sentences out, and a line in Counts for whatever was changed."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import ftfy
+import ftfy.badness
+
+from bertworks.text.document import Counts, Document, Passage
+from bertworks.text.sentences import split_sentences
+
+
+@dataclass(frozen=True, slots=True)
+class CleanSettings:
+    """What a clean document is. A rate lies in 0..1; a filter that is not wanted is 0 or 1.
+
+    min_characters        shorter documents are dropped
+    max_symbol_rate       documents with a larger share of characters that are neither letters, digits nor spaces
+    repair                undo mojibake ("â€œ" for a quote) and broken entities
+    """
+
+    min_characters: int = 20
+    max_symbol_rate: float = 0.4
+    repair: bool = True
+
+
+# Controls that are not white space, byte-order marks, soft hyphens and zero-width spaces (joiners U+200C and U+200D
+# stay: Persian, Hindi and emoji need them). \x1c to \x1f and \x85 separate lines in old files.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb]"
+)
+_LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_SPACES = re.compile("[ \t\xa0\x1f\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_WRAPPED_IDEOGRAPHS = re.compile(
+    "(?<=[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]) ?\n ?(?=[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef])"
+)
+_SYMBOL = re.compile(r"[^\w\s]")
+_UNUSUAL_SPACE = re.compile("[\t\xa0\x1f\u1680\u2000-\u200a\u202f\u205f\u3000]")
+# What UTF-8 looks like when it was read as Windows-1252 or Latin-1: the letter of a first byte, then the sign of a
+# following one; and the start of a quotation mark read as Mac Roman. A quick look, so that ftfy's slow and careful one
+# is taken only where it may find something.
+_SUSPICIOUS = re.compile("[\xc2-\xf4][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|‚Ä")
+
+
+def clean(passage: Passage, settings: CleanSettings, counts: Counts) -> Document | None:
+    """Return the clean document of a passage, or None if a filter dropped it; `counts` gets a line either way."""
+    counts["documents read"] += 1
+    text = clean_text(passage.text, settings, counts)
+    reason = _reason_to_drop(text, settings)
+    if reason:
+        counts[f"documents dropped: {reason}"] += 1
+        counts[f"characters dropped: {reason}"] += len(text)
+        return None
+    sentences = tuple(_sentences(text, passage.lines))
+    return Document(sentences, passage.source)
+
+
+def clean_text(text: str, settings: CleanSettings, counts: Counts) -> str:
+    """Return `text` repaired, in NFC, without controls, with single spaces; its line breaks stay."""
+    if not text.isascii():
+        if settings.repair:
+            text = _repair(text, counts)
+        if not unicodedata.is_normalized("NFC", text):
+            text = unicodedata.normalize("NFC", text)
+            counts["documents normalised to NFC"] += 1
+        replaced = text.count("\ufffd")
+        if replaced:
+            counts["replacement characters (U+FFFD) found"] += replaced
+    if not text.isprintable():  # true of every text with a line break; cheap compared with what it saves
+        text, num_removed = _CONTROL.subn("", text)
+        if num_removed:
+            counts["control characters removed"] += num_removed
+        text = _LINE_BREAK.sub("\n", text)
+    if "  " in text or _UNUSUAL_SPACE.search(text):
+        text = _SPACES.sub(" ", text)
+    return text.strip()
+
+
+def _repair(text: str, counts: Counts) -> str:
+    """Undo mojibake line by line: a file may be damaged in one place and sound in the next."""
+    if not _SUSPICIOUS.search(text):
+        return text
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        if _SUSPICIOUS.search(line) and ftfy.badness.is_bad(line):
+            fixed = ftfy.fix_encoding(line)
+            if fixed != line:
+                lines[place] = fixed
+                counts["lines repaired: mojibake"] += 1
+    return "\n".join(lines)
+
+
+def _reason_to_drop(text: str, settings: CleanSettings) -> str | None:
+    if len(text) < settings.min_characters:
+        return "empty" if not text else f"shorter than {settings.min_characters} characters"
+    if settings.max_symbol_rate < 1:
+        # A sample decides for long documents: their start and their middle.
+        sample = text if len(text) < 8192 else text[:4096] + text[len(text) // 2 :][:4096]
+        if len(_SYMBOL.findall(sample)) > settings.max_symbol_rate * len(sample):
+            return f"more than {settings.max_symbol_rate:.0%} symbols"
+    return None
+
+
+def _sentences(text: str, lines: str) -> Iterator[str]:
+    """Yield the sentences of a clean text, each with the white space behind it; the last of a line ends with \\n."""
+    for paragraph in _paragraphs(text, lines):
+        if lines == "sentences":
+            yield paragraph + "\n"
+            continue
+        sentences = split_sentences(paragraph)
+        yield from sentences[:-1]
+        yield sentences[-1] + "\n"
+
+
+def _paragraphs(text: str, lines: str) -> Iterator[str]:
+    if lines == "wrapped":
+        for block in re.split(r"\n[ ]*\n", text):
+            joined = _WRAPPED_IDEOGRAPHS.sub("", block)  # Chinese lines were broken where there was no space
+            joined = " ".join(joined.split())
+            if joined:
+                yield joined
+        return
+    for line in text.split("\n"):
+        line = line.strip()
+        if line:
+            yield line

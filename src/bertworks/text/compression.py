@@ -1,0 +1,148 @@
+"""Path of a plain or compressed file in, stream of its unpacked UTF-8-like bytes out, faults told as InputError."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Protocol
+
+import zstandard
+
+from bertworks.errors import InputError
+
+_CHUNK = 2**16
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _ZstdReader:
+    """Unpack Zstandard frames. The package's own reader takes a truncated file for a finished one."""
+
+    def __init__(self, raw: Readable) -> None:
+        self._raw = raw
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._left = b""
+        self._inside = False
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            data = self._left or self._raw.read(2**14)
+            self._left = b""
+            if not data:
+                if self._inside:
+                    raise EOFError("ends inside a frame")
+                return b""
+            unpacked: bytes = self._frame.decompress(data)
+            self._inside = not self._frame.eof
+            if self._frame.eof:
+                self._left = self._frame.unused_data
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            if unpacked:
+                return unpacked
+
+
+def _gzip(raw: IO[bytes]) -> Readable:
+    return gzip.GzipFile(fileobj=raw, mode="rb")
+
+
+COMPRESSIONS: dict[str, Callable[[IO[bytes]], Readable]] = {
+    ".gz": _gzip,
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": _ZstdReader,
+}
+
+_FAULTS = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, RuntimeError)
+
+
+class ByteStream:
+    """Bytes that are read once from start to end, with a look ahead; a fault becomes an InputError naming the file."""
+
+    def __init__(self, stream: Readable, name: str) -> None:
+        self.name = name
+        self._pull = stream.read
+        self._buffer = bytearray()
+        self.num_mark_bytes = 0
+        self._decoder: codecs.IncrementalDecoder | None = None
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, fewer only at the end; they stay to be read."""
+        self._fill(size)
+        return bytes(self._buffer[:size])
+
+    def read(self, size: int, /) -> bytes:
+        self._fill(size)
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+    def drop_byte_order_mark(self) -> None:
+        """Drop a UTF-8 mark; behind a UTF-16 mark, hand on the rest as UTF-8."""
+        if self.peek(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            self._decoder = codecs.getincrementaldecoder("utf-16")()
+            start, self._buffer = bytes(self._buffer), bytearray()
+            self._buffer += self._transcode(start)
+        elif self.peek(3) == codecs.BOM_UTF8:
+            self.num_mark_bytes = len(self.read(3))
+
+    @property
+    def is_transcoded(self) -> bool:
+        return self._decoder is not None
+
+    def _fill(self, size: int) -> None:
+        while len(self._buffer) < size:
+            try:
+                data = self._pull(max(_CHUNK, size - len(self._buffer)))
+            except _FAULTS as error:
+                raise InputError(_fault(self.name, error)) from error
+            if not data:
+                self._buffer += self._transcode(b"", final=True)
+                return
+            self._buffer += self._transcode(data)
+
+    def _transcode(self, data: bytes, final: bool = False) -> bytes:
+        if self._decoder is None:
+            return data
+        try:
+            return self._decoder.decode(data, final).encode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.name} starts as UTF-16 but is not valid UTF-16 ({error.reason}); mend it"
+            ) from error
+
+
+def _fault(name: str, error: Exception) -> str:
+    if isinstance(error, EOFError):
+        return f"{name} is truncated: its compressed data ends too early; copy or download it again"
+    if isinstance(error, RuntimeError):
+        return f"{name} cannot be unpacked ({error}); unpack it by hand and give the text"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{name} cannot be read: {error.strerror}; check the file and its permissions"
+    return f"{name} is damaged: {error}; copy or download it again"
+
+
+def compression_of(name: str) -> str:
+    """The compression suffix of a file name, or nothing."""
+    suffix = Path(name).suffix.lower()
+    return suffix if suffix in COMPRESSIONS else ""
+
+
+def open_raw(path: str, name: str) -> IO[bytes]:
+    """Open a file's bytes as they lie on disk."""
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise InputError(_fault(name, error)) from error
+
+
+def unpacked(raw: IO[bytes], name: str) -> ByteStream:
+    """The unpacked bytes of an open file, by the suffix of its name."""
+    suffix = compression_of(name)
+    return ByteStream(COMPRESSIONS[suffix](raw) if suffix else raw, name)

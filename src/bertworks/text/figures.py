@@ -1,0 +1,59 @@
+"""A clean Document in, its lengths, scripts, language and letter case out, added to a Tally."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from bertworks.text.document import Document
+from bertworks.text.languages import language_of, scripts_of
+from bertworks.text.tally import Tally
+
+_UNSPACED_SCRIPTS = ("Han", "Hiragana", "Katakana", "Thai", "Khmer", "Myanmar")
+_SPACED_WORD = re.compile(
+    "[^\\W\u0e00-\u0e7f\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+_FIRST_LETTER = re.compile(r"[^\W\d_]")
+
+
+def add_figures(document: Document, tally: Tally) -> int:
+    """Add the figures of a document; return how many ideographs it has.
+
+    Words are what stands between spaces; of scripts without spaces, each letter counts as one.
+    """
+    text = document.text
+    characters = Counter(text)
+    scripts = scripts_of(characters)
+    tally.numbers["documents"] += 1
+    tally.numbers["sentences"] += len(document.sentences)
+    tally.numbers["characters"] += len(text)
+    tally.numbers["words"] += _num_words(text, scripts)
+    tally.measure("sentences a document", len(document.sentences))
+    tally.measure("characters a document", len(text))
+    for sentence in document.sentences:
+        tally.measure("characters a sentence", len(sentence.rstrip()))
+    for script, number in scripts.items():
+        tally.numbers[f"script: {script}"] += number
+    language = language_of(text, characters, scripts)
+    if language:
+        tally.numbers[f"language: {language}"] += scripts.total()
+    _add_case(document, characters, tally)
+    return scripts["Han"]
+
+
+def _num_words(text: str, scripts: Counter[str]) -> int:
+    unspaced = sum(scripts[script] for script in _UNSPACED_SCRIPTS)
+    return unspaced + len(_SPACED_WORD.findall(text)) if unspaced else len(text.split())
+
+
+def _add_case(document: Document, characters: Counter[str], tally: Tally) -> None:
+    for character, number in characters.items():
+        if character.isupper():
+            tally.numbers["capital letters"] += number
+        elif character.islower():
+            tally.numbers["small letters"] += number
+    for sentence in document.sentences:
+        first = _FIRST_LETTER.search(sentence)
+        if first and first[0].islower():
+            tally.numbers["sentences that begin with a small letter"] += 1
+            tally.note("sentences that begin with a small letter", sentence, document.source)

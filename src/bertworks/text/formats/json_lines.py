@@ -1,0 +1,69 @@
+"""JSON Lines in, one Passage a line out: the text stands in one field of each object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from bertworks.errors import InputError
+from bertworks.text.document import Counts, Passage
+from bertworks.text.formats.format import Format, Reading, Stretch, record_end
+
+
+def _record_text(line: str, field: str, place: str) -> str | None:
+    """The text of one record; None where the field is null."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InputError(f"{place}: not a JSON object ({what}); mend or remove the line") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{place}: a {type(record).__name__} where an object was expected; write one object a line")
+    if field not in record:
+        fields = ", ".join(map(repr, record)) or "no fields"
+        raise InputError(f"{place}: no field {field!r}; the line has {fields}; name the text's field with --field")
+    text = record[field]
+    if text is not None and not isinstance(text, str):
+        raise InputError(f"{place}: field {field!r} holds a {type(text).__name__}, not text; name another with --field")
+    return text
+
+
+def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
+    reading = stretch.reading
+    for number, line in enumerate(stretch.text(counts).split("\n")):
+        if not line or line.isspace():
+            continue
+        try:
+            text = _record_text(line, reading.field, "")
+        except InputError:
+            # Counting the lines before this stretch may mean reading the file, so it is done only for an error.
+            text = _record_text(line, reading.field, f"{reading.name}, line {stretch.line_number(number)}")
+        if text is None or not text.strip():
+            counts["records skipped: no text"] += 1
+            continue
+        # Raw UTF-8 holds no surrogates, but an escape such as \\ud800 may leave one alone.
+        if "\\u" in line:
+            text = _without_lone_surrogates(text, counts)
+        yield Passage(text.replace("\r\n", "\n").strip(), stretch.place(number), reading.lines)
+
+
+def _without_lone_surrogates(text: str, counts: Counts) -> str:
+    num_lone = sum("\ud800" <= character <= "\udfff" for character in text)
+    if not num_lone:
+        return text
+    counts["characters replaced: half of a surrogate pair"] += num_lone
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _prepare(head: bytes, reading: Reading) -> Reading:
+    """Check the first record at the door."""
+    for number, line in enumerate(head.split(b"\n")[:-1]):
+        if line.strip():
+            _record_text(line.decode("utf-8", "replace"), reading.field, f"{reading.name}, line {number + 1}")
+            break
+    return reading
+
+
+JSON_LINES = Format(
+    "jsonl", (".jsonl", ".ndjson", ".json-lines"), _read, record_end, prepare=_prepare, whole_records=True
+)

@@ -1,0 +1,134 @@
+"""Markdown in, one Passage a file out: its running words, an empty line between paragraphs, marks and code gone."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from bertworks.text.document import Counts, Passage
+from bertworks.text.formats.format import Format, Reading, Stretch
+
+# Every pattern starts with the character it hangs on (a line's start is the newline before it): the regex engine then
+# runs to that character at the speed of memory and looks closer only there.
+_FRONT_MATTER = re.compile(
+    r"\s*(?:---[ \t]*\n(?=[\w-]+[ \t]*:).*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\n.*?\n\+\+\+)[ \t]*(?=\n)", re.S
+)
+
+# What is dropped with its words: a character without which there is none, the pattern, and its name among the counts.
+_DROPPED: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    ("<", re.compile(r"<!--.*?(?:-->|\Z)", re.S), "HTML comments dropped"),
+    (
+        "`",
+        re.compile(r"\n {0,3}(`{3,})[^`\n]*(?=\n)(?:.*?\n {0,3}\1`*[ \t]*(?=\n)|.*\Z)", re.S),
+        "code blocks dropped",
+    ),
+    (
+        "~",
+        re.compile(r"\n {0,3}(~{3,})[^\n]*(?=\n)(?:.*?\n {0,3}\1~*[ \t]*(?=\n)|.*\Z)", re.S),
+        "code blocks dropped",
+    ),
+    (
+        "|",
+        re.compile(
+            r"\n[^\n|]*+\|[^\n]*+\n[ \t>]*\|?(?:[ \t]*:?-+:?[ \t]*\|)+(?:[ \t]*:?-+:?)?[ \t]*(?=\n)"
+            r"(?:\n[^\n|]*+\|[^\n]*+)*"
+        ),
+        "tables dropped",
+    ),
+    ("[", re.compile(r"\n {0,3}\[[^\]\n]+\]:[ \t]+\S[^\n]*"), "link targets dropped"),
+)
+_UNDERLINE = re.compile(r"\n(?:={2,}|-{2,})[ \t]*(?=\n)")
+# At the start of a line: a heading, a rule across the page, marks of a quotation, the mark of a list's item.
+_LINE_MARK = re.compile(
+    r"\n[ \t]*(?:(?P<heading>#{1,6}(?=\s)[^\n]*)|(?P<rule>([-*_])(?:[ \t]*\3){2,}[ \t]*(?=\n))"
+    r"|(?P<quotation>(?:>[ \t]?)+)|(?P<item>(?:[-*+]|\d{1,3}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(?=\S)))"
+)
+
+# Marks around words that stay.
+_STARS = re.compile(r"\*(?<![\\*]\*)(\*{0,2})(?=[^\s*])((?:[^*\n]++|\n(?!\n))*+)(?<![\s\\])\*\1(?!\*)")
+_UNMARKED: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    ("[", re.compile(r"!\[([^\[\]\n]*)\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\])"), r"\1"),
+    ("[", re.compile(r"\[\^[^\]\s]+\]:?"), ""),
+    ("[", re.compile(r"\[([^\[\]]*)\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)"), r"\1"),
+    ("[", re.compile(r"\[([^\[\]\n]+)\]\[[^\]\n]*\]"), r"\1"),
+    ("`", re.compile(r"`(?<!``)(`*)(?!`)([^\n]*?[^`\n])`\1(?!`)"), r"\2"),
+    ("<", re.compile(r"</?[A-Za-z][^<>\n]*>"), ""),
+    ("*", _STARS, r"\2"),
+    ("*", _STARS, r"\2"),  # once more for *emphasis* inside of **strong words**
+    (
+        "_",
+        re.compile(r"_(?<![\\\w]_)(_{0,2})(?=[^\s_])((?:[^_\n]++|\n(?!\n)|(?<=\w)_+(?=\w))*+)(?<![\s\\])_\1(?!\w)"),
+        r"\2",
+    ),
+    ("~", re.compile(r"~~(?=\S)([^~\n]+)~~"), r"\1"),
+    ("\\", re.compile(r"\\([!-/:-@\[-`{-~]|(?=\n))"), r"\1"),
+)
+_GAP = re.compile(r"\n[ \t]*\n\s*")
+
+
+def plain_words(text: str, counts: Counts, at_start: bool = True) -> str:
+    """The running words of a Markdown text."""
+    if at_start and (front := _FRONT_MATTER.match(text)):
+        counts["front matter dropped"] += 1
+        text = text[front.end() :]
+    text = f"\n{text}\n"
+    for guard, pattern, what in _DROPPED:
+        if guard in text:
+            text, num_dropped = pattern.subn("", text)
+            counts[what] += num_dropped
+    text = _without_line_marks(_without_underlined(text, counts), counts)
+    for guard, pattern, replacement in _UNMARKED:
+        if guard in text:
+            text = pattern.sub(replacement, text)
+    if "&" in text:
+        text = html.unescape(text)
+    return _GAP.sub("\n\n", text).strip()
+
+
+def _without_underlined(text: str, counts: Counts) -> str:
+    """Drop headings that are one line underlined by the next."""
+    kept, at = [], 0
+    for underline in _UNDERLINE.finditer(text):
+        start = text.rfind("\n", 0, underline.start())
+        before = text.rfind("\n", 0, max(start, 0))
+        heading = text[start + 1 : underline.start()].strip()
+        if start >= at and heading.strip("-=") and not text[before + 1 : max(start, 0)].strip():
+            kept.append(text[at:start])
+            at = underline.end()
+            counts["headings dropped"] += 1
+    return "".join([*kept, text[at:]]) if kept else text
+
+
+def _without_line_marks(text: str, counts: Counts) -> str:
+    num_by_kind = Counter[str]()
+
+    def unmarked(mark: re.Match[str]) -> str:
+        kind = mark.lastgroup or "rule"
+        num_by_kind[kind] += 1
+        # A list's item is a paragraph of its own.
+        return "\n\n" if kind == "item" else "\n"
+
+    text = _LINE_MARK.sub(unmarked, text)
+    if num_by_kind["quotation"]:
+        text = _LINE_MARK.sub(unmarked, text)  # a quotation may hold headings and lists
+    counts["headings dropped"] += num_by_kind["heading"]
+    return text
+
+
+def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
+    text = plain_words(stretch.text(counts), counts, at_start=not stretch.cut_before)
+    if text:
+        name = stretch.reading.name if not stretch.cut_before else stretch.place(0)
+        yield Passage(text, name, stretch.reading.lines)
+    else:
+        counts["documents dropped: no running text"] += 1
+
+
+def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
+    return None  # a file is one document, so every cut is inside it
+
+
+# A line break in Markdown is a space; only an empty line ends a paragraph.
+MARKDOWN = Format("markdown", (".md", ".markdown"), _read, _find_boundary, lines="wrapped")

@@ -1,0 +1,83 @@
+"""A Parquet file in, one Passage a row out: the text stands in one column; row groups are read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bertworks.errors import InputError, MissingPartError
+from bertworks.text.document import Counts, Passage
+from bertworks.text.formats.format import Format, Reading, Stretch
+
+_BATCH_ROWS = 1024
+
+
+def open_parquet(path: str, name: str, field: str) -> Any:
+    """Open a Parquet file and check that the column is there and holds text."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingPartError("pyarrow", "parquet", "reading Parquet files") from error
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} is not a whole Parquet file ({error}); copy or download it again") from error
+    schema = file.schema_arrow
+    if field not in schema.names:
+        columns = ", ".join(map(repr, schema.names))
+        raise InputError(f"{name}: no column {field!r}; the columns are {columns}; name the text's column with --field")
+    kind = schema.field(field).type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):
+        raise InputError(f"{name}: column {field!r} holds {kind}, not text; name another with --field")
+    return file
+
+
+def row_group_sizes(path: str, reading: Reading) -> list[tuple[int, int]]:
+    """For each row group, its bytes on disk and the bytes of its text column once unpacked."""
+    with open_parquet(path, reading.name, reading.field) as file:
+        sizes = []
+        for number in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(number)
+            columns = [group.column(index) for index in range(group.num_columns)]
+            on_disk = sum(column.total_compressed_size for column in columns)
+            unpacked = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == reading.field)
+            sizes.append((on_disk, unpacked))
+    return sizes
+
+
+def read_row_groups(path: str, reading: Reading, groups: tuple[int, ...], counts: Counts) -> Iterator[Passage]:
+    """The texts of some row groups, a batch of rows in memory at a time; a row is named by its number from 1."""
+    import pyarrow as pa
+
+    with open_parquet(path, reading.name, reading.field) as file:
+        for group in groups:
+            row = sum(file.metadata.row_group(number).num_rows for number in range(group))
+            try:
+                for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[reading.field]):
+                    for text in batch.column(0).to_pylist():
+                        row += 1
+                        if text is None or not text.strip():
+                            counts["records skipped: no text"] += 1
+                        else:
+                            yield Passage(text.replace("\r\n", "\n").strip(), f"{reading.name}:{row}", reading.lines)
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"{reading.name} is damaged near row {row} ({error}); copy it again") from error
+
+
+def _refuse_stretch(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
+    raise AssertionError("Parquet is read by row groups")
+
+
+def _refuse_stream(head: bytes, reading: Reading) -> Reading:
+    raise InputError(
+        f"{reading.name}: Parquet cannot be read from a stream, an archive or a compressed file; give it as a file"
+    )
+
+
+def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
+    return None
+
+
+PARQUET = Format("parquet", (".parquet",), _refuse_stretch, _find_boundary, prepare=_refuse_stream)

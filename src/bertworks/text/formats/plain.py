@@ -1,0 +1,44 @@
+"""Plain text in, one Passage a document out: an empty line ends a document, two of them where lines are wrapped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bertworks.text.document import Counts, Passage
+from bertworks.text.formats.format import Format, Reading, Stretch, boundary_behind
+
+# In wrapped text an empty line only ends a paragraph (novels as Project Gutenberg sets them), and a chapter ends with
+# two or more. If each paragraph were a document, it would have no next sentence to learn from.
+_BOUNDARIES = {
+    "sentences": re.compile(rb"\n[ \t\r]*\n"),
+    "paragraphs": re.compile(rb"\n[ \t\r]*\n"),
+    "wrapped": re.compile(rb"\n[ \t\r]*\n[ \t\r]*\n"),
+}
+_GAPS = {
+    "sentences": re.compile(r"\n\s*\n"),
+    "paragraphs": re.compile(r"\n\s*\n"),
+    "wrapped": re.compile(r"\n[^\S\n]*\n\s*\n"),
+}
+
+
+def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
+    return boundary_behind(_BOUNDARIES[reading.lines], data, at)
+
+
+def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
+    text = stretch.text(counts)
+    lines = stretch.reading.lines
+    line, start = 0, 0
+    for gap in [*_GAPS[lines].finditer(text), None]:
+        end = gap.start() if gap else len(text)
+        document = text[start:end]
+        if stripped := document.strip():
+            num_blank = document.count("\n", 0, len(document) - len(document.lstrip()))
+            yield Passage(stripped, stretch.place(line + num_blank), lines)
+        if gap:
+            line += text.count("\n", start, gap.end())
+            start = gap.end()
+
+
+PLAIN = Format("plain", (".txt", ".text"), _read, _find_boundary)

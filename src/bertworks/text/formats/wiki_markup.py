@@ -1,0 +1,152 @@
+"""The markup of one wiki page in, its running prose out: no templates, tables, lists, headings, notes or files."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from bertworks.text.document import Counts
+
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
+# Elements that go with their content: notes, formulas, code, galleries. The ones that close themselves go first.
+_ELEMENTS = (
+    "ref|references|math|chem|ce|gallery|timeline|syntaxhighlight|source|pre|imagemap|score|table|hiero|graph|mapframe"
+)
+_CLOSED = re.compile(rf"<(?:{_ELEMENTS})\b[^<>]*/>", re.I)
+_ELEMENT = re.compile(rf"<({_ELEMENTS})\b[^<>]*>.*?</\1\s*>", re.S | re.I)
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_BREAK = re.compile(r"<br\s*/?>", re.I)
+
+# Templates that stand for words of a sentence; all others go.
+_WORD_TEMPLATE = re.compile(
+    r"\{\{\s*(lang|transl|convert|cvt|nowrap|nobr|nbsp|snd|spnd|spaced ndash|ndash|mdash|circa|c\.|'|\""
+    r"|en dash|em dash)\s*(?:\|([^{}]*))?\}\}",
+    re.I,
+)
+_SIGNS = {
+    "nbsp": " ", "snd": " – ", "spnd": " – ", "spaced ndash": " – ", "ndash": "–", "en dash": "–",
+    "mdash": "—", "em dash": "—", "'": "'", '"': '"',
+}  # fmt: skip
+_BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}(?!\})")
+_CLOSES = {"}}": "{{", "|}": "{|"}
+# Chinese pages give a word in several scripts: -{zh-hans:网络; zh-hant:網路}-. The first one is kept.
+_VARIANTS = re.compile(r"-\{([^{}]*)\}-")
+
+_LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
+_LINK_DEPTH = 6
+# Links in front of a colon name files, categories or other languages, not words: [[File:...]], [[fr:...]].
+_NOT_WORDS = re.compile(
+    r"\s*(?:file|image|category|media|fichier|datei|archivo|文件|檔案|档案|图像|圖像|分类|分類|[a-z]{2,3}(?:-[a-z-]+)?)\s*:",
+    re.I,
+)
+_OUTER_LINK = re.compile(r"\[(?:https?:|ftp:)?//[^\s\]]*\s*([^\]\n]*)\]")
+_QUOTES = re.compile(r"''(?:'{0,3})")
+_MAGIC = re.compile(r"__[A-Z]+__")
+
+# Lines are found by the newline before them, which is much quicker for the regex engine than "^".
+_HEADING = re.compile(r"\n={1,6}[^\n]*={1,6}[ \t]*(?=\n)")
+_LIST_LINE = re.compile(r"\n[*#:;][^\n]*")
+_TABLE_LINE = re.compile(r"\n[ \t]*(?:[|!]|\{\|)[^\n]*")
+_SET_LINE = re.compile(r"\n(?: +\S|----)[^\n]*")
+_DROPPED_LINES = (
+    (_HEADING, "wiki headings dropped"),
+    (_LIST_LINE, "wiki list lines dropped"),
+    (_TABLE_LINE, "wiki table lines dropped"),
+    (_SET_LINE, "wiki preformatted lines dropped"),
+)
+# What a dropped template leaves: "( ; )", "(; 1912)", two spaces, a space in front of a comma.
+_BRACKETS = (
+    (re.compile(r"\([\s,;:/–-]*\)"), ""),
+    (re.compile(r"\((?:[ \t]*[,;])+[ \t]*"), "("),
+    (re.compile(r"(?:[,;][ \t]*)+\)"), ")"),
+)
+_WIDE_BRACKETS = (
+    (re.compile(r"（[\s，；：、/–-]*）"), ""),
+    (re.compile(r"（(?:[ \t]*[，；、])+[ \t]*"), "（"),
+    (re.compile(r"(?:[，；、][ \t]*)+）"), "）"),
+)
+_SPACES = re.compile(r"  +")
+_SPACE_BEFORE = re.compile(r" (?=[,.;:!?)](?:\s|$))", re.M)
+
+
+def prose(markup: str, counts: Counts) -> str:
+    """The running prose of a page, a paragraph a line; what goes is counted by kind."""
+    text = _COMMENT.sub("", markup)
+    text = _CLOSED.sub("", text)
+    text, num_elements = _ELEMENT.subn("", text)
+    counts["wiki notes and formulas dropped"] += num_elements
+    if "-{" in text:
+        text = _VARIANTS.sub(_first_variant, text)
+    text = _WORD_TEMPLATE.sub(_template_words, text)
+    text = _without_braces(text, counts)
+    text = _resolve_links(text)
+    text = _OUTER_LINK.sub(r"\1", text)
+    text = "\n" + _TAG.sub("", _BREAK.sub("\n", text)) + "\n"
+    for pattern, what in _DROPPED_LINES:
+        text, num_dropped = pattern.subn("", text)
+        counts[what] += num_dropped
+    text = html.unescape(_MAGIC.sub("", _QUOTES.sub("", text)))
+    return _mend_spaces(text.replace("\xa0", " "))
+
+
+def _mend_spaces(text: str) -> str:
+    for pattern, replacement in (*_BRACKETS, *_WIDE_BRACKETS) if "（" in text else _BRACKETS:
+        text = pattern.sub(replacement, text)
+    text = _SPACE_BEFORE.sub("", _SPACES.sub(" ", text))
+    return "\n".join([line for line in map(str.strip, text.split("\n")) if line])
+
+
+def _first_variant(match: re.Match[str]) -> str:
+    first = match[1].split(";")[0]
+    return first.rpartition(":")[2].rpartition("|")[2].strip()
+
+
+def _template_words(match: re.Match[str]) -> str:
+    name, values = match[1].lower(), [value.strip() for value in (match[2] or "").split("|") if "=" not in value]
+    if name in _SIGNS:
+        return _SIGNS[name]
+    if name in ("convert", "cvt"):
+        return " ".join(values[:2])
+    if name in ("circa", "c."):
+        return f"c. {values[0]}".rstrip()
+    return values[-1]
+
+
+def _without_braces(text: str, counts: Counts) -> str:
+    """Drop templates and tables, nested in any way, in one pass; one that is never closed costs only its line."""
+    open_at: list[tuple[str, int]] = []
+    spans: list[tuple[int, int]] = []
+    for match in _BRACES.finditer(text):
+        mark = match[0]
+        if mark not in _CLOSES:
+            open_at.append((mark, match.start()))
+        elif open_at and open_at[-1][0] == _CLOSES[mark]:
+            start = open_at.pop()[1]
+            while spans and spans[-1][0] > start:
+                spans.pop()
+            spans.append((start, match.end()))
+    counts["wiki templates and tables dropped"] += len(spans)
+    for _, start in open_at:
+        end = text.find("\n", start)
+        spans.append((start, end if end >= 0 else len(text)))
+    kept, at = [], 0
+    for start, end in sorted(spans):
+        kept.append(text[at:start])
+        at = max(at, end)
+    return "".join([*kept, text[at:]])
+
+
+def _resolve_links(text: str) -> str:
+    """Links become their words, from the innermost out, so that a caption's links do not hide the file around them."""
+    for _ in range(_LINK_DEPTH):
+        text, num_links = _LINK.subn(_link_words, text)
+        if not num_links:
+            break
+    return text
+
+
+def _link_words(match: re.Match[str]) -> str:
+    target = match[1]
+    if ":" in target and _NOT_WORDS.match(target):
+        return ""
+    return target.rpartition("|")[2].lstrip(":")

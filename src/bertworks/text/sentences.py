@@ -1,0 +1,193 @@
+"""Split clean text into sentences: one paragraph in, its sentences out, each with the white space that follows it.
+
+One regular expression finds the places where a sentence may end; a few cheap checks look only at those. Wide marks
+(。！？；) end a sentence wherever they stand, narrow ones (. ! ? …) in front of white space or of Chinese characters.
+The rules and their known misses are listed in docs/sentences.md.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import cycle
+
+from bertworks.text.abbreviations import DAY_WORDS, SPEECH_VERBS, SPEECH_VERBS_ZH, STARTERS, STOPS, Stop
+
+# Marks that end a sentence by themselves: Chinese and Japanese, doubled forms, Arabic and Urdu, Indic, Armenian,
+# Ethiopic, Khmer, Burmese, Mongolian. The Greek question mark is an English semicolon and is left alone.
+_WIDE = "。！？；｡‼⁇⁈⁉؟۔।॥։።፧፨។៕။᠃"
+_NARROW = ".．!?…⋯"
+_MARKS = _WIDE + _NARROW
+_OPENER_OF = dict(zip("”’」』）》】〉〕］｝〗)", "“‘「『（《【〈〔［｛〖(", strict=True))
+_CLOSERS = "".join(_OPENER_OF)
+_TITLE_CLOSERS = "》〉"
+_SPEECH_CLOSERS = "”’」』"
+# What may stand between a last mark and white space: „German“ and »German« marks close the other way round, French puts
+# a space in front of its closing mark.
+_NARROW_CLOSERS = rf"(?:[\"'{_CLOSERS}\]}}»›«‹“‘_*]|\s»(?=\s))*+"
+# What may stand between white space and a first letter.
+_OPENERS = "\"'“‘„«‹»›([{¿¡_*—–-"
+_OPENER_SET = re.escape(_OPENERS)
+_HAN = r"[\u2e80-\u2fff\u3001-\u9fff\uf900-\ufaff\uff00-\uffef“‘\U00020000-\U0003ffff]"
+# Small letters of the scripts that have capitals. Georgian has only small ones and is left out.
+_SMALL = "a-z" + "".join(letter for letter in map(chr, range(0xDF, 0x590)) if letter.islower())
+
+
+def _ends(goes_on: str) -> re.Pattern[str]:
+    """Every place where a sentence may end; `goes_on` matches what, behind white space, shows that it does not.
+
+    The first set lets `re` skip quickly to a mark. A match without a group is a wide mark in front of plain text: an
+    end without further checks, and by far the most frequent case in Chinese. Only the first of a run of marks is
+    tried, so that a line of ten thousand dots costs no more than its length.
+    """
+    return re.compile(
+        rf"[{_MARKS}](?:"
+        rf"(?<=[{_WIDE}])(?![{_MARKS}{_CLOSERS}\s，、：,:])"
+        rf"|(?<![{_MARKS}].)(?<!\.\s\.)(?:"
+        rf"(?<=[{_WIDE}])([{_MARKS}]*+[{_CLOSERS}]*+\s*+)"
+        rf"|([{_NARROW}]*+(?:\s\.(?=[\s.]))*+{_NARROW_CLOSERS}\s++)(?!{goes_on})"
+        rf"|([{_MARKS}]*+[{_CLOSERS}]*+)(?={_HAN})"
+        rf"))",
+        re.DOTALL,
+    )
+
+
+_CASED = _ends(rf"[{_OPENER_SET}\s]*+[{_SMALL}](?![{_SMALL}]*+[A-Z])")
+_UNCASED = _ends(r"\Z")
+
+# "Stop!" Anna cried. But not: "Stop!" He said nothing.
+_SPEAKER = re.compile(
+    rf"(?!(?:{'|'.join(sorted(STARTERS - {'I', 'i'}))})\b)"
+    rf"(?:[A-Z][\w'’.-]* ){{1,3}}(?:{'|'.join(SPEECH_VERBS)})\b"
+)
+# “走吧！”他说。 But not: “走吧！”他没有回答。 Nor, for it leads on to the next words: “走吧！”他说：“快！”
+_SPEAKER_ZH = re.compile(
+    rf"[^，、：；。！？,“”「」『』（）…\s没沒不]{{0,14}}?(?<![知报報])(?:{'|'.join(SPEECH_VERBS_ZH)})"
+    rf"(?:着|著|了|起来|了起来|一声|了一声)?[，。,.]"
+)
+_NEXT_WORD = re.compile(rf"[{_OPENER_SET}]*+(\w+)(\.?)")
+_ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
+_ROMAN = re.compile(r"[IVXLC]+")
+_HAN_END = re.compile(rf"(?!\d){_HAN}|\)")
+_CLAUSE_MARKS = re.compile(r"[，、：；。！？,“”‘’「」『』（）…\s]")
+# A clause of fewer characters in front of an ellipsis is a hesitation: 我……我不知道。
+_SHORTEST_CLAUSE = 5
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """The sentences of one paragraph; joined without a separator they are the paragraph again."""
+    reading = _curled(paragraph) if '"' in paragraph and not paragraph.isascii() else paragraph
+    # In a text without any capital a small letter proves nothing.
+    ends = _UNCASED if paragraph.islower() else _CASED
+    sentences = []
+    start, size = 0, len(paragraph)
+    for match in ends.finditer(reading):
+        end, group = match.end(), match.lastindex
+        if end == size:
+            break
+        if group is not None and not _CHECKS[group](reading, match, start):
+            continue
+        sentences.append(paragraph[start:end])
+        start = end
+    if start < size:
+        sentences.append(paragraph[start:])
+    return sentences
+
+
+def _curled(paragraph: str) -> str:
+    """The paragraph with its straight quotation marks opening and closing in turn, where Chinese stands.
+
+    Without white space around it a straight mark does not say which of the two it is. The length stays the same.
+    """
+    if not re.search(_HAN, paragraph):
+        return paragraph
+    return "".join(part + mark for part, mark in zip(paragraph.split('"'), cycle("“”"), strict=False))[:-1]
+
+
+def _ends_wide(text: str, match: re.Match[str], start: int) -> bool:
+    """Whether a wide mark with more marks, closing marks or white space behind it ends the sentence from `start`."""
+    following = text[match.end()]
+    if following in "，、：；,:":
+        return False
+    closer = next((mark for mark in match[0] if mark in _OPENER_OF), "")
+    if not closer:
+        return True
+    if closer in _TITLE_CLOSERS or following == "的":
+        return False
+    opener = text.rfind(_OPENER_OF[closer], start, match.start())
+    if closer not in _SPEECH_CLOSERS:
+        # A bracket ends a sentence only if it holds whole sentences.
+        return opener <= start
+    # Speech comes behind a colon, a comma or another sentence; words quoted in passing follow a word at once. With a
+    # full stop in them they are mostly a whole sentence again, and the last words of this one.
+    if opener > start and text[opener - 1].isalnum() and text[match.start()] != "。":
+        return False
+    if closer in "」』" and text.startswith(("と", "って"), match.end()):
+        return False
+    return not _SPEAKER_ZH.match(text, match.end())
+
+
+def _ends_tight(text: str, match: re.Match[str], start: int) -> bool:
+    """Whether a narrow mark with Chinese behind it, and no white space, ends the sentence from `start`."""
+    first = match.start()
+    marks = match[0].rstrip(_CLOSERS)
+    if marks in (".", "．") and not _HAN_END.match(text[max(start, first - 1) : first]):
+        # Between digits, behind the number of a list item or behind a Latin letter it is something else.
+        return False
+    if match[0] == marks and (marks[-1] in "…⋯" or marks.endswith("..")):
+        before = text[max(start, first - 2 * _SHORTEST_CLAUSE) : first]
+        if "、" in before or len(_CLAUSE_MARKS.split(before)[-1]) < _SHORTEST_CLAUSE:
+            return False
+    return _ends_wide(text, match, start)
+
+
+def _ends_spaced(text: str, match: re.Match[str], start: int) -> bool:
+    """Whether a narrow mark in front of white space ends the sentence from `start`."""
+    first = match.start()
+    if text[first] == "." and text[first + 1] not in ".…!?":
+        word = text[max(start, text.rfind(" ", start, first) + 1) : first].lstrip(_OPENERS)
+        if len(word) > 1 and word not in STOPS and word.isalpha() and not _ROMAN.fullmatch(word.upper()):
+            return True
+        return _ends_after(re.split("[—–-]", word)[-1], text, match, start)
+    if text[first] in ".…":
+        # "I" is always a capital: Well ... I think so.
+        following = _NEXT_WORD.match(text, match.end())
+        return following is None or following[1] != "I"
+    # Only behind ! and ? may a quotation go on with its speaker; a full stop would be a comma there.
+    return match[0].rstrip()[-1] not in "\"'”’" or not _SPEAKER.match(text, match.end())
+
+
+def _ends_after(word: str, text: str, match: re.Match[str], start: int) -> bool:
+    """Whether the full stop behind a `word` that may be an abbreviation, an initial or a number ends the sentence."""
+    following = _NEXT_WORD.match(text, match.end())
+    next_word = following[1] if following else ""
+    opens_sentence = match.start() - start <= len(word) + 1
+    roman = _ROMAN.fullmatch(word.upper())
+    if opens_sentence and (len(word) == 1 or (word.isdigit() and len(word) <= 3) or (roman and word.isupper())):
+        return False
+    if roman and next_word[:1].isdigit():
+        return False
+    stop = STOPS.get(word)
+    if len(word) == 1 and word.isalpha() and stop is None:
+        return _ends_after_letter(word, following)
+    if stop is Stop.NEVER:
+        return False
+    if stop is Stop.BEFORE_NUMBER:
+        # A lone "I" speaks: "No. I had a hateful time."
+        return not (next_word[:1].isdigit() or (next_word != "I" and _ROMAN.fullmatch(next_word)))
+    if stop is Stop.OF_DAY:
+        return next_word not in DAY_WORDS
+    return next_word in STARTERS if stop or _ACRONYM.fullmatch(word) else True
+
+
+def _ends_after_letter(letter: str, following: re.Match[str] | None) -> bool:
+    """Whether the full stop behind a single letter ends the sentence: that of an initial does not."""
+    if following is None:
+        return True
+    next_word, next_stop = following[1], following[2]
+    if len(next_word) == 1 and next_stop:
+        return False
+    return next_word in STARTERS if letter.isupper() else not next_word[0].isdigit()
+
+
+# By the number of the group in `_ends`.
+_CHECKS = {1: _ends_wide, 2: _ends_spaced, 3: _ends_tight}

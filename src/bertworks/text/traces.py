@@ -1,0 +1,150 @@
+"""A raw Passage or a clean Document in, traces of what was done to the text out, each counted and with an example.
+
+Damage is looked for in the raw text, since cleaning mends part of it; all else in the clean text, which is what a
+model would read. Every search has a cheap guard, because nearly all text has none of this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import ftfy
+import ftfy.badness
+
+from bertworks.text.document import Document, Passage
+from bertworks.text.tally import Tally, shown_around
+
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+# Chinese in GB 18030 that was read as Latin-1 or cp1252: pairs of high characters in a row, as no western text has.
+_GB_AS_LATIN = re.compile("(?:[\xb0-\xf7][\xa1-\xfe]){4,}")
+# Chinese in UTF-8 that was read as GB 18030: these stand for the first bytes of ，。“ and of 的, 是, 中 and others.
+_UTF8_AS_GB = re.compile("[锛銆鈥鐨鏄涓鍦]")
+_LEAST_UTF8_AS_GB = 3
+_LEAST_UTF8_AS_GB_RATE = 0.05
+# U+FFFD in UTF-8, read as GB 18030; and memory that was never written to, as a debugger shows it.
+_LOST_AS_GB = re.compile("锟斤拷|烫烫烫|屯屯屯")
+
+
+def find_damage(passage: Passage, num_repaired: int, tally: Tally) -> None:
+    """Count the damaged lines of a raw passage; cleaning told that it repaired mojibake in `num_repaired` of them."""
+    text = passage.text
+    if num_repaired:
+        tally.numbers["damage: mojibake, repaired by cleaning"] += num_repaired
+        _note_line("mojibake, repaired by cleaning", _is_repaired, passage, tally)
+    if text.isascii() and not _CONTROL.search(text):
+        return
+    for name, (guard, found) in _DAMAGE.items():
+        if guard(text):
+            num_lines = sum(bool(found(line)) for line in text.split("\n"))
+            tally.numbers[f"damage: {name}"] += num_lines
+            _note_line(name, found, passage, tally)
+
+
+def _is_repaired(line: str) -> bool:
+    return bool(ftfy.badness.is_bad(line)) and ftfy.fix_encoding(line) != line
+
+
+def _is_chinese_mojibake(text: str) -> bool:
+    if _GB_AS_LATIN.search(text) or _LOST_AS_GB.search(text):
+        return True
+    found = len(_UTF8_AS_GB.findall(text))
+    return found >= _LEAST_UTF8_AS_GB and found > _LEAST_UTF8_AS_GB_RATE * len(text)
+
+
+# Of each kind of damage: what a text with any of it has, and what a damaged line has.
+_Search = Callable[[str], object]
+_DAMAGE: Mapping[str, tuple[_Search, _Search]] = {
+    "mojibake, not repaired": (
+        lambda text: _UTF8_AS_GB.search(text) or _is_chinese_mojibake(text),
+        _is_chinese_mojibake,
+    ),
+    "replacement characters (U+FFFD)": (lambda text: "\ufffd" in text, lambda line: "\ufffd" in line),
+    "control characters": (_CONTROL.search, _CONTROL.search),
+}
+
+
+def _note_line(name: str, found: _Search, passage: Passage, tally: Tally) -> None:
+    if name not in tally.examples:
+        line = next((line for line in passage.text.split("\n") if found(line)), None)
+        if line is not None:
+            tally.note(name, line, passage.source)
+
+
+_TAGS = "p|br|hr|div|span|a|b|i|u|em|strong|td|tr|th|table|tbody|li|ul|ol|dl|dt|dd|h[1-6]|img|script|style|body|html"
+_TAGS += "|head|title|meta|link|font|center|sup|sub|ref|nowiki|blockquote|pre|code|small|input|form|button|iframe"
+
+# What is left of the format that the text came in: one line of the text is counted for each that matches.
+# Guards are strings of which one must be there for the pattern to match.
+_MARKUP: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
+    "HTML": (
+        ("<", "&"),
+        re.compile(rf"</?(?:{_TAGS})(?:\s[^<>\n]{{0,400}})?/?>|&(?:nbsp|amp|lt|gt|quot|#x?\w{{2,5}});", re.I),
+    ),
+    "wiki markup": (
+        ("[[", "{{", "'''", "=="),
+        re.compile(r"\[\[[^\]\n]+\]\]|\{\{[^}\n]+\}\}|'''\w|^={2,}[^=\n]+={2,}\s*$"),
+    ),
+    "JSON": (('":', '" :'), re.compile(r"""^\s*[\[{]*\s*"[^"\n]{1,60}"\s?:\s*(?:["\[{\d-]|true|false|null)""")),
+    "code": (
+        ("{", "}", ");", "#include", "def ", "class "),
+        re.compile(r"[{}]\s*$|\);\s*$|^\s*#include\b|^\s*(?:def|class)\s+\w+[^.!?\n]*:\s*$"),
+    ),
+    "encoded data": (("",), re.compile(r"[A-Za-z0-9+/_-]{120}")),
+}
+# What is left of a tokenizer.
+_TOKENIZED: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
+    "@-@ marks": (("@-@", "@,@", "@.@"), re.compile(r" @[-,.]@ ")),
+    "## pieces": (("##",), re.compile(r"\w ##\w")),
+    "@@ pieces": (("@@ ",), re.compile(r"\w@@ \w")),
+    "▁ pieces": (("▁",), re.compile(r"▁\w")),
+    "unknown words": (("<unk>", "[UNK]"), re.compile(r"<unk>|\[UNK\]")),
+    "n't apart": ((" n't", " n’t", " 're ", " 've ", " 'll "), re.compile(r"\w (?:n['’]t|'re|'ve|'ll)\b")),
+}
+_SPACED_MARK = re.compile(r"\w [,.](?=\s|$)")
+_SPACED_IDEOGRAPH = re.compile("[\u3400-\u9fff] +(?=[\u3400-\u9fff])")
+_LINE_END_MARKS = (".", "!", "?", "…", '."', ".”", '!"', "!”", '?"', "?”")
+
+
+def find_traces(document: Document, num_ideographs: int, tally: Tally) -> None:
+    """Count the lines of a clean document that show markup, a tokenizer's work, or the end of a sentence."""
+    text = document.text
+    tally.numbers["lines"] += text.count("\n") + (not text.endswith("\n"))
+    for kind, patterns in (("markup", _MARKUP), ("tokenized", _TOKENIZED)):
+        for name, (guards, pattern) in patterns.items():
+            if any(guard in text for guard in guards):
+                _count_lines(f"{kind}: {name}", pattern, document, tally)
+    _count_spaced_marks(text, document.source, tally)
+    if num_ideographs:
+        num_spaced = len(_SPACED_IDEOGRAPH.findall(text))
+        tally.numbers["spaced ideographs"] += num_spaced
+        if num_spaced > 0.1 * num_ideographs:
+            _note_match("spaced ideographs", _SPACED_IDEOGRAPH, text, document.source, tally)
+    tally.numbers["sentences with an end mark"] += sum(
+        sentence.rstrip().endswith(_LINE_END_MARKS) for sentence in document.sentences
+    )
+
+
+def _count_lines(name: str, pattern: re.Pattern[str], document: Document, tally: Tally) -> None:
+    num_lines = 0
+    for line in document.text.split("\n"):
+        if match := pattern.search(line):
+            num_lines += 1
+            tally.note(name, shown_around(line, match.start()), document.source)
+    tally.numbers[name] += num_lines
+
+
+def _count_spaced_marks(text: str, source: str, tally: Tally) -> None:
+    """Count commas and full stops, and those with a space in front, which only a tokenizer puts there."""
+    tally.numbers["narrow marks"] += text.count(", ") + text.count(". ") + text.count(".\n") + text.count(",\n")
+    if " ," in text or " ." in text:
+        num_spaced = len(_SPACED_MARK.findall(text))
+        tally.numbers["spaced marks"] += num_spaced
+        if num_spaced:
+            _note_match("spaced marks", _SPACED_MARK, text, source, tally)
+
+
+def _note_match(name: str, pattern: re.Pattern[str], text: str, source: str, tally: Tally) -> None:
+    if name not in tally.examples and (match := pattern.search(text)):
+        start = text.rfind("\n", 0, match.start()) + 1
+        tally.note(name, shown_around(text[start:], match.start() - start), source)

@@ -1,0 +1,290 @@
+"""The tokenizer: a text or a pair of texts in, an Encoding out; and many sentences in, flat arrays of pieces out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import tokenizers
+
+from bertworks.disk import replacing, write_json, write_text
+from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.vocabulary.backend import BackendPieces
+from bertworks.vocabulary.characters import SURROGATE
+from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries
+from bertworks.vocabulary.kinds import is_cased, kind_of, plain_specials, wordpiece_backend
+from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
+from bertworks.vocabulary.words import jieba_boundaries
+
+# Who says where words begin in text with ideographs: nobody (each ideograph is a word), or jieba.
+WORD_RULES: dict[str, WordBoundaries | None] = {"pieces": None, "jieba": jieba_boundaries}
+
+
+@dataclass(frozen=True, slots=True)
+class Specials:
+    """The ids of the five special pieces, by what they do: BERT writes [CLS], RoBERTa <s>, and so on."""
+
+    pad: int
+    unknown: int
+    first: int
+    separator: int
+    mask: int
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return (self.pad, self.unknown, self.first, self.separator, self.mask)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One text, or a pair, as a model reads it. All fields have one element a piece.
+
+    `offsets` are (start, end) in the original text (in the second one where the segment says so) and `words` count
+    the words of each text from 0; both are None for special pieces. `num_replaced` counts the lone surrogates, which
+    no encoder can take, that were read as U+FFFD.
+    """
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    offsets: tuple[tuple[int, int] | None, ...]
+    words: tuple[int | None, ...]
+    segments: tuple[int, ...]
+    num_replaced: int = 0
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        return tuple(range(len(self.ids)))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Pieces(Protocol):
+    """What cuts text: WordPiece, or a `tokenizers` model of another kind."""
+
+    def encode(self, text: str) -> list[PlacedPiece]: ...
+
+    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatPieces: ...
+
+
+class Tokenizer:
+    """A vocabulary and the rules that go with it. Make one with `Tokenizer.load` or `Tokenizer.of`."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, specials: Specials) -> None:
+        state = json.loads(backend.to_str())
+        self.kind = kind_of(backend).name
+        self.specials = specials
+        self.backend = backend
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.pieces: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+        self.cased = is_cased(backend)
+        # RoBERTa puts two separators between the texts of a pair and knows no segments.
+        self._pairs_like_roberta = self.pieces[specials.first] == "<s>"
+        self._cut: Pieces = _cutter(state, self.pieces, backend)
+        self._state = state
+
+    @classmethod
+    def of(cls, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None) -> Tokenizer:
+        """Wrap a `tokenizers.Tokenizer`; `names` are Hugging Face's (cls_token and so on) where they are not usual."""
+        return cls(backend, _find_specials(backend, names or {}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Return the tokenizer in `path`: a `vocab.txt`, a `tokenizer.json`, or a folder that holds one of them."""
+        path = Path(path)
+        if path.is_dir():
+            inside = [path / "tokenizer.json", path / "vocab.txt"]
+            found = next((file for file in inside if file.is_file()), None)
+            if found is None:
+                raise FolderError(
+                    f"{path} holds neither tokenizer.json nor vocab.txt; name a vocabulary or model folder"
+                )
+            return cls.load(found)
+        if not path.is_file():
+            raise InputError(f"{path} does not exist; name a vocab.txt, a tokenizer.json or a folder that holds one")
+        config = _read_config(path.parent / "tokenizer_config.json")
+        if path.suffix == ".json":
+            return cls.of(_read_backend(path), config)
+        pieces = read_vocabulary(path)
+        cased = not config["do_lower_case"] if "do_lower_case" in config else _looks_cased(pieces)
+        return cls.of(wordpiece_backend(pieces, cased), config)
+
+    def save(self, folder: str | Path) -> None:
+        """Write what the Hugging Face ecosystem reads: tokenizer.json, tokenizer_config.json and, if any, vocab.txt."""
+        folder = Path(folder)
+        with replacing(folder / "tokenizer.json") as temporary:
+            self.backend.save(str(temporary))
+        if self.kind == "wordpiece":
+            write_text(folder / "vocab.txt", "\n".join(self.pieces) + "\n")
+        classes = {"wordpiece": "BertTokenizer"}
+        names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+        config: dict[str, Any] = {
+            "tokenizer_class": classes.get(self.kind, "PreTrainedTokenizerFast"),
+            **{name: self.pieces[number] for name, number in zip(names, self.specials.ids, strict=True)},
+        }
+        if self.kind == "wordpiece":
+            config |= {"do_lower_case": not self.cased, "strip_accents": None, "tokenize_chinese_chars": True}
+        write_json(folder / "tokenizer_config.json", config)
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def hash(self) -> str:
+        """Sixteen hexadecimal digits that change whenever some text would be cut otherwise."""
+        told = [self._state["normalizer"], self._state["pre_tokenizer"], self._state["model"], self.specials.ids]
+        return hashlib.sha256(json.dumps(told, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
+
+    def id_of(self, piece: str) -> int | None:
+        """Return the id of a piece written out, special ones too, or None."""
+        number: int | None = self.backend.token_to_id(piece)
+        return number
+
+    def encode(self, text: str, pair: str | None = None, *, masks: bool = False) -> Encoding:
+        """Return `text`, or `text` and `pair`, between the special pieces, whatever its length.
+
+        "[MASK]" in a text is plain text, unless `masks` asks that it be the special piece (as `fill` does).
+        """
+        first, num_replaced = self._placed(text, masks)
+        parts = [(first, 0)]
+        if pair is not None:
+            second, more = self._placed(pair, masks)
+            num_replaced += more
+            parts.append((second, 0 if self._pairs_like_roberta else 1))
+        return self._assemble(parts, num_replaced)
+
+    def encode_sentences(self, sentences: Sequence[str], words: str = "pieces") -> FlatPieces:
+        """Return many sentences as flat arrays, without special pieces; `words` is one of WORD_RULES."""
+        if words not in WORD_RULES:
+            raise SettingsError(f"there is no word rule '{words}'; choose one of: {', '.join(WORD_RULES)}")
+        return self._cut.encode_sentences(sentences, WORD_RULES[words])
+
+    def _placed(self, text: str, masks: bool) -> tuple[list[PlacedPiece], int]:
+        text, num_replaced = SURROGATE.subn("\ufffd", text)
+        if not masks:
+            return self._cut.encode(text), num_replaced
+        placed: list[PlacedPiece] = []
+        mask = self.pieces[self.specials.mask]
+        at = 0
+        for number, part in enumerate(text.split(mask)):
+            if number:
+                placed.append(PlacedPiece(self.specials.mask, at, at + len(mask), True))
+                at += len(mask)
+            placed += [PlacedPiece(p.id, at + p.start, at + p.end, p.begins_word) for p in self._cut.encode(part)]
+            at += len(part)
+        return placed, num_replaced
+
+    def _assemble(self, parts: list[tuple[list[PlacedPiece], int]], num_replaced: int) -> Encoding:
+        ids, segments = [self.specials.first], [0]
+        offsets: list[tuple[int, int] | None] = [None]
+        words: list[int | None] = [None]
+        for place, (placed, segment) in enumerate(parts):
+            num_separators = 2 if self._pairs_like_roberta and place + 1 < len(parts) else 1
+            word = -1
+            for piece in placed:
+                word += piece.begins_word
+                ids.append(piece.id)
+                offsets.append((piece.start, piece.end))
+                words.append(word)
+            ids += [self.specials.separator] * num_separators
+            offsets += [None] * num_separators
+            words += [None] * num_separators
+            segments += [segment] * (len(placed) + num_separators)
+        pieces = tuple(self.pieces[number] for number in ids)
+        return Encoding(tuple(ids), pieces, tuple(offsets), tuple(words), tuple(segments), num_replaced)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """Return the pieces of a `vocab.txt`, one a line; a piece may hold any character but a newline."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); is it a vocabulary?"
+        ) from None
+    pieces = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+    seen: dict[str, int] = {}
+    for line, piece in enumerate(pieces, 1):
+        if not piece:  # one of white space is fine: Chinese BERT has one, which no text ever becomes
+            raise InputError(f"{path}, line {line}: the piece is empty; write one piece a line")
+        if piece in seen:
+            raise InputError(f"{path}, line {line}: piece '{piece}' already stands in line {seen[piece]}; remove one")
+        seen[piece] = line
+    return pieces
+
+
+def _cutter(state: dict[str, Any], pieces: Sequence[str], backend: tokenizers.Tokenizer) -> Pieces:
+    """Choose our exact WordPiece wherever the rules are BERT's; everything else is cut by `tokenizers` itself."""
+    normalizer = state["normalizer"] or {}
+    splitter = state["pre_tokenizer"] or {}
+    is_bert = normalizer.get("type") == "BertNormalizer" and normalizer["clean_text"]
+    if not (state["model"]["type"] == "WordPiece" and is_bert and splitter.get("type") == "BertPreTokenizer"):
+        return BackendPieces(backend)
+    model = state["model"]
+    lower = normalizer["lowercase"]
+    strip = normalizer["strip_accents"]
+    rules = WordPieceRules(
+        lower_case=lower,
+        strip_accents=lower if strip is None else strip,
+        split_ideographs=normalizer["handle_chinese_chars"],
+        unknown=model["unk_token"],
+        continuation=model["continuing_subword_prefix"],
+        max_characters=model["max_input_chars_per_word"],
+    )
+    return WordPiece(pieces, rules)
+
+
+# Hugging Face's name of each special piece, and what the releases of the family call it.
+_USUAL = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>", "<cls>"),
+    "sep_token": ("[SEP]", "</s>", "<sep>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+
+def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> Specials:
+    found = []
+    for role, usual in _USUAL.items():
+        told = names.get(role)
+        told = told.get("content") if isinstance(told, dict) else told
+        candidates = ((told,) if told else ()) + usual
+        number = next((n for n in map(backend.token_to_id, candidates) if n is not None), None)
+        if number is None:
+            raise InputError(f"the vocabulary has no {' or '.join(usual)} piece; BERT needs it, so add it")
+        found.append(number)
+    return Specials(*found)
+
+
+def _looks_cased(pieces: Sequence[str]) -> bool:
+    """Guess from a bare vocab.txt: an uncased one has no piece that begins with a capital letter.
+
+    Special pieces such as [CLS], and the <S> and <T> of Chinese BERT, begin with a bracket.
+    """
+    return any("A" <= piece.removeprefix("##")[:1] <= "Z" for piece in pieces)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FolderError(f"{path} is not valid JSON: {error}") from None
+    return config if isinstance(config, dict) else {}
+
+
+def _read_backend(path: Path) -> tokenizers.Tokenizer:
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception for whatever it cannot parse
+        raise InputError(f"{path} is not a tokenizer.json that `tokenizers` can read: {error}") from None
+    backend.no_truncation()  # length is for batches to decide
+    backend.no_padding()
+    return plain_specials(backend)
