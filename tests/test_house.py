@@ -30,6 +30,7 @@ ROOMS = [
     "export",
     "serving",
     "cli",
+    "__main__",
 ]
 # Rooms, and the one file, that may import torch.
 WITHOUT_TORCH = ("errors", "disk", "settings", "text", "vocabulary", "examples")

@@ -12,12 +12,18 @@ PARAGRAPHS = (
     "The cat sat down. It slept. Nobody came to wake it up, and so it slept on.\nA title\nShort one. Two. Three.\n"
     "And a much longer paragraph that nobody wrapped, with several sentences in it. Here is one. Here is another one.\n"
 )
-WRAPPED = (
-    "It was a bright cold day in April, and all the clocks were\nstriking thirteen. He slipped quickly through the glass\n"
-    "doors of the house.\n\nThe hallway smelt of boiled cabbage and old rag mats. At\none end of it a coloured poster, too "
-    "large for indoor use,\nhad been tacked to the wall.\n"
-)
-CHINESE_WRAPPED = "　　今天天气很好，我们一家人决定去城外的公园里面玩，\n顺便看看那里的湖水和山上的红叶，孩子们都非常高兴，\n一早就起来了。\n"
+WRAPPED = """It was a bright cold day in April, and all the clocks were
+striking thirteen. He slipped quickly through the glass
+doors of the house.
+
+The hallway smelt of boiled cabbage and old rag mats. At
+one end of it a coloured poster, too large for indoor use,
+had been tacked to the wall.
+"""
+CHINESE_WRAPPED = """　　今天天气很好，我们一家人决定去城外的公园里面玩，
+顺便看看那里的湖水和山上的红叶，孩子们都非常高兴，
+一早就起来了。
+"""
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ class LazyVerbs(TyperGroup):
             return None
         return typer.main.get_command(import_module(f"bertworks.cli.{name}").app)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs from the table above, so that asking for help imports none of them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -48,7 +53,7 @@ app = typer.Typer(
 )
 
 
-@app.callback(help="BERT from raw text to production.")
+@app.callback(help="BERT from raw text to production. `bertworks VERB --help` tells more.")
 def _options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:

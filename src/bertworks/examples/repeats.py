@@ -22,7 +22,8 @@ NUM_KEPT = 2**18
 Values = npt.NDArray[np.uint64]
 
 
-def _no_values() -> Values:
+def no_values() -> Values:
+    """Return an empty array of fingerprints."""
     return np.zeros(0, np.uint64)
 
 
@@ -37,7 +38,7 @@ class Sample:
     `total` counts all texts; `copies` those that stand a second time in the same block, which no sampling misses.
     """
 
-    values: Values = field(default_factory=_no_values)
+    values: Values = field(default_factory=no_values)
     times: npt.NDArray[np.int64] = field(default_factory=_no_times)
     total: int = 0
     copies: int = 0

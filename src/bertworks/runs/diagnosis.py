@@ -7,14 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bertworks.examples.repeats import Sample, Values
+import numpy as np
+
+from bertworks.examples.repeats import Sample, Values, no_values
 from bertworks.text.document import Counts
 from bertworks.text.neighbours import SCORE_UNIT
 from bertworks.text.tally import Example, Tally, median
 from bertworks.vocabulary.fit import LENGTHS, UnknownWords, VocabularyNature
 
-_SENTENCE_BUCKETS = (1, 4, 19, 99, 999)
-_CHARACTER_BUCKETS = (99, 999, 9_999, 99_999)
+# Of each spread, the last length of every bucket; one more holds what is longer.
+_BUCKETS = {
+    "sentences a document": (1, 4, 19, 99, 999),
+    "characters a document": (99, 999, 9_999, 99_999),
+    "characters a sentence": (9, 29, 99, 299),
+}
 _NUM_WORDS_SHOWN = 12
 
 
@@ -30,8 +36,8 @@ class Measurements:
     tally: Tally = field(default_factory=Tally)
     documents: Sample = field(default_factory=Sample)
     lines: Sample = field(default_factory=Sample)
-    shared_documents: set[int] = field(default_factory=set)
-    shared_lines: set[int] = field(default_factory=set)
+    shared_documents: Values = field(default_factory=no_values)
+    shared_lines: Values = field(default_factory=no_values)
     unknown: UnknownWords = field(default_factory=UnknownWords)
 
     def merge(self, other: Measurements) -> None:
@@ -40,8 +46,8 @@ class Measurements:
         self.tally.merge(other.tally)
         self.documents = self.documents.merge(other.documents)
         self.lines = self.lines.merge(other.lines)
-        self.shared_documents |= other.shared_documents
-        self.shared_lines |= other.shared_lines
+        self.shared_documents = np.union1d(self.shared_documents, other.shared_documents)
+        self.shared_lines = np.union1d(self.shared_lines, other.shared_lines)
         self.unknown.merge(other.unknown)
 
 
@@ -120,8 +126,10 @@ class Diagnosis:
     duplicate_lines_rate: float
     long_lines: int
     duplicates_exact: bool
+    copied_lines_rate: float
     neighbouring_sentences: Neighbours
     neighbouring_documents: Neighbours
+    cased_letters: int
     capital_rate: float
     small_starts_rate: float
     end_marks_rate: float
@@ -151,7 +159,7 @@ def diagnose(found: Measurements, held_out: Measurements | None, nature: Vocabul
     """Turn what was measured into a Diagnosis without findings."""
     tally, numbers = found.tally, found.tally.numbers
     sentences = numbers["sentences"]
-    spreads = {name: tally.spreads.get(name, Counter()) for name in _SPREADS}
+    spreads = {name: _spread(tally.spreads.get(name, Counter()), buckets) for name, buckets in _BUCKETS.items()}
     letters = numbers["capital letters"] + numbers["small letters"]
     return Diagnosis(
         documents=numbers["documents"],
@@ -159,16 +167,20 @@ def diagnose(found: Measurements, held_out: Measurements | None, nature: Vocabul
         words=numbers["words"],
         characters=numbers["characters"],
         lines=numbers["lines"],
-        **{field_: _spread(spreads[name], buckets) for name, (field_, buckets) in _SPREADS.items()},
+        sentences_per_document=spreads["sentences a document"],
+        characters_per_document=spreads["characters a document"],
+        characters_per_sentence=spreads["characters a sentence"],
         scripts=_shares(tally.group("script")),
         languages=_shares(tally.group("language")),
-        pairable_rate=_rate(numbers["documents"] - spreads["sentences a document"][1], numbers["documents"]),
+        pairable_rate=1 - spreads["sentences a document"].shares["1"] if sentences else 0.0,
         duplicate_documents_rate=found.documents.copy_rate,
         duplicate_lines_rate=found.lines.copy_rate,
         long_lines=found.lines.total,
         duplicates_exact=found.documents.whole and found.lines.whole,
+        copied_lines_rate=_rate(numbers["copied lines"], numbers["lines"]),
         neighbouring_sentences=_neighbours("sentences", numbers),
         neighbouring_documents=_neighbours("documents", numbers),
+        cased_letters=letters,
         capital_rate=_rate(numbers["capital letters"], letters),
         small_starts_rate=_rate(numbers["sentences that begin with a small letter"], sentences),
         end_marks_rate=_rate(numbers["sentences with an end mark"], sentences),
@@ -183,13 +195,6 @@ def diagnose(found: Measurements, held_out: Measurements | None, nature: Vocabul
         held_out=_held_out(found, held_out) if held_out else None,
         examples=dict(tally.examples),
     )
-
-
-_SPREADS = {
-    "sentences a document": ("sentences_per_document", _SENTENCE_BUCKETS),
-    "characters a document": ("characters_per_document", _CHARACTER_BUCKETS),
-    "characters a sentence": ("characters_per_sentence", (9, 29, 99, 299)),
-}
 
 
 def _rate(part: float, whole: float) -> float:
@@ -247,12 +252,8 @@ def _fit(found: Measurements, nature: VocabularyNature) -> VocabularyFit:
 def _held_out(found: Measurements, held_out: Measurements) -> HeldOut:
     return HeldOut(
         documents=held_out.documents.total,
-        shared_documents_rate=held_out.documents.share_of(_values(found.shared_documents)),
+        shared_documents_rate=held_out.documents.share_of(found.shared_documents),
         long_lines=held_out.lines.total,
-        shared_lines_rate=held_out.lines.share_of(_values(found.shared_lines)),
+        shared_lines_rate=held_out.lines.share_of(found.shared_lines),
         exact=held_out.documents.whole and held_out.lines.whole,
     )
-
-
-def _values(shared: set[int]) -> Values:
-    return values_of(shared)

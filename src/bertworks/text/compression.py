@@ -6,6 +6,8 @@ import bz2
 import codecs
 import gzip
 import lzma
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +61,8 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], Readable]] = {
     ".zst": _ZstdReader,
 }
 
-_FAULTS = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, RuntimeError)
+_UNPACKING_FAULTS = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, tarfile.TarError, zipfile.BadZipFile)
+_FAULTS = (OSError, RuntimeError, *_UNPACKING_FAULTS)
 
 
 class ByteStream:

@@ -19,19 +19,19 @@ _SCRIPTS = (
 )
 _SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in _SCRIPTS))
 
-# Words that hardly a sentence lacks, and that the other languages of this list lack or use rarely.
+# Words that hardly a sentence lacks. Those that are frequent words of English too are left out of the other lists.
 _FUNCTION_WORDS = {
     "en": "the and of to is that was with his her for are were which this have not they you from",
     "de": "der die das und ist nicht ein eine den dem des mit auf für sich von zu auch war wird sind ich",
     "fr": "le la les et des est une dans que qui pour pas sur avec plus du au il elle sont cette ce",
-    "es": "el la los las y que en por con una del se para es no su lo como más pero fue",
-    "it": "il la di che e non per una del della con gli sono nel alla dei si è ha come anche",
-    "pt": "o a os as e que do da em um uma não com para por no na dos se foi mais ao",
+    "es": "el la los las y que en por con una del se para es su lo como más pero fue",
+    "it": "il la di che e non una del della con gli sono nel alla dei si è ha anche più ma",
+    "pt": "os e que da em um uma não com para por na dos se foi mais ao pela como são ele",
     "nl": "de het een en van is niet dat met op voor zijn te aan ook er maar werd naar hij",
-    "sv": "och att det som en är på för med den inte av till var ett han om hade men jag",
-    "pl": "i w nie na się że do jest to z jak o po co ale przez od był za jego",
-    "tr": "ve bir bu için ile da de çok olarak daha olan gibi kadar ne değil var ben o",
-    "id": "yang dan di untuk dengan dari ini itu pada tidak dalam akan adalah ke oleh juga",
+    "sv": "och att det som är på för med inte av till ett han om hade jag sig från vid",
+    "pl": "w nie na się że jest z jak przez od był za jego ale po oraz dla jako tym",
+    "tr": "ve bir bu için ile çok olarak daha olan gibi kadar değil sonra ama her",
+    "id": "yang dan di untuk dengan dari ini itu pada tidak dalam akan adalah oleh juga",
     "vi": "và của là có không được trong cho một người những với các này đã để khi",
 }
 _LANGUAGES_OF: dict[str, list[str]] = {}

@@ -44,7 +44,9 @@ class Tally:
 
     def measure(self, name: str, length: int) -> None:
         """Add a length to a spread."""
-        self.spreads.setdefault(name, Counter())[rounded(length)] += 1
+        if name not in self.spreads:
+            self.spreads[name] = Counter()
+        self.spreads[name][rounded(length)] += 1
 
     def note(self, name: str, text: str, source: str, weight: int = 0) -> None:
         """Keep an example if none of lower weight came earlier in the text."""
@@ -56,7 +58,9 @@ class Tally:
     def group(self, name: str) -> dict[str, int]:
         """Return the members of a group and their totals, the largest first."""
         head = f"{name}: "
-        members = {key.removeprefix(head): total for key, total in self.numbers.items() if key.startswith(head)}
+        members = {
+            key.removeprefix(head): total for key, total in self.numbers.items() if total and key.startswith(head)
+        }
         return dict(sorted(members.items(), key=lambda item: (-item[1], item[0])))
 
     def merge(self, other: Tally) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 
 import ftfy
 import ftfy.badness
@@ -18,57 +19,77 @@ from bertworks.text.tally import Tally, shown_around
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 # Chinese in GB 18030 that was read as Latin-1 or cp1252: pairs of high characters in a row, as no western text has.
 _GB_AS_LATIN = re.compile("(?:[\xb0-\xf7][\xa1-\xfe]){4,}")
+_LEAST_DIFFERENT = 4
 # Chinese in UTF-8 that was read as GB 18030: these stand for the first bytes of ，。“ and of 的, 是, 中 and others.
 _UTF8_AS_GB = re.compile("[锛銆鈥鐨鏄涓鍦]")
 _LEAST_UTF8_AS_GB = 3
 _LEAST_UTF8_AS_GB_RATE = 0.05
 # U+FFFD in UTF-8, read as GB 18030; and memory that was never written to, as a debugger shows it.
 _LOST_AS_GB = re.compile("锟斤拷|烫烫烫|屯屯屯")
+_CHINESE_MOJIBAKE = re.compile(f"{_GB_AS_LATIN.pattern}|{_UTF8_AS_GB.pattern}|{_LOST_AS_GB.pattern}")
 
 
 def find_damage(passage: Passage, num_repaired: int, tally: Tally) -> None:
     """Count the damaged lines of a raw passage; cleaning told that it repaired mojibake in `num_repaired` of them."""
     text = passage.text
     if num_repaired:
-        tally.numbers["damage: mojibake, repaired by cleaning"] += num_repaired
-        _note_line("mojibake, repaired by cleaning", _is_repaired, passage, tally)
+        _count_damage("mojibake, repaired by cleaning", _repaired_place, passage, tally)
     if text.isascii() and not _CONTROL.search(text):
         return
-    for name, (guard, found) in _DAMAGE.items():
+    for name, (guard, find) in _DAMAGE.items():
         if guard(text):
-            num_lines = sum(bool(found(line)) for line in text.split("\n"))
-            tally.numbers[f"damage: {name}"] += num_lines
-            _note_line(name, found, passage, tally)
+            _count_damage(name, find, passage, tally)
 
 
-def _is_repaired(line: str) -> bool:
-    return bool(ftfy.badness.is_bad(line)) and ftfy.fix_encoding(line) != line
+# A line in, the place of its damage out, or None.
+_Find = Callable[[str], int | None]
 
 
-def _is_chinese_mojibake(text: str) -> bool:
-    if _GB_AS_LATIN.search(text) or _LOST_AS_GB.search(text):
-        return True
-    found = len(_UTF8_AS_GB.findall(text))
-    return found >= _LEAST_UTF8_AS_GB and found > _LEAST_UTF8_AS_GB_RATE * len(text)
+def _count_damage(name: str, find: _Find, passage: Passage, tally: Tally) -> None:
+    for line in passage.text.split("\n"):
+        place = find(line)
+        if place is not None:
+            tally.numbers[f"damage: {name}"] += 1
+            tally.note(name, shown_around(line, place), passage.source)
 
 
-# Of each kind of damage: what a text with any of it has, and what a damaged line has.
-_Search = Callable[[str], object]
-_DAMAGE: Mapping[str, tuple[_Search, _Search]] = {
-    "mojibake, not repaired": (
-        lambda text: _UTF8_AS_GB.search(text) or _is_chinese_mojibake(text),
-        _is_chinese_mojibake,
-    ),
-    "replacement characters (U+FFFD)": (lambda text: "\ufffd" in text, lambda line: "\ufffd" in line),
-    "control characters": (_CONTROL.search, _CONTROL.search),
+def _repaired_place(line: str) -> int | None:
+    if not ftfy.badness.is_bad(line):
+        return None
+    fixed = ftfy.fix_encoding(line)
+    return next((place for place, (old, new) in enumerate(zip_longest(line, fixed)) if old != new), None)
+
+
+def _chinese_mojibake_place(line: str) -> int | None:
+    lost = _LOST_AS_GB.search(line)
+    if lost:
+        return lost.start()
+    for match in _GB_AS_LATIN.finditer(line):
+        if len(set(match[0])) >= _LEAST_DIFFERENT:  # a row of middle dots is not Chinese
+            return match.start()
+    found = _UTF8_AS_GB.findall(line)
+    # Each of these is also a rare character of its own: 涓涓 is how water trickles.
+    if len(set(found)) > 1 and len(found) >= max(_LEAST_UTF8_AS_GB, _LEAST_UTF8_AS_GB_RATE * len(line)):
+        return line.index(found[0])
+    return None
+
+
+def _control_place(line: str) -> int | None:
+    match = _CONTROL.search(line)
+    return match.start() if match else None
+
+
+def _replacement_place(line: str) -> int | None:
+    place = line.find("\ufffd")
+    return place if place >= 0 else None
+
+
+# Of each kind of damage: what every text with any of it has, and where it is in a line.
+_DAMAGE: Mapping[str, tuple[Callable[[str], object], _Find]] = {
+    "mojibake, not repaired": (_CHINESE_MOJIBAKE.search, _chinese_mojibake_place),
+    "replacement characters (U+FFFD)": (lambda text: "\ufffd" in text, _replacement_place),
+    "control characters": (_CONTROL.search, _control_place),
 }
-
-
-def _note_line(name: str, found: _Search, passage: Passage, tally: Tally) -> None:
-    if name not in tally.examples:
-        line = next((line for line in passage.text.split("\n") if found(line)), None)
-        if line is not None:
-            tally.note(name, line, passage.source)
 
 
 _TAGS = "p|br|hr|div|span|a|b|i|u|em|strong|td|tr|th|table|tbody|li|ul|ol|dl|dt|dd|h[1-6]|img|script|style|body|html"
@@ -90,7 +111,7 @@ _MARKUP: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
         ("{", "}", ");", "#include", "def ", "class "),
         re.compile(r"[{}]\s*$|\);\s*$|^\s*#include\b|^\s*(?:def|class)\s+\w+[^.!?\n]*:\s*$"),
     ),
-    "encoded data": (("",), re.compile(r"[A-Za-z0-9+/_-]{120}")),
+    "encoded data": (("+", "/", "="), re.compile(r"[A-Za-z0-9+/_-]{120}")),
 }
 # What is left of a tokenizer.
 _TOKENIZED: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tokenizers
 
+from bertworks.vocabulary.characters import IDEOGRAPH, SURROGATE
 from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries, piece_type
 
 
@@ -19,35 +20,56 @@ class BackendPieces:
 
     def encode(self, text: str) -> list[PlacedPiece]:
         encoding = self._backend.encode(text, add_special_tokens=False)
-        placed = []
-        before = None
-        for number, (start, end), word in zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True):
-            placed.append(PlacedPiece(number, start, end, word != before))
-            before = word
-        return placed
+        begins = _starts_by_word(encoding)
+        return [
+            PlacedPiece(number, start, end, begins_word)
+            for number, (start, end), begins_word in zip(encoding.ids, encoding.offsets, begins, strict=True)
+        ]
 
     def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatPieces:
-        encodings = self._backend.encode_batch_fast(_carry_spaces(sentences), add_special_tokens=False)
-        counts = np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings))
-        total = int(counts.sum())
+        """Return the pieces of many sentences as flat arrays; `boundaries`, if given, hold where ideographs are."""
+        texts = _carry_spaces(sentences)
+        # Not `encode_batch_fast`: it leaves out words and offsets.
+        encodings = self._backend.encode_batch(texts, add_special_tokens=False)
+        ends = np.cumsum(np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings)), dtype=np.int64)
+        total = int(ends[-1]) if encodings else 0
         ids = np.fromiter((number for one in encodings for number in one.ids), dtype=self._type, count=total)
-        words = np.fromiter((-1 if w is None else w for one in encodings for w in one.word_ids), np.int64, total)
-        ends = np.cumsum(counts)
-        word_starts = np.ones(total, dtype=np.bool_)
-        word_starts[1:] = words[1:] != words[:-1]
-        word_starts[(ends - counts)[counts > 0]] = True
-        return FlatPieces(ids, ends, word_starts)
+        word_starts: list[bool] = []
+        for text, encoding in zip(texts, encodings, strict=True):
+            if boundaries is not None and IDEOGRAPH.search(text):
+                word_starts += _starts_by_boundary(encoding, boundaries(text).tolist())
+            else:
+                word_starts += _starts_by_word(encoding)
+        return FlatPieces(ids, ends, np.array(word_starts, dtype=np.bool_))
+
+
+def _starts_by_word(encoding: tokenizers.Encoding) -> list[bool]:
+    words = encoding.word_ids
+    return [place == 0 or word != words[place - 1] for place, word in enumerate(words)]
+
+
+def _starts_by_boundary(encoding: tokenizers.Encoding, boundaries: list[bool]) -> list[bool]:
+    """A piece begins a word if a boundary stands at its first character and the piece before began elsewhere.
+
+    The bytes of one character, and the mark of a space with what follows it, all begin at one place.
+    """
+    starts = [start for start, _ in encoding.offsets]
+    return [
+        place == 0 or (start != starts[place - 1] and start < len(boundaries) and boundaries[start])
+        for place, start in enumerate(starts)
+    ]
 
 
 def _carry_spaces(sentences: Sequence[str]) -> list[str]:
     """Move the space behind a sentence to the front of the next: these kinds write it into the next piece.
 
-    A new line begins without one, as when each line is read by itself.
+    A new line begins without one, as when each line is read by itself. Lone surrogates are read as U+FFFD.
     """
     carried = []
     space = ""
     for sentence in sentences:
-        body = sentence.rstrip()
-        carried.append(space + body)
-        space = " " if sentence.endswith(" ") else ""
+        body = SURROGATE.sub("\ufffd", sentence.rstrip())
+        carried.append(space + body if body else "")
+        if sentence:
+            space = " " if sentence.endswith(" ") else ""
     return carried

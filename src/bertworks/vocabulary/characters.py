@@ -33,10 +33,13 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def is_removed(character: str) -> bool:
-    """True for what cleaning drops: NUL, the replacement character, control and format characters."""
+    """True for what cleaning drops: NUL, the replacement character, control and format characters.
+
+    Lone surrogates are dropped too: they are read as the replacement character, which is.
+    """
     if character in "\t\n\r":
         return False
-    return character in "\0\ufffd" or unicodedata.category(character) in ("Cc", "Cf")
+    return character in "\0\ufffd" or unicodedata.category(character) in ("Cc", "Cf", "Cs")
 
 
 def is_punctuation(character: str) -> bool:

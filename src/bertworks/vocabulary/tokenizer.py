@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,11 +80,14 @@ class Tokenizer:
         self.kind = kind_of(backend).name
         self.specials = specials
         self.backend = backend
-        vocabulary = backend.get_vocab(with_added_tokens=True)
+        vocabulary = _checked_ids(backend)
         self.pieces: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
         self.cased = is_cased(backend)
         # RoBERTa puts two separators between the texts of a pair and knows no segments.
         self._pairs_like_roberta = self.pieces[specials.first] == "<s>"
+        # RoBERTa's mask takes the space before it along, for its words begin with theirs.
+        mask = self.pieces[specials.mask]
+        self._mask_takes_space = any(added["lstrip"] for added in state["added_tokens"] if added["content"] == mask)
         self._cut: Pieces = _cutter(state, self.pieces, backend)
         self._state = state
 
@@ -108,10 +112,14 @@ class Tokenizer:
             raise InputError(f"{path} does not exist; name a vocab.txt, a tokenizer.json or a folder that holds one")
         config = _read_config(path.parent / "tokenizer_config.json")
         if path.suffix == ".json":
-            return cls.of(_read_backend(path), config)
-        pieces = read_vocabulary(path)
-        cased = not config["do_lower_case"] if "do_lower_case" in config else _looks_cased(pieces)
-        return cls.of(wordpiece_backend(pieces, cased), config)
+            backend = _read_backend(path)
+        else:
+            pieces = read_vocabulary(path)
+            cased = not config["do_lower_case"] if "do_lower_case" in config else _looks_cased(pieces)
+            with _naming(path):
+                backend = wordpiece_backend(pieces, cased)
+        with _naming(path):
+            return cls.of(backend, config)
 
     def save(self, folder: str | Path) -> None:
         """Write what the Hugging Face ecosystem reads: tokenizer.json, tokenizer_config.json and, if any, vocab.txt."""
@@ -127,7 +135,12 @@ class Tokenizer:
             **{name: self.pieces[number] for name, number in zip(names, self.specials.ids, strict=True)},
         }
         if self.kind == "wordpiece":
-            config |= {"do_lower_case": not self.cased, "strip_accents": None, "tokenize_chinese_chars": True}
+            normalizer = self._state["normalizer"] or {}
+            config |= {
+                "do_lower_case": not self.cased,
+                "strip_accents": normalizer.get("strip_accents"),
+                "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+            }
         write_json(folder / "tokenizer_config.json", config)
 
     @property
@@ -171,13 +184,16 @@ class Tokenizer:
         placed: list[PlacedPiece] = []
         mask = self.pieces[self.specials.mask]
         at = 0
-        for number, part in enumerate(text.split(mask)):
-            if number:
-                placed.append(PlacedPiece(self.specials.mask, at, at + len(mask), True))
-                at += len(mask)
-            placed += [PlacedPiece(p.id, at + p.start, at + p.end, p.begins_word) for p in self._cut.encode(part)]
+        *before_masks, last = text.split(mask)
+        for part in before_masks:
+            placed += self._placed_at(at, part.rstrip() if self._mask_takes_space else part)
             at += len(part)
-        return placed, num_replaced
+            placed.append(PlacedPiece(self.specials.mask, at, at + len(mask), True))
+            at += len(mask)
+        return placed + self._placed_at(at, last), num_replaced
+
+    def _placed_at(self, at: int, part: str) -> list[PlacedPiece]:
+        return [PlacedPiece(p.id, at + p.start, at + p.end, p.begins_word) for p in self._cut.encode(part)]
 
     def _assemble(self, parts: list[tuple[list[PlacedPiece], int]], num_replaced: int) -> Encoding:
         ids, segments = [self.specials.first], [0]
@@ -202,7 +218,7 @@ class Tokenizer:
 def read_vocabulary(path: Path) -> list[str]:
     """Return the pieces of a `vocab.txt`, one a line; a piece may hold any character but a newline."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")  # not read_text: there a lone "\r" would end a line too
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); is it a vocabulary?"
@@ -216,6 +232,17 @@ def read_vocabulary(path: Path) -> list[str]:
             raise InputError(f"{path}, line {line}: piece '{piece}' already stands in line {seen[piece]}; remove one")
         seen[piece] = line
     return pieces
+
+
+def _checked_ids(backend: tokenizers.Tokenizer) -> dict[str, int]:
+    """Return each piece's id. The ids must fill a row from 0: `pieces[id]` is how a piece is found."""
+    ids: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise InputError(
+            f"the vocabulary has {len(ids)} pieces but ids up to {max(ids.values())}; number its pieces from 0 without"
+            " gaps or repeats"
+        )
+    return ids
 
 
 def _cutter(state: dict[str, Any], pieces: Sequence[str], backend: tokenizers.Tokenizer) -> Pieces:
@@ -268,6 +295,15 @@ def _looks_cased(pieces: Sequence[str]) -> bool:
     Special pieces such as [CLS], and the <S> and <T> of Chinese BERT, begin with a bracket.
     """
     return any("A" <= piece.removeprefix("##")[:1] <= "Z" for piece in pieces)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Put the file's name before what is wrong with the vocabulary in it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -42,7 +42,8 @@ def learn_unigram(words: Mapping[str, int], characters: Sequence[str], num_piece
     """
     blocks = _blocks(words)
     pieces, frequency = _seeds(blocks, characters, min(_MAX_SEEDS, _SEEDS_PER_PIECE * num_pieces))
-    lattices = [_Lattice.of(block, _Table.of(pieces)) for block in blocks]
+    table = _Table.of(pieces)
+    lattices = [_Lattice.of(block, table) for block in blocks]
     probability = frequency / frequency.sum()
     goal = int(1.1 * num_pieces)
     while True:

@@ -80,7 +80,7 @@ class WordPiece:
         self._unit = _UNIT_OR_IDEOGRAPH if rules.split_ideographs else _UNIT
 
     def encode(self, text: str) -> list[PlacedPiece]:
-        """Return the pieces of `text` with their offsets into it. A text without surrogates enters."""
+        """Return the pieces of `text` with their offsets into it."""
         placed: list[PlacedPiece] = []
         if len(self._units) > _MOST_UNITS:
             self._units.clear()
@@ -121,7 +121,7 @@ class WordPiece:
     def _units_by_character(self, sentences: list[str], boundaries: WordBoundaries | None) -> _Units:
         """Units of text with ideographs: each ideograph and mark of punctuation alone, and runs of the rest."""
         text = "\n".join(sentences)
-        codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         classes = character_classes()[codes]
         if "Σ" in text:  # its lower case depends on the letters around it, also across punctuation
             alone = classes == ALONE
@@ -271,27 +271,33 @@ def _basic_words(letters: list[str]) -> list[tuple[int, int]]:
 def _without_accents(letters: list[str], places: list[int]) -> tuple[list[str], list[int], list[int]]:
     """Decompose, drop the marks, and let the letter before a mark that stood alone reach over it."""
     decomposed = [
-        (part, place)
+        (part, place, place + 1)
         for letter, place in zip(letters, places, strict=True)
         for part in unicodedata.normalize("NFD", letter)
     ]
     kept: list[str] = []
     begins: list[int] = []
     ends: list[int] = []
-    for part, place in _canonical_order(decomposed):
+    for part, begin, end in _canonical_order(decomposed):
         if unicodedata.category(part) != "Mn":
             kept.append(part)
-            begins.append(place)
-            ends.append(place + 1)
+            begins.append(begin)
+            ends.append(end)
         elif ends:
-            ends[-1] = max(ends[-1], place + 1)
+            ends[-1] = max(ends[-1], end)
     return kept, begins, ends
 
 
-def _canonical_order(parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Sort each run of combining marks by its class, as NFD does, keeping equals in order."""
-    ordered: list[tuple[str, int]] = []
+def _canonical_order(parts: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Sort each run of combining marks by its class, as NFD does, keeping equals in order.
+
+    Marks that changed places each get the place of their whole run: starts must not decrease from piece to piece.
+    """
+    ordered: list[tuple[str, int, int]] = []
     for combines, run in groupby(parts, key=lambda part: unicodedata.combining(part[0]) > 0):
         marks = list(run)
-        ordered += sorted(marks, key=lambda part: unicodedata.combining(part[0])) if combines else marks
+        moved = sorted(marks, key=lambda part: unicodedata.combining(part[0])) if combines else marks
+        if moved != marks:
+            moved = [(part, marks[0][1], marks[-1][2]) for part, _, _ in moved]
+        ordered += moved
     return ordered

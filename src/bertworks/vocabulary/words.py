@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import rjieba
 
+from bertworks.vocabulary.characters import SURROGATE
+
 
 def jieba_boundaries(text: str) -> npt.NDArray[np.bool_]:
     """Return, for each character of `text`, whether one of jieba's words begins with it."""
-    words = rjieba.cut(text, True)
+    words = rjieba.cut(SURROGATE.sub("\ufffd", text), True)
     lengths = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
     boundaries = np.zeros(len(text) + 1, dtype=np.bool_)
     boundaries[0] = True

@@ -59,7 +59,9 @@ _UNMARKED: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("*", _STARS, r"\2"),  # once more for *emphasis* inside of **strong words**
     (
         "_",
-        re.compile(r"_(?<![\\\w]_)(_{0,2})(?=[^\s_])((?:[^_\n]++|\n(?!\n)|(?<=\w)_+(?=\w))*+)(?<![\s\\])_\1(?!\w)"),
+        re.compile(
+            r"_(?<![\\\w]_)(_{0,2})(?=[^\s_])((?:[^_\n]++|\n(?!\n)|(?<=[^\W_])_+(?=[^\W_]))*+)(?<![\s\\])_\1(?!\w)"
+        ),
         r"\2",
     ),
     ("~", re.compile(r"~~(?=\S)([^~\n]+)~~"), r"\1"),

@@ -29,16 +29,15 @@ def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
 def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
     text = stretch.text(counts)
     lines = stretch.reading.lines
-    line, start = 0, 0
-    for gap in [*_GAPS[lines].finditer(text), None]:
-        end = gap.start() if gap else len(text)
-        document = text[start:end]
-        if stripped := document.strip():
-            num_blank = document.count("\n", 0, len(document) - len(document.lstrip()))
-            yield Passage(stripped, stretch.place(line + num_blank), lines)
-        if gap:
-            line += text.count("\n", start, gap.end())
-            start = gap.end()
+    # A gap takes all empty lines behind it, so only the first document may have some before it.
+    start = len(text) - len(text.lstrip())
+    line = text.count("\n", 0, start)
+    for gap in _GAPS[lines].finditer(text, start):
+        yield Passage(text[start : gap.start()].strip(), stretch.place(line), lines)
+        line += text.count("\n", start, gap.end())
+        start = gap.end()
+    if last := text[start:].strip():
+        yield Passage(last, stretch.place(line), lines)
 
 
 PLAIN = Format("plain", (".txt", ".text"), _read, _find_boundary)

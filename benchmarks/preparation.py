@@ -1,0 +1,265 @@
+"""Preparing a corpus beside its parts alone: a data folder in, rates, ratios, memory and opening times out.
+
+    python benchmarks/preparation.py DATA_FOLDER [--repeats 3] [--json]
+
+DATA_FOLDER holds `books-en/`, `corpus-zh/modern.txt.gz` and `vocab/`. In one run, on the same cores, alternating:
+  prepare        `bertworks prepare` from files on disk to a finished corpus folder, start-up included
+  encode_batch   `tokenizers` on the same text, already in memory, all cores
+  segmenter      rjieba on the same text, already in memory, one process a core (jieba's own Python for comparison)
+Medians of the repeats. Memory is the proportional set size of all processes together, sampled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+NUM_CORES = len(os.sched_getaffinity(0))
+
+
+def texts_of(path: Path) -> list[str]:
+    """Return the lines of a gzip file or of all those in a folder."""
+    files = sorted(path.glob("*.gz")) if path.is_dir() else [path]
+    lines: list[str] = []
+    for file in files:
+        with gzip.open(file, "rt", encoding="utf-8") as stream:
+            lines += [line for line in stream.read().split("\n") if line]
+    return lines
+
+
+def timed_prepare(source: Path, vocabulary: Path, out: Path, words: str = "pieces") -> tuple[float, float]:
+    """Return the seconds and the peak memory in MiB of one `bertworks prepare`."""
+    shutil.rmtree(out, ignore_errors=True)
+    command = [sys.executable, "-m", "bertworks", "prepare", str(source), "--vocab", str(vocabulary), "--out", str(out)]
+    start = time.perf_counter()
+    process = subprocess.Popen([*command, "--words", words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    peak = peak_memory_until_end(process)
+    seconds = time.perf_counter() - start
+    if process.returncode:
+        raise SystemExit(f"`bertworks prepare` failed with exit code {process.returncode}")
+    return seconds, peak
+
+
+def peak_memory_until_end(process: subprocess.Popen[bytes]) -> float:
+    """Return the highest memory, in MiB, of a process and its children together; sampling takes 1 % of a core."""
+    root = psutil.Process(process.pid)
+    peak = 0.0
+    done = threading.Event()
+
+    def sample() -> None:
+        nonlocal peak
+        while not done.wait(0.2):
+            total = 0
+            try:
+                family = [root, *root.children(recursive=True)]
+            except psutil.Error:
+                continue
+            for one in family:
+                try:
+                    total += one.memory_full_info().pss
+                except psutil.Error:
+                    continue
+            peak = max(peak, total / 2**20)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    process.wait()
+    done.set()
+    sampler.join()
+    return peak
+
+
+def timed_encode_batch(lines: list[str], vocabulary: Path) -> float:
+    """Return the seconds that raw `tokenizers` takes, in a process of its own."""
+    return float(in_process(_encode_batch, lines, vocabulary))
+
+
+def _encode_batch(lines: list[str], vocabulary: Path) -> float:
+    from tokenizers import BertWordPieceTokenizer
+
+    tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=True)
+    start = time.perf_counter()
+    for first in range(0, len(lines), 10_000):
+        tokenizer.encode_batch(lines[first : first + 10_000], add_special_tokens=False)
+    return time.perf_counter() - start
+
+
+def timed_segmenter(lines: list[str], name: str) -> float:
+    """Return the seconds that the segmenter takes with one process a core, each with its share of the lines."""
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(NUM_CORES)
+    queue: Any = context.Queue()
+    size = -(-len(lines) // NUM_CORES)
+    parts = [lines[first : first + size] for first in range(0, len(lines), size)]
+    workers = [context.Process(target=_segment, args=(part, name, barrier, queue)) for part in parts]
+    for worker in workers:
+        worker.start()
+    seconds = max(queue.get() for _ in workers)
+    for worker in workers:
+        worker.join()
+    return float(seconds)
+
+
+def _segment(lines: list[str], name: str, barrier: Any, queue: Any) -> None:
+    if name == "rjieba":
+        import rjieba
+
+        cut: Callable[[str], Any] = lambda line: rjieba.cut(line, True)  # noqa: E731
+    else:
+        import jieba
+
+        jieba.setLogLevel(60)
+        jieba.initialize()
+        cut = jieba.lcut
+    cut("热身")
+    barrier.wait()
+    start = time.perf_counter()
+    for line in lines:
+        cut(line)
+    queue.put(time.perf_counter() - start)
+
+
+def in_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a function in a fresh copy of this process, so that it meets nothing that another left behind."""
+    context = multiprocessing.get_context("fork")
+    queue: Any = context.Queue()
+    process = context.Process(target=lambda: queue.put(work(*arguments)))
+    process.start()
+    result = queue.get()
+    process.join()
+    return result
+
+
+def four_times(source: Path, out: Path) -> Path:
+    """Write four different copies of each book: every paragraph ends with a word of its copy."""
+    out.mkdir(parents=True)
+    for copy in range(4):
+        for file in sorted(source.glob("*.gz")):
+            with gzip.open(file, "rt", encoding="utf-8") as stream:
+                text = stream.read()
+            changed = "\n".join(f"{line} Copy{copy}." if line else line for line in text.split("\n"))
+            with gzip.open(out / f"{copy}-{file.name}", "wt", encoding="utf-8", compresslevel=1) as stream:
+                stream.write(changed)
+    return out
+
+
+def ten_times(corpus: Path, out: Path) -> Path:
+    """Make a corpus of ten times as many shards, by links to the same files."""
+    manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
+    key = manifest["pieces"][0]
+    shutil.copytree(corpus, out, ignore=shutil.ignore_patterns("*.jsonl", "*.safetensors"))
+    pieces = json.loads((out / "pieces" / key / "manifest.json").read_text(encoding="utf-8"))
+    shards = []
+    for copy in range(10):
+        for shard in pieces["shards"]:
+            name = f"{copy}-{shard['file']}"
+            os.link(corpus / "pieces" / key / shard["file"], out / "pieces" / key / name)
+            shards.append({**shard, "file": name})
+    (out / "pieces" / key / "manifest.json").write_text(json.dumps({**pieces, "shards": shards}), encoding="utf-8")
+    return out
+
+
+OPENING = """
+import json, sys, time
+import torch
+from bertworks.examples.batch import batch_of
+from bertworks.examples.corpus import Corpus
+from bertworks.examples.loading import Loader
+from bertworks.examples.masking import Masker
+from bertworks.examples.order import Stream
+from bertworks.examples.pairs import NextSentencePairs
+start = time.perf_counter()
+corpus = Corpus.open(sys.argv[1])
+tokenizer = corpus.tokenizer
+opened = time.perf_counter()
+arrangement = NextSentencePairs(corpus.split("train"), 128, tokenizer.specials)
+loader = Loader(arrangement, Masker(tokenizer), Stream(0, "128", "train"))
+examples, hidden = zip(*(loader.draw(number) for number in range(32)))
+batch_of(examples, hidden, tokenizer.specials.pad)
+first = time.perf_counter()
+for number in range(32, 4032):
+    loader.draw(number)
+print(json.dumps([1e3 * (first - start), 1e6 * (time.perf_counter() - first) / 4000]))
+"""
+
+
+def opening(corpus: Path) -> tuple[float, float]:
+    """Return the milliseconds to open a corpus and draw a batch of 32, and the microseconds of a later example."""
+    printed = subprocess.run([sys.executable, "-c", OPENING, str(corpus)], capture_output=True, text=True, check=True)
+    milliseconds, microseconds = json.loads(printed.stdout)
+    return milliseconds, microseconds
+
+
+def measure_rates(data: Path, work: Path, repeats: int) -> dict[str, float]:
+    """Return the rates in MB/s of raw text, medians of alternating repeats, and the peak memory of the English run."""
+    english, chinese = texts_of(data / "books-en"), texts_of(data / "corpus-zh" / "modern.txt.gz")
+    size_en, size_zh = (sum(len(line.encode()) + 1 for line in lines) / 1e6 for lines in (english, chinese))
+    uncased, han = (data / "vocab" / f"bert-base-{name}-vocab.txt" for name in ("uncased", "chinese"))
+    rates: dict[str, list[float]] = {}
+    peaks = []
+    for _ in range(repeats):
+        seconds, peak = timed_prepare(data / "books-en", uncased, work / "en")
+        peaks.append(peak)
+        rates.setdefault("prepare_english", []).append(size_en / seconds)
+        rates.setdefault("encode_batch_english", []).append(size_en / timed_encode_batch(english, uncased))
+        source = data / "corpus-zh" / "modern.txt.gz"
+        rates.setdefault("prepare_chinese", []).append(size_zh / timed_prepare(source, han, work / "zh")[0])
+        rates.setdefault("encode_batch_chinese", []).append(size_zh / timed_encode_batch(chinese, han))
+        seconds = timed_prepare(source, han, work / "zh-words", "jieba")[0]
+        rates.setdefault("prepare_chinese_words", []).append(size_zh / seconds)
+        rates.setdefault("rjieba", []).append(size_zh / timed_segmenter(chinese, "rjieba"))
+    sample = chinese[: len(chinese) // 4]
+    rates["jieba"] = [sum(len(line.encode()) + 1 for line in sample) / 1e6 / timed_segmenter(sample, "jieba")]
+    return {name: statistics.median(values) for name, values in rates.items()} | {"peak_mib": max(peaks)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        told = measure_rates(options.data, work, options.repeats)
+        _, large = timed_prepare(
+            four_times(options.data / "books-en", work / "four"),
+            options.data / "vocab" / "bert-base-uncased-vocab.txt",
+            work / "en4",
+        )
+        small_open = [opening(work / "en") for _ in range(5)]
+        large_open = [opening(ten_times(work / "en", work / "en10"))] + [opening(work / "en10") for _ in range(4)]
+    told |= {
+        "ratio_english": told["prepare_english"] / told["encode_batch_english"],
+        "ratio_chinese": told["prepare_chinese"] / told["encode_batch_chinese"],
+        "ratio_chinese_words": told["prepare_chinese_words"] / told["rjieba"],
+        "ratio_chinese_words_to_jieba": told["prepare_chinese_words"] / told["jieba"],
+        "peak_growth": large / told["peak_mib"] - 1,
+        "open_ms": statistics.median(one for one, _ in small_open),
+        "open_ms_ten_times": statistics.median(one for one, _ in large_open),
+        "example_us": statistics.median(one for _, one in small_open),
+    }
+    if options.json:
+        print(json.dumps({name: round(value, 4) for name, value in told.items()}))
+        return
+    for name, value in told.items():
+        print(f"{value:12.3f}  {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A model is a folder: reading and writing it, and fetching or importing those that others made."""

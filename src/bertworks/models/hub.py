@@ -1,0 +1,136 @@
+"""The name of a model in, its folder on this machine out: a folder that exists, or one fetched from the hub.
+
+Downloads, their cache, resuming, tokens, mirrors (HF_ENDPOINT) and offline mode (HF_HUB_OFFLINE) are the work of
+`huggingface_hub`. Here it is decided which files we read at all, and what a person is told when it fails.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    IncompleteSnapshotError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
+
+# In these patterns * and ? stand for slashes too, so none may start with one: onnx/model.safetensors is not wanted.
+SETTINGS_AND_PIECES = [
+    "config.json",
+    "bertworks.json",
+    "bert_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "[0-9]_*/config.json",
+]
+# Most models lie on the hub in several formats. The first of these that a model has is fetched, the others are not.
+WEIGHTS = (
+    ["model.safetensors", "model.safetensors.index.json", "model-?????-of-?????.safetensors"],
+    ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-?????-of-?????.bin"],
+    ["bert_model.ckpt.index", "bert_model.ckpt.data-?????-of-?????"],
+    ["model.ckpt-*.index", "model.ckpt-*.data-?????-of-?????"],
+)
+DISK = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.EACCES: "writing there is not allowed; change its permissions",
+    errno.EPERM: "writing there is not allowed; change its permissions",
+    errno.EROFS: "that file system is read-only; make it writable",
+}
+
+
+def fetch(name: str, revision: str | None = None) -> Path:
+    """Return the folder of the model `name`: a local folder as it is, else a copy in the hub's cache.
+
+    `revision` is a branch, a tag or a commit; a commit that is in the cache needs no network. Without one the newest
+    commit is asked for, and the cached copy serves when the hub cannot be reached.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if revision is not None:
+            raise SettingsError(f"revision '{revision}' was asked for, but {folder} is a local folder; leave one out")
+        return folder
+    if folder.exists():
+        raise InputError(f"{folder} is a file; give the model's folder")
+    for weights in WEIGHTS:
+        folder = _snapshot(name, revision, SETTINGS_AND_PIECES + weights)
+        if any(path.is_file() for pattern in weights for path in folder.glob(pattern)):
+            return folder
+        revision = folder.name  # the commit: the next look is at the same one, and needs no answer from the hub
+    if not folder.is_dir():
+        raise InputError(f"'{name}' on {constants.ENDPOINT} has none of the files of a model; check the name")
+    return folder
+
+
+def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+    except Exception as error:  # the client, its two transports and the system share no parent below this one
+        raise _explained(error, name, revision) from error
+
+
+def _explained(error: Exception, name: str, revision: str | None) -> BertworksError:
+    """Turn what the hub's client raised into the sentence a person can act on."""
+    place = f"'{name}' on {constants.ENDPOINT}"
+    log_in = "log in with `hf auth login` or set HF_TOKEN"
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    match error:
+        case HFValidationError():
+            return InputError(
+                f"there is no folder {name}; give one that exists, or a name on the hub: 'name' or 'owner/name'"
+            )
+        case GatedRepoError():
+            return InputError(f"{place} is gated: ask for access at {constants.ENDPOINT}/{name}, then {log_in}")
+        case RevisionNotFoundError():
+            return InputError(f"{place} has no revision '{revision or 'main'}'; check the branch, tag or commit")
+        case RepositoryNotFoundError():
+            return InputError(
+                f"there is no {place}: check the name, or give a folder that exists; if the model is private, {log_in}"
+            )
+        case HfHubHTTPError() if status in (401, 403):
+            return SettingsError(f"{constants.ENDPOINT} does not accept your token for '{name}'; {log_in} again")
+        case LocalEntryNotFoundError():
+            return _not_cached(error, name)
+        case OSError() if error.errno in DISK:
+            return FolderError(
+                f"cannot save {place} in {constants.HF_HUB_CACHE}: {DISK[error.errno]}, or set HF_HUB_CACHE to another "
+                "folder"
+            )
+    return FolderError(f"fetching {place} failed ({_reason(error)}); run the same command again, whole files are kept")
+
+
+def _not_cached(error: LocalEntryNotFoundError, name: str) -> BertworksError:
+    """Say why the hub could not help out, and that the cache could not either."""
+    what = "only a part of it is" if isinstance(error, IncompleteSnapshotError) else "it is not"
+    cache = f"{what} in the cache {constants.HF_HUB_CACHE}"
+    if constants.HF_HUB_OFFLINE:
+        return InputError(
+            f"cannot fetch '{name}': HF_HUB_OFFLINE is set and {cache}; unset it, or give a folder that exists"
+        )
+    reason = _reason(error.__cause__ or error)
+    return InputError(
+        f"cannot fetch '{name}': {constants.ENDPOINT} cannot be reached ({reason}) and {cache}; check the network, set "
+        "HF_ENDPOINT to a mirror, or give a folder that exists"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of a message, as the hub's client adds advice about its own arguments below it."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,80 @@
+"""The README tells the truth: its commands and its Python run, in order, on a folder of text; both languages agree."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+NOTES = {
+    "river.txt": "He sat by the river all morning. The water was high after the rain. Nobody came past.\n"
+    "In the afternoon the sun came out. He put his letters away and walked home.\n\n"
+    "The mill had stood empty for years. Then a family from the coast bought it. They mended the wheel first.\n",
+    "market.md": "# The market\n\nOn Saturdays the square fills with carts. People come from three valleys. "
+    "Bread is sold out by nine o'clock.\n\nThe baker starts at two in the morning. She likes the quiet.\n",
+    "足球.txt": "我喜欢踢足球。每个星期六下午，我们都去学校的操场。天气不好的时候也去。\n\n"
+    "城里新开了一家书店。店主是一位退休的老师。他认识每一本书。\n",
+}
+
+
+def code_blocks(readme: str, language: str) -> list[str]:
+    text = (ROOT / readme).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(readme: str) -> list[str]:
+    return [line for block in code_blocks(readme, "bash") for line in block.splitlines() if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "notes").mkdir()
+    for name, text in NOTES.items():
+        (folder / "notes" / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_the_commands_of_the_readme_run_in_order(folder):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for line in commands("README.md"):
+        words = shlex.split(line, comments=True)
+        assert words[0] == "bertworks"
+        done = subprocess.run(words, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert done.stdout.strip(), f"{line} said nothing"
+    python = "\n".join(code_blocks("README.md", "python"))
+    done = subprocess.run([sys.executable, "-c", python], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("('[CLS]', 'he', 'sat', 'by', 'the'")
+
+
+def test_both_readmes_show_the_same_commands():
+    def bare(lines: list[str]) -> list[list[str]]:
+        return [shlex.split(line, comments=True) for line in lines]
+
+    assert bare(commands("README.zh.md")) == bare(commands("README.md"))
+    strip = re.compile(r"\s*#.*")
+    python = [[strip.sub("", block) for block in code_blocks(name, "python")] for name in ("README.md", "README.zh.md")]
+    assert python[0] == python[1]
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
+def test_every_link_of_the_readme_leads_somewhere(readme):
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / readme).read_text(encoding="utf-8"))
+    assert links
+    missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
+def test_every_make_target_of_the_readme_exists(readme):
+    targets = re.findall(r"\bmake (\w+)", (ROOT / readme).read_text(encoding="utf-8"))
+    assert set(targets) == {"demo", "test", "check", "soak"}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
