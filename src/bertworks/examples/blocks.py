@@ -27,7 +27,7 @@ class Blocks:
     def example(self, anchor: float, generator: np.random.Generator) -> Example:
         """Return the example of `anchor` (a number of anchors, with its epoch's shift added); it draws nothing."""
         room = self.length - 2
-        place = self.split.at(anchor * room)
+        place = self.split.at(anchor / self.num_anchors * self.split.length)
         shard, sentence = place.shard, place.sentence
         start = shard.start_of(sentence)
         if shard.start_of(sentence + 1) - start > room:  # longer than a block: begin where the anchor is
@@ -39,7 +39,7 @@ class Blocks:
             _, document_end = shard.document_of(sentence)
             start = shard.start_of(sentence)
             # The last sentence that still fits ends at or before start + room.
-            stop_sentence = min(int(shard.sentence_ends.searchsorted(start + room, side="right")), document_end)
+            stop_sentence = min(shard.sentence_at(start + room), document_end)
             if stop_sentence == sentence:
                 break
             stop = shard.start_of(stop_sentence)

@@ -48,7 +48,7 @@ class Corpus:
         """
         folder = Path(folder)
         manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
-        if "pieces" not in manifest:
+        if not isinstance(manifest, dict) or "pieces" not in manifest:
             raise FolderError(f"{folder / MANIFEST} is not the manifest of a prepared corpus")
         keys = [key for key in manifest["pieces"] if key.startswith(vocabulary or "")]
         if not keys:
@@ -124,6 +124,10 @@ class Split:
         self._ends_all = _stretched_ends([s.num_pieces for s in shards], [s.weight for s in shards])
         self._mapped: dict[int, ShardArrays] = {}
 
+    def __reduce__(self) -> tuple[type[Split], tuple[str, Sequence[ShardOfSplit]]]:
+        """Go to another process without what is mapped: it would travel as a copy of whole shards."""
+        return Split, (self.name, self.shards)
+
     @property
     def length_paired(self) -> float:
         return float(self._ends_paired[-1])
@@ -148,7 +152,10 @@ class Split:
         own_start = before + (place.shard.start_of(first) - shard.first_piece) * shard.weight
         own_length = (place.shard.start_of(last) - place.shard.start_of(first)) * shard.weight
         position = draw * (self.length - own_length)
-        return self.at(position + own_length if position >= own_start else position)
+        found = self.at(position + own_length if position >= own_start else position)
+        if found.number == place.number and first <= found.sentence < last:  # rounding at an edge of the document
+            return self.at(0.0 if own_start > 0 else self.length)
+        return found
 
     def region_end(self, place: Place) -> int:
         """Return the last sentence + 1 of this split in the shard of `place`."""

@@ -61,17 +61,26 @@ def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int
 
     Of a long line that occurs more than `max_repeats` times the first copy stays; with 0 all of them do.
     """
-    arrays = [np.load(path, mmap_mode="r") for path in fingerprints]
-    total = sum(len(array) for array in arrays)
+    total = sum(len(np.load(path, mmap_mode="r")) for path in fingerprints)
     num_ranges = 1 << max(0, (total // _MOST_COMPARED).bit_length())
-    edges = [number * (2**64 // num_ranges) for number in range(1, num_ranges)]
-    bounds = [[0, *(int(np.searchsorted(array["value"], np.uint64(e))) for e in edges), len(array)] for array in arrays]
+    edges = np.array([number * (2**64 // num_ranges) for number in range(1, num_ranges)], dtype=np.uint64)
+    bounds = [_bounds(path, edges) for path in fingerprints]
     for number in range(num_ranges):
-        parts = [array[bound[number] : bound[number + 1]] for array, bound in zip(arrays, bounds, strict=True)]
+        # Opened again for each range: a large corpus has more units than a process may hold files open.
+        parts = [
+            np.array(np.load(path, mmap_mode="r")[bound[number] : bound[number + 1]])
+            for path, bound in zip(fingerprints, bounds, strict=True)
+        ]
         units = np.repeat(np.arange(len(parts), dtype=np.uint32), [len(part) for part in parts])
         drops = _drops_of(np.concatenate(parts) if parts else np.zeros(0, _FINGERPRINT), units, max_repeats)
         with replacing(folder / f"drops-{number:05d}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, drops, allow_pickle=False)
+
+
+def _bounds(path: Path, edges: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return where each range of values begins in a unit's fingerprints, and where the last one ends."""
+    array = np.load(path, mmap_mode="r")
+    return np.concatenate(([0], np.searchsorted(array["value"], edges), [len(array)]))
 
 
 def _drops_of(rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], max_repeats: int) -> npt.NDArray[np.void]:

@@ -34,6 +34,8 @@ class MaskSettings:
             raise SettingsError(f"masking rates lie in 0..1; got {self.rate}, {self.mask_rate}, {self.random_rate}")
         if self.mask_rate + self.random_rate > 1 + 1e-9:
             raise SettingsError(f"mask_rate and random_rate add up to {self.mask_rate + self.random_rate}; at most 1")
+        if self.max_places < 0:
+            raise SettingsError(f"max_places is {self.max_places}; give a positive number, or 0 for no limit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
 """Pairs of segments: an anchor in a split in, an Example of two segments out.
 
-An anchor is the sentence at a piece of the row of paired documents. The example grows from it inside its document to
-about the wanted length and is cut in two after a random sentence. Half of the time the second part is then replaced by
-a run of sentences from another document (next sentence), or the two change places (sentence order). What stands in the
-first segment does not depend on that draw, so that it cannot betray the answer.
+An anchor is a piece of the row of paired documents. The example grows from it to both sides inside its document, to
+about the wanted length, and is cut in two after a random sentence. Half of the time the second part is then replaced
+by a run of sentences from another document (next sentence), or the two change places (sentence order). What stands in
+the first segment does not depend on that draw, and the random run is found as the true one is: as far behind an anchor
+as the first segment is long. Were it simply the sentence at a random piece, it would be longer than sentences that
+follow others are, and lengths alone would betray the answer.
 """
 
 from __future__ import annotations
@@ -51,10 +53,11 @@ class NextSentencePairs:
         """Return the example of `anchor` (a number of anchors, with its epoch's shift added)."""
         room = self.length - 3
         is_random = generator.random() < self.settings.random_rate
-        place, first, second, wanted = _grow(self.split, anchor * room, room, self.settings, generator)
+        place = self.split.paired_at(anchor / self.num_anchors * self.split.length_paired)
+        first, second, wanted = _grow(place, room, self.settings, generator)
         if is_random:
             partner = self.split.elsewhere(place, generator.random())
-            second = _run_from(partner, max(1, wanted - len(first)), room)
+            second = _run_behind(partner, len(first), wanted, room, generator)
         first, second = _trim(first, second, room, generator)
         return assemble([(first, 0), (second, 1)], self.specials, RANDOM if is_random else FOLLOWS)
 
@@ -74,7 +77,8 @@ class OrderedPairs:
         """Return the example of `anchor` (a number of anchors, with its epoch's shift added)."""
         room = self.length - 3
         is_swapped = generator.random() < self.settings.random_rate
-        _, first, second, _ = _grow(self.split, anchor * room, room, self.settings, generator)
+        place = self.split.paired_at(anchor / self.num_anchors * self.split.length_paired)
+        first, second, _ = _grow(place, room, self.settings, generator)
         first, second = _trim(first, second, room, generator)
         if is_swapped:
             first, second = second, first
@@ -91,46 +95,69 @@ def _check_pairs(split: Split, length: int) -> None:
         )
 
 
-def _grow(
-    split: Split, position: float, room: int, settings: PairSettings, generator: np.random.Generator
-) -> tuple[Place, Span, Span, int]:
-    """Return the anchor's place, the two neighbouring spans that grow from it, and the length that was wanted."""
+def _grow(place: Place, room: int, settings: PairSettings, generator: np.random.Generator) -> tuple[Span, Span, int]:
+    """Return the two neighbouring spans that grow from an anchor, and the length that was wanted."""
     wanted = room if generator.random() >= settings.short_rate else int(generator.integers(2, room + 1))
-    place = split.paired_at(position)
-    shard, sentence = place.shard, place.sentence
-    _, document_end = shard.document_of(sentence)
-    if sentence == document_end - 1:
-        sentence -= 1  # the last sentence has no successor: let it be the second segment
-    start = _start_in(place, sentence, room)
-    stop = shard.sentence_at(start + wanted - 1) + 1
-    stop = min(max(stop, sentence + 2), document_end)
+    shard = place.shard
+    begin, end = shard.start_of(place.sentence), shard.start_of(place.sentence + 1)
+    if end - begin > room:  # a sentence longer than an example is cut like a run of short ones, so that all is seen
+        start = _first_piece(place.piece, wanted, (begin, end), generator)
+        middle = start + int(generator.integers(1, wanted))
+        return Span(shard, start, middle), Span(shard, middle, start + wanted), wanted
+    sentence, stop = _window(place, wanted, generator)
+    start = shard.start_of(sentence)
     cut = sentence + 1 + int(generator.integers(0, stop - sentence - 1))
     middle = shard.start_of(cut)
-    first = Span(shard, start, min(middle, start + room))
+    first = Span(shard, max(start, middle - room), middle)
     second = Span(shard, middle, min(shard.start_of(stop), middle + room))
-    return place, first, second, wanted
+    return first, second, wanted
 
 
-def _start_in(place: Place, sentence: int, room: int) -> int:
-    """Return where to begin: with the sentence, unless it alone is too long; then with the very piece of the anchor,
-    so that over the epochs all of it is seen."""
-    start = place.shard.start_of(sentence)
-    too_long = sentence == place.sentence and place.shard.start_of(sentence + 1) - start > room
-    return place.piece if too_long else start
+def _first_piece(piece: int, wanted: int, within: tuple[int, int], generator: np.random.Generator) -> int:
+    """Return where a run of `wanted` pieces begins that holds `piece` at a random place, moved inside `within`.
+
+    Runs that only began with their anchor would nearly never show how a document begins.
+    """
+    begin, end = within
+    return max(begin, min(piece - int(generator.integers(0, wanted)), end - wanted))
 
 
-def _run_from(place: Place, wanted: int, room: int) -> Span:
-    """Return a run of whole sentences of about `wanted` pieces from `place` on, inside its document."""
+def _window(place: Place, wanted: int, generator: np.random.Generator) -> tuple[int, int]:
+    """Return the first sentence of a run of about `wanted` pieces around `place` inside its document, and the first
+    behind the run. There are at least two."""
     shard = place.shard
-    _, document_end = shard.document_of(place.sentence)
-    start = _start_in(place, place.sentence, room)
-    stop = min(shard.sentence_at(start + wanted - 1) + 1, document_end)
+    first, last = shard.document_of(place.sentence)
+    begin, end = shard.start_of(first), shard.start_of(last)
+    piece = _first_piece(place.piece, wanted, (begin, end), generator)
+    sentence = min(shard.sentence_from(piece), place.sentence, last - 2)
+    if end - shard.start_of(sentence) <= wanted:  # too little is left: begin earlier
+        return min(shard.sentence_at(max(begin, end - wanted)), last - 2), last
+    stop = shard.sentence_at(shard.start_of(sentence) + wanted - 1) + 1
+    return sentence, max(stop, sentence + 2)
+
+
+def _run_behind(place: Place, skipped: int, wanted: int, room: int, generator: np.random.Generator) -> Span:
+    """Return what would be the second segment around `place` if the first were `skipped` pieces long."""
+    shard = place.shard
+    document_start, document_end = shard.document_of(place.sentence)
+    if shard.start_of(place.sentence + 1) - shard.start_of(place.sentence) > room:
+        start = place.piece  # inside a sentence longer than an example, as above
+    elif document_end - document_start == 1:
+        start = shard.start_of(document_start)
+    else:
+        first, _ = _window(place, wanted, generator)
+        behind = shard.sentence_at(shard.start_of(first) + skipped - 1) + 1
+        if behind >= document_end:  # the document is shorter than that: cut it after any sentence
+            behind = int(generator.integers(first + 1, document_end))
+        start = shard.start_of(behind)
+    stop = min(shard.sentence_at(start + max(1, wanted - skipped) - 1) + 1, document_end)
     return Span(shard, start, min(shard.start_of(stop), start + room))
 
 
 def _trim(first: Span, second: Span, room: int, generator: np.random.Generator) -> tuple[Span, Span]:
     """Shorten the longer span, then both in turn, until they fit; each piece goes from the front or the back by chance,
-    which adds variety and favours neither end."""
+    which adds variety and favours neither end. Chance also says whose the odd piece is: else the longer of two swapped
+    segments would always be the one that came first."""
     excess = len(first) + len(second) - room
     if excess <= 0:
         return first, second
@@ -138,8 +165,9 @@ def _trim(first: Span, second: Span, room: int, generator: np.random.Generator) 
     from_first = min(max(difference, 0), excess)
     from_second = min(max(-difference, 0), excess)
     rest = excess - from_first - from_second
-    from_first += rest // 2
-    from_second += rest - rest // 2
+    odd = int(generator.integers(0, 2)) if rest % 2 else 0
+    from_first += rest // 2 + odd
+    from_second += rest - rest // 2 - odd
     return _shorten(first, from_first, generator), _shorten(second, from_second, generator)
 
 

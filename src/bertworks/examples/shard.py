@@ -40,7 +40,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class ShardArrays:
-    """The arrays of a shard, in memory or mapped from its file."""
+    """The arrays of a shard, in memory or mapped from its file.
+
+    Searches ask with the arrays' own type: for any other number numpy would first copy the whole array.
+    """
 
     ids: npt.NDArray[np.integer]
     word_starts: npt.NDArray[np.uint8]
@@ -49,12 +52,16 @@ class ShardArrays:
 
     def document_of(self, sentence: int) -> tuple[int, int]:
         """Return the first sentence of the document that `sentence` is in, and the first behind it."""
-        document = int(self.document_ends.searchsorted(sentence, side="right"))
+        document = int(self.document_ends.searchsorted(np.uint32(sentence), side="right"))
         return (int(self.document_ends[document - 1]) if document else 0), int(self.document_ends[document])
 
     def sentence_at(self, piece: int) -> int:
         """Return the sentence that holds `piece`."""
-        return int(self.sentence_ends.searchsorted(piece, side="right"))
+        return int(self.sentence_ends.searchsorted(np.uint32(piece), side="right"))
+
+    def sentence_from(self, piece: int) -> int:
+        """Return the first sentence that begins at `piece` or behind it."""
+        return int(self.sentence_ends.searchsorted(np.uint32(piece))) + 1 if piece else 0
 
     def start_of(self, sentence: int) -> int:
         """Return the first piece of `sentence`."""
@@ -98,6 +105,6 @@ def map_shard(path: Path) -> ShardArrays:
             dtype = np.dtype(_TYPES[header[name]["dtype"]])
             count = (end - start) // dtype.itemsize
             arrays[name] = np.frombuffer(mapped, dtype=dtype, count=count, offset=8 + header_size + start)
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{path} is damaged ({error}); run `bertworks prepare --verify` on its folder") from None
     return ShardArrays(**arrays)

@@ -31,12 +31,16 @@ def write_text(path: Path, documents: Iterable[SplitDocument]) -> None:
 
 def read_text(path: Path) -> Iterator[SplitDocument]:
     """Yield the documents of a shard in order."""
-    with path.open(encoding="utf-8") as file:
+    way_out = "run `bertworks prepare --verify` on its folder"
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise FolderError(f"{path} cannot be opened ({error.strerror}); {way_out}") from None
+    with file:
         for number, line in enumerate(file, 1):
             try:
                 told = json.loads(line)
-                yield SplitDocument(Document(tuple(told["sentences"]), told["source"]), told["split"])
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise FolderError(
-                    f"{path}, line {number}, is damaged ({error}); run `bertworks prepare --verify` on its folder"
-                ) from None
+                document = SplitDocument(Document(tuple(told["sentences"]), told["source"]), told["split"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise FolderError(f"{path}, line {number}, is damaged ({error}); {way_out}") from None
+            yield document

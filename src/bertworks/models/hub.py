@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from huggingface_hub import constants, snapshot_download
+from huggingface_hub import constants, get_token, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -62,7 +62,9 @@ def fetch(name: str, revision: str | None = None) -> Path:
     `revision` is a branch, a tag or a commit; a commit that is in the cache needs no network. Without one the newest
     commit is asked for, and the cached copy serves when the hub cannot be reached.
     """
-    folder = Path(name).expanduser()
+    if not name:
+        raise InputError("the name of the model is empty; give a folder or a name on the hub")
+    folder = Path(name).expanduser() if name.startswith("~/") else Path(name)
     if folder.is_dir():
         if revision is not None:
             raise SettingsError(f"revision '{revision}' was asked for, but {folder} is a local folder; leave one out")
@@ -90,45 +92,53 @@ def _explained(error: Exception, name: str, revision: str | None) -> BertworksEr
     """Turn what the hub's client raised into the sentence a person can act on."""
     place = f"'{name}' on {constants.ENDPOINT}"
     log_in = "log in with `hf auth login` or set HF_TOKEN"
-    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     match error:
         case HFValidationError():
-            return InputError(
-                f"there is no folder {name}; give one that exists, or a name on the hub: 'name' or 'owner/name'"
-            )
+            way_out = "give one that exists, or a name on the hub: 'name' or 'owner/name'"
+            return InputError(f"there is no folder {name}; {way_out}")
         case GatedRepoError():
             return InputError(f"{place} is gated: ask for access at {constants.ENDPOINT}/{name}, then {log_in}")
         case RevisionNotFoundError():
             return InputError(f"{place} has no revision '{revision or 'main'}'; check the branch, tag or commit")
-        case RepositoryNotFoundError():
-            return InputError(
-                f"there is no {place}: check the name, or give a folder that exists; if the model is private, {log_in}"
-            )
-        case HfHubHTTPError() if status in (401, 403):
-            return SettingsError(f"{constants.ENDPOINT} does not accept your token for '{name}'; {log_in} again")
+        case LocalEntryNotFoundError(__cause__=HfHubHTTPError() as cause) if _is_refusal(cause):
+            return _explained(cause, name, revision)
         case LocalEntryNotFoundError():
             return _not_cached(error, name)
-        case OSError() if error.errno in DISK:
-            return FolderError(
-                f"cannot save {place} in {constants.HF_HUB_CACHE}: {DISK[error.errno]}, or set HF_HUB_CACHE to another "
-                "folder"
-            )
+    # To somebody without a token the hub answers alike whether a model is private or does not exist.
+    if isinstance(error, RepositoryNotFoundError) or (_is_refusal(error) and not get_token()):
+        way_out = f"check the name, or give a folder that exists; if the model is private, {log_in}"
+        return InputError(f"there is no {place}: {way_out}")
+    if _is_refusal(error):
+        way_out = "log in anew with `hf auth login`, or correct HF_TOKEN"
+        return SettingsError(f"{constants.ENDPOINT} does not let you read '{name}' with your token; {way_out}")
+    if (number := _system_error(error)) in DISK:
+        way_out = f"{DISK[number]}, or set HF_HUB_CACHE to another folder"
+        return FolderError(f"cannot save {place} in {constants.HF_HUB_CACHE}: {way_out}")
     return FolderError(f"fetching {place} failed ({_reason(error)}); run the same command again, whole files are kept")
 
 
 def _not_cached(error: LocalEntryNotFoundError, name: str) -> BertworksError:
     """Say why the hub could not help out, and that the cache could not either."""
+    cause = error.__cause__ or error
     what = "only a part of it is" if isinstance(error, IncompleteSnapshotError) else "it is not"
     cache = f"{what} in the cache {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
-        return InputError(
-            f"cannot fetch '{name}': HF_HUB_OFFLINE is set and {cache}; unset it, or give a folder that exists"
-        )
-    reason = _reason(error.__cause__ or error)
-    return InputError(
-        f"cannot fetch '{name}': {constants.ENDPOINT} cannot be reached ({reason}) and {cache}; check the network, set "
-        "HF_ENDPOINT to a mirror, or give a folder that exists"
-    )
+        why = f"offline mode is on (HF_HUB_OFFLINE) and {cache}"
+        return InputError(f"cannot fetch '{name}': {why}; go online, or give a folder that exists")
+    why = f"{constants.ENDPOINT} cannot be reached ({_reason(cause)}) and {cache}"
+    way_out = "check the network, set HF_ENDPOINT to a mirror, or give a folder that exists"
+    return InputError(f"cannot fetch '{name}': {why}; {way_out}")
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403)
+
+
+def _system_error(error: Exception) -> int:
+    """The system's number for what went wrong. The chunked transport, in Rust, tells a full disk only in words."""
+    if "No space left on device" in str(error):
+        return errno.ENOSPC
+    return (error.errno or 0) if isinstance(error, OSError) else 0
 
 
 def _reason(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,8 @@ _BUCKETS = {
     "characters a sentence": (9, 29, 99, 299),
 }
 _NUM_WORDS_SHOWN = 12
+# Where others have nothing in common at all, this score stands in for nothing.
+_LEAST_SCORE = 0.0001
 
 
 @dataclass(slots=True)
@@ -71,16 +74,27 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """How much more neighbours have in common than others: see `text.neighbours`. 1 means nothing more.
+class Likeness:
+    """How much more neighbours have in common than others: `ratio` times, `errors` standard errors of the difference.
 
-    `ratio` compares with sentences anywhere, `inside_ratio` with others of the same document.
+    See `text.neighbours`. A ratio of 1 means nothing more; one error or two may be chance.
     """
 
     num_pairs: int
     ratio: float
-    num_inside_pairs: int = 0
-    inside_ratio: float = 0.0
+    errors: float
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Neighbouring sentences against sentences anywhere, those inside against others of the same long document.
+
+    `documents` compares the last sentence of a document and the first of the next one with sentences anywhere.
+    """
+
+    sentences: Likeness
+    inside: Likeness
+    documents: Likeness
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +141,7 @@ class Diagnosis:
     long_lines: int
     duplicates_exact: bool
     copied_lines_rate: float
-    neighbouring_sentences: Neighbours
-    neighbouring_documents: Neighbours
+    neighbours: Neighbours
     cased_letters: int
     capital_rate: float
     small_starts_rate: float
@@ -178,8 +191,7 @@ def diagnose(found: Measurements, held_out: Measurements | None, nature: Vocabul
         long_lines=found.lines.total,
         duplicates_exact=found.documents.whole and found.lines.whole,
         copied_lines_rate=_rate(numbers["copied lines"], numbers["lines"]),
-        neighbouring_sentences=_neighbours("sentences", numbers),
-        neighbouring_documents=_neighbours("documents", numbers),
+        neighbours=_neighbours(numbers),
         cased_letters=letters,
         capital_rate=_rate(numbers["capital letters"], letters),
         small_starts_rate=_rate(numbers["sentences that begin with a small letter"], sentences),
@@ -218,19 +230,34 @@ def _spread(lengths: Counter[int], buckets: tuple[int, ...]) -> Spread:
     return Spread(median(lengths), max(lengths, default=0), shares)
 
 
-def _neighbours(name: str, numbers: Counter[str]) -> Neighbours:
-    def mean(which: str) -> float:
-        head = f"neighbouring {name}: {which}"
-        return _rate(numbers[f"{head}, score"], numbers[f"{head}, pairs"])
-
-    # Where others have nothing in common at all, the smallest score that counts stands in for nothing.
-    least = SCORE_UNIT / 10_000
+def _neighbours(numbers: Counter[str]) -> Neighbours:
     return Neighbours(
-        num_pairs=numbers[f"neighbouring {name}: near, pairs"],
-        ratio=max(mean("near"), least) / max(mean("far"), least),
-        num_inside_pairs=numbers[f"neighbouring {name}: inside, pairs"],
-        inside_ratio=max(mean("near, long documents"), least) / max(mean("inside"), least),
+        sentences=_likeness("sentences: near", "sentences: far", numbers),
+        inside=_likeness("sentences: near, long documents", "sentences: inside", numbers),
+        documents=_likeness("documents: near", "documents: far", numbers),
     )
+
+
+def _likeness(near: str, others: str, numbers: Counter[str]) -> Likeness:
+    near_mean, near_error = _mean_score(near, numbers)
+    others_mean, others_error = _mean_score(others, numbers)
+    error = math.hypot(near_error, others_error)
+    return Likeness(
+        num_pairs=numbers[f"neighbouring {near}, pairs"],
+        ratio=max(near_mean, _LEAST_SCORE) / max(others_mean, _LEAST_SCORE),
+        errors=(near_mean - others_mean) / error if error else 0.0,
+    )
+
+
+def _mean_score(name: str, numbers: Counter[str]) -> tuple[float, float]:
+    """Return the mean of some scores and the standard error of that mean."""
+    head = f"neighbouring {name}"
+    num_pairs = numbers[f"{head}, pairs"]
+    if not num_pairs:
+        return 0.0, 0.0
+    mean = numbers[f"{head}, score"] / num_pairs / SCORE_UNIT
+    variance = numbers[f"{head}, squares"] / num_pairs / SCORE_UNIT**2 - mean**2
+    return mean, math.sqrt(max(0.0, variance) / num_pairs)
 
 
 def _fit(found: Measurements, nature: VocabularyNature) -> VocabularyFit:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import ftfy
 import ftfy.badness
+import regex
 
 from bertworks.text.document import Counts, Document, Passage
 from bertworks.text.sentences import split_sentences
@@ -33,17 +34,18 @@ class CleanSettings:
 _CONTROL = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb]"
 )
-_LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_SPACES = re.compile("[ \t\xa0\x1f\u1680\u2000-\u200a\u202f\u205f\u3000]+")
-_WRAPPED_IDEOGRAPHS = re.compile(
-    "(?<=[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]) ?\n ?(?=[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef])"
-)
-_SYMBOL = re.compile(r"[^\w\s]")
+_LINE_BREAK = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _UNUSUAL_SPACE = re.compile("[\t\xa0\x1f\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_SPACES = re.compile("  +")
+_SYMBOL = regex.compile(r"[^\w\s]")  # unlike `re`, it takes the vowel signs of Hindi or Thai for parts of a word
+# Han, kana and full-width signs: lines of such text were broken where there was no space.
+_UNSPACED = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
+_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_WRAPPED_UNSPACED = re.compile(f"(?<=[{_UNSPACED}])\n(?=[{_UNSPACED}])")
 # What UTF-8 looks like when it was read as Windows-1252 or Latin-1: the letter of a first byte, then the sign of a
 # following one; and the start of a quotation mark read as Mac Roman. A quick look, so that ftfy's slow and careful one
 # is taken only where it may find something.
-_SUSPICIOUS = re.compile("[\xc2-\xf4][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|‚Ä")
+_SUSPICIOUS = re.compile("[\xc2-\xf4\u201a][\x80-\xbfÄ€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]")
 
 
 def clean(passage: Passage, settings: CleanSettings, counts: Counts) -> Document | None:
@@ -61,21 +63,22 @@ def clean(passage: Passage, settings: CleanSettings, counts: Counts) -> Document
 
 def clean_text(text: str, settings: CleanSettings, counts: Counts) -> str:
     """Return `text` repaired, in NFC, without controls, with single spaces; its line breaks stay."""
+    if settings.repair and not text.isascii():
+        text = _repair(text, counts)
+    if not text.isprintable():
+        text, num_removed = _CONTROL.subn("", text)
+        if num_removed:
+            counts["control characters removed"] += num_removed
+        text = _LINE_BREAK.sub("\n", text.replace("\r\n", "\n").replace("\r", "\n"))
     if not text.isascii():
-        if settings.repair:
-            text = _repair(text, counts)
-        if not unicodedata.is_normalized("NFC", text):
+        if not unicodedata.is_normalized("NFC", text):  # after the controls: one may stand before an accent
             text = unicodedata.normalize("NFC", text)
             counts["documents normalised to NFC"] += 1
         replaced = text.count("\ufffd")
         if replaced:
             counts["replacement characters (U+FFFD) found"] += replaced
-    if not text.isprintable():  # true of every text with a line break; cheap compared with what it saves
-        text, num_removed = _CONTROL.subn("", text)
-        if num_removed:
-            counts["control characters removed"] += num_removed
-        text = _LINE_BREAK.sub("\n", text)
-    if "  " in text or _UNUSUAL_SPACE.search(text):
+    text = _UNUSUAL_SPACE.sub(" ", text)
+    if "  " in text:
         text = _SPACES.sub(" ", text)
     return text.strip()
 
@@ -95,8 +98,10 @@ def _repair(text: str, counts: Counts) -> str:
 
 
 def _reason_to_drop(text: str, settings: CleanSettings) -> str | None:
+    if not text:
+        return "empty"
     if len(text) < settings.min_characters:
-        return "empty" if not text else f"shorter than {settings.min_characters} characters"
+        return f"shorter than {settings.min_characters} characters"
     if settings.max_symbol_rate < 1:
         # A sample decides for long documents: their start and their middle.
         sample = text if len(text) < 8192 else text[:4096] + text[len(text) // 2 :][:4096]
@@ -118,9 +123,10 @@ def _sentences(text: str, lines: str) -> Iterator[str]:
 
 def _paragraphs(text: str, lines: str) -> Iterator[str]:
     if lines == "wrapped":
+        if _HAS_UNSPACED.search(text):
+            text = _WRAPPED_UNSPACED.sub("", text.replace(" \n", "\n").replace("\n ", "\n"))
         for block in re.split(r"\n[ ]*\n", text):
-            joined = _WRAPPED_IDEOGRAPHS.sub("", block)  # Chinese lines were broken where there was no space
-            joined = " ".join(joined.split())
+            joined = " ".join(block.split())
             if joined:
                 yield joined
         return

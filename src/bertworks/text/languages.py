@@ -88,8 +88,8 @@ def language_of(text: str, characters: Mapping[str, int], scripts: Mapping[str, 
     east_asian = scripts.get("Han", 0) + kana
     script = max(sorted(scripts), key=lambda name: scripts[name])
     if east_asian >= scripts[script]:
-        # Japanese is hardly ever written without kana; a Chinese text may hold a few in a name.
-        return "ja" if kana > 0.1 * east_asian else "zh"
+        # Japanese is hardly ever written without hiragana; a Chinese text may hold katakana in a name.
+        return "ja" if scripts.get("Hiragana", 0) > 0.05 * east_asian or kana > 0.5 * east_asian else "zh"
     if script == "Latin":
         return _latin_language(text)
     if script == "Cyrillic":

@@ -85,6 +85,7 @@ def _add_scores(pairs: Sequence[Pair], name: str, tally: Tally) -> None:
 
 def _add(name: str, score: int, tally: Tally) -> None:
     tally.numbers[f"{name}, score"] += score
+    tally.numbers[f"{name}, squares"] += score * score
     tally.numbers[f"{name}, pairs"] += 1
 
 

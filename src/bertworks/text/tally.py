@@ -26,7 +26,7 @@ class Example:
     source: str
 
     def __str__(self) -> str:
-        return f"“{self.text}” ({self.source})" if self.text else self.source
+        return f"“{self.text}” ({self.source})" if self.text else f"in {self.source}"
 
 
 @dataclass(slots=True)

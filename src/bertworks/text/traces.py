@@ -29,10 +29,10 @@ _LOST_AS_GB = re.compile("锟斤拷|烫烫烫|屯屯屯")
 _CHINESE_MOJIBAKE = re.compile(f"{_GB_AS_LATIN.pattern}|{_UTF8_AS_GB.pattern}|{_LOST_AS_GB.pattern}")
 
 
-def find_damage(passage: Passage, num_repaired: int, tally: Tally) -> None:
-    """Count the damaged lines of a raw passage; cleaning told that it repaired mojibake in `num_repaired` of them."""
+def find_damage(passage: Passage, was_repaired: bool, tally: Tally) -> None:
+    """Count the damaged lines of a raw passage; `was_repaired` says that cleaning found mojibake it could undo."""
     text = passage.text
-    if num_repaired:
+    if was_repaired:
         _count_damage("mojibake, repaired by cleaning", _repaired_place, passage, tally)
     if text.isascii() and not _CONTROL.search(text):
         return

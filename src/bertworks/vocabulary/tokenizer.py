@@ -290,11 +290,13 @@ def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> Spec
 
 
 def _looks_cased(pieces: Sequence[str]) -> bool:
-    """Guess from a bare vocab.txt: an uncased one has no piece that begins with a capital letter.
+    """Guess from a bare vocab.txt: an uncased one has no piece that begins with a capital letter of any script.
 
-    Special pieces such as [CLS], and the <S> and <T> of Chinese BERT, begin with a bracket.
+    Special pieces such as [CLS], and the <S> and <T> of Chinese BERT, begin with a bracket; the ℝ of the uncased
+    release is a capital that has no small form.
     """
-    return any("A" <= piece.removeprefix("##")[:1] <= "Z" for piece in pieces)
+    firsts = {piece.removeprefix("##")[:1] for piece in pieces}
+    return any(first != first.lower() for first in firsts)
 
 
 @contextlib.contextmanager

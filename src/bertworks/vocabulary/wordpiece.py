@@ -39,6 +39,10 @@ _UNIT_OR_IDEOGRAPH = re.compile(f"{IDEOGRAPH.pattern}|[^{SPACES}{IDEOGRAPH.patte
 _MOST_UNITS = 250_000
 
 
+# A PlacedPiece as a bare tuple: half of the time to learn a new unit would go into naming its fields.
+_Placed = tuple[int, int, int, bool]
+
+
 @dataclass(frozen=True, slots=True)
 class WordPieceRules:
     """How a vocabulary wants its text. The defaults are those of Google's uncased releases.
@@ -71,11 +75,13 @@ class WordPiece:
     def __init__(self, pieces: Sequence[str], rules: WordPieceRules) -> None:
         self.rules = rules
         self.size = len(pieces)
-        self._ids = {piece: number for number, piece in enumerate(pieces)}
-        self._unknown = self._ids[rules.unknown]
+        mark = rules.continuation
+        self._heads = {piece: number for number, piece in enumerate(pieces)}
+        self._tails = {piece[len(mark) :]: number for piece, number in self._heads.items() if piece.startswith(mark)}
+        self._unknown = self._heads[rules.unknown]
         self._longest = max(map(len, pieces))
         self._words: dict[str, tuple[tuple[int, int, int], ...]] = {}
-        self._units: dict[str, tuple[PlacedPiece, ...]] = {}
+        self._units: dict[str, list[_Placed]] = {}
         self._flat = _FlatMemory(self._pieces_of_unit)
         self._unit = _UNIT_OR_IDEOGRAPH if rules.split_ideographs else _UNIT
 
@@ -88,7 +94,7 @@ class WordPiece:
             unit = match.group()
             known = self._units.get(unit)
             if known is None:
-                known = self._units[unit] = tuple(self._pieces_of_unit(unit))
+                known = self._units[unit] = self._pieces_of_unit(unit)
             at = match.start()
             for number, start, end, begins_word in known:
                 placed.append(PlacedPiece(number, at + start, at + end, begins_word))
@@ -143,7 +149,7 @@ class WordPiece:
         counts = np.diff(np.searchsorted(starts, sentence_ends), prepend=0)
         return _Units(numbers, joined, counts)
 
-    def _pieces_of_unit(self, unit: str) -> list[PlacedPiece]:
+    def _pieces_of_unit(self, unit: str) -> list[_Placed]:
         """Work one unit out. Most are printable ASCII, where cutting and lowering need no table."""
         if not (unit.isascii() and unit.isprintable()):
             return self._pieces_of_unusual_unit(unit)
@@ -152,16 +158,16 @@ class WordPiece:
         at = 0
         for word in _ASCII_WORD.findall(lowered):
             for number, start, end in self._pieces_of_word(word):
-                placed.append(PlacedPiece(number, at + start, at + end, start == 0))
+                placed.append((number, at + start, at + end, start == 0))
             at += len(word)
         return placed
 
-    def _pieces_of_unusual_unit(self, unit: str) -> list[PlacedPiece]:
+    def _pieces_of_unusual_unit(self, unit: str) -> list[_Placed]:
         letters, begins, ends = self._normalised(unit)
         placed = []
         for first, last in _basic_words(letters):
             for number, start, end in self._pieces_of_word("".join(letters[first:last])):
-                placed.append(PlacedPiece(number, begins[first + start], ends[first + end - 1], start == 0))
+                placed.append((number, begins[first + start], ends[first + end - 1], start == 0))
         return placed
 
     def _normalised(self, unit: str) -> tuple[list[str], list[int], list[int]]:
@@ -186,27 +192,25 @@ class WordPiece:
         if len(self._words) > _MOST_UNITS:
             self._words.clear()
         found: list[tuple[int, int, int]] = []
-        start = 0
-        unknown = ((self._unknown, 0, len(word)),)
+        start, table = 0, self._heads
         while start < len(word) <= self.rules.max_characters:
-            mark = self.rules.continuation if start else ""
             for end in range(min(len(word), start + self._longest), start, -1):
-                number = self._ids.get(mark + word[start:end])
+                number = table.get(word[start:end])
                 if number is not None:
                     found.append((number, start, end))
-                    start = end
+                    start, table = end, self._tails
                     break
             else:
                 found.clear()
                 break
-        result = self._words[word] = tuple(found) or unknown
+        result = self._words[word] = tuple(found) or ((self._unknown, 0, len(word)),)
         return result
 
 
 class _FlatMemory(dict[str, int]):
     """Units by number; behind the numbers, flat arrays of their pieces, so that a corpus is put together by numpy."""
 
-    def __init__(self, work_out: Callable[[str], list[PlacedPiece]]) -> None:
+    def __init__(self, work_out: Callable[[str], list[_Placed]]) -> None:
         super().__init__()
         self._work_out = work_out
         self._ids = array("i")
@@ -215,12 +219,12 @@ class _FlatMemory(dict[str, int]):
         self._by_code = np.full(0x110000, -1, dtype=np.int32)
 
     def __missing__(self, unit: str) -> int:
-        for placed in self._work_out(unit):
-            self._ids.append(placed.id)
-            self._begins.append(placed.begins_word)
+        for number, _, _, begins_word in self._work_out(unit):
+            self._ids.append(number)
+            self._begins.append(begins_word)
         self._ends.append(len(self._ids))
-        number = self[unit] = len(self._ends) - 2
-        return number
+        unit_number = self[unit] = len(self._ends) - 2
+        return unit_number
 
     def of_characters(self, codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
         """Return the unit numbers of single characters, by their code points."""

@@ -1,0 +1,1 @@
+"""A Batch in, an Encoded out: BERT, and later its family."""

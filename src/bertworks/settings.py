@@ -1,0 +1,111 @@
+"""Recipes: TOML in, frozen dataclasses out. Whatever does not belong is refused at the door, with what does."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+import typing
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bertworks.errors import SettingsError
+
+Settings = TypeVar("Settings")
+
+
+def read_recipe(path: Path, kind: type[Settings]) -> Settings:
+    """Return the recipe in `path` as an object of the dataclass `kind`. It may name one `base`, beside it, to start from."""
+    return from_table(kind, recipe_table(path), str(path))
+
+
+def recipe_table(path: Path) -> dict[str, Any]:
+    """Return a recipe as plain tables, those of its base filled in; what it says itself goes first."""
+    table = _read_toml(path)
+    base = table.pop("base", None)
+    if base is None:
+        return table
+    if not isinstance(base, str):
+        raise SettingsError(f"{path}: base must be the name of a recipe file, such as 'small.toml'")
+    below = _read_toml(path.parent / base)
+    if "base" in below:
+        raise SettingsError(f"{path.parent / base} has a base of its own; a recipe may stand on one other, no more")
+    return _merged(below, table)
+
+
+def from_table(kind: type[Settings], table: dict[str, Any], where: str) -> Settings:
+    """Return an object of the dataclass `kind` from a table; `where` names the table to people."""
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    for key in table:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise SettingsError(f"{where}: there is no key '{key}'{hint} Known here: {', '.join(known)}")
+    missing = [name for name, field in known.items() if name not in table and not _has_default(field)]
+    if missing:
+        raise SettingsError(f"{where}: missing {', '.join(missing)}")
+    hints = typing.get_type_hints(kind)
+    values = {key: _value(hints[key], value, f"{where}, {key}") for key, value in table.items()}
+    return kind(**values)
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    """Return `value` as `kind`, or say what was expected. Whole numbers stand for fractions, lists for tuples."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _one_of(arguments, value, where)
+    if is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, dict):
+            raise SettingsError(f"{where}: expected a table, found {value!r}")
+        return from_table(kind, value, where)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise SettingsError(f"{where}: expected a list, found {value!r}")
+        return tuple(_value(arguments[0], one, f"{where}[{place}]") for place, one in enumerate(value))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is not kind:
+        raise SettingsError(f"{where}: expected {_name(kind)}, found {value!r}")
+    return value
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    for kind in kinds:
+        if kind is not type(None):
+            try:
+                return _value(kind, value, where)
+            except SettingsError:
+                continue
+    expected = " or ".join(_name(kind) for kind in kinds if kind is not type(None))
+    raise SettingsError(f"{where}: expected {expected}, found {value!r}")
+
+
+def _name(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"there is no recipe {path}; check the name") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None

@@ -1,0 +1,96 @@
+"""Fixtures for all rooms: a vocabulary of numbered words, and corpora in which every piece tells where it stood."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from bertworks.examples.corpus import Corpus
+from bertworks.examples.units import PrepareSettings
+from bertworks.runs.prepare import PrepareRequest, prepare
+from bertworks.text.cleaning import CleanSettings
+from bertworks.text.sources import ReadSettings, Source
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNUSED = tuple(f"[unused{number}]" for number in range(5))
+NUM_WORDS = 10_000
+FIRST_WORD = len(SPECIALS) + len(UNUSED)  # the id of the word w0
+KEEP_ALL = CleanSettings(min_characters=1, max_symbol_rate=1.0)
+ONE_A_LINE = ReadSettings(lines="sentences")
+
+# Documents as the lengths of their sentences: [[3, 2], [4]] is w0 w1 w2 / w3 w4, then w5 w6 w7 w8.
+Shape = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A corpus whose piece number k is the word wk, so that every id tells its document and its sentence."""
+
+    corpus: Corpus
+    shape: Shape
+
+    @property
+    def document_of(self) -> npt.NDArray[np.intp]:
+        return np.repeat(np.arange(len(self.shape)), [sum(lengths) for lengths in self.shape])
+
+    @property
+    def sentence_of(self) -> npt.NDArray[np.intp]:
+        lengths = [length for document in self.shape for length in document]
+        return np.repeat(np.arange(len(lengths)), lengths)
+
+
+def numbered_text(shape: Shape) -> str:
+    """One sentence a line, an empty line between documents."""
+    number = itertools.count()
+    return "\n\n".join(
+        "\n".join(" ".join(f"w{next(number)}" for _ in range(length)) for length in document) for document in shape
+    )
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vocab.txt with the words w0, w1, … and the continuations ##a and ##b."""
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    words = [f"w{number}" for number in range(NUM_WORDS)]
+    path.write_text("\n".join([*SPECIALS, *UNUSED, *words, "##a", "##b"]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tokenizer(vocabulary: Path) -> Tokenizer:
+    return Tokenizer.load(vocabulary)
+
+
+@pytest.fixture(scope="session")
+def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Callable[..., Numbered]:
+    """Return a function that prepares a numbered corpus in a folder of its own."""
+
+    def make(shape: Shape, block_bytes: int = 2**22) -> Numbered:
+        folder = tmp_path_factory.mktemp("numbered")
+        (folder / "text.txt").write_text(numbered_text(shape))
+        request = PrepareRequest(
+            (Source(str(folder / "text.txt")),),
+            vocabulary,
+            folder / "corpus",
+            PrepareSettings(held_out_rate=0.0, clean=KEEP_ALL),
+            ReadSettings(lines="sentences", block_bytes=block_bytes),
+        )
+        return Numbered(Corpus.open(prepare(request, num_workers=1)), shape)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def numbered(make_corpus: Callable[..., Numbered]) -> Numbered:
+    """120 documents of 1 to 12 sentences of 2 to 14 pieces, about 6,000 pieces in all."""
+    generator = np.random.default_rng(0)
+    return make_corpus(
+        [generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)]
+    )

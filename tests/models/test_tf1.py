@@ -1,0 +1,169 @@
+"""Importing one of Google's releases: names, shapes and config, and parity with transformers' own parameter names."""
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForPreTraining
+
+from bertworks.errors import FolderError
+from bertworks.models.tf1 import expected_tensors, import_release
+
+FIXTURES = Path(__file__).parent / "fixtures" / "tf1"
+MADE = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # what the fixtures were made of
+CONFIG, WEIGHTS, values = MADE["CONFIG"], MADE["WEIGHTS"], MADE["values"]
+# Tied in BertForPreTraining to the word embeddings and to cls.predictions.bias, so a release does not hold them.
+TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+
+
+def release_with(tmp_path: Path, **changes: Any) -> Path:
+    """A copy of the release whose config says something else; None takes a key out."""
+    folder = Path(shutil.copytree(FIXTURES / "release", tmp_path / "release"))
+    config = {key: value for key, value in (CONFIG | changes).items() if value is not None}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_release_is_imported_whole():
+    report = import_release(FIXTURES / "release").report
+    assert set(report.mapped) == set(WEIGHTS)
+    assert report.skipped == {"adam_m": 46, "adam_v": 46, "global_step": 1}
+    assert report.missing == ()
+    assert report.unknown == ()
+    assert report.ignored_settings == ("directionality", "pooler_type")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight"),
+        ("bert/embeddings/LayerNorm/gamma", "bert.embeddings.LayerNorm.weight"),
+        ("bert/embeddings/LayerNorm/beta", "bert.embeddings.LayerNorm.bias"),
+        ("bert/encoder/layer_1/attention/self/key/bias", "bert.encoder.layer.1.attention.self.key.bias"),
+        ("cls/predictions/output_bias", "cls.predictions.bias"),
+        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
+        ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
+    ],
+)
+def test_a_tensor_keeps_its_values_under_its_new_name(theirs: str, ours: str):
+    found = import_release(FIXTURES / "release").tensors[ours]
+    assert np.array_equal(found, values(theirs, WEIGHTS[theirs]))
+
+
+def test_kernels_are_transposed():
+    tensors = import_release(FIXTURES / "release").tensors
+    kernel = values("bert/encoder/layer_0/intermediate/dense/kernel", (16, 20))
+    weight = tensors["bert.encoder.layer.0.intermediate.dense.weight"]
+    assert weight.shape == (20, 16)
+    assert weight.flags.c_contiguous
+    assert np.array_equal(weight, kernel.T)
+    square = values("bert/pooler/dense/kernel", (16, 16))
+    assert not np.array_equal(square, square.T)
+    assert np.array_equal(tensors["bert.pooler.dense.weight"], square.T)
+
+
+def test_the_config_has_the_keys_of_transformers():
+    assert import_release(FIXTURES / "release").config == {
+        "model_type": "bert",
+        "architectures": ["BertForPreTraining"],
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+        "vocab_size": 40,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 20,
+        "max_position_embeddings": 24,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.3,
+        "attention_probs_dropout_prob": 0.2,
+        "initializer_range": 0.04,
+    }
+
+
+def test_transformers_takes_the_tensors_under_its_own_names():
+    release = import_release(FIXTURES / "release")
+    model = BertForPreTraining(BertConfig.from_dict(release.config))
+    weights = {name: torch.from_numpy(array) for name, array in release.tensors.items()}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert set(missing) == TIED
+    assert unexpected == []
+    embeddings = torch.from_numpy(values("bert/embeddings/word_embeddings", (40, 16)))
+    assert torch.equal(model.get_output_embeddings().weight, embeddings)
+    # One product by hand, in TensorFlow's order: tanh(row @ kernel + bias).
+    row = values("any row", (1, 16))
+    by_hand = np.tanh(row @ values("bert/pooler/dense/kernel", (16, 16)) + values("bert/pooler/dense/bias", (16,)))
+    pooled = model.bert.pooler(torch.from_numpy(row)[None]).detach().numpy()
+    assert np.allclose(pooled, by_hand, atol=1e-6)
+
+
+def test_a_training_run_in_two_data_files_lists_the_head_it_lacks():
+    release = import_release(FIXTURES / "sharded" / "model.ckpt-12")
+    assert release.report.missing == ("cls.seq_relationship.weight", "cls.seq_relationship.bias")
+    assert release.report.skipped == {}
+    assert np.array_equal(release.tensors["cls.predictions.bias"], values("cls/predictions/output_bias", (40,)))
+
+
+def test_layers_beyond_the_config_are_listed_as_unknown(tmp_path: Path):
+    report = import_release(release_with(tmp_path, num_hidden_layers=1)).report
+    assert len(report.unknown) == 16
+    assert all(name.startswith("bert/encoder/layer_1/") for name in report.unknown)
+    assert report.skipped == {"adam_m": 46, "adam_v": 46, "global_step": 1}
+
+
+def test_an_encoder_with_missing_layers_is_refused(tmp_path: Path):
+    with pytest.raises(FolderError) as caught:
+        import_release(release_with(tmp_path, num_hidden_layers=3))
+    assert "lacks 16 tensors of the encoder that bert_config.json asks for" in str(caught.value)
+    assert "'bert/encoder/layer_2/attention/self/query/kernel'" in str(caught.value)
+
+
+def test_a_shape_that_differs_from_the_config_names_tensor_expected_and_found(tmp_path: Path):
+    folder = release_with(tmp_path, vocab_size=41)
+    with pytest.raises(FolderError) as caught:
+        import_release(folder)
+    assert str(caught.value) == (
+        f"{folder}/bert_model.ckpt: tensor 'bert/embeddings/word_embeddings' should be (41, 16) by bert_config.json, "
+        "but is (40, 16); put the bert_config.json of this checkpoint beside it"
+    )
+
+
+def test_a_release_without_a_config_is_refused(tmp_path: Path):
+    folder = release_with(tmp_path)
+    (folder / "bert_config.json").unlink()
+    with pytest.raises(FolderError, match=r"has no bert_config\.json"):
+        import_release(folder)
+
+
+def test_a_config_that_is_no_object_is_refused(tmp_path: Path):
+    folder = release_with(tmp_path)
+    (folder / "bert_config.json").write_text("[]")
+    with pytest.raises(FolderError, match="should hold settings in braces, but holds a list"):
+        import_release(folder)
+
+
+def test_missing_and_impossible_sizes_are_named_together(tmp_path: Path):
+    folder = release_with(tmp_path, hidden_size=None, num_hidden_layers=0, vocab_size="40")
+    with pytest.raises(FolderError, match="above 0 for vocab_size, hidden_size, num_hidden_layers"):
+        import_release(folder)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path):
+    with pytest.raises(FolderError, match="num_attention_heads 3 does not divide hidden_size 16"):
+        import_release(release_with(tmp_path, num_attention_heads=3))
+
+
+def test_settings_left_out_are_those_google_assumes(tmp_path: Path):
+    folder = release_with(tmp_path, hidden_act=None, hidden_dropout_prob=None, initializer_range=None)
+    config = import_release(folder).config
+    assert (config["hidden_act"], config["hidden_dropout_prob"], config["initializer_range"]) == ("gelu", 0.1, 0.02)
+
+
+def test_the_expected_tensors_are_those_of_a_real_checkpoint():
+    assert {name: shape for name, (_, shape) in expected_tensors(CONFIG).items()} == WEIGHTS

@@ -1,0 +1,233 @@
+"""Reading TensorFlow's checkpoints: those in fixtures/ were written by TensorFlow, see fixtures/make_tf1.py."""
+
+import runpy
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertworks.errors import FolderError, InputError
+from bertworks.models.crc32c import masked_crc32c
+from bertworks.models.tf1_checkpoint import Checkpoint, find_checkpoint, read_checkpoint
+
+FIXTURES = Path(__file__).parent / "fixtures" / "tf1"
+MADE = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # what the fixtures were made of
+KINDS, WEIGHTS, values = MADE["KINDS"], MADE["WEIGHTS"], MADE["values"]
+SHARDED = FIXTURES / "sharded" / "model.ckpt-12"
+DATA = "bert_model.ckpt.data-00000-of-00001"
+INDEX = "bert_model.ckpt.index"
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A copy of the release that may be damaged."""
+    return Path(shutil.copytree(FIXTURES / "release", tmp_path / "release"))
+
+
+@pytest.fixture(scope="module")
+def kinds() -> Checkpoint:
+    return read_checkpoint(FIXTURES / "kinds" / "kinds.ckpt")
+
+
+def change(path: Path, place: int) -> None:
+    """Turn over one bit."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def block(records: list[tuple[int, bytes, bytes]], compression: int = 0) -> bytes:
+    """A block with its trailer: each record is how many bytes of the key are shared, the rest of the key, the value."""
+    lines = [bytes([shared, len(key), len(value)]) + key + value for shared, key, value in records]
+    body = b"".join(lines) + bytes(4) + b"\1\0\0\0" + bytes([compression])  # one restart, at 0
+    return body + masked_crc32c(body).to_bytes(4, "little")
+
+
+def write_table(prefix: Path, blocks: list[bytes], magic: int = 0xDB4775248B80FB57) -> None:
+    """An index of at most 127 bytes before its last block, so that each number is one byte."""
+    handles, data = [], b""
+    for part in blocks:
+        handles.append((0, bytes([97 + len(handles)]), bytes([len(data), len(part) - 5])))
+        data += part
+    top = block(handles)
+    footer = bytes([0, 0, len(data), len(top) - 5]).ljust(40, b"\0") + magic.to_bytes(8, "little")
+    prefix.with_name(prefix.name + ".index").write_bytes(data + top + footer)
+
+
+HEADER = b"\x08\x01"  # field 1, one data file
+
+
+def entry(raw: bytes, offset: int) -> bytes:
+    """One byte of type uint8 (4), no dimensions."""
+    crc = masked_crc32c(raw).to_bytes(4, "little")
+    return bytes([0x08, 4, 0x20, offset, 0x28, len(raw), 0x35]) + crc
+
+
+def test_every_tensor_of_a_real_checkpoint_is_read_exactly():
+    checkpoint = read_checkpoint(FIXTURES / "release" / "bert_model.ckpt")
+    for name, shape in WEIGHTS.items():
+        for full in (name, f"{name}/adam_m", f"{name}/adam_v"):
+            assert checkpoint.shapes[full] == shape
+            assert np.array_equal(checkpoint.tensor(full), values(full, shape))
+    assert checkpoint.tensor("global_step") == 12
+    assert len(checkpoint.shapes) == 3 * 46 + 1
+
+
+def test_every_tensor_of_a_checkpoint_in_two_data_files_is_read_exactly():
+    checkpoint = read_checkpoint(SHARDED)
+    assert checkpoint.num_shards == 2
+    assert {entry.shard for entry in checkpoint.entries.values()} == {0, 1}
+    assert len(checkpoint.shapes) == 44
+    for name, shape in checkpoint.shapes.items():
+        assert np.array_equal(checkpoint.tensor(name), values(name, shape))
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("text", "bfloat16")])
+def test_each_type_of_number_is_read(kinds: Checkpoint, name: str):
+    types = {"scalar": "float32", "empty": "float32"}
+    expected = np.array(KINDS[name], dtype=types.get(name, name))
+    found = kinds.tensor(name)
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected)
+
+
+def test_a_bfloat16_is_widened_without_loss(kinds: Checkpoint):
+    found = kinds.tensor("bfloat16")
+    assert found.dtype == np.float32
+    assert found.tolist() == [1.0, -2.5, 0.15625]
+
+
+def test_a_tensor_is_a_copy_of_its_own(kinds: Checkpoint):
+    kinds.tensor("int32")[0, 0] = 99
+    assert kinds.tensor("int32").tolist() == [[1, -2], [3, 4]]
+
+
+def test_text_and_slices_are_listed_but_refused(kinds: Checkpoint):
+    assert kinds.shapes["text"] == ()
+    assert kinds.shapes["sliced"] == (4, 2)
+    with pytest.raises(FolderError, match="tensor 'text' is of TensorFlow's type 7, not of numbers"):
+        kinds.tensor("text")
+    with pytest.raises(FolderError, match="tensor 'sliced' is stored in slices"):
+        kinds.tensor("sliced")
+
+
+def test_an_unknown_tensor_is_refused(kinds: Checkpoint):
+    with pytest.raises(InputError, match=r"has no tensor 'int33'; .shapes lists the 13 it has"):
+        kinds.tensor("int33")
+
+
+def test_a_missing_index_is_named(tmp_path: Path):
+    with pytest.raises(InputError, match=r"there is no .*/model\.ckpt-12\.index"):
+        read_checkpoint(tmp_path / "model.ckpt-12")
+
+
+def test_a_missing_data_file_is_named(tmp_path: Path):
+    folder = Path(shutil.copytree(FIXTURES / "sharded", tmp_path / "sharded"))
+    (folder / "model.ckpt-12.data-00001-of-00002").unlink()
+    with pytest.raises(FolderError, match=r"data-00001-of-00002 is missing: the checkpoint has 2 data files"):
+        read_checkpoint(folder / "model.ckpt-12")
+
+
+def test_a_data_file_that_is_cut_short_is_named_with_the_tensor(release: Path):
+    data = release / DATA
+    size = data.stat().st_size
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(FolderError, match=rf"is cut short: tensor 'global_step' ends at byte {size}, the file at byte"):
+        read_checkpoint(release / "bert_model.ckpt")
+
+
+def test_a_changed_bit_in_a_tensor_is_found(release: Path):
+    checkpoint = read_checkpoint(release / "bert_model.ckpt")
+    change(release / DATA, checkpoint.entries["bert/pooler/dense/kernel"].offset + 500)
+    with pytest.raises(FolderError, match="the bytes of tensor 'bert/pooler/dense/kernel' do not match their checksum"):
+        checkpoint.tensor("bert/pooler/dense/kernel")
+    assert checkpoint.tensor("bert/pooler/dense/bias").shape == (16,)
+
+
+def test_a_changed_bit_in_the_index_is_found(release: Path):
+    change(release / INDEX, 100)
+    with pytest.raises(FolderError, match=r"index is damaged \(the block at byte 0 does not match its checksum\)"):
+        read_checkpoint(release / "bert_model.ckpt")
+
+
+@pytest.mark.parametrize("kept", [0, 20, 100, 4600])
+def test_an_index_that_is_cut_short_is_refused(release: Path, kept: int):
+    index = release / INDEX
+    index.write_bytes(index.read_bytes()[:kept])
+    with pytest.raises(FolderError, match="is not the index of a TensorFlow checkpoint, or its end is cut off"):
+        read_checkpoint(release / "bert_model.ckpt")
+
+
+def test_an_index_without_its_beginning_is_refused(release: Path):
+    index = release / INDEX
+    index.write_bytes(index.read_bytes()[1000:])
+    with pytest.raises(FolderError, match="index is damaged"):
+        read_checkpoint(release / "bert_model.ckpt")
+
+
+def test_a_pointer_of_git_lfs_is_recognized(release: Path):
+    (release / INDEX).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 8526\n")
+    with pytest.raises(FolderError, match="it is a Git LFS pointer, run: git lfs pull"):
+        read_checkpoint(release / "bert_model.ckpt")
+
+
+def test_a_table_of_several_blocks_is_read_through(tmp_path: Path):
+    prefix = tmp_path / "small"
+    (tmp_path / "small.data-00000-of-00001").write_bytes(b"\x05\x06\x07")
+    first = block([(0, b"", HEADER), (0, b"ab", entry(b"\x05", 0)), (1, b"c", entry(b"\x06", 1))])
+    second = block([(0, b"b", entry(b"\x07", 2))])
+    write_table(prefix, [first, second])
+    checkpoint = read_checkpoint(prefix)
+    assert {name: int(checkpoint.tensor(name)) for name in checkpoint.shapes} == {"ab": 5, "ac": 6, "b": 7}
+
+
+def test_a_compressed_block_is_refused(tmp_path: Path):
+    write_table(tmp_path / "small", [block([(0, b"", HEADER)], compression=1)])
+    with pytest.raises(FolderError, match=r"the block at byte 0 is compressed, as only TensorFlow before 1.2 did"):
+        read_checkpoint(tmp_path / "small")
+
+
+def test_a_checkpoint_of_a_big_endian_machine_is_refused(tmp_path: Path):
+    write_table(tmp_path / "small", [block([(0, b"", HEADER + b"\x10\x01")])])
+    with pytest.raises(FolderError, match="written on a big-endian machine"):
+        read_checkpoint(tmp_path / "small")
+
+
+def test_a_table_of_something_else_is_refused(tmp_path: Path):
+    write_table(tmp_path / "small", [block([(0, b"key", b"value")])])
+    with pytest.raises(FolderError, match="is a table, but not that of a TensorFlow checkpoint"):
+        read_checkpoint(tmp_path / "small")
+
+
+def test_a_size_that_does_not_fit_the_shape_is_refused(tmp_path: Path):
+    (tmp_path / "small.data-00000-of-00001").write_bytes(b"\x05\x06")
+    write_table(tmp_path / "small", [block([(0, b"", HEADER), (0, b"a", entry(b"\x05\x06", 0))])])
+    with pytest.raises(FolderError, match=r"tensor 'a' of shape \(\) takes 2 bytes in data file 0, which cannot be"):
+        read_checkpoint(tmp_path / "small")
+
+
+@pytest.mark.parametrize("ending", ["", ".index", ".meta", ".data-00001-of-00002"])
+def test_any_file_of_a_checkpoint_leads_to_it(ending: str):
+    assert find_checkpoint(SHARDED.with_name(SHARDED.name + ending)) == SHARDED
+
+
+def test_the_only_checkpoint_of_a_folder_is_found():
+    assert find_checkpoint(SHARDED.parent) == SHARDED
+
+
+def test_of_several_checkpoints_the_one_noted_as_latest_is_taken(tmp_path: Path):
+    for name in ("model.ckpt-9.index", "model.ckpt-12.index"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=r"has 2 checkpoints \(model.ckpt-12, model.ckpt-9\); give the path of one"):
+        find_checkpoint(tmp_path)
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "gs://bucket/run/model.ckpt-9"\nall_model_checkpoint_paths: "model.ckpt-12"\n'
+    )
+    assert find_checkpoint(tmp_path) == tmp_path / "model.ckpt-9"
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match=r"has no TensorFlow checkpoint: no file there ends in .index"):
+        find_checkpoint(tmp_path)
