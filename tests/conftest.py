@@ -89,8 +89,6 @@ def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> C
 
 @pytest.fixture(scope="session")
 def numbered(make_corpus: Callable[..., Numbered]) -> Numbered:
-    """120 documents of 1 to 12 sentences of 2 to 14 pieces, about 6,000 pieces in all."""
+    """120 documents of 1 to 12 sentences of 2 to 14 pieces, about 7,000 pieces in all."""
     generator = np.random.default_rng(0)
-    return make_corpus(
-        [generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)]
-    )
+    return make_corpus([generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)])

@@ -16,7 +16,7 @@ Settings = TypeVar("Settings")
 
 
 def read_recipe(path: Path, kind: type[Settings]) -> Settings:
-    """Return the recipe in `path` as an object of the dataclass `kind`. It may name one `base`, beside it, to start from."""
+    """Return the recipe in `path` as an object of the dataclass `kind`. It may name one `base` recipe beside it."""
     return from_table(kind, recipe_table(path), str(path))
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FIRST_WORD, KEEP_ALL, ONE_A_LINE, Numbered, numbered_text
 
 from bertworks.errors import FolderError, InputError
 from bertworks.examples import corpus as corpus_file
@@ -20,6 +19,7 @@ from bertworks.examples.text_shard import read_text
 from bertworks.examples.units import MIN_HELD_OUT, PrepareSettings
 from bertworks.runs.prepare import PrepareRequest, prepare
 from bertworks.text.sources import ReadSettings, Source
+from conftest import FIRST_WORD, KEEP_ALL, ONE_A_LINE, Numbered, numbered_text
 
 # Paired documents of 5, 4 and 20 pieces and a lone one of 6.
 SMALL = [[3, 2], [6], [1, 1, 2], [7, 6, 7]]
@@ -156,7 +156,9 @@ def held_out_of(folder: Path) -> dict[str, str]:
     """The split of each document, by its text."""
     manifest = json.loads((folder / "manifest.json").read_text())
     return {
-        placed.document.text: placed.split for shard in manifest["shards"] for placed in read_text(folder / shard["file"])
+        placed.document.text: placed.split
+        for shard in manifest["shards"]
+        for placed in read_text(folder / shard["file"])
     }
 
 
@@ -239,9 +241,7 @@ def test_the_manifest_of_something_else_is_refused(tmp_path: Path, content: str)
         Corpus.open(tmp_path)
 
 
-def test_an_unfinished_corpus_is_refused(
-    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_corpus_is_refused(tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(documents_text(0, 10))
 
     def stop(*arguments: object, **named: object) -> None:
@@ -267,7 +267,7 @@ def test_of_several_vocabularies_one_must_be_named(tmp_path: Path, vocabulary: P
     settings = PrepareSettings(clean=KEEP_ALL)
     for path in (vocabulary, tmp_path / "other.txt"):
         prepare(PrepareRequest(sources, path, tmp_path / "corpus", settings, ReadSettings()), num_workers=1)
-    with pytest.raises(InputError, match="holds pieces of several vocabularies: .*; name one"):
+    with pytest.raises(InputError, match=r"holds pieces of several vocabularies: .*; name one"):
         Corpus.open(tmp_path / "corpus")
     sizes = [Corpus.open(tmp_path / "corpus", key[:8]).tokenizer.size for key in read_keys(tmp_path / "corpus")]
     assert sizes == [10_012, 7]

@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FIRST_WORD, Numbered
 
 from bertworks.examples.blocks import Blocks
 from bertworks.examples.corpus import Corpus
@@ -20,12 +20,13 @@ from bertworks.examples.masking import Hidden, Masker
 from bertworks.examples.order import Stream
 from bertworks.examples.pairs import NextSentencePairs
 from bertworks.vocabulary.tokenizer import Tokenizer
+from conftest import FIRST_WORD, Numbered
 
 _OTHER_PROCESS = """
 import sys
-from bertworks.examples.corpus import Corpus
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1].split(",")
 from test_loading import loader_of, told
+from bertworks.examples.corpus import Corpus
 loader = loader_of(Corpus.open(sys.argv[2]))
 for number in sys.argv[3:]:
     print(told(loader.draw(int(number))))
@@ -63,13 +64,11 @@ def test_a_row_does_not_depend_on_what_was_drawn_before(numbered: Numbered) -> N
 
 def test_a_row_is_the_same_in_another_process(loader: Loader, numbered: Numbered) -> None:
     numbers = [0, 1, 999, 123_456_789]
-    found = subprocess.run(
-        [sys.executable, "-c", _OTHER_PROCESS, os.path.dirname(__file__), str(numbered.corpus.folder), *map(str, numbers)],  # noqa: PTH120
-        env={**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))},  # noqa: PTH120
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", _OTHER_PROCESS, f"{here},{here.parent}", str(numbered.corpus.folder)]
+    environment = {**os.environ, "PYTHONHASHSEED": "77"}
+    done = subprocess.run([*command, *map(str, numbers)], env=environment, capture_output=True, text=True, check=True)
+    found = done.stdout.split()
     assert found == [told(loader.draw(number)) for number in numbers]
 
 
@@ -134,7 +133,12 @@ def test_examples_repeat_after_the_fresh_epochs(loader: Loader) -> None:
 
 
 def test_seed_phase_and_split_each_give_other_examples(loader: Loader) -> None:
-    streams = [Stream(11, "phase", "train"), Stream(12, "phase", "train"), Stream(11, "p2", "train"), Stream(11, "phase", "x")]
+    streams = [
+        Stream(11, "phase", "train"),
+        Stream(12, "phase", "train"),
+        Stream(11, "p2", "train"),
+        Stream(11, "phase", "x"),
+    ]
     rows = {tuple(told(replace(loader, stream=stream).draw(number)) for number in range(5)) for stream in streams}
     assert len(rows) == 4
 

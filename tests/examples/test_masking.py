@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from conftest import FIRST_WORD, NUM_WORDS
 
 from bertworks.errors import SettingsError
 from bertworks.examples.example import Example
 from bertworks.examples.masking import Hidden, Masker, MaskSettings
 from bertworks.vocabulary.tokenizer import Tokenizer
+from conftest import FIRST_WORD, NUM_WORDS
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -167,4 +167,4 @@ def test_rates_of_the_recipe_are_obeyed(tokenizer: Tokenizer) -> None:
 )
 def test_impossible_rates_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingsError):
-        MaskSettings(**settings)  # type: ignore[arg-type]
+        MaskSettings(**settings)

@@ -30,7 +30,7 @@ def test_every_epoch_has_an_order_of_its_own() -> None:
 
 
 def test_an_index_may_go_anywhere() -> None:
-    # 2,000 epochs of 10: each place gets 200; 5 standard deviations of the binomial are 5 * sqrt(2000 * 0.1 * 0.9) = 67.
+    # 2,000 epochs of 10: each place gets 200; 5 standard deviations are 5 * sqrt(2000 * 0.1 * 0.9) = 67.
     counts = np.bincount([STREAM.permuted(epoch, 3, 10) for epoch in range(2000)], minlength=10)
     assert len(counts) == 10
     assert abs(counts - 200).max() <= 67
@@ -51,7 +51,9 @@ def test_a_generator_does_not_depend_on_what_was_drawn_before() -> None:
 
 def test_examples_epochs_seeds_phases_and_splits_have_generators_of_their_own() -> None:
     streams = [STREAM, Stream(8, "phase", "train"), Stream(7, "other", "train"), Stream(7, "phase", "held-out")]
-    draws = [stream.generator(epoch, index).random() for stream in streams for epoch in (0, 1, 2) for index in (0, 1, 2)]
+    draws = [
+        stream.generator(epoch, index).random() for stream in streams for epoch in (0, 1, 2) for index in (0, 1, 2)
+    ]
     assert len(set(draws)) == 36
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
-from conftest import FIRST_WORD, Numbered
 
 from bertworks.errors import InputError
 from bertworks.examples import pairs as pairs_file
 from bertworks.examples.example import Example
 from bertworks.examples.order import Stream
 from bertworks.examples.pairs import FOLLOWS, IN_ORDER, RANDOM, SWAPPED, NextSentencePairs, OrderedPairs, PairSettings
+from conftest import FIRST_WORD, Numbered
 
 STREAM = Stream(3, "phase", "train")
 CLS, SEP = 2, 3
@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 def pairs_of(numbered: Numbered, length: int, kind: type = NextSentencePairs, **settings: float) -> NextSentencePairs:
     corpus = numbered.corpus
-    return kind(corpus.split("train"), length, corpus.tokenizer.specials, PairSettings(**settings))  # type: ignore[no-any-return]
+    return kind(corpus.split("train"), length, corpus.tokenizer.specials, PairSettings(**settings))
 
 
 def draw(pairs: NextSentencePairs, num_epochs: int) -> Iterator[Example]:
@@ -37,7 +37,9 @@ def draw(pairs: NextSentencePairs, num_epochs: int) -> Iterator[Example]:
 def parts(example: Example) -> tuple[Numbers, Numbers]:
     """The numbers of the words in both segments."""
     numbers = example.ids.astype(np.int64) - FIRST_WORD
-    return numbers[~example.is_special & (example.segments == 0)], numbers[~example.is_special & (example.segments == 1)]
+    return numbers[~example.is_special & (example.segments == 0)], numbers[
+        ~example.is_special & (example.segments == 1)
+    ]
 
 
 def views(numbered: Numbered, examples: Iterator[Example]) -> Numbers:
@@ -119,9 +121,7 @@ def test_a_true_second_segment_follows_directly_where_nothing_was_trimmed(number
     assert num_direct > 100
 
 
-def test_the_first_segment_is_the_same_whatever_the_label(
-    varied: Numbered, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_segment_is_the_same_whatever_the_label(varied: Numbered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs_file, "_trim", lambda first, second, room, generator: (first, second))
     true = [parts(example)[0].tolist() for example in draw(pairs_of(varied, 64, random_rate=0.0), 2)]
     random = [parts(example)[0].tolist() for example in draw(pairs_of(varied, 64, random_rate=1.0), 2)]

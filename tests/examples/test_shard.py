@@ -84,7 +84,9 @@ def test_a_shard_that_was_cut_off_is_named(path: Path, kept: int) -> None:
         map_shard(path)
 
 
-@pytest.mark.parametrize("content", [b"text, not pieces, and rather long", (2).to_bytes(8, "little") + b"[]" + b"x" * 9])
+@pytest.mark.parametrize(
+    "content", [b"text, not pieces, and rather long", (2).to_bytes(8, "little") + b"[]" + b"x" * 9]
+)
 def test_a_file_that_is_no_shard_is_named(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(FolderError, match=r"000000\.safetensors is damaged"):

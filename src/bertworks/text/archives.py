@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from bertworks.errors import InputError
 from bertworks.text.compression import COMPRESSIONS, ByteStream, open_raw, unpacked
@@ -65,7 +66,7 @@ def _tar_members(raw: IO[bytes], archive: File) -> Iterator[Member]:
                 if content is not None:
                     yield _member(content, info.name, info.size, archive, raw.tell)
                 # tarfile remembers every member it has seen, for a way back that we never take.
-                tar.members = []
+                cast(Any, tar).members = []
     except tarfile.TarError as error:
         raise InputError(f"{archive.name} is damaged or truncated ({error}); copy or download it again") from error
 
@@ -78,6 +79,6 @@ def _zip_members(raw: IO[bytes], archive: File) -> Iterator[Member]:
                     continue
                 end = info.header_offset + info.compress_size
                 with file.open(info) as content:
-                    yield _member(content, info.filename, info.file_size, archive, lambda end=end: end)
+                    yield _member(content, info.filename, info.file_size, archive, functools.partial(int, end))
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise InputError(f"{archive.name} cannot be unpacked ({error}); unpack it by hand and give the text") from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from bertworks.text.archives import Member, is_archive, members
+from bertworks.text.archives import File, Member, is_archive, members
 from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
 from bertworks.text.cutting import ReadSettings, decide, format_by_name, ranges, stretches, stretches_as
 from bertworks.text.decoding import HEAD_BYTES
@@ -18,7 +18,6 @@ from bertworks.text.formats.wikipedia import PAGE_START
 from bertworks.text.portions import (
     UNPACKED_RATIO,
     Bz2Streams,
-    File,
     FileRange,
     Payload,
     Portion,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO, Protocol, cast
 
 from bertworks.errors import InputError
 from bertworks.text import python_docs
@@ -162,7 +162,7 @@ class Bz2Streams:
     def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
         with open_raw(self.path, self.name) as raw:
             raw.seek(self.start)
-            stream = unpacked(_Part(raw, self.num_bytes), self.name)
+            stream = unpacked(cast(IO[bytes], _Part(raw, self.num_bytes)), self.name)
             if self.start and not stream.peek(HEAD_BYTES).lstrip().startswith((PAGE_START, b"</mediawiki>")):
                 raise InputError(f"{self.name}: the stream at byte {self.start} starts inside a page; recompress it")
             for stretch in stretches_as(self.reading, stream, settings.block_bytes):

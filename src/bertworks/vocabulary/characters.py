@@ -58,10 +58,10 @@ SPACE, LETTER, ALONE = 0, 1, 2
 def character_classes() -> npt.NDArray[np.uint8]:
     """For every code point: SPACE, ALONE (an ideograph or punctuation: always a word of its own), or LETTER.
 
-    Punctuation beyond plane 1 is left among the letters: that is always right, only not as fast.
+    Punctuation beyond the first plane is left among the letters: that is always right, only not as fast.
     """
     classes = np.full(0x110000, LETTER, dtype=np.uint8)
-    for code in range(0x20000):
+    for code in range(0x10000):
         if is_punctuation(chr(code)):
             classes[code] = ALONE
     for first, last in IDEOGRAPHS:

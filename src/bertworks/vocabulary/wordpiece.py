@@ -119,10 +119,16 @@ class WordPiece:
 
     def _units_by_space(self, sentences: list[str]) -> _Units:
         """Units of text without ideographs: whatever stands between white space, punctuation and all."""
-        split = [_without_removed(sentence).split() for sentence in sentences]
+        split = [self._plain(sentence).split() for sentence in sentences]
         counts = np.fromiter(map(len, split), dtype=np.int64, count=len(split))
         numbers = np.fromiter(map(self._flat.__getitem__, chain.from_iterable(split)), np.int32, int(counts.sum()))
         return _Units(numbers, np.zeros(len(numbers), dtype=np.bool_), counts)
+
+    def _plain(self, sentence: str) -> str:
+        """Return a sentence that split() cuts right; ASCII already in lower case, so that fewer units are different."""
+        if not sentence.isprintable():
+            sentence = REMOVED_BUT_CUT_BY_SPLIT.sub("", sentence)
+        return sentence.lower() if self.rules.lower_case and sentence.isascii() else sentence
 
     def _units_by_character(self, sentences: list[str], boundaries: WordBoundaries | None) -> _Units:
         """Units of text with ideographs: each ideograph and mark of punctuation alone, and runs of the rest."""
@@ -251,10 +257,6 @@ class _FlatMemory(dict[str, int]):
 
 def _has_ideographs(sentence: str) -> bool:
     return not sentence.isascii() and IDEOGRAPH.search(sentence) is not None
-
-
-def _without_removed(sentence: str) -> str:
-    return sentence if sentence.isprintable() else REMOVED_BUT_CUT_BY_SPLIT.sub("", sentence)
 
 
 def _basic_words(letters: list[str]) -> list[tuple[int, int]]:

@@ -1,0 +1,120 @@
+"""What leaves an encoder, and how its rows of pieces lie: a Batch in, a Layout out; layers in, an Encoded out.
+
+B rows of T places; N pieces (rows that are computed); D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from bertworks.examples.batch import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of a batch that are attended together: `count` rows of `length` places, from piece `start` on.
+
+    `mask` (count, 1, 1 or length, length) is what is added to the scores, or None where all may read all.
+    """
+
+    start: int
+    count: int
+    length: int
+    mask: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the places of a batch lie in the (N, D) tensor that the layers work on.
+
+    `index` (N,) names the place of each piece, counted through the batch (row * T + place); None where N = B * T and
+    every place is computed, padding too. `starts` (B,) is the first piece of each row.
+    """
+
+    groups: tuple[Group, ...]
+    starts: torch.Tensor
+    index: torch.Tensor | None
+    shape: tuple[int, int]
+
+    def pieces_at(self, places: torch.Tensor) -> torch.Tensor:
+        """Return where the given places (row * T + place) lie among the pieces."""
+        if self.index is None:
+            return places
+        width = self.shape[1]
+        return self.starts[places // width] + places % width
+
+
+def layout_of(batch: Batch) -> Layout:
+    """Choose how a batch is computed.
+
+    A nearly full batch keeps its shape, so that a compiled layer always meets the same one; otherwise padding is left
+    out, and rows of equal length that lie together are attended together without a mask.
+    """
+    rows, width = batch.ids.shape
+    lengths = batch.lengths.tolist()
+    if batch.reads != "both" or sum(lengths) >= 0.9 * rows * width:
+        mask = reading_mask(batch)
+        starts = torch.arange(rows, device=batch.ids.device) * width
+        return Layout((Group(0, rows, width, mask),), starts, None, (rows, width))
+    groups = []
+    at = 0
+    row = 0
+    while row < rows:
+        count = 1
+        while row + count < rows and lengths[row + count] == lengths[row]:
+            count += 1
+        groups.append(Group(at, count, lengths[row]))
+        at += count * lengths[row]
+        row += count
+    places = torch.arange(width, device=batch.ids.device)
+    index = torch.nonzero((places < batch.lengths[:, None]).flatten()).flatten()
+    starts = torch.cumsum(batch.lengths, 0) - batch.lengths
+    return Layout(tuple(groups), starts, index, (rows, width))
+
+
+def reading_mask(batch: Batch) -> torch.Tensor | None:
+    """Return (B, 1, 1 or T, T): 0 where a place may be read, minus infinity where not; None if all may be.
+
+    A place that may read nothing (padding under some masks) reads itself, so that no row of scores is empty.
+    """
+    width = batch.ids.shape[1]
+    places = torch.arange(width, device=batch.ids.device)
+    real = places < batch.lengths[:, None]  # (B, T)
+    if isinstance(batch.reads, str) and batch.reads == "both":
+        if bool(real.all()):
+            return None
+        allowed = real[:, None, None, :]
+    else:
+        given = batch.reads if isinstance(batch.reads, torch.Tensor) else (places <= places[:, None])[None]
+        allowed = (given & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=places.device)
+        allowed = allowed[:, None]
+    return torch.zeros(allowed.shape, device=places.device).masked_fill_(~allowed, float("-inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """All layers of an encoder, each (N, D), the embeddings first; the summary of each row (B, D); carried state."""
+
+    layers: tuple[torch.Tensor, ...]
+    summary: torch.Tensor | None
+    layout: Layout
+    state: object | None = None
+
+    @property
+    def last(self) -> torch.Tensor:
+        return self.layers[-1]
+
+    def at(self, places: torch.Tensor, layer: int = -1) -> torch.Tensor:
+        """Return (P, D): a layer at the given places (row * T + place)."""
+        return self.layers[layer][self.layout.pieces_at(places)]
+
+    def padded(self, layer: int = -1) -> torch.Tensor:
+        """Return (B, T, D): a layer in the shape of the batch, zero where there is padding."""
+        rows, width = self.layout.shape
+        values = self.layers[layer]
+        if self.layout.index is None:
+            return values.view(rows, width, -1)
+        spread = values.new_zeros(rows * width, values.shape[1])
+        return spread.index_copy(0, self.layout.index, values).view(rows, width, -1)

@@ -1,0 +1,113 @@
+"""The bricks of a Transformer: tensors in, tensors out.
+
+N pieces, D width, H heads, d = D / H, T places of a row, C rows of a group, I inner width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from bertworks.encoders.dropping import drop
+from bertworks.encoders.encoded import Group, Layout
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": lambda values: F.gelu(values, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda values: F.gelu(values, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """Where dropout takes its decisions from: one number a step, from which each place of the network makes its own."""
+
+    base: torch.Tensor
+
+    def of(self, number: int) -> torch.Tensor:
+        """Return the seed of place `number`; a large odd stride keeps the places apart."""
+        return self.base + torch.tensor(number * 0x3C6EF35 % 2**31, dtype=torch.int32, device=self.base.device)
+
+
+class Attention(nn.Module):
+    """Every piece reads the others of its row: one product for queries, keys and values, then one for the outcome."""
+
+    def __init__(self, width: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, values: torch.Tensor, layout: Layout, seed: torch.Tensor | None) -> torch.Tensor:
+        mixed = self.query_key_value(values)  # (N, 3D)
+        if len(layout.groups) == 1:
+            return self.out(self._read(mixed, layout.groups[0], seed))
+        parts = [
+            self._read(
+                mixed[group.start : group.start + group.count * group.length], group, _shifted(seed, group.start)
+            )
+            for group in layout.groups
+        ]
+        return self.out(torch.cat(parts))
+
+    def _read(self, mixed: torch.Tensor, group: Group, seed: torch.Tensor | None) -> torch.Tensor:
+        width = mixed.shape[1] // 3
+        shape = (group.count, group.length, 3, self.num_heads, width // self.num_heads)
+        queries, keys, values = mixed.view(shape).permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
+        if seed is None:
+            read = F.scaled_dot_product_attention(queries, keys, values, attn_mask=group.mask)
+        else:
+            scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(shape[-1]))  # (C, H, T, T)
+            if group.mask is not None:
+                scores = scores + group.mask
+            read = drop(torch.softmax(scores, -1), seed, self.dropout) @ values
+        return read.transpose(1, 2).reshape(group.count * group.length, width)
+
+
+def _shifted(seed: torch.Tensor | None, start: int) -> torch.Tensor | None:
+    return None if seed is None else seed + start
+
+
+class Layer(nn.Module):
+    """Attention, then a feed-forward network; each is added to what came in, and the sum is normalised (post-norm)."""
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        super().__init__()
+        self.dropout = sizes.dropout
+        self.attention = Attention(sizes.width, sizes.num_heads, sizes.attention_dropout)
+        self.attention_norm = nn.LayerNorm(sizes.width, eps=sizes.norm_eps)
+        self.inner = nn.Linear(sizes.width, sizes.inner)
+        self.outer = nn.Linear(sizes.inner, sizes.width)
+        self.norm = nn.LayerNorm(sizes.width, eps=sizes.norm_eps)
+        self.activation = ACTIVATIONS[sizes.activation]
+
+    def forward(
+        self, values: torch.Tensor, layout: Layout, seeds: tuple[torch.Tensor, ...] | None = None
+    ) -> torch.Tensor:
+        first, second, third = seeds or (None, None, None)
+        read = drop(self.attention(values, layout, first), second, self.dropout)
+        values = self.attention_norm(values + read)  # (N, D)
+        inner = self.activation(self.inner(values))  # (N, I)
+        return self.norm(values + drop(self.outer(inner), third, self.dropout))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """What one layer is made of."""
+
+    width: int
+    num_heads: int
+    inner: int
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation: str = "gelu"
+    norm_eps: float = 1e-12
