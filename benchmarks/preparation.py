@@ -42,21 +42,32 @@ def texts_of(path: Path) -> list[str]:
     return lines
 
 
-def timed_prepare(source: Path, vocabulary: Path, out: Path, words: str = "pieces") -> tuple[float, float]:
-    """Return the seconds and the peak memory in MiB of one `bertworks prepare`."""
+def start_prepare(source: Path, vocabulary: Path, out: Path, words: str) -> subprocess.Popen[bytes]:
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "bertworks", "prepare", str(source), "--vocab", str(vocabulary), "--out", str(out)]
+    return subprocess.Popen([*command, "--words", words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def timed_prepare(source: Path, vocabulary: Path, out: Path, words: str = "pieces") -> float:
+    """Return the seconds of one `bertworks prepare`, from start to exit."""
     start = time.perf_counter()
-    process = subprocess.Popen([*command, "--words", words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start_prepare(source, vocabulary, out, words)
+    if process.wait():
+        raise SystemExit(f"`bertworks prepare` failed with exit code {process.returncode}")
+    return time.perf_counter() - start
+
+
+def peak_of_prepare(source: Path, vocabulary: Path, out: Path) -> float:
+    """Return the peak memory in MiB of one `bertworks prepare`; a run of its own, since looking costs time."""
+    process = start_prepare(source, vocabulary, out, "pieces")
     peak = peak_memory_until_end(process)
-    seconds = time.perf_counter() - start
     if process.returncode:
         raise SystemExit(f"`bertworks prepare` failed with exit code {process.returncode}")
-    return seconds, peak
+    return peak
 
 
 def peak_memory_until_end(process: subprocess.Popen[bytes]) -> float:
-    """Return the highest memory, in MiB, of a process and its children together; sampling takes 1 % of a core."""
+    """Return the highest memory, in MiB, of a process and its children together."""
     root = psutil.Process(process.pid)
     peak = 0.0
     done = threading.Event()
@@ -206,26 +217,23 @@ def opening(corpus: Path) -> tuple[float, float]:
 
 
 def measure_rates(data: Path, work: Path, repeats: int) -> dict[str, float]:
-    """Return the rates in MB/s of raw text, medians of alternating repeats, and the peak memory of the English run."""
+    """Return the rates in MB/s of raw text, medians of alternating repeats."""
     english, chinese = texts_of(data / "books-en"), texts_of(data / "corpus-zh" / "modern.txt.gz")
     size_en, size_zh = (sum(len(line.encode()) + 1 for line in lines) / 1e6 for lines in (english, chinese))
     uncased, han = (data / "vocab" / f"bert-base-{name}-vocab.txt" for name in ("uncased", "chinese"))
     rates: dict[str, list[float]] = {}
-    peaks = []
     for _ in range(repeats):
-        seconds, peak = timed_prepare(data / "books-en", uncased, work / "en")
-        peaks.append(peak)
-        rates.setdefault("prepare_english", []).append(size_en / seconds)
+        rates.setdefault("prepare_english", []).append(size_en / timed_prepare(data / "books-en", uncased, work / "en"))
         rates.setdefault("encode_batch_english", []).append(size_en / timed_encode_batch(english, uncased))
         source = data / "corpus-zh" / "modern.txt.gz"
-        rates.setdefault("prepare_chinese", []).append(size_zh / timed_prepare(source, han, work / "zh")[0])
+        rates.setdefault("prepare_chinese", []).append(size_zh / timed_prepare(source, han, work / "zh"))
         rates.setdefault("encode_batch_chinese", []).append(size_zh / timed_encode_batch(chinese, han))
-        seconds = timed_prepare(source, han, work / "zh-words", "jieba")[0]
+        seconds = timed_prepare(source, han, work / "zh-words", "jieba")
         rates.setdefault("prepare_chinese_words", []).append(size_zh / seconds)
         rates.setdefault("rjieba", []).append(size_zh / timed_segmenter(chinese, "rjieba"))
     sample = chinese[: len(chinese) // 4]
     rates["jieba"] = [sum(len(line.encode()) + 1 for line in sample) / 1e6 / timed_segmenter(sample, "jieba")]
-    return {name: statistics.median(values) for name, values in rates.items()} | {"peak_mib": max(peaks)}
+    return {name: statistics.median(values) for name, values in rates.items()}
 
 
 def main() -> None:
@@ -237,11 +245,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         told = measure_rates(options.data, work, options.repeats)
-        _, large = timed_prepare(
-            four_times(options.data / "books-en", work / "four"),
-            options.data / "vocab" / "bert-base-uncased-vocab.txt",
-            work / "en4",
-        )
+        uncased = options.data / "vocab" / "bert-base-uncased-vocab.txt"
+        told["peak_mib"] = peak_of_prepare(options.data / "books-en", uncased, work / "en")
+        large = peak_of_prepare(four_times(options.data / "books-en", work / "four"), uncased, work / "en4")
         small_open = [opening(work / "en") for _ in range(5)]
         large_open = [opening(ten_times(work / "en", work / "en10"))] + [opening(work / "en10") for _ in range(4)]
     told |= {

@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 
-from bertworks.examples.repeats import Sample, long_lines, sample_of
+from bertworks.examples.duplicates import long_lines
+from bertworks.examples.repeats import Sample, sample_of
 from bertworks.text.document import Document
 
 
@@ -46,4 +47,4 @@ def test_the_share_of_given_texts_counts_their_copies() -> None:
 def test_only_lines_of_sixty_bytes_are_long() -> None:
     chinese = "春夏秋冬" * 5
     document = Document(("Yes.\n", "x" * 60 + "\n", chinese + "\n", "y" * 58 + "\n"), "a.txt")
-    assert [text.strip() for _, text in long_lines(document)] == ["x" * 60, chinese]
+    assert [text.strip() for _, _, text in long_lines(document)] == ["x" * 60, chinese]

@@ -19,6 +19,7 @@ VERBS = {
     "vocab": "Learn a vocabulary from text, or extend one with the words of a domain.",
     "tokenize": "Show how a text, or a pair, looks to BERT: pieces, ids, positions, segments.",
     "prepare": "Turn text into a corpus folder that every later stage reads.",
+    "pretrain": "Train a BERT on a corpus: masked pieces and next sentences.",
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
 

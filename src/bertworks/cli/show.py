@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from bertworks.examples.arrangements import READS
 from bertworks.runs import show as shown
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -18,9 +19,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def show(
     folder: Annotated[str, typer.Argument(help="A corpus folder, a vocabulary (folder or file), or a text source.")],
-    objective: Annotated[
-        str, typer.Option(help=f"How examples are made: {', '.join(shown.OBJECTIVES)}.")
-    ] = "masked-next",
+    objective: Annotated[str, typer.Option(help=f"How examples are made: {', '.join(READS)}.")] = "masked-next",
     documents: Annotated[bool, typer.Option("--documents", help="Show documents and their sentences instead.")] = False,
     split: Annotated[str, typer.Option(help="train or held-out.")] = "train",
     length: Annotated[int, typer.Option(help="Places of an example, special pieces included.")] = 128,

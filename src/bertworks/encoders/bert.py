@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import nn
@@ -128,24 +130,96 @@ def initialise(module: nn.Module, spread: float, generator: torch.Generator | No
             nn.init.zeros_(part.bias)
 
 
-# Hugging Face's name of each part of a BERT and ours. A layer's parts stand below "encoder.layer.N." there and
-# "layers.N." here. Their query, key and value are three products, ours is one: its rows are theirs, one under the other.
-EMBEDDING_NAMES = {
-    "embeddings.word_embeddings.weight": "pieces.weight",
-    "embeddings.position_embeddings.weight": "positions.weight",
-    "embeddings.token_type_embeddings.weight": "segments.weight",
-    "embeddings.LayerNorm.weight": "norm.weight",
-    "embeddings.LayerNorm.bias": "norm.bias",
-    "pooler.dense.weight": "pooler.weight",
-    "pooler.dense.bias": "pooler.bias",
+# Hugging Face's key in config.json for each size. Whole numbers have to be there; for the others both sides assume the
+# same where a key is left out.
+CONFIG_KEYS = {
+    "vocabulary": "vocab_size",
+    "width": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "inner": "intermediate_size",
+    "positions": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "norm_eps": "layer_norm_eps",
+    "spread": "initializer_range",
 }
+# Settings that would change the numbers, and the only value of each that is computed here.
+ONLY: dict[str, Any] = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "pruned_heads": {},
+    "quantization_config": {},
+}
+
+
+def sizes_of(config: Mapping[str, Any]) -> BertSizes:
+    """Return the sizes that a config.json states; refuse what cannot be obeyed."""
+    for key, value in ONLY.items():
+        if config.get(key) not in (None, value):
+            raise SettingsError(f"{key} is {config[key]!r}, but only {value!r} is supported; choose another model")
+    found = {}
+    for part in fields(BertSizes):
+        key = CONFIG_KEYS[part.name]
+        value = config.get(key, None if isinstance(part.default, int) else part.default)
+        if not _fits(value, part.default):
+            wanted = _WANTED[type(part.default)]
+            raise SettingsError(f"{key} should be {wanted}, but is {value!r}; bring the model's own config.json")
+        found[part.name] = value
+    return BertSizes(**found)
+
+
+_WANTED = {int: "a whole number above 0", float: "a number from 0 to below 1", str: "a name"}
+
+
+def _fits(value: object, default: object) -> bool:
+    """Whether a setting is of the kind of its default, and in the range of that kind."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(default, str):
+        return isinstance(value, str)
+    if isinstance(default, int):
+        return isinstance(value, int) and value > 0
+    return isinstance(value, int | float) and 0 <= value < 1
+
+
+def config_of(sizes: BertSizes, architectures: Sequence[str]) -> dict[str, Any]:
+    """Return the config.json of these sizes; `architectures` are transformers' classes, such as BertForPreTraining."""
+    told = {key: getattr(sizes, name) for name, key in CONFIG_KEYS.items()}
+    return {"model_type": "bert", "architectures": list(architectures), **told}
+
+
+# Our name of each tensor and Hugging Face's. Where they have several, ours is theirs, one under the other: their query,
+# key and value are three products, ours is one.
+NAMES: dict[str, tuple[str, ...]] = {
+    "pieces.weight": ("bert.embeddings.word_embeddings.weight",),
+    "positions.weight": ("bert.embeddings.position_embeddings.weight",),
+    "segments.weight": ("bert.embeddings.token_type_embeddings.weight",),
+    "norm.weight": ("bert.embeddings.LayerNorm.weight",),
+    "norm.bias": ("bert.embeddings.LayerNorm.bias",),
+    "pooler.weight": ("bert.pooler.dense.weight",),
+    "pooler.bias": ("bert.pooler.dense.bias",),
+}
+# The parts of a layer, each with a weight and a bias: below "layers.N." here, "bert.encoder.layer.N." there.
 LAYER_NAMES = {
-    "attention.self.query": "attention.query_key_value[0]",
-    "attention.self.key": "attention.query_key_value[1]",
-    "attention.self.value": "attention.query_key_value[2]",
-    "attention.output.dense": "attention.out",
-    "attention.output.LayerNorm": "attention_norm",
-    "intermediate.dense": "inner",
-    "output.dense": "outer",
-    "output.LayerNorm": "norm",
+    "attention.query_key_value": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention.out": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "inner": ("intermediate.dense",),
+    "outer": ("output.dense",),
+    "norm": ("output.LayerNorm",),
 }
+
+
+def names_of(sizes: BertSizes) -> dict[str, tuple[str, ...]]:
+    """Return the whole table: our name of each tensor -> Hugging Face's, in the order of their rows."""
+    names = dict(NAMES)
+    for number in range(sizes.num_layers):
+        for ours, theirs in LAYER_NAMES.items():
+            for end in ("weight", "bias"):
+                there = tuple(f"bert.encoder.layer.{number}.{part}.{end}" for part in theirs)
+                names[f"layers.{number}.{ours}.{end}"] = there
+    return names

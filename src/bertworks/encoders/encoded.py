@@ -30,11 +30,12 @@ class Layout:
     """How the places of a batch lie in the (N, D) tensor that the layers work on.
 
     `index` (N,) names the place of each piece, counted through the batch (row * T + place); None where N = B * T and
-    every place is computed, padding too. `starts` (B,) is the first piece of each row.
+    every place is computed, padding too. `starts` (B,) is the first piece of each row, `lengths` (B,) how many it has.
     """
 
     groups: tuple[Group, ...]
     starts: torch.Tensor
+    lengths: torch.Tensor
     index: torch.Tensor | None
     shape: tuple[int, int]
 
@@ -57,7 +58,7 @@ def layout_of(batch: Batch) -> Layout:
     if batch.reads != "both" or sum(lengths) >= 0.9 * rows * width:
         mask = reading_mask(batch)
         starts = torch.arange(rows, device=batch.ids.device) * width
-        return Layout((Group(0, rows, width, mask),), starts, None, (rows, width))
+        return Layout((Group(0, rows, width, mask),), starts, batch.lengths, None, (rows, width))
     groups = []
     at = 0
     row = 0
@@ -71,7 +72,7 @@ def layout_of(batch: Batch) -> Layout:
     places = torch.arange(width, device=batch.ids.device)
     index = torch.nonzero((places < batch.lengths[:, None]).flatten()).flatten()
     starts = torch.cumsum(batch.lengths, 0) - batch.lengths
-    return Layout(tuple(groups), starts, index, (rows, width))
+    return Layout(tuple(groups), starts, batch.lengths, index, (rows, width))
 
 
 def reading_mask(batch: Batch) -> torch.Tensor | None:
@@ -115,6 +116,7 @@ class Encoded:
         rows, width = self.layout.shape
         values = self.layers[layer]
         if self.layout.index is None:
-            return values.view(rows, width, -1)
+            padding = torch.arange(width, device=values.device) >= self.layout.lengths[:, None]  # (B, T)
+            return values.view(rows, width, -1).masked_fill(padding[..., None], 0.0)
         spread = values.new_zeros(rows * width, values.shape[1])
         return spread.index_copy(0, self.layout.index, values).view(rows, width, -1)

@@ -64,7 +64,9 @@ class Attention(nn.Module):
         shape = (group.count, group.length, 3, self.num_heads, width // self.num_heads)
         queries, keys, values = mixed.view(shape).permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
         if seed is None:
-            read = F.scaled_dot_product_attention(queries, keys, values, attn_mask=group.mask)
+            # A mask of another precision than the queries' gives wrong numbers in double precision, without a word.
+            mask = None if group.mask is None else group.mask.to(queries.dtype)
+            read = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         else:
             scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(shape[-1]))  # (C, H, T, T)
             if group.mask is not None:

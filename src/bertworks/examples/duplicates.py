@@ -42,14 +42,20 @@ def lines_of(document: Document) -> Iterator[tuple[int, int, str]]:
             first = place
 
 
+def long_lines(document: Document) -> Iterator[tuple[int, int, str]]:
+    """Yield (number, fingerprint, text) of each line that is long enough to be no accident when it comes again."""
+    for number, (_, _, text) in enumerate(lines_of(document)):
+        # Few characters cannot be many bytes: most short lines need not be encoded to be known as short.
+        if len(text) * 3 >= LONG_LINE_BYTES and len(text.encode()) >= LONG_LINE_BYTES:
+            yield number, fingerprint(text.rstrip()), text
+
+
 def write_fingerprints(path: Path, documents: Sequence[Document], texts: Sequence[str]) -> None:
     """Write the sorted fingerprints of a unit's documents and long lines; `line` is _WHOLE_DOCUMENT for a document."""
     rows: list[tuple[int, int, int]] = []
     for number, (document, whole) in enumerate(zip(documents, texts, strict=True)):
         rows.append((fingerprint(whole), number, _WHOLE_DOCUMENT))
-        for line, (_, _, text) in enumerate(lines_of(document)):
-            if len(text) * 3 >= LONG_LINE_BYTES and len(text.encode()) >= LONG_LINE_BYTES:
-                rows.append((fingerprint(text.rstrip()), number, line))
+        rows += [(value, number, line) for line, value, _ in long_lines(document)]
     array = np.array(rows, dtype=_FINGERPRINT)
     array.sort(order=("value", "document", "line"))
     with replacing(path) as temporary, temporary.open("wb") as file:

@@ -33,7 +33,30 @@ class PairSettings:
     random_rate: float = 0.5
 
 
-class NextSentencePairs:
+class _Pairs:
+    """What both kinds of pairs share: a split, a length, and where the anchors lie."""
+
+    def __init__(self, split: Split, length: int, specials: Specials, settings: PairSettings = PairSettings()) -> None:
+        if length < 5:
+            raise InputError(f"a pair needs at least 5 places ([CLS] a [SEP] b [SEP]); the length is {length}")
+        if not split.length_paired:
+            raise InputError(
+                f"no document of the split '{split.name}' has two sentences, so none can give a pair; is there an "
+                f"empty line after every sentence? `bertworks doctor` tells; or use an objective without pairs"
+            )
+        self.split, self.specials, self.settings = split, specials, settings
+        self.room = length - 3
+
+    @property
+    def num_anchors(self) -> int:
+        return math.ceil(self.split.length_paired / self.room)
+
+    def _place(self, anchor: float) -> Place:
+        """Return where an anchor lies: they are spread evenly over the row of paired documents."""
+        return self.split.paired_at(anchor / self.num_anchors * self.split.length_paired)
+
+
+class NextSentencePairs(_Pairs):
     """Half of the pairs belong together; in the other half the second segment is from another document."""
 
     def __init__(self, split: Split, length: int, specials: Specials, settings: PairSettings = PairSettings()) -> None:
@@ -42,57 +65,31 @@ class NextSentencePairs:
                 f"the split '{split.name}' has a single document, so there is no other one to take a random segment "
                 f"from; give more documents (an empty line or a file ends one), or use an objective without pairs"
             )
-        _check_pairs(split, length)
-        self.split, self.length, self.specials, self.settings = split, length, specials, settings
-
-    @property
-    def num_anchors(self) -> int:
-        return math.ceil(self.split.length_paired / (self.length - 3))
+        super().__init__(split, length, specials, settings)
 
     def example(self, anchor: float, generator: np.random.Generator) -> Example:
         """Return the example of `anchor` (a number of anchors, with its epoch's shift added)."""
-        room = self.length - 3
         is_random = generator.random() < self.settings.random_rate
-        place = self.split.paired_at(anchor / self.num_anchors * self.split.length_paired)
-        first, second, wanted = _grow(place, room, self.settings, generator)
+        place = self._place(anchor)
+        first, second, wanted = _grow(place, self.room, self.settings, generator)
         if is_random:
             partner = self.split.elsewhere(place, generator.random())
-            second = _run_behind(partner, len(first), wanted, room, generator)
-        first, second = _trim(first, second, room, generator)
+            second = _run_behind(partner, len(first), wanted, self.room, generator)
+        first, second = _trim(first, second, self.room, generator)
         return assemble([(first, 0), (second, 1)], self.specials, RANDOM if is_random else FOLLOWS)
 
 
-class OrderedPairs:
+class OrderedPairs(_Pairs):
     """Both segments are always neighbours; half of the time they have changed places (ALBERT)."""
-
-    def __init__(self, split: Split, length: int, specials: Specials, settings: PairSettings = PairSettings()) -> None:
-        _check_pairs(split, length)
-        self.split, self.length, self.specials, self.settings = split, length, specials, settings
-
-    @property
-    def num_anchors(self) -> int:
-        return math.ceil(self.split.length_paired / (self.length - 3))
 
     def example(self, anchor: float, generator: np.random.Generator) -> Example:
         """Return the example of `anchor` (a number of anchors, with its epoch's shift added)."""
-        room = self.length - 3
         is_swapped = generator.random() < self.settings.random_rate
-        place = self.split.paired_at(anchor / self.num_anchors * self.split.length_paired)
-        first, second, _ = _grow(place, room, self.settings, generator)
-        first, second = _trim(first, second, room, generator)
+        first, second, _ = _grow(self._place(anchor), self.room, self.settings, generator)
+        first, second = _trim(first, second, self.room, generator)
         if is_swapped:
             first, second = second, first
         return assemble([(first, 0), (second, 1)], self.specials, SWAPPED if is_swapped else IN_ORDER)
-
-
-def _check_pairs(split: Split, length: int) -> None:
-    if length < 5:
-        raise InputError(f"a pair needs at least 5 places ([CLS] a [SEP] b [SEP]); the length is {length}")
-    if not split.length_paired:
-        raise InputError(
-            f"no document of the split '{split.name}' has two sentences, so none can give a pair; is there an empty "
-            f"line after every sentence? `bertworks doctor` tells; or use an objective without pairs"
-        )
 
 
 def _grow(place: Place, room: int, settings: PairSettings, generator: np.random.Generator) -> tuple[Span, Span, int]:

@@ -7,14 +7,11 @@ different texts the sample is everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-
-from bertworks.examples.duplicates import LONG_LINE_BYTES, fingerprint, lines_of
-from bertworks.text.document import Document
 
 # Of documents and of lines: 16 bytes each, 4 MiB a sample.
 NUM_KEPT = 2**18
@@ -77,15 +74,3 @@ def sample_of(fingerprints: Sequence[int], num_kept: int = NUM_KEPT) -> Sample:
     values, times = np.unique(np.array(fingerprints, dtype=np.uint64), return_counts=True)
     size = len(fingerprints)
     return Sample(values[:num_kept], times[:num_kept], size, size - len(values), len(values) <= num_kept)
-
-
-def document_fingerprint(document: Document) -> int:
-    """Return the fingerprint by which preparing knows a document again."""
-    return fingerprint(document.text)
-
-
-def long_lines(document: Document) -> Iterator[tuple[int, str]]:
-    """Yield the fingerprint and the text of each line that is long enough to be no accident when it comes again."""
-    for _, _, text in lines_of(document):
-        if len(text) * 3 >= LONG_LINE_BYTES and len(text.encode()) >= LONG_LINE_BYTES:
-            yield fingerprint(text.rstrip()), text

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertworks.examples.repeats import Values, document_fingerprint, long_lines, no_values, sample_of
+from bertworks.examples.duplicates import fingerprint, long_lines
+from bertworks.examples.repeats import Values, no_values, sample_of
 from bertworks.runs.diagnosis import Diagnosis, Finding, Measurements, diagnose
 from bertworks.runs.findings import find
 from bertworks.runs.prepare import Progress, Watch
@@ -148,8 +149,8 @@ def _read_documents(block: Block, inspection: Inspection, found: Measurements) -
 
 def _add_fingerprints(documents: Sequence[Document], inspection: Inspection, found: Measurements) -> None:
     """Note which documents and long lines stand here, which of them again and again, and which are held out."""
-    wholes = [document_fingerprint(document) for document in documents]
-    lines = [(value, text, place) for place, one in enumerate(documents) for value, text in long_lines(one)]
+    wholes = [fingerprint(document.text) for document in documents]
+    lines = [(value, text, place) for place, one in enumerate(documents) for _, value, text in long_lines(one)]
     found.documents = sample_of(wholes)
     found.lines = sample_of([value for value, _, _ in lines])
     _note_copies(documents, found.tally)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from bertworks.errors import FolderError, InputError
-from bertworks.examples.blocks import Blocks
-from bertworks.examples.corpus import MANIFEST, Corpus, Split
-from bertworks.examples.loading import Arrangement, Loader
+from bertworks.examples.arrangements import ARRANGEMENTS, READS
+from bertworks.examples.corpus import MANIFEST, Corpus
+from bertworks.examples.loading import Loader
 from bertworks.examples.masking import Masker, MaskSettings
 from bertworks.examples.order import Stream
-from bertworks.examples.pairs import NextSentencePairs, OrderedPairs
 from bertworks.examples.text_shard import SplitDocument, read_text
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts, Document
 from bertworks.text.sources import ReadSettings, Source, blocks, read
-from bertworks.vocabulary.tokenizer import Specials, Tokenizer
-
-# How each objective arranges sentences, and what its two pair labels mean.
-OBJECTIVES: dict[str, tuple[Callable[[Split, int, Specials], Arrangement], tuple[str, ...]]] = {
-    "masked-next": (NextSentencePairs, ("the second follows the first", "the second is random")),
-    "masked-order": (OrderedPairs, ("in order", "swapped")),
-    "masked": (Blocks, ()),
-}
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +59,12 @@ def kind_of_folder(path: Path) -> str:
 
 def examples(request: ShowRequest) -> Iterator[ShownExample]:
     """Yield the first examples of an epoch, exactly as a training run with this seed draws them."""
-    if request.objective not in OBJECTIVES:
-        raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(OBJECTIVES)}")
-    arrange, labels = OBJECTIVES[request.objective]
+    if request.objective not in READS:
+        raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(READS)}")
+    way = ARRANGEMENTS[READS[request.objective]]
     corpus = Corpus.open(request.folder, request.vocabulary)
     tokenizer = corpus.tokenizer
-    arrangement = arrange(corpus.split(request.split), request.length, tokenizer.specials)
+    arrangement = way.arrange(corpus.split(request.split), request.length, tokenizer.specials)
     masker = Masker(tokenizer, MaskSettings(whole_words=request.whole_words))
     loader = Loader(arrangement, masker, Stream(request.seed, "show", request.split))
     for example, hidden in islice(loader.epoch(request.epoch), request.count):
@@ -83,7 +75,7 @@ def examples(request: ShowRequest) -> Iterator[ShownExample]:
                 place: tokenizer.pieces[target]
                 for place, target in zip(hidden.places.tolist(), hidden.targets.tolist(), strict=True)
             },
-            label=None if example.label is None else labels[example.label],
+            label=None if example.label is None else way.labels[example.label],
         )
 
 

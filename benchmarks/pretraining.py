@@ -1,0 +1,226 @@
+"""A pretraining step, ours beside transformers': sizes in, speeds, ratios, share of the machine's limit and memory out.
+
+    python benchmarks/pretraining.py [--sizes tiny,mini,small,base] [--steps 7] [--eager] [--json]
+
+In one run, on the same batches (length 128, V = 30,522, 15 % hidden, dropout 0.1, AdamW, clipping), the two take turns;
+medians. `of_limit` is the arithmetic that a step needs (products of matrices only) against the rate of one large
+product measured in the same run. Memory is the growth of the peak resident size of a process that does three steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.examples.batch import Batch
+from bertworks.objectives.pretraining import Pretraining
+from bertworks.training.loop import Standing, Training, train
+from bertworks.training.optimizer import AdamSettings, PaperAdam
+from bertworks.training.pace import ByStep
+
+VOCABULARY = 30_522
+LENGTH = 128
+BATCH = {"tiny": 32, "mini": 32, "small": 32, "medium": 32, "base": 8, "large": 4}
+
+
+def batches_of(rows: int, count: int) -> list[Batch]:
+    """Return batches of random pieces with 15 % of the places hidden."""
+    generator = torch.Generator().manual_seed(1)
+    found = []
+    hidden = round(0.15 * (LENGTH - 3))
+    for _ in range(count):
+        ids = torch.randint(1000, VOCABULARY, (rows, LENGTH), generator=generator)
+        segments = (torch.arange(LENGTH) >= LENGTH // 2).long().expand(rows, LENGTH).contiguous()
+        places = torch.stack([torch.randperm(LENGTH, generator=generator)[:hidden].sort().values for _ in range(rows)])
+        flat = (places + torch.arange(rows)[:, None] * LENGTH).flatten()
+        targets = ids.flatten()[flat]
+        ids.view(-1)[flat] = 103
+        labels = {"pair": torch.randint(0, 2, (rows,), generator=generator)}
+        found.append(Batch(ids, segments, torch.full((rows,), LENGTH), places=flat, targets=targets, labels=labels))
+    return found
+
+
+def our_step(size: str, batches: list[Batch], compiled: bool) -> Callable[[], object]:
+    """Return a function that does one step of our loop."""
+    sizes = BertSizes.released(size, VOCABULARY)
+    generator = torch.Generator().manual_seed(0)
+    module = Pretraining(Bert(sizes, generator), "masked-next", generator)
+    if compiled:
+        for layer in module.encoder.layers:
+            layer.compile(dynamic=False)
+    pace = ByStep((10**6,), 10_000, 1e-4)
+    draw = lambda phase, step: [batches[step % len(batches)]]  # noqa: E731
+    steps = train(Training(module, module, PaperAdam(module, AdamSettings()), pace, draw, 0), Standing())
+    return lambda: next(steps, None)
+
+
+def peer_step(size: str, batches: list[Batch]) -> Callable[[], None]:
+    """Return a function that does one step of transformers' BertForPreTraining in a plain loop."""
+    from transformers import BertConfig, BertForPreTraining
+
+    sizes = BertSizes.released(size, VOCABULARY)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=sizes.width,
+        num_hidden_layers=sizes.num_layers,
+        num_attention_heads=sizes.num_heads,
+        intermediate_size=sizes.inner,
+    )
+    model = BertForPreTraining(config).train()  # type: ignore[no-untyped-call]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
+    at = iter(range(10**9))
+
+    def step() -> None:
+        batch = batches[next(at) % len(batches)]
+        assert batch.places is not None
+        assert batch.targets is not None
+        labels = torch.full((batch.ids.numel(),), -100)
+        labels[batch.places] = batch.targets
+        loss = model(
+            input_ids=batch.ids,
+            token_type_ids=batch.segments,
+            attention_mask=torch.ones_like(batch.ids),
+            labels=labels.view_as(batch.ids),
+            next_sentence_label=batch.labels["pair"],
+        ).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def operations(size: str, rows: int) -> float:
+    """Return the floating-point operations of the matrix products that a step needs, forward and backward."""
+    sizes = BertSizes.released(size, VOCABULARY)
+    width, pieces = sizes.width, rows * LENGTH
+    layer = 2 * pieces * (4 * width * width + 2 * width * sizes.inner) + 4 * pieces * LENGTH * width
+    hidden = rows * round(0.15 * (LENGTH - 3))
+    head = 2 * hidden * (width * width + width * VOCABULARY) + 2 * rows * width * width
+    return 3.0 * (sizes.num_layers * layer + head)
+
+
+def product_rate() -> float:
+    """Return the operations per second of a large product of matrices, the best of a few."""
+    matrix = torch.randn(2048, 2048)
+    return max(2 * 2048**3 / seconds_of(lambda: matrix @ matrix) for _ in range(5))
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def peak_growth(engine: str, size: str) -> float:
+    """Return by how many MiB the peak memory of a fresh process grows through three steps."""
+    command = [sys.executable, __file__, "--child", engine, "--sizes", size]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def child(engine: str, size: str) -> None:
+    batches = batches_of(BATCH[size], 1)
+    if engine == "peer":
+        import transformers.models.bert.modeling_bert  # noqa: F401
+    before = peak_mib()
+    step = our_step(size, batches, False) if engine == "ours" else peer_step(size, batches)
+    for _ in range(3):
+        step()
+    print(peak_mib() - before)
+
+
+def peak_mib() -> float:
+    """Return the peak resident size of this process. (getrusage would count the parent's from before the start.)"""
+    told = Path("/proc/self/status").read_text()
+    return int(next(line for line in told.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def loader_share(step_seconds: float, rows: int) -> float:
+    """Return the time to draw one batch from a corpus against the time of a step."""
+    from bertworks.examples.masking import MaskSettings
+    from bertworks.runs.prepare import PrepareRequest, prepare
+    from bertworks.runs.recipe import ModelRecipe, PhaseRecipe, Recipe
+    from bertworks.runs.rows import Rows
+    from bertworks.runs.vocab import VocabularyRequest, learn
+    from bertworks.text.sources import Source
+    from bertworks.vocabulary.training import VocabularySettings
+
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        words = [f"word{number}" for number in range(500)]
+        generator = torch.Generator().manual_seed(0)
+        draws = torch.randint(0, 500, (4000, 12), generator=generator).tolist()
+        lines = [" ".join(words[number] for number in line).capitalize() + "." for line in draws]
+        text.write_text("\n\n".join("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20)))
+        learn(VocabularyRequest((Source(str(text)),), Path(folder) / "v"), VocabularySettings(size=600), 1)
+        corpus_folder = prepare(PrepareRequest((Source(str(text)),), Path(folder) / "v", Path(folder) / "c"), 1)
+        from bertworks.examples.corpus import Corpus
+
+        recipe = Recipe(ModelRecipe("tiny"), masking=MaskSettings(), batch=rows, phases=(PhaseRecipe(LENGTH, 1, 1),))
+        drawer = Rows(Corpus.open(corpus_folder), recipe)
+        seconds = statistics.median(seconds_of(lambda at=at: drawer._drawn(0, at)) for at in range(20))  # type: ignore[misc]
+    return seconds / step_seconds
+
+
+def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
+    """Return the figures of one size; the two engines take turns."""
+    batches = batches_of(BATCH[size], 4)
+    ours, peer = our_step(size, batches, compiled), peer_step(size, batches)
+    for _ in range(2):
+        ours()
+        peer()
+    times: dict[str, list[float]] = {"ours": [], "peer": []}
+    rates = []
+    for _ in range(num_steps):
+        times["ours"].append(seconds_of(ours))
+        times["peer"].append(seconds_of(peer))
+        rates.append(product_rate())
+    mine, theirs = (statistics.median(times[name]) for name in ("ours", "peer"))
+    pieces = BATCH[size] * LENGTH
+    return {
+        f"pieces_per_second_{size}": pieces / mine,
+        f"pieces_per_second_peer_{size}": pieces / theirs,
+        f"ratio_{size}": theirs / mine,
+        f"of_limit_{size}": operations(size, BATCH[size]) / mine / statistics.median(rates),
+        f"seconds_{size}": mine,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="tiny,mini,small,base")
+    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--eager", action="store_true", help="do not compile our layers")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", choices=["ours", "peer"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    sizes = options.sizes.split(",")
+    if options.child:
+        child(options.child, sizes[0])
+        return
+    told: dict[str, float] = {"product_gflops": product_rate() / 1e9}
+    for size in sizes:
+        told |= measure(size, options.steps, not options.eager)
+        told[f"memory_ratio_{size}"] = peak_growth("ours", size) / peak_growth("peer", size)
+    told["memory_ratio"] = max(told[f"memory_ratio_{size}"] for size in sizes)
+    told["loader_share"] = loader_share(told[f"seconds_{sizes[0]}"], BATCH[sizes[0]])
+    if options.json:
+        print(json.dumps({name: round(value, 4) for name, value in told.items()}))
+        return
+    for name, value in told.items():
+        print(f"{value:12.3f}  {name}")
+
+
+if __name__ == "__main__":
+    main()

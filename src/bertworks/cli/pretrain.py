@@ -1,0 +1,73 @@
+"""`bertworks pretrain`: a recipe and a corpus in, a run folder with a model out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertworks.runs.pretrain import PretrainRequest, Told, pretrain
+from bertworks.runs.recipe import Recipe, recipe_path
+from bertworks.settings import read_recipe
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("pretrain")
+def pretrain_verb(
+    recipe: Annotated[str, typer.Argument(help="A recipe: a .toml file or a name such as mini or paper-base.")],
+    data: Annotated[Path, typer.Option(help="The corpus folder that `bertworks prepare` made.")],
+    out: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
+    budget: Annotated[str, typer.Option(help="Train for so long, such as 30m or 2h, instead of the steps.")] = "",
+    batch: Annotated[int | None, typer.Option(help="Examples of a step, instead of the recipe's.")] = None,
+    rate: Annotated[float | None, typer.Option(help="The peak learning rate, instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed, another run.")] = None,
+    vocab: Annotated[str | None, typer.Option(help="Which vocabulary of the corpus, by its hash.")] = None,
+) -> None:
+    """Pretrain a BERT by RECIPE on a prepared corpus.
+
+    Ctrl-C saves and leaves; the same command continues, and the result is the same to the bit.
+    """
+    chosen = read_recipe(recipe_path(recipe), Recipe)
+    changes = {"budget": budget or None, "batch": batch, "rate": rate, "seed": seed}
+    chosen = replace(chosen, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    lines = _Lines()
+    for told in pretrain(PretrainRequest(chosen, data, out, vocab)):
+        lines.show(told)
+
+
+class _Lines:
+    """Says what happens: every step replaces the last on a terminal; elsewhere one line every hundred steps."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def show(self, told: Told) -> None:
+        if told.step is not None:
+            step = told.step
+            losses = ", ".join(f"{name} {loss:.3f}" for name, loss in step.losses.items())
+            speed = step.pieces / step.seconds
+            text = f"step {step.number:,}: {losses}; rate {step.rate:.1e}; {speed:,.0f} pieces/s; {step.seconds:,.0f} s"
+            if sys.stdout.isatty():
+                print(f"\r\x1b[K{text}", end="", flush=True)
+                self._open = True
+            elif step.number % 100 == 0:
+                print(text, flush=True)
+            return
+        if self._open:
+            print()
+            self._open = False
+        if told.held_out is not None:
+            one = told.held_out
+            pair = "" if one.pair_accuracy is None else f", pairs right {one.pair_accuracy:.1%}"
+            loss = one.losses["masked"]
+            print(f"held out, step {one.step:,}: loss {loss:.3f}, pieces right {one.accuracy:.1%}{pair}", flush=True)
+        elif told.saved is not None:
+            print(f"saved {told.saved}", flush=True)
+        elif told.warning:
+            print(f"warning: {told.warning}", file=sys.stderr, flush=True)
+        else:
+            print(told.note, flush=True)

@@ -1,0 +1,30 @@
+"""The ways to arrange sentences, by name: what an objective, a recipe and `bertworks show` may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bertworks.examples.blocks import Blocks
+from bertworks.examples.corpus import Split
+from bertworks.examples.loading import Arrangement
+from bertworks.examples.pairs import NextSentencePairs, OrderedPairs
+from bertworks.vocabulary.tokenizer import Specials
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How sentences become examples of a length, and what the labels 0 and 1 of a pair mean (if there are any)."""
+
+    arrange: Callable[[Split, int, Specials], Arrangement]
+    labels: tuple[str, ...] = ()
+
+
+ARRANGEMENTS = {
+    "next": Way(NextSentencePairs, ("the second follows the first", "the second is random")),
+    "order": Way(OrderedPairs, ("in order", "swapped")),
+    "blocks": Way(Blocks),
+}
+
+# The pretraining objectives and the arrangement that each one reads. (What they learn from it: `objectives`.)
+READS = {"masked-next": "next", "masked-order": "order", "masked": "blocks"}

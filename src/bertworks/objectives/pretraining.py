@@ -1,0 +1,62 @@
+"""Pretraining objectives: a Batch in, a Loss out. Masked pieces, and whether the two segments belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from bertworks.encoders.bert import Bert, initialise
+from bertworks.encoders.layers import Seeds
+from bertworks.examples.batch import Batch
+from bertworks.objectives.heads import MaskedHead, PairHead
+from bertworks.objectives.loss import Loss, Part
+from bertworks.objectives.scoring import count_right, cross_entropy_sum
+
+# Whether an objective asks about the pair besides the hidden pieces. (Which arrangement it reads: `examples`.)
+ASKS_PAIR = {"masked-next": True, "masked-order": True, "masked": False}
+
+
+class Pretraining(nn.Module):
+    """An encoder with the heads of an objective. Its loss is the mean over hidden places plus the mean over pairs."""
+
+    def __init__(self, encoder: Bert, objective: str, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        sizes = encoder.sizes
+        self.encoder = encoder
+        self.masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
+        initialise(self.masked, sizes.spread, generator)
+        self.pair = PairHead(sizes.width) if ASKS_PAIR[objective] else None
+        if self.pair is not None:
+            initialise(self.pair, sizes.spread, generator)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Return how many answers each part of the loss will have: known before anything is computed."""
+        assert batch.targets is not None
+        found = {"masked": len(batch.targets)}
+        if self.pair is not None:
+            found["pair"] = len(batch.labels["pair"])
+        return found
+
+    def forward(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss:
+        """Return the loss of a batch; each part scaled as told, for gradients."""
+        assert batch.places is not None
+        assert batch.targets is not None
+        encoded = self.encoder(batch, seeds=seeds)
+        table = self.encoder.pieces.weight
+        vectors = self.masked.transform(encoded.at(batch.places))
+        if torch.is_grad_enabled():
+            value = cross_entropy_sum(vectors, table, self.masked.bias, batch.targets, scales["masked"])
+            parts = {"masked": Part(value.detach() / scales["masked"], len(batch.targets))}
+        else:
+            total, num_right = count_right(vectors, table, self.masked.bias, batch.targets)
+            value = total * scales["masked"]
+            parts = {"masked": Part(total, len(batch.targets), num_right)}
+        if self.pair is not None:
+            answers, labels = self.pair(encoded.summary), batch.labels["pair"]
+            total = F.cross_entropy(answers, labels, reduction="sum")
+            parts["pair"] = Part(total.detach(), len(labels), int((answers.argmax(-1) == labels).sum()))
+            value = value + total * scales["pair"]
+        return Loss(value, parts)

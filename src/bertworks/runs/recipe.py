@@ -1,0 +1,135 @@
+"""The recipe of a pretraining run: what a TOML file may say, and what it says when it is silent (the paper's)."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from bertworks.encoders.bert import RELEASED, BertSizes
+from bertworks.errors import SettingsError
+from bertworks.examples.masking import MaskSettings
+from bertworks.training.optimizer import AdamSettings
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecipe:
+    """A released size by name, or numbers of one's own; what is given beside a size changes it."""
+
+    size: str = "base"
+    num_layers: int | None = None
+    width: int | None = None
+    num_heads: int | None = None
+    positions: int = 512
+    activation: str = "gelu"
+    dropout: float = 0.1
+
+    def sizes(self, vocabulary: int) -> BertSizes:
+        released = BertSizes.released(self.size, vocabulary)
+        width = self.width or released.width
+        return BertSizes(
+            vocabulary,
+            width,
+            self.num_layers or released.num_layers,
+            self.num_heads or released.num_heads,
+            4 * width,
+            self.positions,
+            activation=self.activation,
+            dropout=self.dropout,
+            attention_dropout=self.dropout,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRecipe:
+    """A stretch of the run at one length. `share` of a time budget, or `steps` where steps are counted."""
+
+    length: int
+    steps: int = 0
+    share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A pretraining run. `batch` counts examples of a step over all processes; micro_batch 0 means: as fits."""
+
+    model: ModelRecipe = field(default_factory=ModelRecipe)
+    objective: str = "masked-next"
+    masking: MaskSettings = field(default_factory=MaskSettings)
+    num_fresh_epochs: int = 0
+    optimizer: AdamSettings = field(default_factory=AdamSettings)
+    batch: int = 256
+    micro_batch: int = 0
+    rate: float = 1e-4
+    warmup: int = 10_000
+    warmup_rate: float = 0.05
+    phases: tuple[PhaseRecipe, ...] = (PhaseRecipe(128, 900_000, 0.9), PhaseRecipe(512, 100_000, 0.1))
+    budget: str = ""
+    seed: int = 0
+    save_every: int = 1_000
+    evaluate_every: int = 1_000
+    evaluate_examples: int = 512
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            raise SettingsError("a recipe needs at least one phase")
+        for number, phase in enumerate(self.phases, 1):
+            if phase.length > self.model.positions:
+                raise SettingsError(
+                    f"phase {number} has length {phase.length}, but the model has {self.model.positions} positions; "
+                    f"raise model.positions or shorten the phase"
+                )
+            if not self.budget and phase.steps < 1:
+                raise SettingsError(f"phase {number} needs steps (or the recipe a budget, such as budget = '30m')")
+            if self.budget and phase.share <= 0:
+                raise SettingsError(f"phase {number} needs a share of the budget, such as share = 0.9")
+        if self.model.size not in RELEASED:
+            raise SettingsError(f"there is no size '{self.model.size}'; choose one of: {', '.join(RELEASED)}")
+        seconds_of(self.budget)
+
+
+def seconds_of(told: str) -> float | None:
+    """Return the seconds of "90s", "30m", "2h", "1h30m" or "4d"; None for nothing."""
+    if not told:
+        return None
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", told):
+        raise SettingsError(f"'{told}' is no time; write it as 90s, 30m, 2h or 1h30m")
+    return sum(float(number) * _UNITS[unit] for number, _, unit in re.findall(r"(\d+(\.\d+)?)([smhd])", told))
+
+
+def recipe_path(name: str) -> Path:
+    """Return the file of a recipe: a path, or the name of one that comes with the package."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        return path
+    shipped = Path(__file__).parents[1] / "recipes" / f"{name}.toml"
+    if shipped.exists():
+        return shipped
+    known = ", ".join(sorted(one.stem for one in shipped.parent.glob("*.toml")))
+    raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {known}")
+
+
+def as_toml(recipe: Recipe) -> str:
+    """Return a recipe written out in full, nothing left to defaults."""
+    lines, tables, lists = [], [], []
+    for key, value in asdict(recipe).items():
+        if isinstance(value, dict):
+            tables += ["", f"[{key}]", *(f"{k} = {_toml(v)}" for k, v in value.items() if v is not None)]
+        elif isinstance(value, tuple | list):
+            for one in value:
+                lists += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in one.items())]
+        else:
+            lines.append(f"{key} = {_toml(value)}")
+    return "\n".join([*lines, *tables, *lists]) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)

@@ -1,0 +1,84 @@
+"""The rows of a run: a corpus and a recipe in, the micro-batches of any step out, and the held-out ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch.distributed
+
+from bertworks.errors import SettingsError
+from bertworks.examples.arrangements import ARRANGEMENTS, READS
+from bertworks.examples.batch import Batch, batch_of
+from bertworks.examples.corpus import Corpus
+from bertworks.examples.loading import Loader
+from bertworks.examples.masking import Masker
+from bertworks.examples.order import Stream
+from bertworks.runs.recipe import Recipe
+
+
+class Rows:
+    """Draws the rows of this process. Row r of step s of a phase is example s * batch + r; ranks share them out."""
+
+    def __init__(self, corpus: Corpus, recipe: Recipe) -> None:
+        if recipe.objective not in READS:
+            raise SettingsError(f"there is no objective '{recipe.objective}'; choose one of: {', '.join(READS)}")
+        self._recipe = recipe
+        self._pad = corpus.tokenizer.specials.pad
+        self._masker = Masker(corpus.tokenizer, recipe.masking)
+        self._corpus = corpus
+        self._loaders = [self._loader("train", phase.length, f"{phase.length}") for phase in recipe.phases]
+        self._ahead: tuple[tuple[int, int], Future[list[Batch]]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rows")
+
+    def draw(self, phase: int, step: int) -> Sequence[Batch]:
+        """Return the micro-batches of a step; the next step's are prepared while this one is computed."""
+        if self._ahead is not None and self._ahead[0] == (phase, step):
+            batches = self._ahead[1].result()
+        else:
+            batches = self._drawn(phase, step)
+        self._ahead = ((phase, step + 1), self._thread.submit(self._drawn, phase, step + 1))
+        return batches
+
+    def held_out(self, phase: int) -> Iterator[Batch]:
+        """Yield batches of held-out examples, always the same ones with the same places hidden."""
+        loader = self._loader("held-out", self._recipe.phases[phase].length, "held-out")
+        wanted = min(self._recipe.evaluate_examples, loader.arrangement.num_anchors)
+        size = self.micro_batch
+        for start in range(0, wanted, size):
+            yield self._batch(loader, range(start, min(start + size, wanted)))
+
+    @property
+    def micro_batch(self) -> int:
+        rank, world = _place()
+        del rank
+        return self._recipe.micro_batch or max(1, self._recipe.batch // world)
+
+    def _drawn(self, phase: int, step: int) -> list[Batch]:
+        rank, world = _place()
+        share = self._recipe.batch // world
+        first = step * self._recipe.batch + rank * share
+        return [
+            self._batch(self._loaders[phase], range(start, min(start + self.micro_batch, first + share)))
+            for start in range(first, first + share, self.micro_batch)
+        ]
+
+    def _batch(self, loader: Loader, numbers: range) -> Batch:
+        drawn = [loader.draw(number) for number in numbers]
+        # Rows of equal length lie together, the longest first: then they can be attended together.
+        order = np.argsort([-len(example) for example, _ in drawn], kind="stable")
+        return batch_of([drawn[place][0] for place in order], [drawn[place][1] for place in order], self._pad)
+
+    def _loader(self, split: str, length: int, phase: str) -> Loader:
+        way = ARRANGEMENTS[READS[self._recipe.objective]]
+        arrangement = way.arrange(self._corpus.split(split), length, self._corpus.tokenizer.specials)
+        stream = Stream(self._recipe.seed, phase, split)
+        return Loader(arrangement, self._masker, stream, self._recipe.num_fresh_epochs)
+
+
+def _place() -> tuple[int, int]:
+    """Return the rank of this process and how many there are."""
+    if not torch.distributed.is_initialized():
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -1,0 +1,272 @@
+"""Curves of a run: a Chart of steps and values in, inline SVG with its labels in HTML out.
+
+The SVG is stretched to whatever width the page has; lines keep their thickness, and all words stand beside it as HTML,
+so that they are as large on a phone as on a wide screen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import numpy.typing as npt
+
+Values = npt.NDArray[np.float64]
+
+MOST_POINTS = 2_000
+_WIDTH, _HEIGHT = 1_000, 400  # of the drawing, in its own units
+_MOST_DOTS = 60
+_MOST_TICKS = 6
+_SMOOTHING = 50  # a smoothed value is the mean of one in so many of all records
+_LOGARITHMIC_FROM = 100  # a largest value this many times the median would flatten the rest of a linear axis
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Values over steps. `ink` is what it shows ("training", "held-out" or "pairs"), `shape` how: "band", "line" or
+    "dots". A value that is not finite leaves a gap."""
+
+    name: str
+    ink: str
+    shape: str
+    steps: Values
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A level to compare a curve with; its words stand "above" or "below" the line."""
+
+    value: float
+    words: str
+    side: str
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The step with which a new phase begins."""
+
+    step: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What all charts of a page share, so that a step stands at the same place in each."""
+
+    first_step: float
+    last_step: float
+    boundaries: tuple[Boundary, ...] = ()
+
+    @classmethod
+    def around(cls, steps: Sequence[float], boundaries: Sequence[Boundary] = ()) -> Frame:
+        """Return a frame for these steps: from zero, unless they begin far behind it."""
+        first, last = min(steps, default=0.0), max(steps, default=1.0)
+        first = 0.0 if first <= last / 10 or first == last else first
+        return cls(first, max(last, first + 1), tuple(boundaries))
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Curves that share one axis. `size` is "tall" or "low"."""
+
+    title: str
+    unit: str
+    curves: tuple[Curve, ...]
+    references: tuple[Reference, ...] = ()
+    size: str = "low"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The values from bottom to top, and the ticks between them."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    scale: str  # "linear" or "logarithmic"
+
+    def heights(self, values: Values) -> Values:
+        """Return where values stand: 0 at the bottom, 1 at the top."""
+        if self.scale == "logarithmic":
+            values = np.maximum(values, np.finfo(np.float64).tiny)  # minus infinity has no logarithm
+            return (np.log10(values) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
+        return (values - self.low) / (self.high - self.low)
+
+    def height(self, value: float) -> float:
+        return float(self.heights(np.array([value]))[0])
+
+
+def thin(values: Values, limit: int = MOST_POINTS) -> npt.NDArray[np.intp]:
+    """Return the places of at most `limit` values which look like all of them.
+
+    The first and the last stay, and of each stretch its least and its greatest: no spike is lost. A stretch without
+    any finite value keeps one of them, so that the gap is seen.
+    """
+    if len(values) <= limit:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), (limit - 2) // 2 + 1).astype(np.intp)
+    finite = np.isfinite(values)
+    least, greatest = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
+    kept = {0, len(values) - 1}
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        kept |= {start + int(least[start:end].argmin()), start + int(greatest[start:end].argmax())}
+    return np.array(sorted(kept), dtype=np.intp)
+
+
+def running_mean(values: Values, width: int) -> Values:
+    """Return the mean of up to `width` values around each one; those that are not finite do not count."""
+    finite = np.isfinite(values)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(finite)])
+    places = np.arange(len(values))
+    starts, ends = np.maximum(places - width // 2, 0), np.minimum(places + width // 2 + 1, len(values))
+    num_finite = counts[ends] - counts[starts]
+    means = (sums[ends] - sums[starts]) / np.maximum(num_finite, 1)
+    return np.where(num_finite > 0, means, np.nan)
+
+
+def smoothed(steps: Values, values: Values, boundaries: Sequence[int]) -> Values:
+    """Smooth each phase alone: another length has another loss, another speed."""
+    parts = np.split(values, np.searchsorted(steps, boundaries))
+    return np.concatenate([running_mean(part, len(values) // _SMOOTHING) for part in parts])
+
+
+def axis_for(values: Values) -> Axis:
+    """Return an axis that holds all these finite values; logarithmic if a few would flatten the others."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high > _LOGARITHMIC_FROM * float(np.median(values)):
+        bottom, top = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        powers = range(bottom, top + 1, math.ceil((top - bottom) / _MOST_TICKS))
+        return Axis(10.0**bottom, 10.0**top, tuple(10.0**power for power in powers), "logarithmic")
+    if 0 <= low < 0.7 * high:
+        low = 0.0
+    if math.isclose(low, high, abs_tol=1e-100):  # a flat curve lies in the middle, or on the ground if it is zero
+        low, high = (low - abs(low) / 2, high + abs(high) / 2) if abs(low) > 1e-100 else (0.0, 1.0)
+    every = tick_distance(high - low)
+    ticks = tuple(n * every for n in range(math.floor(low / every + 1e-9), math.ceil(high / every - 1e-9) + 1))
+    return Axis(ticks[0], ticks[-1], ticks, "linear")
+
+
+def tick_distance(span: float) -> float:
+    """Return the distance 1, 2 or 5 times a power of ten that puts at most six ticks on a span."""
+    power = 10.0 ** math.floor(math.log10(span / _MOST_TICKS))
+    return next(power * digit for digit in (1, 2, 5, 10) if span / (power * digit) <= _MOST_TICKS)
+
+
+def tick_words(value: float) -> str:
+    """Return a short number: 0, 2.5, 7.5k, 1.5M, 2e-5."""
+    size = abs(value)
+    if size >= 1e15 or 0 < size < 1e-3:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{float(digits):g}e{int(power)}"
+    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if size >= unit:
+            return f"{value / unit:.6g}{letter}"
+    return f"{value:.6g}"
+
+
+def draw(chart: Chart, frame: Frame) -> str:
+    """Return a figure: caption, legend if there is more than one curve, and the plot."""
+    values = np.concatenate([*(c.values for c in chart.curves), [r.value for r in chart.references]])
+    values = values[np.isfinite(values)]
+    caption = f"<figcaption>{escape(chart.title)} <small>{escape(chart.unit)}</small></figcaption>"
+    if not any(np.isfinite(curve.values).any() for curve in chart.curves):
+        return f'<figure class="{chart.size}">{caption}<p class="empty">no finite value was recorded</p></figure>'
+    axis = axis_for(values)
+    if axis.scale == "logarithmic":
+        caption = caption.replace("</small>", ", logarithmic</small>")
+    label = escape(f"{chart.title}, {chart.unit}: " + "; ".join(map(_spoken, chart.curves)))
+    return "".join(
+        [
+            f'<figure class="{chart.size}">{caption}{_legend(chart.curves)}',
+            f'<div class="plot" role="img" aria-label="{label}">',
+            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">',
+            *_lines(chart, axis, frame),
+            *(_drawn(curve, axis, frame) for curve in chart.curves),
+            "</svg>",
+            *_words(chart, axis, frame),
+            "</div></figure>",
+        ]
+    )
+
+
+def _legend(curves: Sequence[Curve]) -> str:
+    if len(curves) < 2:
+        return ""
+    return (
+        '<ul class="legend">'
+        + "".join(f"<li><i class='{c.ink} {c.shape}'></i>{escape(c.name)}</li>" for c in curves)
+        + "</ul>"
+    )
+
+
+def _spoken(curve: Curve) -> str:
+    finite = curve.values[np.isfinite(curve.values)]
+    return (
+        f"{curve.name} from {finite[0]:.4g} to {finite[-1]:.4g}" if len(finite) else f"{curve.name} has no finite value"
+    )
+
+
+def _lines(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
+    for tick in axis.ticks:
+        yield _level("grid", axis.height(tick))
+    for reference in chart.references:
+        yield _level("reference", axis.height(reference.value))
+    for boundary in frame.boundaries:
+        yield f'<path class="boundary" d="M{_across(boundary.step, frame) * _WIDTH:.1f} 0V{_HEIGHT}"/>'
+
+
+def _level(kind: str, height: float) -> str:
+    return f'<path class="{kind}" d="M0 {(1 - height) * _HEIGHT:.1f}H{_WIDTH}"/>'
+
+
+def _drawn(curve: Curve, axis: Axis, frame: Frame) -> str:
+    kept = thin(curve.values)
+    steps, values = curve.steps[kept], curve.values[kept]
+    across = (steps - frame.first_step) / (frame.last_step - frame.first_step) * _WIDTH
+    down = (1 - axis.heights(values)) * _HEIGHT
+    path = f'<path class="{curve.ink} {curve.shape}" d="{_path(across, down)}"/>'
+    if curve.shape != "dots" or len(kept) > _MOST_DOTS:
+        return path
+    return path + "".join(
+        f'<path class="{curve.ink} dot" d="M{x:.1f} {y:.1f}h0"><title>step {step:,.0f}: {value:.4g}</title></path>'
+        for x, y, step, value in zip(across, down, steps, values, strict=True)
+        if math.isfinite(y)
+    )
+
+
+def _path(across: Values, down: Values) -> str:
+    """Return the path through all points; a point that is alone between two gaps becomes a dot."""
+    parts: list[str] = []
+    finite = [False, *np.isfinite(down).tolist(), False]
+    for place, (x, y) in enumerate(zip(across.tolist(), down.tolist(), strict=True), start=1):
+        if finite[place]:
+            begins, ends = not finite[place - 1], not finite[place + 1]
+            parts.append(f"{'M' if begins else 'L'}{x:.1f} {y:.1f}{'h0' if begins and ends else ''}")
+    return "".join(parts)
+
+
+def _words(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
+    for tick in axis.ticks:
+        yield f'<span class="y" style="top:{(1 - axis.height(tick)) * 100:.2f}%">{tick_words(tick)}</span>'
+    every = max(tick_distance(frame.last_step - frame.first_step), 1)
+    for number in range(math.ceil(frame.first_step / every), math.floor(frame.last_step / every) + 1):
+        tick = number * every
+        yield f'<span class="x" style="left:{_across(tick, frame) * 100:.2f}%">{tick_words(tick)}</span>'
+    for reference in chart.references:
+        top = (1 - axis.height(reference.value)) * 100
+        yield f'<span class="level {reference.side}" style="top:{top:.2f}%">{escape(reference.words)}</span>'
+    free_from = 0.0
+    for boundary in frame.boundaries:
+        across = _across(boundary.step, frame)
+        if across >= free_from:  # words of boundaries close to each other would lie on one another
+            yield f'<span class="phase" style="left:{across * 100:.2f}%">{escape(boundary.words)}</span>'
+            free_from = across + 0.15
+
+
+def _across(step: float, frame: Frame) -> float:
+    return (step - frame.first_step) / (frame.last_step - frame.first_step)

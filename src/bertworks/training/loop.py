@@ -1,0 +1,157 @@
+"""The one loop: a module `batch -> Loss` and rows to draw in, a stream of Steps out.
+
+Saving, progress and reports are its callers. It knows nothing of objectives or tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+import torch.distributed
+from torch import nn
+
+from bertworks.encoders.layers import Seeds
+from bertworks.examples.batch import Batch
+from bertworks.objectives.loss import Loss
+from bertworks.training.optimizer import PaperAdam
+from bertworks.training.pace import Pace
+
+
+class Trainable(Protocol):
+    """What the loop trains: how many answers a batch holds, and the loss when told how to scale them."""
+
+    def counts(self, batch: Batch) -> dict[str, int]: ...
+
+    def __call__(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that was done. `seconds` is all the time the run has spent in steps, `pieces` all it has seen."""
+
+    number: int
+    phase: int
+    losses: dict[str, float]
+    rate: float
+    norm: float
+    seconds: float
+    pieces: int
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a run stands: what a checkpoint keeps besides tensors."""
+
+    step: int = 0
+    seconds: float = 0.0
+    pieces: int = 0
+    phase_steps: dict[int, int] = field(default_factory=dict)
+
+
+# (phase, number of the step within the phase) -> the micro-batches of this process.
+Draw = Callable[[int, int], Sequence[Batch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """All that a loop needs. `seed` keys dropout: what is dropped in a step depends on it and the step alone."""
+
+    module: nn.Module
+    trainable: Trainable
+    optimizer: PaperAdam
+    pace: Pace
+    draw: Draw
+    seed: int
+
+
+def train(training: Training, standing: Standing) -> Iterator[Step]:
+    """Yield one Step after another until the pace says that it is over. `standing` is kept up to date."""
+    training.module.train()
+    while True:
+        started = time.perf_counter()
+        moment = training.pace.at(standing.step, standing.seconds)
+        if moment.phase is None:
+            return
+        # 1. Draw the rows of this step; which ones follows from its number alone.
+        batches = training.draw(moment.phase, standing.phase_steps.get(moment.phase, 0))
+        # 2. Count the answers of the whole step, over all micro-batches and processes.
+        counts, num_pieces = _counted(training.trainable, batches)
+        scales = {name: num_processes() / count for name, count in counts.items() if count}
+        # 3. Add up the gradients.
+        sums = dict.fromkeys(counts, 0.0)
+        for place, batch in enumerate(batches):
+            seeds = _seeds(training.seed, standing.step, place, batch)
+            with _synchronised_last(training.trainable, place == len(batches) - 1):
+                loss = training.trainable(batch, scales, seeds)
+                loss.value.backward()  # type: ignore[no-untyped-call]
+            for name, part in loss.parts.items():
+                sums[name] += float(part.total)
+        # 4. Change the parameters.
+        norm = training.optimizer.step(moment.rate)
+        # 5. Tell.
+        standing.step += 1
+        standing.phase_steps[moment.phase] = standing.phase_steps.get(moment.phase, 0) + 1
+        standing.pieces += num_pieces
+        losses = _averaged(sums, counts)
+        standing.seconds += _agreed(time.perf_counter() - started)
+        yield Step(standing.step, moment.phase, losses, moment.rate, norm, standing.seconds, standing.pieces)
+
+
+def num_processes() -> int:
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def _counted(trainable: Trainable, batches: Sequence[Batch]) -> tuple[dict[str, int], int]:
+    """Return how many answers of each part and how many pieces the step has, everywhere."""
+    counts: dict[str, int] = {}
+    num_pieces = 0
+    for batch in batches:
+        num_pieces += int(batch.lengths.sum())
+        for name, count in _inner(trainable).counts(batch).items():
+            counts[name] = counts.get(name, 0) + count
+    if num_processes() == 1:
+        return counts, num_pieces
+    told = torch.tensor([num_pieces, *counts.values()], dtype=torch.int64)
+    torch.distributed.all_reduce(told)
+    return dict(zip(counts, told[1:].tolist(), strict=True)), int(told[0])
+
+
+def _inner(trainable: Trainable) -> Trainable:
+    """Return the module inside torch's wrapper for many processes."""
+    return getattr(trainable, "module", trainable)
+
+
+def _synchronised_last(trainable: Trainable, is_last: bool) -> contextlib.AbstractContextManager[None]:
+    """Let processes exchange gradients only with the last micro-batch of a step."""
+    wait = getattr(trainable, "no_sync", None)
+    return contextlib.nullcontext() if is_last or wait is None else wait()
+
+
+def _seeds(seed: int, step: int, place: int, batch: Batch) -> Seeds:
+    """Return the dropout seeds of one micro-batch of one step of this process."""
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    mixed = (seed * 0x9E3779B1 + step * 0x85EBCA6B + place * 0xC2B2AE35 + rank * 0x27D4EB2F) & 0xFFFFFFFF
+    signed = mixed - 2**32 if mixed >= 2**31 else mixed
+    return Seeds(torch.tensor(signed, dtype=torch.int32, device=batch.ids.device))
+
+
+def _averaged(sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
+    if num_processes() > 1:
+        told = torch.tensor(list(sums.values()), dtype=torch.float64)
+        torch.distributed.all_reduce(told)
+        sums = dict(zip(sums, told.tolist(), strict=True))
+    return {name: total / counts[name] for name, total in sums.items() if counts[name]}
+
+
+def _agreed(seconds: float) -> float:
+    """Return the time that all processes take a step to have lasted: the first one's."""
+    if num_processes() == 1:
+        return seconds
+    told = torch.tensor([seconds], dtype=torch.float64)
+    torch.distributed.broadcast(told, 0)
+    return float(told)

@@ -1,0 +1,92 @@
+"""Adam as the paper used it: a module's gradients and a rate in, changed parameters and the gradients' norm out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bertworks.errors import FolderError
+
+
+@dataclass(frozen=True, slots=True)
+class AdamSettings:
+    """The paper's Adam. `bias_correction` is the textbook's; BERT's own code had none."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    bias_correction: bool = True
+
+
+class PaperAdam:
+    """AdamW with clipping; biases and norms do not decay. Its state is kept by the names of the parameters."""
+
+    def __init__(self, module: nn.Module, settings: AdamSettings) -> None:
+        self.settings = settings
+        self.num_steps = 0
+        self._named = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        matrices = [one for one in self._named.values() if one.ndim > 1]
+        others = [one for one in self._named.values() if one.ndim <= 1]
+        self._adam = torch.optim.AdamW(
+            [{"params": matrices, "decays": True}, {"params": others, "decays": False}],
+            betas=(settings.beta1, settings.beta2),
+            fused=True,
+        )
+
+    def step(self, rate: float) -> float:
+        """Clip, change the parameters, forget the gradients; return the norm the gradients had before."""
+        grads = [one.grad for one in self._named.values() if one.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        found = float(norm)
+        if self.settings.clip and found > self.settings.clip and math.isfinite(found):
+            torch._foreach_mul_(grads, self.settings.clip / found)
+        self.num_steps += 1
+        for group in self._adam.param_groups:
+            group |= self._numbers(rate, self.settings.weight_decay if group["decays"] else 0.0)
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+        return found
+
+    def _numbers(self, rate: float, decay: float) -> dict[str, float]:
+        """Return rate, eps and decay for torch. Without bias correction they are chosen so that torch's cancels out."""
+        if self.settings.bias_correction:
+            return {"lr": rate, "eps": self.settings.eps, "weight_decay": decay}
+        first = 1 - self.settings.beta1**self.num_steps
+        root = math.sqrt(1 - self.settings.beta2**self.num_steps)
+        lifted = rate * first / root
+        return {
+            "lr": lifted,
+            "eps": self.settings.eps / root,
+            "weight_decay": decay * rate / lifted if lifted else 0.0,
+        }
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the moments of every parameter, as flat names: "mean/NAME" and "square/NAME"."""
+        found = {}
+        for name, one in self._named.items():
+            kept = self._adam.state.get(one)
+            if kept:
+                found[f"mean/{name}"] = kept["exp_avg"]
+                found[f"square/{name}"] = kept["exp_avg_sq"]
+        return found
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], num_steps: int) -> None:
+        """Take up the state that `state` returned after so many steps."""
+        self.num_steps = num_steps
+        for name, one in self._named.items():
+            if num_steps and f"mean/{name}" not in tensors:
+                raise FolderError(f"the checkpoint has no optimizer state of '{name}'; it is of another recipe")
+            if num_steps:
+                kept: dict[str, Any] = {
+                    "step": torch.tensor(float(num_steps)),
+                    "exp_avg": tensors[f"mean/{name}"].to(one.device).clone(),
+                    "exp_avg_sq": tensors[f"square/{name}"].to(one.device).clone(),
+                }
+                self._adam.state[one] = kept

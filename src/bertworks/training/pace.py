@@ -1,0 +1,82 @@
+"""When a run does what: a step's number and the time spent in, its phase, learning rate and whether all is done out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Moment(NamedTuple):
+    """What to do in a step. `phase` is None when the run is over."""
+
+    phase: int | None
+    rate: float
+
+
+class Pace(Protocol):
+    """Tells what a step is to do. A pure function of its number and of the seconds spent before it."""
+
+    def at(self, step: int, seconds: float) -> Moment: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByStep:
+    """Linear warm-up to the peak and linear decay to zero, by steps; phases one after the other."""
+
+    phase_steps: tuple[int, ...]
+    warmup: int
+    peak: float
+
+    def at(self, step: int, seconds: float) -> Moment:
+        total = sum(self.phase_steps)
+        end = 0
+        for phase, steps in enumerate(self.phase_steps):
+            end += steps
+            if step < end:
+                return Moment(phase, self.peak * _trapezoid(step + 1, self.warmup, total))
+        return Moment(None, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ByClock:
+    """The same shape by wall-clock time: it ends at rate zero when the budget is spent.
+
+    The clock never runs the same way twice, so what was done is recorded, and a run that is repeated from a
+    checkpoint follows the record as far as it goes.
+    """
+
+    budget: float
+    phase_shares: tuple[float, ...]
+    warmup_rate: float
+    peak: float
+    recorded: Mapping[int, Moment]
+
+    def at(self, step: int, seconds: float) -> Moment:
+        if step in self.recorded:
+            return self.recorded[step]
+        done = seconds / self.budget
+        if done >= 1:
+            return Moment(None, 0.0)
+        end = 0.0
+        total = sum(self.phase_shares)
+        for phase, share in enumerate(self.phase_shares):
+            end += share / total
+            if done < end:
+                return Moment(phase, self.peak * _trapezoid(done, self.warmup_rate, 1.0))
+        return Moment(len(self.phase_shares) - 1, 0.0)
+
+
+def _trapezoid(done: float, warmup: float, total: float) -> float:
+    """Return 0..1: up to 1 at `warmup`, then down to 0 at `total`."""
+    if done < warmup:
+        return done / warmup
+    return max(0.0, (total - done) / max(total - warmup, 1e-9))
+
+
+def steps_in_phases(phases: Sequence[int]) -> dict[int, int]:
+    """Return how many steps each phase had, from the phases of all steps so far."""
+    counts: dict[int, int] = {}
+    for phase in phases:
+        counts[phase] = counts.get(phase, 0) + 1
+    return counts

