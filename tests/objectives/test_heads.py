@@ -3,7 +3,6 @@
 import copy
 import importlib.util
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 import transformers
 from torch import nn
 
-from bertworks.encoders.bert import Bert, config_of, names_of, sizes_of
-from bertworks.encoders.bert import BertSizes, initialise
+from bertworks.encoders.bert import Bert, BertSizes, config_of, initialise, names_of, sizes_of
 from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.models.names import joined, load_into, to_theirs
@@ -59,7 +57,8 @@ Pair = tuple[Ours, transformers.BertForPreTraining]
 
 
 def ours_of(theirs: transformers.BertForPreTraining) -> Ours:
-    ours = Ours(sizes_of(theirs.config.to_dict()))
+    with torch.device("meta"):
+        ours = Ours(sizes_of(theirs.config.to_dict()))
     tensors = {name: value for name, value in theirs.state_dict().items() if name not in TIED}
     report = load_into(ours, tensors, ours.names)
     assert (report.newly_initialised, report.unused) == ((), ())
@@ -156,3 +155,47 @@ def test_logits_loss_and_all_gradients_equal_those_of_transformers(tiny_pair: Pa
 @pytest.mark.parametrize("lengths", [(23, 23), (40, 38), (33, 7, 7)], ids=["full", "nearly full", "ragged"])
 def test_on_a_real_checkpoint_too(real_pair: Pair, lengths: tuple[int, ...]):
     check(real_pair, lengths, CLOSE)
+
+
+def test_in_double_precision_a_real_checkpoint_agrees_to_eleven_digits(real_pair: Pair):
+    ours, theirs = (copy.deepcopy(module).double() for module in real_pair)
+    check((ours, theirs), (33, 7, 7), CLOSE_IN_DOUBLE)
+
+
+def test_a_masked_head_by_hand():
+    """Width 2, three pieces. The transform is the identity, then relu, then a norm: (3, -1) -> (3, 0) -> (1, -1)."""
+    head = MaskedHead(2, 3, "relu")
+    with torch.no_grad():
+        head.dense.weight.copy_(torch.eye(2))
+        head.dense.bias.zero_()
+        head.bias.copy_(torch.tensor([0.0, 10.0, 0.5]))
+        vectors = torch.tensor([[3.0, -1.0]])
+        table = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 3.0]])
+        assert torch.allclose(head.transform(vectors), torch.tensor([[1.0, -1.0]]))
+        assert torch.allclose(head(vectors, table), torch.tensor([[1.0, 9.0, -0.5]]))
+
+
+def test_a_pair_head_by_hand():
+    head = PairHead(2)
+    with torch.no_grad():
+        head.score.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, -1.0]]))
+        head.score.bias.copy_(torch.tensor([0.5, 0.0]))
+        assert head(torch.tensor([[1.0, 1.0], [0.0, 2.0]])).tolist() == [[3.5, 2.0], [4.5, -2.0]]
+
+
+def test_heads_are_drawn_like_the_encoder_and_start_without_bias():
+    head = MaskedHead(64, 100)
+    initialise(head, 0.02, torch.Generator().manual_seed(0))
+    assert 0 < float(head.dense.weight.detach().abs().max()) <= 0.04
+    assert not head.dense.bias.any()
+    assert not head.bias.any()
+
+
+def test_the_tables_name_every_tensor_of_their_heads():
+    assert set(MASKED_NAMES) == set(MaskedHead(4, 5).state_dict())
+    assert set(PAIR_NAMES) == set(PairHead(4).state_dict())
+
+
+def test_an_unknown_activation_is_refused_with_the_known_ones():
+    with pytest.raises(SettingsError, match="there is no activation 'swiglu'; choose one of: gelu, gelu_new"):
+        MaskedHead(4, 5, "swiglu")

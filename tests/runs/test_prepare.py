@@ -298,3 +298,15 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, vocabulary
 def test_settings_of_cleaning_are_part_of_the_corpus(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out", clean=CleanSettings(min_characters=5)), num_workers=1)
     assert json.loads((folder / "manifest.json").read_text())["settings"]["clean"]["min_characters"] == 5
+
+
+def test_copies_of_a_document_do_not_empty_the_training_split(tmp_path, vocabulary):
+    source = tmp_path / "copies.txt"
+    same = "The river and the stone.\nThe cloud and the garden.\n"
+    source.write_text(
+        "\n".join([same] * 11 + ["The road and the engine.\nThe bread and the music.\n"]), encoding="utf-8"
+    )
+    folder = prepare(request(source, vocabulary, tmp_path / "out"), num_workers=1)
+    splits = Corpus.open(folder).pieces_manifest["splits"]
+    assert splits["train"]["paired"]["documents"] == 2
+    assert splits["held-out"]["paired"]["documents"] == 0

@@ -62,11 +62,13 @@ def write_fingerprints(path: Path, documents: Sequence[Document], texts: Sequenc
         np.save(file, array, allow_pickle=False)
 
 
-def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int) -> None:
+def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int) -> int:
     """Compare the fingerprints of all units (in source order) and write what to drop to `folder`, range by range.
 
-    Of a long line that occurs more than `max_repeats` times the first copy stays; with 0 all of them do.
+    Of a long line that occurs more than `max_repeats` times the first copy stays; with 0 all of them do. Return how
+    many whole documents are copies.
     """
+    num_copies = 0
     total = sum(len(np.load(path, mmap_mode="r")) for path in fingerprints)
     num_ranges = 1 << max(0, (total // _MOST_COMPARED).bit_length())
     edges = np.array([number * (2**64 // num_ranges) for number in range(1, num_ranges)], dtype=np.uint64)
@@ -81,6 +83,8 @@ def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int
         drops = _drops_of(np.concatenate(parts) if parts else np.zeros(0, _FINGERPRINT), units, max_repeats)
         with replacing(folder / f"drops-{number:05d}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, drops, allow_pickle=False)
+        num_copies += int((drops["line"] == _WHOLE_DOCUMENT).sum())
+    return num_copies
 
 
 def _bounds(path: Path, edges: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

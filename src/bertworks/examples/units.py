@@ -109,13 +109,14 @@ def is_read(block: Block, job: Job) -> bool:
     return True
 
 
-def settled_rate(units: Sequence[dict[str, Any]], rate: float) -> float:
-    """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of all.
+def settled_rate(units: Sequence[dict[str, Any]], rate: float, num_copies: int) -> float:
+    """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of the different ones.
 
     A rate of 0 stays 0: then the held-out text comes from sources of its own, or is not wanted.
     """
     draws = sorted({draw for unit in units for draw in unit["lowest_draws"]})
-    wanted = min(MIN_HELD_OUT, sum(unit["num_free"] for unit in units) // 4, len(draws))
+    num_different = max(0, sum(unit["num_free"] for unit in units) - num_copies)
+    wanted = min(MIN_HELD_OUT, num_different // 4, len(draws))
     if not rate or not wanted or draws[wanted - 1] < rate:
         return rate
     return float(draws[wanted - 1] + 2.0**-53)

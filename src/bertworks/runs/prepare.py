@@ -158,8 +158,9 @@ def _compare(job: Job, units: list[int]) -> float:
     path = job.work / "compared.json"
     if not path.exists():
         told = [read_json(job.working(unit, "json"), "a unit of a preparation") for unit in units]
-        find_duplicates([job.working(unit, "fingerprints.npy") for unit in units], job.work, job.settings.max_repeats)
-        write_json(path, {"held_out_rate": settled_rate(told, job.settings.held_out_rate)})
+        found = [job.working(unit, "fingerprints.npy") for unit in units]
+        num_copies = find_duplicates(found, job.work, job.settings.max_repeats)
+        write_json(path, {"held_out_rate": settled_rate(told, job.settings.held_out_rate, num_copies)})
     return float(read_json(path, "the comparison of a preparation")["held_out_rate"])
 
 

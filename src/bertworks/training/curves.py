@@ -21,6 +21,7 @@ _WIDTH, _HEIGHT = 1_000, 400  # of the drawing, in its own units
 _MOST_DOTS = 60
 _MOST_TICKS = 6
 _SMOOTHING = 50  # a smoothed value is the mean of one in so many of all records
+_LEAST_SMOOTHING = 5  # but of five, as soon as there are twenty
 _LOGARITHMIC_FROM = 100  # a largest value this many times the median would flatten the rest of a linear axis
 
 
@@ -130,9 +131,10 @@ def running_mean(values: Values, width: int) -> Values:
 
 
 def smoothed(steps: Values, values: Values, boundaries: Sequence[int]) -> Values:
-    """Smooth each phase alone: another length has another loss, another speed."""
+    """Smooth each phase alone, as another length has another loss and another speed; gaps stay gaps."""
+    width = max(len(values) // _SMOOTHING, min(len(values) // 4, _LEAST_SMOOTHING))
     parts = np.split(values, np.searchsorted(steps, boundaries))
-    return np.concatenate([running_mean(part, len(values) // _SMOOTHING) for part in parts])
+    return np.where(np.isfinite(values), np.concatenate([running_mean(part, width) for part in parts]), np.nan)
 
 
 def axis_for(values: Values) -> Axis:
@@ -145,7 +147,7 @@ def axis_for(values: Values) -> Axis:
     if 0 <= low < 0.7 * high:
         low = 0.0
     if math.isclose(low, high, abs_tol=1e-100):  # a flat curve lies in the middle, or on the ground if it is zero
-        low, high = (low - abs(low) / 2, high + abs(high) / 2) if abs(low) > 1e-100 else (0.0, 1.0)
+        low, high = (min(2 * low, 0.0), max(2 * high, 0.0)) if abs(low) > 1e-100 else (0.0, 1.0)
     every = tick_distance(high - low)
     ticks = tuple(n * every for n in range(math.floor(low / every + 1e-9), math.ceil(high / every - 1e-9) + 1))
     return Axis(ticks[0], ticks[-1], ticks, "linear")
@@ -230,24 +232,32 @@ def _drawn(curve: Curve, axis: Axis, frame: Frame) -> str:
     across = (steps - frame.first_step) / (frame.last_step - frame.first_step) * _WIDTH
     down = (1 - axis.heights(values)) * _HEIGHT
     path = f'<path class="{curve.ink} {curve.shape}" d="{_path(across, down)}"/>'
-    if curve.shape != "dots" or len(kept) > _MOST_DOTS:
-        return path
-    return path + "".join(
-        f'<path class="{curve.ink} dot" d="M{x:.1f} {y:.1f}h0"><title>step {step:,.0f}: {value:.4g}</title></path>'
-        for x, y, step, value in zip(across, down, steps, values, strict=True)
-        if math.isfinite(y)
-    )
+    dotted = np.isfinite(down) if curve.shape == "dots" and len(kept) <= _MOST_DOTS else _lone(down)
+    dots = zip(across[dotted], down[dotted], steps[dotted], values[dotted], strict=True)
+    return path + "".join(_dot(curve.ink, *dot) for dot in dots)
+
+
+def _dot(ink: str, across: float, down: float, step: float, value: float) -> str:
+    words = f"step {step:,.0f}: {value:.4g}"
+    return f'<path class="{ink} dot" d="M{across:.1f} {down:.1f}h0"><title>{words}</title></path>'
 
 
 def _path(across: Values, down: Values) -> str:
-    """Return the path through all points; a point that is alone between two gaps becomes a dot."""
+    """Return the path through all points that have a neighbour."""
+    drawn = np.isfinite(down) & ~_lone(down)
     parts: list[str] = []
-    finite = [False, *np.isfinite(down).tolist(), False]
-    for place, (x, y) in enumerate(zip(across.tolist(), down.tolist(), strict=True), start=1):
-        if finite[place]:
-            begins, ends = not finite[place - 1], not finite[place + 1]
-            parts.append(f"{'M' if begins else 'L'}{x:.1f} {y:.1f}{'h0' if begins and ends else ''}")
+    letter = "M"
+    for x, y, is_drawn in zip(across.tolist(), down.tolist(), drawn.tolist(), strict=True):
+        if is_drawn:
+            parts.append(f"{letter}{x:.1f} {y:.1f}")
+        letter = "L" if is_drawn else "M"
     return "".join(parts)
+
+
+def _lone(values: Values) -> npt.NDArray[np.bool_]:
+    """Tell which values stand alone between gaps: no line would show them."""
+    finite = np.concatenate([[False], np.isfinite(values), [False]])
+    return finite[1:-1] & ~finite[:-2] & ~finite[2:]
 
 
 def _words(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
@@ -264,7 +274,8 @@ def _words(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
     for boundary in frame.boundaries:
         across = _across(boundary.step, frame)
         if across >= free_from:  # words of boundaries close to each other would lie on one another
-            yield f'<span class="phase" style="left:{across * 100:.2f}%">{escape(boundary.words)}</span>'
+            kind = "phase late" if across > 0.9 else "phase"
+            yield f'<span class="{kind}" style="left:{across * 100:.2f}%">{escape(boundary.words)}</span>'
             free_from = across + 0.15
 
 

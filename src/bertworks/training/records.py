@@ -109,7 +109,10 @@ class Records:
     def sync(self) -> None:
         """Wait until all lines are on the disk, safe even from a power cut."""
         for file in (self._metrics, self._samples):
-            os.fsync(file.fileno())
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise explained(error, Path(file.name)) from error
 
     def close(self) -> None:
         self._metrics.close()
@@ -138,7 +141,7 @@ def _read_file(path: Path) -> Iterator[Record]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
-                    yield _record(line, f"{path}, line {number}")
+                    yield _record(line, path, number)
     except OSError as error:
         raise FolderError(f"{path} cannot be read: {error.strerror or error}; check the disk") from error
 
@@ -208,14 +211,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _record(line: bytes, where: str) -> Record:
+def _record(line: bytes, path: Path, number: int) -> Record:
     try:
         row = json.loads(line)
         return _READERS[row["kind"]](row)
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise FolderError(
-            f"{where} is not a record of a run ({reason}); delete that line, or the file if all of it is foreign"
+            f"{path}, line {number} is not a record of a run ({reason}); delete that line, or the file if it is foreign"
         ) from error
 
 

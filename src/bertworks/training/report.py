@@ -319,7 +319,7 @@ def _sample_card(text: str, shown: Sequence[tuple[int, SampleRecord]]) -> str:
         marked = marked.replace(escape(BLANK), f'<span class="blank">{number if num_blanks > 1 else "?"}</span>', 1)
     return (
         f'<div class="card"><h3>{marked}</h3><div class="wide">'
-        f'<table class="samples" style="min-width:{8 * len(shown)}rem">'
+        f'<table class="samples" style="min-width:{8 * len(shown)}rem;max-width:{14 * len(shown)}rem">'
         f"<tr><th></th>{titles}</tr>{''.join(rows)}</table></div></div>"
     )
 
