@@ -111,7 +111,7 @@ def test_preparing_text_never_imports_torch():
 
 
 def test_public_names_are_these_and_each_can_be_fetched():
-    assert bertworks.__all__ == ["BertworksError", "Document", "Encoding", "Tokenizer"]
+    assert bertworks.__all__ == ["BertworksError", "Document", "Encoding", "Model", "Tokenizer", "load"]
     for name in bertworks.__all__:
         assert getattr(bertworks, name).__name__ == name
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertworks.errors import BertworksError as BertworksError
+    from bertworks.tasks.model import Model as Model
+    from bertworks.tasks.model import load as load
     from bertworks.text.document import Document as Document
     from bertworks.vocabulary.tokenizer import Encoding as Encoding
     from bertworks.vocabulary.tokenizer import Tokenizer as Tokenizer
@@ -18,10 +20,12 @@ _HOMES = {
     "BertworksError": "errors",
     "Document": "text.document",
     "Encoding": "vocabulary.tokenizer",
+    "Model": "tasks.model",
     "Tokenizer": "vocabulary.tokenizer",
+    "load": "tasks.model",
 }
 
-__all__ = ["BertworksError", "Document", "Encoding", "Tokenizer"]
+__all__ = ["BertworksError", "Document", "Encoding", "Model", "Tokenizer", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -35,7 +35,7 @@ def test_ours_are_cut_back_into_theirs():
 def test_an_encoder_goes_there_and_back_without_loss():
     state = Bert(SIZES, torch.Generator().manual_seed(0)).state_dict()
     back = to_ours(to_theirs(state, names_of(SIZES)), names_of(SIZES))
-    assert list(back) == [name for name in names_of(SIZES)]
+    assert list(back) == list(names_of(SIZES))
     assert set(back) == set(state)
     assert all(torch.equal(back[name], state[name]) for name in state)
 

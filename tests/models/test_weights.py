@@ -32,6 +32,10 @@ def read(folder: Path) -> Weights:
     return Weights(open_weights(file))
 
 
+def names_in(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()]
+
+
 def as_lists(tensors: Weights) -> dict[str, list[float]]:
     return {name: tensors[name].tolist() for name in tensors}
 
@@ -66,7 +70,7 @@ def test_written_weights_say_that_they_are_of_torch_and_keep_views_apart(tmp_pat
             "b": [[2.0, 3.0], [4.0, 5.0]],
             "c": [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]],
         }
-    assert os.listdir(tmp_path) == ["model.safetensors"]
+    assert names_in(tmp_path) == ["model.safetensors"]
 
 
 @pytest.mark.parametrize("keep", [0, 4, 30, 150])
@@ -233,6 +237,12 @@ def test_an_output_that_is_not_tied_is_refused():
         normalised(in_memory(Path("file"), tensors), BERT, TABLE)
 
 
+def test_others_may_read_weights_as_they_may_read_any_file(tmp_path: Path):
+    (tmp_path / "other").write_text("")
+    write_weights(tmp_path / "model.safetensors", TWO)
+    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 @contextlib.contextmanager
 def no_file_longer_than(num_bytes: int) -> Iterator[None]:
     """Let the system refuse to write more, as it does when a disk or a quota is full."""
@@ -248,10 +258,11 @@ def test_a_write_that_the_system_refuses_is_one_sentence_and_leaves_the_old_file
     file = tmp_path / "model.safetensors"
     write_weights(file, {"one": torch.zeros(2)})
     before = file.read_bytes()
-    with no_file_longer_than(10_000), pytest.raises(FolderError, match=r"cannot write .*model.safetensors: .*too large"):
+    words = r"cannot write .*model\.safetensors: .*too large"
+    with no_file_longer_than(10_000), pytest.raises(FolderError, match=words):
         write_weights(file, {"one": torch.ones(100_000)})
     assert file.read_bytes() == before
-    assert os.listdir(tmp_path) == ["model.safetensors"]
+    assert names_in(tmp_path) == ["model.safetensors"]
 
 
 def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -261,4 +272,4 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("bertworks.models.weights.save_file", full)
     with pytest.raises(FolderError, match=r"model\.safetensors: the disk is full; free some space"):
         write_weights(tmp_path / "model.safetensors", TWO)
-    assert os.listdir(tmp_path) == []
+    assert names_in(tmp_path) == []

@@ -129,7 +129,8 @@ def gradients(ours: Ours, batch: Batch) -> dict[str, torch.Tensor]:
     return to_theirs(found, ours.names)
 
 
-def check(pair: Pair, lengths: Sequence[int], bound: float) -> None:
+def check(pair: Pair, lengths: Sequence[int], bound: float, rounding: float = 0.0) -> None:
+    """Compare everything; the logits of pieces may also differ by twice what transformers itself rounds off."""
     ours, theirs = pair
     batch = batch_with(lengths, ours.encoder.sizes.vocabulary)
     theirs.zero_grad()
@@ -137,7 +138,7 @@ def check(pair: Pair, lengths: Sequence[int], bound: float) -> None:
     loss.backward()
     with torch.no_grad():
         found = ours.logits(batch)
-        assert float((found[0] - pieces).abs().max()) < bound
+        assert float((found[0] - pieces).abs().max()) < max(bound, 2 * rounding)
         assert float((found[1] - pairs).abs().max()) < bound
         assert abs(float(ours.loss(batch)) - float(loss)) < bound
     expected = {name: parameter.grad for name, parameter in theirs.named_parameters() if name not in TIED}
@@ -152,14 +153,14 @@ def test_logits_loss_and_all_gradients_equal_those_of_transformers(tiny_pair: Pa
     check(tiny_pair, lengths, CLOSE)
 
 
-@pytest.mark.parametrize("lengths", [(23, 23), (40, 38), (33, 7, 7)], ids=["full", "nearly full", "ragged"])
-def test_on_a_real_checkpoint_too(real_pair: Pair, lengths: tuple[int, ...]):
-    check(real_pair, lengths, CLOSE)
-
-
-def test_in_double_precision_a_real_checkpoint_agrees_to_eleven_digits(real_pair: Pair):
-    ours, theirs = (copy.deepcopy(module).double() for module in real_pair)
-    check((ours, theirs), (33, 7, 7), CLOSE_IN_DOUBLE)
+@pytest.mark.parametrize("lengths", [(23, 22), (33, 7, 7)], ids=["nearly full", "ragged"])
+def test_a_real_checkpoint_agrees_in_single_and_in_double_precision(real_pair: Pair, lengths: tuple[int, ...]):
+    exact = copy.deepcopy(real_pair[0]).double(), copy.deepcopy(real_pair[1]).double()
+    check(exact, lengths, CLOSE_IN_DOUBLE)
+    batch = batch_with(lengths, real_pair[0].encoder.sizes.vocabulary)
+    with torch.no_grad():
+        rounded, exactly = (run_theirs(theirs, batch)[0] for theirs in (real_pair[1], exact[1]))
+    check(real_pair, lengths, CLOSE, float((rounded - exactly).abs().max()))
 
 
 def test_a_masked_head_by_hand():

@@ -20,6 +20,7 @@ VERBS = {
     "tokenize": "Show how a text, or a pair, looks to BERT: pieces, ids, positions, segments.",
     "prepare": "Turn text into a corpus folder that every later stage reads.",
     "pretrain": "Train a BERT on a corpus: masked pieces and next sentences.",
+    "fill": "Fill the blanks of a text with a pretrained model.",
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
 

@@ -44,10 +44,10 @@ class Family:
 
 def family_of(model_type: object) -> Family:
     """Return the family of a config.json's model_type."""
-    if model_type not in ENCODERS:
+    if not isinstance(model_type, str) or model_type not in ENCODERS:
         known = ", ".join(ENCODERS)
         raise SettingsError(f"there is no encoder for model_type {model_type!r}; choose a model of one of: {known}")
-    return ENCODERS[str(model_type)]
+    return ENCODERS[model_type]
 
 
 def shapes_of(family: Family, sizes: bert.BertSizes) -> dict[str, tuple[int, ...]]:

@@ -37,6 +37,18 @@ class Seeds:
         return self.base + torch.tensor(number * 0x3C6EF35 % 2**31, dtype=torch.int32, device=self.base.device)
 
 
+def product(values: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
+    """Return what `linear` makes of values (N, D), its bias added apart.
+
+    torch writes the bias over the result first and lets the product add to it, which costs two passes over memory; a
+    compiled layer adds it in passing to whatever follows. (The view keeps the compiler from joining the two again.)
+    """
+    result = values @ linear.weight.t()
+    if torch.compiler.is_compiling():
+        return (result[:, None] + linear.bias).flatten(0, 1)
+    return result.add_(linear.bias)
+
+
 class Attention(nn.Module):
     """Every piece reads the others of its row: one product for queries, keys and values, then one for the outcome."""
 
@@ -48,16 +60,16 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, values: torch.Tensor, layout: Layout, seed: torch.Tensor | None) -> torch.Tensor:
-        mixed = self.query_key_value(values)  # (N, 3D)
+        mixed = product(values, self.query_key_value)  # (N, 3D)
         if len(layout.groups) == 1:
-            return self.out(self._read(mixed, layout.groups[0], seed))
+            return product(self._read(mixed, layout.groups[0], seed), self.out)
         parts = [
             self._read(
                 mixed[group.start : group.start + group.count * group.length], group, _shifted(seed, group.start)
             )
             for group in layout.groups
         ]
-        return self.out(torch.cat(parts))
+        return product(torch.cat(parts), self.out)
 
     def _read(self, mixed: torch.Tensor, group: Group, seed: torch.Tensor | None) -> torch.Tensor:
         width = mixed.shape[1] // 3
@@ -98,8 +110,8 @@ class Layer(nn.Module):
         first, second, third = seeds or (None, None, None)
         read = drop(self.attention(values, layout, first), second, self.dropout)
         values = self.attention_norm(values + read)  # (N, D)
-        inner = self.activation(self.inner(values))  # (N, I)
-        return self.norm(values + drop(self.outer(inner), third, self.dropout))
+        inner = self.activation(product(values, self.inner))  # (N, I)
+        return self.norm(values + drop(product(inner, self.outer), third, self.dropout))
 
 
 @dataclass(frozen=True, slots=True)

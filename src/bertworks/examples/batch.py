@@ -10,6 +10,7 @@ import torch
 
 from bertworks.examples.example import Example
 from bertworks.examples.masking import Hidden
+from bertworks.vocabulary.tokenizer import Encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,14 @@ def batch_of(examples: Sequence[Example], hidden: Sequence[Hidden], pad: int) ->
         targets=torch.from_numpy(targets),
         labels={"pair": torch.tensor(labels)} if labels else {},
     )
+
+
+def batch_of_encodings(encodings: Sequence[Encoding], pad: int) -> Batch:
+    """Return texts as one batch, in their order and as wide as the longest of them; nothing is asked."""
+    lengths = [len(encoding) for encoding in encodings]
+    ids = torch.full((len(encodings), max(lengths)), pad)
+    segments = torch.zeros_like(ids)
+    for row, encoding in enumerate(encodings):
+        ids[row, : lengths[row]] = torch.tensor(encoding.ids)
+        segments[row, : lengths[row]] = torch.tensor(encoding.segments)
+    return Batch(ids, segments, torch.tensor(lengths))

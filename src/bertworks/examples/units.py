@@ -110,7 +110,7 @@ def is_read(block: Block, job: Job) -> bool:
 
 
 def settled_rate(units: Sequence[dict[str, Any]], rate: float, num_copies: int) -> float:
-    """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of the different ones.
+    """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of all.
 
     A rate of 0 stays 0: then the held-out text comes from sources of its own, or is not wanted.
     """

@@ -5,6 +5,7 @@ Nothing in a file is ever executed: a .bin is a pickle, and is read with `weight
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import pickle
@@ -92,11 +93,14 @@ def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors as safetensors, in the order of their names."""
     ready = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
     with replacing(path) as temporary:
+        temporary.touch()
+        usual = temporary.stat().st_mode  # the library makes a file that only its owner may read
         try:
             save_file(ready, temporary, metadata={"format": "pt"})
         except SafetensorError as error:  # it tells what the system said only in words
             number = re.search(r"os error (\d+)", str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+        temporary.chmod(usual)
 
 
 def _without_copies(stored: dict[str, Stored], copies: Mapping[str, str]) -> dict[str, Stored]:
@@ -174,7 +178,7 @@ def _read_index(file: Path) -> dict[str, Stored]:
 
 
 def _why_unreadable(file: Path, error: str) -> str:
-    with file.open("rb") as opened:
+    with contextlib.suppress(OSError), file.open("rb") as opened:
         if opened.read(30).startswith(b"version https://git-lfs"):
             return f"{file} is only a pointer of Git LFS; fetch the file itself with: git lfs pull"
     return f"{file} is damaged or cut short ({error}); {AGAIN}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import hashlib
 import json
 import math
 import signal
-import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,13 +19,19 @@ import torch
 
 from bertworks.disk import write_json, write_text
 from bertworks.encoders.bert import Bert
+from bertworks.encoders.families import ENCODERS
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.examples.corpus import Corpus
 from bertworks.examples.shard import map_shard
+from bertworks.examples.text_shard import read_text
+from bertworks.models.folder import write_folder
+from bertworks.models.names import joined, to_theirs
+from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.runs.machine import available_bytes, machine
 from bertworks.runs.recipe import Recipe, as_toml, seconds_of
 from bertworks.runs.rows import Rows
+from bertworks.tasks.fill import Filler
 from bertworks.training.checkpoint import Checkpoint, keep_last, last_good, load_checkpoint, save_checkpoint
 from bertworks.training.evaluation import evaluate
 from bertworks.training.health import Health, Warning  # noqa: A004
@@ -32,7 +39,9 @@ from bertworks.training.loop import Standing, Step, Training, train
 from bertworks.training.memory import fitting_micro_batch, step_bytes
 from bertworks.training.optimizer import PaperAdam
 from bertworks.training.pace import ByClock, ByStep, Moment, Pace
-from bertworks.training.records import HeldOutRecord, Records, StepRecord, read_records
+from bertworks.training.records import HeldOutRecord, Records, SampleRecord, StepRecord, read_records
+from bertworks.training.report import write_report
+from bertworks.vocabulary.tokenizer import Encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +77,10 @@ class _Run:
     rows: Rows
     health: Health
     facts: dict[str, Any]
+    blanks: tuple[str, ...]
     standing: Standing = field(default_factory=Standing)
     best: tuple[float, str] = (math.inf, "")
     warnings: list[str] = field(default_factory=list)
-    recorded: tuple[float, int] = (0.0, 0)
 
 
 def pretrain(request: PretrainRequest) -> Iterator[Told]:
@@ -105,7 +114,7 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
         "unigram_entropy": entropy,
         "machine": machine(),
         "corpus": _described(corpus),
-        "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "started": _now(),
     }
     notes.append(
         f"a loss of {facts['ln_v']:.2f} is guessing, {entropy:.2f} is knowing only how frequent pieces are; "
@@ -114,7 +123,8 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
     _write_down(request, recipe)
     rows = Rows(corpus, recipe)
     optimizer = PaperAdam(module, recipe.optimizer)
-    return _Run(replace(request, recipe=recipe), corpus, module, optimizer, rows, Health(entropy), facts), notes
+    blanks = _blanks(corpus, 6)
+    return _Run(replace(request, recipe=recipe), corpus, module, optimizer, rows, Health(entropy), facts, blanks), notes
 
 
 def _fitted(recipe: Recipe, sizes: Any) -> tuple[Recipe, list[str]]:
@@ -164,7 +174,6 @@ def _resume(run: _Run, checkpoint: Checkpoint) -> None:
     run.module.load_state_dict(dict(checkpoint.model))
     run.optimizer.restore(checkpoint.optimizer, checkpoint.standing.step)
     run.standing = checkpoint.standing
-    run.recorded = (checkpoint.standing.seconds, checkpoint.standing.pieces)
     for record in read_records(run.request.out):
         if isinstance(record, HeldOutRecord) and record.step <= run.standing.step:
             run.best = min(run.best, (record.losses["masked"], f"step-{record.step:08d}"))
@@ -192,9 +201,7 @@ def _steps(run: _Run, records: Records, pace: Pace, stop: list[str]) -> Iterator
     first = run.standing.step
     for step in train(training, run.standing):
         phase = str(recipe.phases[step.phase].length)
-        seconds, pieces = step.seconds - run.recorded[0], step.pieces - run.recorded[1]
-        run.recorded = (step.seconds, step.pieces)
-        records.add(StepRecord(step.number, phase, step.losses, step.rate, seconds, pieces, step.norm))
+        records.add(StepRecord(step.number, phase, step.losses, step.rate, step.seconds, step.pieces, step.norm))
         yield Told(step=step)
         yield from _looked_after(run, run.health.step(step))
         if step.number % recipe.evaluate_every == 0:
@@ -205,8 +212,10 @@ def _steps(run: _Run, records: Records, pace: Pace, stop: list[str]) -> Iterator
         if leaves:
             yield Told(note=stop[0] if stop else f"stopped after {step.number - first} steps, as asked")
             return
-    yield from _evaluated(run, records, len(recipe.phases) - 1)
+    if run.standing.step % recipe.evaluate_every or run.standing.step == first:
+        yield from _evaluated(run, records, len(recipe.phases) - 1)
     yield _saved(run, records)
+    yield from _finished(run)
 
 
 def _evaluated(run: _Run, records: Records, phase: int) -> Iterator[Told]:
@@ -222,9 +231,81 @@ def _evaluated(run: _Run, records: Records, phase: int) -> Iterator[Told]:
         scores.accuracies.get("pair"),
     )
     records.add(record)
+    for sample in _samples(run):
+        records.add(sample)
     run.best = min(run.best, (scores.losses["masked"], f"step-{run.standing.step:08d}"))
     yield Told(held_out=record)
     yield from _looked_after(run, run.health.held_out(scores.losses["masked"], run.standing.step))
+
+
+def _samples(run: _Run) -> Iterator[SampleRecord]:
+    """Yield blanks of held-out text as the model fills them now: the first place hidden in each of a few examples."""
+    tokenizer = run.corpus.tokenizer
+    filler = Filler(run.module.encoder, run.module.masked, tokenizer)
+    was_training = run.module.training
+    for text in run.blanks:
+        found = filler.fill(text)
+        blanks = tuple(tuple((one.piece, one.probability) for one in blank) for blank in found.blanks)
+        yield SampleRecord(run.standing.step, text, blanks)
+    run.module.train(was_training)
+
+
+def _blanks(corpus: Corpus, count: int) -> tuple[str, ...]:
+    """Return sentences of held-out documents with one whole word each replaced by [MASK], always the same ones."""
+    tokenizer = corpus.tokenizer
+    mask = tokenizer.pieces[tokenizer.specials.mask]
+    found: list[str] = []
+    for shard in corpus.manifest["shards"]:
+        for document, split in read_text(corpus.folder / shard["file"]):
+            for sentence in document.sentences if split == "held-out" else ():
+                encoding = tokenizer.encode(sentence.strip())
+                whole = _whole_pieces(encoding)
+                if 8 <= len(encoding) <= 40 and whole:
+                    start, end = whole[len(whole) // 2]
+                    found.append(f"{sentence[:start]}{mask}{sentence[end:]}".strip())
+                    break  # one of a document
+            if len(found) == count:
+                return tuple(found)
+    return tuple(found)
+
+
+def _whole_pieces(encoding: Encoding) -> list[tuple[int, int]]:
+    """Return the offsets of words that are a single piece of at least four letters, or one ideograph."""
+    words = Counter(word for word in encoding.words if word is not None)
+    return [
+        offset
+        for offset, word, piece in zip(encoding.offsets, encoding.words, encoding.pieces, strict=True)
+        if offset is not None
+        and word is not None
+        and words[word] == 1
+        and piece.isalpha()
+        and (len(piece) >= 4 or not piece.isascii())
+    ]
+
+
+def _finished(run: _Run) -> Iterator[Told]:
+    """Write the model with the best held-out loss, and the report."""
+    best = run.request.out / "checkpoints" / run.best[1]
+    if best.exists() and run.best[1] != f"step-{run.standing.step:08d}":
+        run.module.load_state_dict(dict(load_checkpoint(best).model))
+        yield Told(note=f"the model is that of {run.best[1]}, which had the best held-out loss")
+    recipe = run.request.recipe
+    sizes = run.module.encoder.sizes
+    told = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": run.best[0]}}
+    names = joined({"encoder": ENCODERS["bert"].names_of(sizes), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+    if run.module.pair is None:
+        names = {ours: theirs for ours, theirs in names.items() if not ours.startswith("pair.")}
+    config = ENCODERS["bert"].config_of(sizes, ["BertForPreTraining"])
+    folder = run.request.out / "model"
+    write_folder(folder, config, to_theirs(run.module.state_dict(), names), run.corpus.tokenizer, told)
+    run.facts["finished"] = _now()
+    write_json(run.request.out / "run.json", {**run.facts, "warnings": run.warnings})
+    yield Told(note=f"model: {folder}")
+    yield Told(note=f"report: {write_report(run.request.out)}")
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def _looked_after(run: _Run, warning: Warning | None) -> Iterator[Told]:
@@ -286,8 +367,3 @@ def _described(corpus: Corpus) -> dict[str, Any]:
         "pieces": told["counts"]["pieces"],
         "vocabulary": f"{told['kind']}, {told['size']:,} pieces",
     }
-
-
-def best_checkpoint(out: Path, name: str) -> Checkpoint:
-    """Return the checkpoint of a run with the best held-out loss."""
-    return load_checkpoint(out / "checkpoints" / name)

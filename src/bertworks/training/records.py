@@ -17,6 +17,7 @@ import math
 import mmap
 import os
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -146,12 +147,18 @@ def _read_file(path: Path) -> Iterator[Record]:
         raise FolderError(f"{path} cannot be read: {error.strerror or error}; check the disk") from error
 
 
+def _column() -> array[float]:
+    return array("d")
+
+
 @dataclass(slots=True)
 class History:
     """The records of a run, in columns."""
 
-    columns: dict[str, array[float]] = field(default_factory=dict)
-    losses: dict[str, tuple[array[float], array[float]]] = field(default_factory=dict)  # steps, values
+    columns: dict[str, array[float]] = field(default_factory=lambda: defaultdict(_column))
+    losses: dict[str, tuple[array[float], array[float]]] = field(  # steps, values
+        default_factory=lambda: defaultdict(lambda: (_column(), _column()))
+    )
     phases: list[tuple[int, str]] = field(default_factory=list)  # the first recorded step of each, its name
     held_out: list[HeldOutRecord] = field(default_factory=list)
     samples: list[SampleRecord] = field(default_factory=list)
@@ -175,9 +182,9 @@ class History:
             self.held_out.append(record)
         else:
             for name in ("step", "rate", "seconds", "pieces", "grad_norm"):
-                self.columns.setdefault(name, array("d")).append(getattr(record, name))
+                self.columns[name].append(getattr(record, name))
             for name, value in record.losses.items():
-                steps, values = self.losses.setdefault(name, (array("d"), array("d")))
+                steps, values = self.losses[name]
                 steps.append(record.step)
                 values.append(value)
             if not self.phases or self.phases[-1][1] != record.phase:

@@ -1,0 +1,38 @@
+"""`bertworks fill`: fill the blanks of a text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bertworks.tasks.model import load
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def fill(
+    model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
+    text: Annotated[str, typer.Argument(help="The text, with [MASK] where a piece is missing.")],
+    top: Annotated[int, typer.Option(help="How many candidates.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON: text, blanks, fillings.")] = False,
+) -> None:
+    """Print the likeliest pieces for each [MASK] of TEXT, and the best ways to fill all of them together."""
+    found = load(model).fill(text, top)
+    if as_json:
+        print(json.dumps(asdict(found), ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    table = Table(*(f"blank {number}" for number in range(1, len(found.blanks) + 1)), box=None, header_style="bold")
+    for row in zip(*found.blanks, strict=True):
+        table.add_row(*(Text(f"{one.probability:6.1%}  {one.piece}") for one in row))
+    console.print(table)
+    console.print()
+    for filling in found.fillings:
+        console.print(Text(f"{filling.probability:6.1%}  {filling.text}"))

@@ -1,0 +1,116 @@
+"""Fill blanks: a text with [MASK] in it, candidates for each blank and the best joint fillings out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from bertworks.encoders.bert import Bert
+from bertworks.errors import InputError
+from bertworks.examples.batch import batch_of_encodings
+from bertworks.objectives.heads import MaskedHead
+from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A piece for one blank, and how likely it is there with the other blanks left open."""
+
+    piece: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """All blanks filled together. `probability` is that of the pieces one after the other, each given those before."""
+
+    text: str
+    pieces: tuple[str, ...]
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """`blanks` has the candidates of each blank, likeliest first; `fillings` the best ways to fill them all."""
+
+    text: str
+    blanks: tuple[tuple[Candidate, ...], ...]
+    fillings: tuple[Filling, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """What fills blanks: an encoder, its head, and the tokenizer they were trained with."""
+
+    encoder: Bert
+    head: MaskedHead
+    tokenizer: Tokenizer
+
+    @torch.inference_mode()
+    def fill(self, text: str, top: int = 5) -> Filled:
+        """Return the `top` candidates for each blank of `text` and the `top` joint fillings."""
+        if top < 1:
+            raise InputError(f"top is {top}; ask for at least one candidate")
+        encoding = self._encoded(text)
+        places = [place for place, number in enumerate(encoding.ids) if number == self.tokenizer.specials.mask]
+        scores = self._scores(torch.tensor([encoding.ids]), encoding, places)[0]  # (blanks, V)
+        blanks = tuple(self._candidates(row, top) for row in scores)
+        return Filled(text, blanks, self._together(text, encoding, places, top))
+
+    def _encoded(self, text: str) -> Encoding:
+        encoding = self.tokenizer.encode(text, masks=True)
+        mask = self.tokenizer.pieces[self.tokenizer.specials.mask]
+        if self.tokenizer.specials.mask not in encoding.ids:
+            raise InputError(f"there is no blank in the text; write {mask} where a piece is to be filled in")
+        if len(encoding) > self.encoder.sizes.positions:
+            raise InputError(
+                f"the text has {len(encoding)} pieces and the model reads {self.encoder.sizes.positions}; shorten it"
+            )
+        return encoding
+
+    def _scores(self, ids: torch.Tensor, encoding: Encoding, places: list[int]) -> torch.Tensor:
+        """Return (rows, blanks, V): log probabilities at the blanks of several fillings of one text."""
+        batch = batch_of_encodings([encoding] * len(ids), self.tokenizer.specials.pad)
+        batch.ids.copy_(ids)
+        width = ids.shape[1]
+        flat = torch.tensor([row * width + place for row in range(len(ids)) for place in places])
+        self.encoder.eval()
+        vectors = self.encoder(batch).at(flat)
+        scores = self.head(vectors, self.encoder.pieces.weight)
+        scores[:, list(self.tokenizer.specials.ids)] = float("-inf")  # a blank is never a [CLS]
+        return torch.log_softmax(scores, -1).view(len(ids), len(places), -1)
+
+    def _candidates(self, scores: torch.Tensor, top: int) -> tuple[Candidate, ...]:
+        best = scores.topk(min(top, len(scores)))
+        found = zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
+        return tuple(Candidate(self.tokenizer.pieces[number], chance) for number, chance in found)
+
+    def _together(self, text: str, encoding: Encoding, places: list[int], top: int) -> tuple[Filling, ...]:
+        """Fill the blanks from left to right, keeping the `top` best beginnings (a beam)."""
+        rows = torch.tensor([encoding.ids])
+        chances = torch.zeros(1)
+        for number, place in enumerate(places):
+            scores = self._scores(rows, encoding, places[number : number + 1])[:, 0]  # (rows, V)
+            total = (chances[:, None] + scores).flatten()
+            best = total.topk(min(top, len(total)))
+            rows = rows[best.indices // scores.shape[1]].clone()
+            rows[:, place] = best.indices % scores.shape[1]
+            chances = best.values
+        found = []
+        for row, chance in zip(rows.tolist(), chances.exp().tolist(), strict=True):
+            pieces = tuple(self.tokenizer.pieces[row[place]] for place in places)
+            found.append(Filling(_written(text, encoding, places, pieces), pieces, chance))
+        return tuple(found)
+
+
+def _written(text: str, encoding: Encoding, places: list[int], pieces: tuple[str, ...]) -> str:
+    """Return the text with its blanks replaced; a piece that continues a word is joined to what stands before."""
+    parts, at = [], 0
+    for place, piece in zip(places, pieces, strict=True):
+        offset = encoding.offsets[place]
+        assert offset is not None
+        before = text[at : offset[0]]
+        parts += [before.rstrip() if piece.startswith("##") else before, piece.removeprefix("##")]
+        at = offset[1]
+    return "".join(parts) + text[at:]

@@ -1,0 +1,55 @@
+"""A model put to use: the name of a folder or of a model on the hub in, an object that answers out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.encoders.bert import Bert
+from bertworks.errors import FolderError
+from bertworks.models.folder import encoder_of, read_folder
+from bertworks.models.hub import fetch
+from bertworks.models.names import LoadReport, load_into
+from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
+from bertworks.tasks.fill import Filled, Filler
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded model. `masked` is the head that fills blanks, if the folder has one; `told` is its bertworks.json."""
+
+    folder: Path
+    encoder: Bert
+    tokenizer: Tokenizer
+    masked: MaskedHead | None
+    report: LoadReport
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def fill(self, text: str, top: int = 5) -> Filled:
+        """Return the `top` candidates for each [MASK] in `text`, and the best ways to fill all of them."""
+        if self.masked is None:
+            raise FolderError(
+                f"{self.folder} has no head for filling blanks (it is an encoder only); choose a pretrained model, "
+                f"such as the one `bertworks pretrain` writes"
+            )
+        return Filler(self.encoder, self.masked, self.tokenizer).fill(text, top)
+
+
+def load(name: str | Path, revision: str | None = None) -> Model:
+    """Load a model: a folder, or a name on the hub, which is downloaded once and then taken from the cache."""
+    folder = read_folder(fetch(str(name), revision))
+    encoder, report = encoder_of(folder)
+    assert isinstance(encoder, Bert)
+    encoder.eval()
+    masked = None
+    if all(theirs in folder.tensors for names in MASKED_NAMES.values() for theirs in names):
+        sizes = folder.sizes
+        with torch.device("meta"):
+            masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
+        load_into(masked, folder.tensors, MASKED_NAMES)
+        masked.eval()
+    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told)
