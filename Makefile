@@ -10,7 +10,10 @@ demo: $(VENV)/.core
 	rm -rf demo
 	$(BIN)/bertworks vocab python-docs --size 8192 --out demo/vocab
 	$(BIN)/bertworks prepare python-docs --vocab demo/vocab --out demo/corpus
-	$(BIN)/bertworks show demo/corpus --count 3
+	$(BIN)/bertworks show demo/corpus --count 2
+	$(BIN)/bertworks pretrain demo --data demo/corpus --out demo/run
+	$(BIN)/bertworks fill demo/run/model "This function returns the [MASK] of the list."
+	@echo "Open demo/run/report.html in a browser to see how it learnt."
 
 test: $(VENV)/.full
 	$(BIN)/python -m pytest -n 2

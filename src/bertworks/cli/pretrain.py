@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from bertworks.runs.pretrain import PretrainRequest, Told, pretrain
 from bertworks.runs.recipe import Recipe, recipe_path
 from bertworks.settings import read_recipe
+from bertworks.training.records import SampleRecord, read_records
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -37,6 +40,22 @@ def pretrain_verb(
     lines = _Lines()
     for told in pretrain(PretrainRequest(chosen, data, out, vocab)):
         lines.show(told)
+    _show_blanks(out)
+
+
+def _show_blanks(out: Path) -> None:
+    """Print how the first and the last model of the run fill the same blanks of held-out text."""
+    samples = [record for record in read_records(out) if isinstance(record, SampleRecord)]
+    if not samples:
+        return
+    steps = sorted({record.step for record in samples})
+    console = Console(highlight=False)
+    for last in [record for record in samples if record.step == steps[-1]][:4]:
+        first = next(record for record in samples if record.text == last.text and record.step == steps[0])
+        console.print(Text(f"\n{last.text}", style="bold"))
+        for record in (first, last) if steps[0] != steps[-1] else (last,):
+            told = ", ".join(f"{piece} {chance:.1%}" for piece, chance in record.filled[0][:5])
+            console.print(Text(f"  step {record.step:>7,}: {told}"))
 
 
 class _Lines:

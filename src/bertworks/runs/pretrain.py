@@ -199,6 +199,8 @@ def _steps(run: _Run, records: Records, pace: Pace, stop: list[str]) -> Iterator
     recipe = run.request.recipe
     training = Training(run.module, run.module, run.optimizer, pace, run.rows.draw, recipe.seed)
     first = run.standing.step
+    if first == 0:  # what an untrained model says, to compare with
+        yield from _evaluated(run, records, 0)
     for step in train(training, run.standing):
         phase = str(recipe.phases[step.phase].length)
         records.add(StepRecord(step.number, phase, step.losses, step.rate, step.seconds, step.pieces, step.norm))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import tokenizers
 
-from bertworks.disk import replacing, write_json, write_text
+from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.vocabulary.backend import BackendPieces
 from bertworks.vocabulary.characters import SURROGATE
@@ -124,8 +124,7 @@ class Tokenizer:
     def save(self, folder: str | Path) -> None:
         """Write what the Hugging Face ecosystem reads: tokenizer.json, tokenizer_config.json and, if any, vocab.txt."""
         folder = Path(folder)
-        with replacing(folder / "tokenizer.json") as temporary:
-            self.backend.save(str(temporary))
+        write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
         if self.kind == "wordpiece":
             write_text(folder / "vocab.txt", "\n".join(self.pieces) + "\n")
         classes = {"wordpiece": "BertTokenizer"}
