@@ -43,7 +43,8 @@ def folder(tmp_path_factory):
 def test_the_commands_of_the_readme_run_in_order(folder):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for line in commands("README.md"):
-        words = shlex.split(line, comments=True)
+        # The one thing that is not done as written: nobody waits half an hour for a test.
+        words = shlex.split(line.replace("--budget 30m", "--budget 3s"), comments=True)
         assert words[0] == "bertworks"
         done = subprocess.run(words, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
         assert done.returncode == 0, f"{line}\n{done.stderr}"

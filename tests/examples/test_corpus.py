@@ -197,7 +197,7 @@ def test_no_document_is_in_both_splits(tmp_path: Path, vocabulary: Path) -> None
     assert splits["train"] | splits["held-out"] == set(range(FIRST_WORD, FIRST_WORD + 120))
 
 
-@pytest.mark.parametrize(("num_documents", "expected"), [(40, MIN_HELD_OUT), (16, 4), (8, 2), (5, 1), (3, 0)])
+@pytest.mark.parametrize(("num_documents", "expected"), [(40, MIN_HELD_OUT), (16, 4), (8, 2), (5, 2), (4, 2), (3, 0)])
 def test_a_small_corpus_still_holds_some_documents_out(
     tmp_path: Path, vocabulary: Path, num_documents: int, expected: int
 ) -> None:

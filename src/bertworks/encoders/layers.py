@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.dropping import drop
+from bertworks.encoders.dropping import drop, kept
 from bertworks.encoders.encoded import Group, Layout
+from bertworks.encoders.kernels import DroppedAttention, GeluFeedForward
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
@@ -72,6 +73,11 @@ class Attention(nn.Module):
         return product(torch.cat(parts), self.out)
 
     def _read(self, mixed: torch.Tensor, group: Group, seed: torch.Tensor | None) -> torch.Tensor:
+        if seed is not None and not torch.compiler.is_compiling():
+            rows = torch.Size((group.count, self.num_heads, group.length, group.length))
+            stays = kept(rows, seed, self.dropout)
+            shape = (group.count, group.length, self.num_heads)
+            return DroppedAttention.apply(mixed, shape, group.mask, stays, self.dropout)  # type: ignore[no-untyped-call]
         width = mixed.shape[1] // 3
         shape = (group.count, group.length, 3, self.num_heads, width // self.num_heads)
         queries, keys, values = mixed.view(shape).permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
@@ -110,8 +116,14 @@ class Layer(nn.Module):
         first, second, third = seeds or (None, None, None)
         read = drop(self.attention(values, layout, first), second, self.dropout)
         values = self.attention_norm(values + read)  # (N, D)
-        inner = self.activation(product(values, self.inner))  # (N, I)
-        return self.norm(values + drop(product(inner, self.outer), third, self.dropout))
+        return self.norm(values + drop(self._feed_forward(values), third, self.dropout))
+
+    def _feed_forward(self, values: torch.Tensor) -> torch.Tensor:
+        inner, outer = self.inner, self.outer
+        if self.activation is F.gelu and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            weights = (inner.weight, inner.bias, outer.weight, outer.bias)
+            return GeluFeedForward.apply(values, *weights)  # type: ignore[no-untyped-call]
+        return product(self.activation(product(values, inner)), outer)  # (N, I) between
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,14 @@ class Place(NamedTuple):
     piece: int
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a corpus folder; another folder is refused."""
+    manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
+    if not isinstance(manifest, dict) or "pieces" not in manifest:
+        raise FolderError(f"{folder / MANIFEST} is not the manifest of a prepared corpus")
+    return manifest
+
+
 class Corpus:
     """A prepared corpus folder, seen through one vocabulary."""
 
@@ -47,9 +55,7 @@ class Corpus:
         With a single vocabulary there is nothing to name.
         """
         folder = Path(folder)
-        manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
-        if not isinstance(manifest, dict) or "pieces" not in manifest:
-            raise FolderError(f"{folder / MANIFEST} is not the manifest of a prepared corpus")
+        manifest = read_manifest(folder)
         keys = [key for key in manifest["pieces"] if key.startswith(vocabulary or "")]
         if not keys:
             known = ", ".join(manifest["pieces"]) or "none"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.disk import read_json, replacing, sha256, write_json
-from bertworks.errors import InputError
+from bertworks.errors import InputError, SettingsError
 from bertworks.examples.duplicates import drops_of_unit, lines_of, write_fingerprints
 from bertworks.examples.pieces import write_pieces
 from bertworks.examples.text_shard import SplitDocument, read_text, write_text
@@ -46,6 +46,12 @@ class PrepareSettings:
     held_out_rate: float = 0.01
     max_repeats: int = 10
     clean: CleanSettings = field(default_factory=CleanSettings)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out_rate < 1:
+            raise SettingsError(f"held_out_rate = {self.held_out_rate}: must be at least 0 and less than 1")
+        if self.max_repeats < 0:
+            raise SettingsError(f"max_repeats = {self.max_repeats}: must be 0 (keep all) or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +118,11 @@ def is_read(block: Block, job: Job) -> bool:
 def settled_rate(units: Sequence[dict[str, Any]], rate: float, num_copies: int) -> float:
     """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of all.
 
-    A rate of 0 stays 0: then the held-out text comes from sources of its own, or is not wanted.
+    It has at least two, without which there is no random pair; of fewer than four documents none is held out. A rate of 0 stays 0: then the held-out text comes from sources of its own, or is not wanted.
     """
     draws = sorted({draw for unit in units for draw in unit["lowest_draws"]})
     num_different = max(0, sum(unit["num_free"] for unit in units) - num_copies)
-    wanted = min(MIN_HELD_OUT, num_different // 4, len(draws))
+    wanted = min(MIN_HELD_OUT, max(2, num_different // 4), len(draws)) if num_different >= 4 else 0
     if not rate or not wanted or draws[wanted - 1] < rate:
         return rate
     return float(draws[wanted - 1] + 2.0**-53)
