@@ -40,14 +40,17 @@ def from_table(kind: type[Settings], table: dict[str, Any], where: str) -> Setti
     for key in table:
         if key not in known:
             close = difflib.get_close_matches(key, known, 1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
+            hint = f"; did you mean '{close[0]}'?" if close else "."
             raise SettingsError(f"{where}: there is no key '{key}'{hint} Known here: {', '.join(known)}")
     missing = [name for name, field in known.items() if name not in table and not _has_default(field)]
     if missing:
-        raise SettingsError(f"{where}: missing {', '.join(missing)}")
+        raise SettingsError(f"{where}: missing {', '.join(missing)}; add what is missing")
     hints = typing.get_type_hints(kind)
     values = {key: _value(hints[key], value, f"{where}, {key}") for key, value in table.items()}
-    return kind(**values)
+    try:
+        return kind(**values)
+    except SettingsError as error:  # the dataclass knows what is wrong, but not where it was written
+        raise SettingsError(f"{where}: {error}") from None
 
 
 def _has_default(field: Field[Any]) -> bool:

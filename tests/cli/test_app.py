@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,13 @@ def test_show_describes_a_vocabulary(folder):
         (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--weights", "1,2"], "2 weights for 1 sources"),
         (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--words", "magic"], "no word rule 'magic'"),
         (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "text.txt/x"], "choose another folder with --out"),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "text.txt"], "already holds something else"),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--held-out-rate", "3"], "less than 1"),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--max-repeats", "-1"], "max_repeats = -1"),
+        (
+            ["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--min-characters", "-1"],
+            "min_characters = -1",
+        ),
         (["prepare", "--verify", "."], "it is not, or not yet, a prepared corpus"),
         (["show", "corpus"], "corpus does not exist"),
         (["tokenize", "x", "--vocab", "text.txt"], "text.txt"),
@@ -121,8 +130,47 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(folder, arguments, said):
     assert done.stderr.count("\n") == 1
 
 
-def test_an_unknown_option_exits_with_2(folder):
-    assert bertworks("show", "--colour", cwd=folder).returncode == 2
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "--colour"],
+        ["show", "corpus", "--count", "-1"],
+        ["show", "corpus", "--epoch", "-1"],
+        ["doctor", "text.txt", "--workers", "0"],
+    ],
+)
+def test_an_unknown_option_or_a_number_out_of_range_exits_with_2(folder, arguments):
+    done = bertworks(*arguments, cwd=folder)
+    assert done.returncode == 2
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_is_one_sentence_and_exit_code_130(folder):
+    command = [sys.executable, "-m", "bertworks", "prepare", "-", "--vocab", "vocab.txt", "--out", "corpus"]
+    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (folder / "corpus" / ".work" / "plan.json").exists():  # then it waits for text that never comes
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert said == "bertworks: stopped; the same command takes up what was finished\n"
+
+
+def test_show_knows_a_released_vocabulary_by_the_end_of_its_name(folder):
+    (folder / "vocab.txt").rename(folder / "bert-base-chinese-vocab.txt")
+    assert "19 pieces" in bertworks("show", "bert-base-chinese-vocab.txt", cwd=folder).stdout
+
+
+def test_a_second_vocabulary_is_reported_as_itself_and_the_text_needs_none(folder):
+    (folder / "other.txt").write_text("\n".join([*PIECES, "soccer", "playing"]) + "\n", encoding="utf-8")
+    told = []
+    for vocab in ("vocab.txt", "other.txt", "vocab.txt"):
+        done = bertworks("prepare", "text.txt", "--vocab", vocab, "--out", "corpus", "--json", cwd=folder)
+        told.append(json.loads(done.stdout)["pieces"])
+    assert told[0] == told[2] == told[1] + 3  # "playing" twice and "soccer" once are one piece less each
+    assert "I like soccer." in bertworks("show", "corpus", "--documents", cwd=folder).stdout
 
 
 def test_a_reader_that_goes_away_is_no_error(folder):

@@ -229,6 +229,44 @@ def test_verify_names_the_damaged_file(tmp_path, text, vocabulary):
         verify(folder)
 
 
+def test_verify_finds_a_vocabulary_that_was_changed(tmp_path, text, vocabulary):
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    path = next((folder / "pieces").glob("*/tokenizer.json"))
+    path.write_text(path.read_text().replace('"river"', '"fluss"'))
+    with pytest.raises(FolderError, match="holds another vocabulary than was written"):
+        verify(folder)
+
+
+def test_a_folder_may_be_named_with_a_slash_at_its_end(tmp_path, vocabulary):
+    (tmp_path / "notes").mkdir()
+    write_documents(tmp_path / "notes" / "a.txt", 8, seed=2)
+    folder = prepare(request(f"{tmp_path}/notes/", vocabulary, tmp_path / "out"), num_workers=1)
+    before = bytes_of(folder)
+    prepare(request(f"{tmp_path}/notes", vocabulary, tmp_path / "out"), num_workers=1)
+    assert bytes_of(folder) == before
+
+
+def test_a_command_that_was_wrong_from_the_start_can_be_mended_in_the_same_folder(tmp_path, vocabulary):
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"body": "The river and the stone."}\n{"body": "The cloud and the road."}\n', encoding="utf-8")
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="no field 'text'"):
+        prepare(request(source, vocabulary, out), num_workers=1)
+    right = PrepareRequest((Source(str(source)),), vocabulary, out, reading=ReadSettings(field="body"))
+    assert json.loads((prepare(right, num_workers=1) / "manifest.json").read_text())["documents"] == 2
+
+
+def test_training_never_sees_a_document_of_a_held_out_source(tmp_path, vocabulary):
+    training, held_out = tmp_path / "a.txt", tmp_path / "b.txt"
+    training.write_text("The river and the stone.\n\nThe cloud and the road.\n", encoding="utf-8")
+    held_out.write_text("The cloud and the road.\n\nThe paper and the bread.\n", encoding="utf-8")
+    sources = (Source(str(training)), Source(str(held_out), split="held-out"))
+    folder = prepare(PrepareRequest(sources, vocabulary, tmp_path / "out"), num_workers=1)
+    corpus = Corpus.open(folder)
+    assert corpus.split("train").num_documents == 1
+    assert corpus.split("held-out").num_documents == 2
+
+
 def test_text_that_is_filtered_away_completely_is_refused_with_the_counts(tmp_path, vocabulary):
     source = tmp_path / "tiny.txt"
     source.write_text("a\n\nb\n", encoding="utf-8")

@@ -20,6 +20,7 @@ VERBS = {
     "tokenize": "Show how a text, or a pair, looks to BERT: pieces, ids, positions, segments.",
     "prepare": "Turn text into a corpus folder that every later stage reads.",
     "pretrain": "Train a BERT on a corpus: masked pieces and next sentences.",
+    "verify-resume": "Prove that a killed run of a recipe resumes to the bit.",
     "fill": "Fill the blanks of a text with a pretrained model.",
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
@@ -34,7 +35,15 @@ class LazyVerbs(TyperGroup):
     def get_command(self, ctx: Any, name: str) -> Any:
         if name not in VERBS:
             return None
-        return typer.main.get_command(import_module(f"bertworks.cli.{name}").app)
+        return typer.main.get_command(import_module(f"bertworks.cli.{name.replace('-', '_')}").app)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb. Ctrl-C is answered here, since the library around this leaves in silence."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("bertworks: stopped; the same command takes up what was finished", file=sys.stderr)
+            raise typer.Exit(130) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the verbs from the table above, so that asking for help imports none of them."""
@@ -69,9 +78,6 @@ def main() -> None:
     except BertworksError as error:
         print(f"bertworks: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("bertworks: stopped; the same command continues where it left off", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

@@ -32,7 +32,7 @@ def doctor(
     format: Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")] = "auto",  # noqa: A002
     field: Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")] = "text",
     lines: Annotated[str, typer.Option(help="What a line is: auto, sentences, paragraphs or wrapped.")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one line of JSON.")] = False,
 ) -> None:
     """Measure the SOURCEs and report what is wrong with them, each finding with its evidence and what to do.

@@ -7,9 +7,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from bertworks.tasks.model import load
 
@@ -28,11 +25,10 @@ def fill(
     if as_json:
         print(json.dumps(asdict(found), ensure_ascii=False))
         return
-    console = Console(highlight=False)
-    table = Table(*(f"blank {number}" for number in range(1, len(found.blanks) + 1)), box=None, header_style="bold")
-    for row in zip(*found.blanks, strict=True):
-        table.add_row(*(Text(f"{one.probability:6.1%}  {one.piece}") for one in row))
-    console.print(table)
-    console.print()
+    for number, candidates in enumerate(found.blanks, 1):
+        print(f"blank {number}")
+        for one in candidates:
+            print(f"{one.probability:7.1%}  {one.piece}")
+    print("together" if len(found.blanks) > 1 else "written out")
     for filling in found.fillings:
-        console.print(Text(f"{filling.probability:6.1%}  {filling.text}"))
+        print(f"{filling.probability:7.1%}  {filling.text}")

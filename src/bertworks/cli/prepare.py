@@ -14,11 +14,12 @@ from rich.table import Table
 from bertworks.cli.progress import watching
 from bertworks.disk import read_json
 from bertworks.errors import SettingsError
-from bertworks.examples.corpus import MANIFEST
+from bertworks.examples.corpus import MANIFEST, read_manifest
 from bertworks.examples.units import PrepareSettings
 from bertworks.runs import prepare as preparing
 from bertworks.text.cleaning import CleanSettings
 from bertworks.text.sources import ReadSettings, Source
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -44,7 +45,7 @@ def prepare(
     words: Annotated[str, typer.Option(help="Who finds Chinese words: jieba, or pieces (nobody).")] = "jieba",
     min_characters: Annotated[int, typer.Option(help="Drop shorter documents.")] = 20,
     max_repeats: Annotated[int, typer.Option(help="Keep a long line that occurs more often once; 0: keep all.")] = 10,
-    workers: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
     verify: Annotated[
         Path | None, typer.Option(help="Check every hash of this corpus folder and do nothing else.")
     ] = None,
@@ -72,7 +73,7 @@ def prepare(
     )
     with watching() as watch:
         folder = preparing.prepare(request, workers, watch)
-    _report(folder, as_json)
+    _report(folder, preparing.pieces_key(Tokenizer.load(vocab), words), as_json)
 
 
 def _sources(paths: list[str], weights: str | None, held_out: list[str]) -> tuple[Source, ...]:
@@ -86,9 +87,9 @@ def _sources(paths: list[str], weights: str | None, held_out: list[str]) -> tupl
     return (*trained, *(Source(path, split="held-out") for path in held_out))
 
 
-def _report(folder: Path, as_json: bool) -> None:
-    manifest = read_json(folder / MANIFEST, "a prepared corpus")
-    pieces = read_json(folder / "pieces" / manifest["pieces"][-1] / MANIFEST, "the pieces of a prepared corpus")
+def _report(folder: Path, key: str, as_json: bool) -> None:
+    manifest = read_manifest(folder)
+    pieces = read_json(folder / "pieces" / key / MANIFEST, "the pieces of a prepared corpus")
     told = {
         "documents": manifest["documents"],
         "sentences": manifest["sentences"],

@@ -43,7 +43,7 @@ Sources = Annotated[
 Out = Annotated[Path, typer.Option(help="The folder to write the vocabulary to.")]
 Format = Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")]
 Field = Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")]
-Workers = Annotated[int | None, typer.Option(help="Processes; all cores by default.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one line of JSON.")]
 
 

@@ -74,10 +74,9 @@ class Attention(nn.Module):
 
     def _read(self, mixed: torch.Tensor, group: Group, seed: torch.Tensor | None) -> torch.Tensor:
         if seed is not None and not torch.compiler.is_compiling():
-            rows = torch.Size((group.count, self.num_heads, group.length, group.length))
-            stays = kept(rows, seed, self.dropout)
-            shape = (group.count, group.length, self.num_heads)
-            return DroppedAttention.apply(mixed, shape, group.mask, stays, self.dropout)  # type: ignore[no-untyped-call]
+            size = torch.Size((group.count, self.num_heads, group.length, group.length))
+            rows = (group.count, group.length, self.num_heads)
+            return DroppedAttention.apply(mixed, rows, group.mask, kept(size, seed, self.dropout), self.dropout)  # type: ignore[no-untyped-call]
         width = mixed.shape[1] // 3
         shape = (group.count, group.length, 3, self.num_heads, width // self.num_heads)
         queries, keys, values = mixed.view(shape).permute(2, 0, 3, 1, 4)  # each (C, H, T, d)

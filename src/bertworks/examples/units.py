@@ -118,7 +118,8 @@ def is_read(block: Block, job: Job) -> bool:
 def settled_rate(units: Sequence[dict[str, Any]], rate: float, num_copies: int) -> float:
     """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of all.
 
-    It has at least two, without which there is no random pair; of fewer than four documents none is held out. A rate of 0 stays 0: then the held-out text comes from sources of its own, or is not wanted.
+    It has at least two, without which there is no random pair; of fewer than four documents none is held out. A rate
+    of 0 stays 0: then the held-out text comes from sources of its own, or is not wanted.
     """
     draws = sorted({draw for unit in units for draw in unit["lowest_draws"]})
     num_different = max(0, sum(unit["num_free"] for unit in units) - num_copies)

@@ -31,6 +31,9 @@ class Pretraining(nn.Module):
         self.pair = PairHead(sizes.width) if ASKS_PAIR[objective] else None
         if self.pair is not None:
             initialise(self.pair, sizes.spread, generator)
+        # Without a pair nothing asks the pooler: no gradient would ever come, for which an optimizer's state and the
+        # exchange between processes would wait.
+        encoder.pooler.requires_grad_(self.pair is not None)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers each part of the loss will have: known before anything is computed."""

@@ -16,6 +16,11 @@ import torch.nn.functional as F  # noqa: N812
 _BLOCK = 8 * 2**20
 
 
+def block_rows(vocabulary: int) -> int:
+    """Return for how many places the scores of all pieces are made at once."""
+    return max(1, _BLOCK // vocabulary)
+
+
 class _ScaledCrossEntropy(torch.autograd.Function):
     """scale * sum of the cross entropies. The gradients are worked out together with the value."""
 
@@ -32,7 +37,7 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         vectors_grad = torch.empty_like(vectors)
         table_grad = torch.zeros_like(table)
         bias_grad = torch.zeros_like(bias)
-        rows = max(1, _BLOCK // len(table))
+        rows = block_rows(len(table))
         for start in range(0, len(vectors), rows):
             block, wanted = vectors[start : start + rows], targets[start : start + rows]
             scores = F.log_softmax(torch.addmm(bias, block, table.t()), -1)  # (rows, V)
@@ -44,6 +49,7 @@ class _ScaledCrossEntropy(torch.autograd.Function):
             torch.mm(slopes, table, out=vectors_grad[start : start + rows])
             table_grad.addmm_(slopes.t(), block)
             bias_grad += slopes.sum(0)
+            del scores, slopes  # before the next block is made
         ctx.save_for_backward(vectors_grad, table_grad, bias_grad)
         return total * scale
 
@@ -69,7 +75,7 @@ def count_right(
     """Return the summed cross entropy and how many targets have the highest score; for evaluation."""
     total = vectors.new_zeros(())
     num_right = 0
-    rows = max(1, _BLOCK // len(table))
+    rows = block_rows(len(table))
     for start in range(0, len(vectors), rows):
         wanted = targets[start : start + rows]
         scores = torch.addmm(bias, vectors[start : start + rows], table.t())

@@ -21,7 +21,7 @@ from bertworks.examples.duplicates import fingerprint, long_lines
 from bertworks.examples.repeats import Values, no_values, sample_of
 from bertworks.runs.diagnosis import Diagnosis, Finding, Measurements, diagnose
 from bertworks.runs.findings import find
-from bertworks.runs.prepare import Progress, Watch
+from bertworks.runs.progress import Progress, Watch
 from bertworks.runs.workers import num_cores, run_units
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Document

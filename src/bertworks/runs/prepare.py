@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import bertworks
 from bertworks.disk import read_json, sha256, write_json
-from bertworks.errors import FolderError, InputError
+from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.examples.corpus import MANIFEST
 from bertworks.examples.duplicates import find_duplicates
 from bertworks.examples.shard import SPLITS
 from bertworks.examples.units import Job, PrepareSettings, cut_unit, is_read, read_unit, settle_unit, settled_rate
+from bertworks.runs.progress import Progress, Watch
 from bertworks.runs.workers import num_cores, run_units
 from bertworks.text.document import Counts
 from bertworks.text.sources import Block, ReadSettings, Source, blocks, inventory, total_bytes
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.tokenizer import WORD_RULES, Tokenizer
 
 FORMAT = "bertworks corpus 1"
 
@@ -36,24 +37,11 @@ class PrepareRequest:
     words: str = "jieba"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a stage is: `done` of `total` bytes or units; total is None where nobody can know it (a pipe)."""
-
-    stage: str
-    done: int
-    total: int | None
-    unit: str
-
-
-Watch = Callable[[Progress], None]
-
-
 def prepare(request: PrepareRequest, num_workers: int | None = None, watch: Watch = lambda progress: None) -> Path:
     """Bring the corpus folder into the requested state and return it. What is already done is not done again."""
     request = _with_held_out_sources(request)
     tokenizer = Tokenizer.load(request.vocabulary)
-    key = f"{tokenizer.hash}-{request.words}"
+    key = pieces_key(tokenizer, request.words)
     out = request.out
     job = Job(out, request.sources, request.settings, out / "pieces" / key, request.words, key)
     workers = num_workers or num_cores()
@@ -61,12 +49,19 @@ def prepare(request: PrepareRequest, num_workers: int | None = None, watch: Watc
         _add_pieces(request, job, tokenizer, workers, watch)
     else:
         _begin(request, job, tokenizer)
-        units = _read_all(request, job, workers, watch)
+        units = _read_or_forget(request, job, workers, watch)
         rate = _compare(job, units)
         _settle_all(job, units, rate, workers, watch)
         _finish(request, job, units, tokenizer)
     shutil.rmtree(job.work, ignore_errors=True)
     return out
+
+
+def pieces_key(tokenizer: Tokenizer, words: str) -> str:
+    """Return the name under which a corpus folder keeps the pieces of a vocabulary."""
+    if words not in WORD_RULES:
+        raise SettingsError(f"there is no word rule '{words}'; choose one of: {', '.join(WORD_RULES)}")
+    return f"{tokenizer.hash}-{words}"
 
 
 def verify(folder: Path, watch: Watch = lambda progress: None) -> int:
@@ -77,6 +72,10 @@ def verify(folder: Path, watch: Watch = lambda progress: None) -> int:
         pieces = folder / "pieces" / key
         told = read_json(pieces / MANIFEST, "the pieces of a prepared corpus")
         files += [(pieces / shard["file"], shard["sha256"]) for shard in told["shards"]]
+        if Tokenizer.load(pieces).hash != told["vocabulary"]:
+            raise FolderError(
+                f"{pieces} holds another vocabulary than was written; delete {folder} and prepare it again"
+            )
     for number, (path, expected) in enumerate(files, 1):
         if not path.is_file():
             raise FolderError(f"{path} is missing; delete {folder} and prepare it again")
@@ -89,9 +88,13 @@ def verify(folder: Path, watch: Watch = lambda progress: None) -> int:
 
 
 def _with_held_out_sources(request: PrepareRequest) -> PrepareRequest:
-    """Sources of their own for the held-out split leave the others to training."""
+    """Sources of their own for the held-out split leave the others to training.
+
+    They go first, because of equal documents the first stays: training must not see a copy of what is held out.
+    """
     if any(source.split for source in request.sources):
-        return replace(request, settings=replace(request.settings, held_out_rate=0.0))
+        sources = tuple(sorted(request.sources, key=lambda source: source.split != "held-out"))
+        return replace(request, sources=sources, settings=replace(request.settings, held_out_rate=0.0))
     return request
 
 
@@ -110,7 +113,7 @@ def _begin(request: PrepareRequest, job: Job, tokenizer: Tokenizer) -> None:
                 f"its own command, delete the folder, or choose another one with --out"
             )
         return
-    if job.folder.exists() and any(job.folder.iterdir()):
+    if job.folder.exists() and (not job.folder.is_dir() or any(job.folder.iterdir())):
         raise FolderError(f"{job.folder} already holds something else; choose an empty or new folder with --out")
     tokenizer.save(job.vocabulary)
     write_json(path, plan)
@@ -119,12 +122,26 @@ def _begin(request: PrepareRequest, job: Job, tokenizer: Tokenizer) -> None:
 def _plan(request: PrepareRequest, job: Job) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "sources": [asdict(source) for source in request.sources],
+        "sources": _told_sources(request),
         "files": inventory(request.sources),
         "settings": asdict(request.settings),
         "reading": asdict(request.reading),
         "vocabulary": job.key,
     }
+
+
+def _read_or_forget(request: PrepareRequest, job: Job, workers: int, watch: Watch) -> list[int]:
+    """First stage; if the request turns out to be wrong before a unit is finished, the folder is left empty.
+
+    Otherwise the mended command would be refused as another run.
+    """
+    try:
+        return _read_all(request, job, workers, watch)
+    except (InputError, SettingsError):
+        if not any(job.work.glob("[0-9]*.json")):
+            for made in (job.vocabulary.parent, job.work):
+                shutil.rmtree(made, ignore_errors=True)
+        raise
 
 
 def _read_all(request: PrepareRequest, job: Job, workers: int, watch: Watch) -> list[int]:
@@ -192,7 +209,7 @@ def _finish(request: PrepareRequest, job: Job, units: list[int], tokenizer: Toke
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "made_by": f"bertworks {bertworks.__version__}",
-        "sources": [asdict(source) for source in request.sources],
+        "sources": _told_sources(request),
         "files": _lasting_inventory(request.sources),
         "settings": asdict(request.settings),
         "reading": asdict(request.reading),
@@ -241,7 +258,7 @@ def _cut_once(unit: int, job: Job) -> dict[str, Any]:
 
 def _check_same(request: PrepareRequest, manifest: dict[str, Any], folder: Path) -> None:
     wanted = {
-        "sources": [asdict(source) for source in request.sources],
+        "sources": _told_sources(request),
         "files": _lasting_inventory(request.sources),
         "settings": asdict(request.settings),
         "reading": asdict(request.reading),
@@ -285,6 +302,11 @@ def _finish_pieces(job: Job, tokenizer: Tokenizer, manifest: dict[str, Any], lin
     write_json(job.vocabulary / MANIFEST, told)
     manifest["pieces"] = [*manifest["pieces"], job.key]
     write_json(job.folder / MANIFEST, manifest)
+
+
+def _told_sources(request: PrepareRequest) -> list[dict[str, Any]]:
+    """Return the sources as a manifest tells them: "notes/" and "notes" are one folder."""
+    return [asdict(source) | {"path": source.path.rstrip("/") or "/"} for source in request.sources]
 
 
 def _lasting_inventory(sources: tuple[Source, ...]) -> dict[str, int | str]:

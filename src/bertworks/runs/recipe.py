@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bertworks.encoders.bert import RELEASED, BertSizes
 from bertworks.errors import SettingsError
+from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings
 from bertworks.training.optimizer import AdamSettings
 
@@ -75,8 +77,33 @@ class Recipe:
     compile: bool = False
 
     def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_numbers()
+        self._check_phases()
+        seconds_of(self.budget)
+
+    def _check_choices(self) -> None:
+        if self.model.size not in RELEASED:
+            raise SettingsError(f"there is no size '{self.model.size}'; choose one of: {', '.join(RELEASED)}")
+        if self.objective not in READS:
+            raise SettingsError(f"there is no objective '{self.objective}'; choose one of: {', '.join(READS)}")
+
+    def _check_numbers(self) -> None:
+        for name in ("batch", "save_every", "evaluate_every", "evaluate_examples"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} is {getattr(self, name)}; give at least 1")
+        for name in ("micro_batch", "warmup", "num_fresh_epochs"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}; give 0 or more")
+        if not 0 < self.rate < math.inf:
+            raise SettingsError(f"rate is {self.rate}; give a number above 0, such as 1e-4")
+        for name, share in (("warmup_rate", self.warmup_rate), ("model.dropout", self.model.dropout)):
+            if not 0 <= share < 1:
+                raise SettingsError(f"{name} is {share}; give a number from 0 to below 1")
+
+    def _check_phases(self) -> None:
         if not self.phases:
-            raise SettingsError("a recipe needs at least one phase")
+            raise SettingsError("a recipe needs at least one phase; add [[phases]] with length and steps")
         for number, phase in enumerate(self.phases, 1):
             if phase.length > self.model.positions:
                 raise SettingsError(
@@ -87,24 +114,28 @@ class Recipe:
                 raise SettingsError(f"phase {number} needs steps (or the recipe a budget, such as budget = '30m')")
             if self.budget and phase.share <= 0:
                 raise SettingsError(f"phase {number} needs a share of the budget, such as share = 0.9")
-        if self.model.size not in RELEASED:
-            raise SettingsError(f"there is no size '{self.model.size}'; choose one of: {', '.join(RELEASED)}")
-        seconds_of(self.budget)
+        num_steps = sum(phase.steps for phase in self.phases)
+        if not self.budget and self.warmup >= num_steps:
+            raise SettingsError(
+                f"warmup takes {self.warmup:,} steps, but the run has only {num_steps:,}; shorten it or add steps"
+            )
 
 
 def seconds_of(told: str) -> float | None:
     """Return the seconds of "90s", "30m", "2h", "1h30m" or "4d"; None for nothing."""
     if not told:
         return None
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", told):
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", told)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != told or seconds == 0:
         raise SettingsError(f"'{told}' is no time; write it as 90s, 30m, 2h or 1h30m")
-    return sum(float(number) * _UNITS[unit] for number, _, unit in re.findall(r"(\d+(\.\d+)?)([smhd])", told))
+    return seconds
 
 
 def recipe_path(name: str) -> Path:
     """Return the file of a recipe: a path, or the name of one that comes with the package."""
     path = Path(name)
-    if path.suffix == ".toml" or path.exists():
+    if path.suffix == ".toml" or path.is_file():  # a folder of that name may well be the run's
         return path
     shipped = Path(__file__).parents[1] / "recipes" / f"{name}.toml"
     if shipped.exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertworks.errors import FolderError, InputError
 from bertworks.examples.arrangements import ARRANGEMENTS, READS
-from bertworks.examples.corpus import MANIFEST, Corpus
+from bertworks.examples.corpus import MANIFEST, Corpus, read_manifest
 from bertworks.examples.loading import Loader
 from bertworks.examples.masking import Masker, MaskSettings
 from bertworks.examples.order import Stream
@@ -49,8 +49,9 @@ def kind_of_folder(path: Path) -> str:
     """Return what `path` is: "corpus", "vocabulary" or "text"."""
     if (path / MANIFEST).is_file():
         return "corpus"
-    is_vocabulary = any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
-    if is_vocabulary or path.name in ("tokenizer.json", "vocab.txt"):
+    names = ("tokenizer.json", "vocab.txt")
+    # Released vocabularies are files such as bert-base-chinese-vocab.txt.
+    if any((path / name).is_file() for name in names) or path.name.endswith(names):
         return "vocabulary"
     if (path / ".work").is_dir():
         raise FolderError(f"{path} is a corpus that is not finished; run its `bertworks prepare` command again")
@@ -81,8 +82,7 @@ def examples(request: ShowRequest) -> Iterator[ShownExample]:
 
 def documents(folder: Path) -> Iterator[SplitDocument]:
     """Yield the documents of a corpus in the order of its sources."""
-    corpus = Corpus.open(folder)
-    for shard in corpus.manifest["shards"]:
+    for shard in read_manifest(folder)["shards"]:
         yield from read_text(folder / shard["file"])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from bertworks.disk import write_json
 from bertworks.errors import FolderError
 from bertworks.examples.units import split_draw
-from bertworks.runs.prepare import Progress, Watch
+from bertworks.runs.progress import Progress, Watch
 from bertworks.runs.workers import num_cores, run_units
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts

@@ -44,7 +44,7 @@ def run_units(work: Callable[[Unit], Result], units: Iterable[Unit], num_workers
     waiting: set[Future[Result]] = set()
     try:
         for unit in units:
-            with _main_hidden():
+            with _main_hidden(), _interrupts_held():
                 waiting.add(pool.submit(work, unit))
             if len(waiting) >= num_workers + 2:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -75,6 +75,28 @@ def _main_hidden() -> Iterator[None]:
         yield
     finally:
         main.__dict__.update(hidden)
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let Ctrl-C wait while workers start: a pool that is half started leaves workers that fail with a trace.
+
+    The mask is for the workers, which inherit it. The handler is for this process: a thread of some library, which the
+    mask does not reach, may take the signal.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+    if held:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _module_of(work: Callable[..., object]) -> str:

@@ -10,7 +10,11 @@ from bertworks.encoders.bert import Bert
 from bertworks.errors import InputError
 from bertworks.examples.batch import batch_of_encodings
 from bertworks.objectives.heads import MaskedHead
+from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
+
+# A beam keeps at least so many beginnings: with fewer, asking for one filling would give another than asking for five.
+_NARROWEST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,39 +82,58 @@ class Filler:
         self.encoder.eval()
         vectors = self.encoder(batch).at(flat)
         scores = self.head(vectors, self.encoder.pieces.weight)
+        scores = scores[:, : self.tokenizer.size]  # a table may be padded to a round size: those rows are no pieces
         scores[:, list(self.tokenizer.specials.ids)] = float("-inf")  # a blank is never a [CLS]
         return torch.log_softmax(scores, -1).view(len(ids), len(places), -1)
 
     def _candidates(self, scores: torch.Tensor, top: int) -> tuple[Candidate, ...]:
-        best = scores.topk(min(top, len(scores)))
-        found = zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
+        indices, values = _best(scores, top)
+        found = zip(indices.tolist(), values.exp().tolist(), strict=True)
         return tuple(Candidate(self.tokenizer.pieces[number], chance) for number, chance in found)
 
     def _together(self, text: str, encoding: Encoding, places: list[int], top: int) -> tuple[Filling, ...]:
-        """Fill the blanks from left to right, keeping the `top` best beginnings (a beam)."""
+        """Fill the blanks from left to right, keeping the best beginnings (a beam), and return the `top` best ends."""
         rows = torch.tensor([encoding.ids])
         chances = torch.zeros(1)
         for number, place in enumerate(places):
             scores = self._scores(rows, encoding, places[number : number + 1])[:, 0]  # (rows, V)
-            total = (chances[:, None] + scores).flatten()
-            best = total.topk(min(top, len(total)))
-            rows = rows[best.indices // scores.shape[1]].clone()
-            rows[:, place] = best.indices % scores.shape[1]
-            chances = best.values
+            indices, chances = _best((chances[:, None] + scores).flatten(), max(top, _NARROWEST))
+            rows = rows[indices // scores.shape[1]]
+            rows[:, place] = indices % scores.shape[1]
         found = []
-        for row, chance in zip(rows.tolist(), chances.exp().tolist(), strict=True):
+        for row, chance in zip(rows[:top].tolist(), chances[:top].exp().tolist(), strict=True):
             pieces = tuple(self.tokenizer.pieces[row[place]] for place in places)
             found.append(Filling(_written(text, encoding, places, pieces), pieces, chance))
         return tuple(found)
 
 
+def _best(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return where the `count` highest scores stand, and these scores; what is ruled out is never among them."""
+    best = scores.topk(min(count, int(torch.isfinite(scores).sum())))
+    return best.indices, best.values
+
+
 def _written(text: str, encoding: Encoding, places: list[int], pieces: tuple[str, ...]) -> str:
-    """Return the text with its blanks replaced; a piece that continues a word is joined to what stands before."""
-    parts, at = [], 0
+    """Return the text with its blanks replaced, so that it reads as the pieces do.
+
+    A piece that continues a word is joined to what stands before; two words in blanks that touch get a space between.
+    """
+    written, at = "", 0
     for place, piece in zip(places, pieces, strict=True):
         offset = encoding.offsets[place]
         assert offset is not None
-        before = text[at : offset[0]]
-        parts += [before.rstrip() if piece.startswith("##") else before, piece.removeprefix("##")]
-        at = offset[1]
-    return "".join(parts) + text[at:]
+        start, end = offset
+        touches = 0 < at == start
+        written += text[at:start]
+        if piece.startswith("##"):
+            written = written.rstrip()
+        elif touches and _is_letter(written[-1]) and _is_letter(piece[0]):
+            written += " "
+        written += piece.removeprefix("##")
+        at = end
+    return written + text[at:]
+
+
+def _is_letter(character: str) -> bool:
+    """Whether a character would run together with another letter beside it; an ideograph is always a word itself."""
+    return character.isalnum() and not IDEOGRAPH.match(character)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A loaded model. `masked` is the head that fills blanks, if the folder has one; `told` is its bertworks.json."""
+    """A loaded model. `masked` is the head that fills blanks, if the folder has one; `told` is its bertworks.json.
+
+    `report` says which tensors were loaded into the encoder and that head, newly initialised, or left unused.
+    """
 
     folder: Path
     encoder: Bert
@@ -50,6 +53,12 @@ def load(name: str | Path, revision: str | None = None) -> Model:
         sizes = folder.sizes
         with torch.device("meta"):
             masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
-        load_into(masked, folder.tensors, MASKED_NAMES)
+        report = _joined(report, load_into(masked, folder.tensors, MASKED_NAMES))
         masked.eval()
     return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told)
+
+
+def _joined(encoder: LoadReport, head: LoadReport) -> LoadReport:
+    """Return what became of the tensors of both: what the head took is not unused."""
+    unused = tuple(name for name in encoder.unused if name not in head.loaded)
+    return replace(encoder, loaded=encoder.loaded + head.loaded, unused=unused)

@@ -11,6 +11,7 @@ import ftfy
 import ftfy.badness
 import regex
 
+from bertworks.errors import SettingsError
 from bertworks.text.document import Counts, Document, Passage
 from bertworks.text.sentences import split_sentences
 
@@ -27,6 +28,12 @@ class CleanSettings:
     min_characters: int = 20
     max_symbol_rate: float = 0.4
     repair: bool = True
+
+    def __post_init__(self) -> None:
+        if self.min_characters < 0:
+            raise SettingsError(f"min_characters = {self.min_characters}: must be 0 or more")
+        if not 0 <= self.max_symbol_rate <= 1:
+            raise SettingsError(f"max_symbol_rate = {self.max_symbol_rate}: must lie in 0..1")
 
 
 # Controls that are not white space, byte-order marks, soft hyphens and zero-width spaces (joiners U+200C and U+200D

@@ -9,9 +9,8 @@ checkpoints/step-00001200/
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,24 +46,32 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint below `folder`, named by its step. A crash leaves either all of it or nothing to be found."""
     final = folder / f"step-{standing.step:08d}"
-    part = folder / f".{final.name}.{os.getpid()}.part"
+    part = folder / f".{final.name}.part"
     try:
-        shutil.rmtree(part, ignore_errors=True)
+        _remove(folder.glob(".step-*"))  # what a crash left behind
         part.mkdir(parents=True)
         for name, tensors in (("model.safetensors", model), ("optimizer.safetensors", optimizer)):
             with replacing(part / name) as temporary:
                 save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, temporary)
         write_json(part / "standing.json", {**asdict(standing), "recipe": recipe})
         write_json(part / "manifest.json", {name: sha256(part / name) for name in _FILES})
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():  # set aside in one go: a crash while it is being removed would leave half of it
+            final.rename(folder / f".{final.name}.old")
         part.rename(final)
+        # A run goes back only behind checkpoints that are damaged; left there, they would count as the newest.
+        _remove(path for path in checkpoints_in(folder) if path.name > final.name)
     except SafetensorError as error:
         raise FolderError(f"cannot write {final}: {error}; free some space and resume the run") from error
     except OSError as error:
         raise explained(error, final) from error
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        _remove(folder.glob(".step-*"))
     return final
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in list(paths):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -106,6 +113,5 @@ def last_good(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def keep_last(folder: Path, count: int, also: set[str]) -> None:
     """Remove all but the newest `count` checkpoints and those named in `also`."""
-    for path in checkpoints_in(folder)[:-count]:
-        if path.name not in also:
-            shutil.rmtree(path, ignore_errors=True)
+    paths = checkpoints_in(folder)
+    _remove(path for path in paths[: max(0, len(paths) - count)] if path.name not in also)

@@ -22,18 +22,20 @@ class Scores:
 @torch.no_grad()
 def evaluate(module: Pretraining, batches: Iterable[Batch]) -> Scores:
     """Return the scores over all batches; sums and counts are kept, nothing else."""
-    was_training = module.training
-    module.eval()
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     right: dict[str, int] = {}
-    for batch in batches:
-        loss = module(batch, dict.fromkeys(module.counts(batch), 1.0))
-        for name, part in loss.parts.items():
-            sums[name] = sums.get(name, 0.0) + float(part.total)
-            counts[name] = counts.get(name, 0) + part.count
-            right[name] = right.get(name, 0) + (part.correct or 0)
-    module.train(was_training)
+    was_training = module.training
+    module.eval()
+    try:
+        for batch in batches:
+            loss = module(batch, dict.fromkeys(module.counts(batch), 1.0))
+            for name, part in loss.parts.items():
+                sums[name] = sums.get(name, 0.0) + float(part.total)
+                counts[name] = counts.get(name, 0) + part.count
+                right[name] = right.get(name, 0) + (part.correct or 0)
+    finally:
+        module.train(was_training)
     return Scores(
         {name: total / counts[name] for name, total in sums.items()},
         {name: number / counts[name] for name, number in right.items()},

@@ -28,6 +28,7 @@ class Health:
         self._smooth: float | None = None
         self._lowest = math.inf
         self._steps = 0
+        self._steps_at_floor = 0
         self._told: set[str] = set()
         self._held_out: list[float] = []
         self._trained: list[float] = []
@@ -51,7 +52,9 @@ class Health:
                 f"step {step.number}: the loss rose from {self._lowest:.2f} to {self._smooth:.2f}. The learning rate "
                 f"({step.rate:.1e}) is too high for this model or batch: lower rate or lengthen warmup",
             )
-        if self._steps >= self._patience and abs(self._smooth - self._floor) < 0.1:
+        # A healthy run passes the floor; only one that stays there is told.
+        self._steps_at_floor = self._steps_at_floor + 1 if abs(self._smooth - self._floor) < 0.1 else 0
+        if self._steps_at_floor >= self._patience:
             return self._once(
                 "floor",
                 f"step {step.number}: the loss stays at {self._smooth:.2f}, which is what knowing only how frequent "

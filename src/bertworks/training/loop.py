@@ -81,7 +81,7 @@ def train(training: Training, standing: Standing) -> Iterator[Step]:
         batches = training.draw(moment.phase, standing.phase_steps.get(moment.phase, 0))
         # 2. Count the answers of the whole step, over all micro-batches and processes.
         counts, num_pieces = _counted(training.trainable, batches)
-        scales = {name: num_processes() / count for name, count in counts.items() if count}
+        scales = {name: num_processes() / max(count, 1) for name, count in counts.items()}
         # 3. Add up the gradients.
         sums = dict.fromkeys(counts, 0.0)
         for place, batch in enumerate(batches):

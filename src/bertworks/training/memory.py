@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from bertworks.encoders.bert import BertSizes
+from bertworks.objectives.scoring import block_rows
 
 _FLOAT = 4
+_HIDDEN_RATE = 0.15  # the paper's share of the pieces that are hidden, and scored
+# Activations of which a layer keeps both sides: their slope needs what came in, the next product what went out.
+_KEPT_TWICE = ("gelu_new", "gelu_pytorch_tanh", "silu")
 
 
 def num_parameters(sizes: BertSizes) -> int:
@@ -18,14 +24,20 @@ def num_parameters(sizes: BertSizes) -> int:
 def step_bytes(sizes: BertSizes, micro_batch: int, length: int) -> int:
     """Return about how much memory a training step takes: parameters, gradients, two moments, and what layers keep.
 
-    For each piece a layer keeps its input, queries, keys and values, what was read, two inputs of norms, the inner
-    values before and after the activation, and masks of dropout; for each pair of places, scores and their mask.
+    For each piece a layer keeps its input, queries, keys and values, what was read, both inputs of norms and what is
+    between them, the inner values, and masks of dropout; for each pair of places, its share and the mask. Besides, for
+    a while, there is the largest of three things: the scores of a block of hidden places and their slopes, or the
+    slopes of one half of a layer.
     """
-    kept = 6 * _FLOAT * num_parameters(sizes)
-    width = sizes.width
-    per_piece = sizes.num_layers * (_FLOAT * (9 * width + 2 * sizes.inner) + 2 * width)
-    per_piece += sizes.num_layers * sizes.num_heads * length * (2 * _FLOAT + 1)
-    return kept + micro_batch * length * per_piece + 64 * 2**20
+    width, num_pieces = sizes.width, micro_batch * length
+    shares = sizes.num_heads * length
+    kept = _FLOAT * (4 * num_parameters(sizes) + sizes.vocabulary * width)  # the table has gradients from two sides
+    num_inner = sizes.inner * (2 if sizes.activation in _KEPT_TWICE else 1)
+    layer = _FLOAT * (8 * width + num_inner + shares) + 2 * width + shares
+    slopes = _FLOAT * (4 * width + max(3 * sizes.inner, 4 * shares))
+    num_hidden = math.ceil(_HIDDEN_RATE * num_pieces)
+    scores = 2 * _FLOAT * min(num_hidden, block_rows(sizes.vocabulary)) * sizes.vocabulary
+    return kept + num_pieces * sizes.num_layers * layer + max(scores, num_pieces * slopes)
 
 
 def fitting_micro_batch(sizes: BertSizes, batch: int, length: int, available: int) -> int | None:

@@ -81,12 +81,21 @@ class PaperAdam:
         """Take up the state that `state` returned after so many steps."""
         self.num_steps = num_steps
         for name, one in self._named.items():
-            if num_steps and f"mean/{name}" not in tensors:
-                raise FolderError(f"the checkpoint has no optimizer state of '{name}'; it is of another recipe")
             if num_steps:
                 kept: dict[str, Any] = {
                     "step": torch.tensor(float(num_steps)),
-                    "exp_avg": tensors[f"mean/{name}"].to(one.device).clone(),
-                    "exp_avg_sq": tensors[f"square/{name}"].to(one.device).clone(),
+                    "exp_avg": _moment(tensors, f"mean/{name}", one),
+                    "exp_avg_sq": _moment(tensors, f"square/{name}", one),
                 }
                 self._adam.state[one] = kept
+
+
+def _moment(tensors: Mapping[str, torch.Tensor], name: str, parameter: nn.Parameter) -> torch.Tensor:
+    """Return a copy of one moment of a parameter, or say why it does not fit."""
+    found = tensors.get(name)
+    if found is None or found.shape != parameter.shape:
+        lack = "no" if found is None else f"{tuple(found.shape)} instead of {tuple(parameter.shape)} as"
+        raise FolderError(
+            f"the checkpoint has {lack} optimizer state '{name}'; it is of another recipe, so start anew with --out"
+        )
+    return found.to(parameter.device).clone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -72,11 +72,3 @@ def _trapezoid(done: float, warmup: float, total: float) -> float:
     if done < warmup:
         return done / warmup
     return max(0.0, (total - done) / max(total - warmup, 1e-9))
-
-
-def steps_in_phases(phases: Sequence[int]) -> dict[int, int]:
-    """Return how many steps each phase had, from the phases of all steps so far."""
-    counts: dict[int, int] = {}
-    for phase in phases:
-        counts[phase] = counts.get(phase, 0) + 1
-    return counts

@@ -82,7 +82,8 @@ def extend(
 def _without_addresses(texts: Iterable[str], counts: Counts) -> Iterator[str]:
     for text in texts:
         plain, number = _ADDRESS.subn(" ", text)
-        counts["addresses passed over"] += number
+        if number:
+            counts["addresses passed over"] += number
         yield plain
 
 

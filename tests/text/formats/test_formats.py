@@ -310,6 +310,9 @@ def test_xml_that_is_no_dump_is_refused_at_the_door(tmp_path: Path) -> None:
         ("a<ref name=x/> b<ref>c</ref> <math>x</math> d", "a b d"),
         ("; list\n: indented\n# 1\nProse.\n pre\n__TOC__", "Prose."),
         ("<nowiki>kept</nowiki> a<br/>b", "kept a\nb"),
+        ("[[File:a.jpg|thumb]] Text.\n{{box}} More.\na<br> b\n pre", "Text.\nMore.\na\nb"),
+        ("{{nowrap|1=a=b}} of {{nowrap|x=1}}{{circa|lk=yes}} 1500", "a=b of c. 1500"),
+        ("see [[CSI: Miami]] [[zh-yue:x]]", "see CSI: Miami"),
     ],
 )
 def test_wiki_markup_leaves_prose(markup: str, words: str) -> None:

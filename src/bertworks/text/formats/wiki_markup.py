@@ -27,6 +27,8 @@ _SIGNS = {
     "nbsp": " ", "snd": " – ", "spnd": " – ", "spaced ndash": " – ", "ndash": "–", "en dash": "–",
     "mdash": "—", "em dash": "—", "'": "'", '"': '"',
 }  # fmt: skip
+_BY_NUMBER = re.compile(r"^\d+\s*=\s*")
+_BY_NAME = re.compile(r"[a-z_-]+\s*=", re.I)
 _BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}(?!\})")
 _CLOSES = {"}}": "{{", "|}": "{|"}
 # Chinese pages give a word in several scripts: -{zh-hans:网络; zh-hant:網路}-. The first one is kept.
@@ -36,7 +38,8 @@ _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _LINK_DEPTH = 6
 # Links in front of a colon name files, categories or other languages, not words: [[File:...]], [[fr:...]].
 _NOT_WORDS = re.compile(
-    r"\s*(?:file|image|category|media|fichier|datei|archivo|文件|檔案|档案|图像|圖像|分类|分類|[a-z]{2,3}(?:-[a-z-]+)?)\s*:",
+    r"\s*(?:(?:file|image|category|media|fichier|datei|archivo|文件|檔案|档案|图像|圖像|分类|分類)\s*:"
+    r"|(?-i:[a-z]{2,3}(?:-[a-z-]+)?:(?=\S)))",
     re.I,
 )
 _OUTER_LINK = re.compile(r"\[(?:https?:|ftp:)?//[^\s\]]*\s*([^\]\n]*)\]")
@@ -46,8 +49,13 @@ _MAGIC = re.compile(r"__[A-Z]+__")
 # Lines are found by the newline before them, which is much quicker for the regex engine than "^".
 _HEADING = re.compile(r"\n={1,6}[^\n]*={1,6}[ \t]*(?=\n)")
 _LIST_LINE = re.compile(r"\n[*#:;][^\n]*")
-_TABLE_LINE = re.compile(r"\n[ \t]*(?:[|!]|\{\|)[^\n]*")
-_SET_LINE = re.compile(r"\n(?: +\S|----)[^\n]*")
+_TABLE_LINE = re.compile(r"\n[ \t\x1f]*(?:[|!]|\{\|)[^\n]*")
+# Only a space that the author put at the start of a line makes it preformatted; the one that stays behind a dropped
+# template, file or <br> does not. So the former are marked before anything is dropped, with a kind of white space that
+# XML forbids.
+_SET = "\x1f"
+_SET_START = re.compile(r"\n +(?=\S)")
+_SET_LINE = re.compile(rf"\n(?:{_SET}[ \t]*\S|----)[^\n]*")
 _DROPPED_LINES = (
     (_HEADING, "wiki headings dropped"),
     (_LIST_LINE, "wiki list lines dropped"),
@@ -71,7 +79,7 @@ _SPACE_BEFORE = re.compile(r" (?=[,.;:!?)](?:\s|$))", re.M)
 
 def prose(markup: str, counts: Counts) -> str:
     """The running prose of a page, a paragraph a line; what goes is counted by kind."""
-    text = _COMMENT.sub("", markup)
+    text = _COMMENT.sub("", _SET_START.sub(f"\n{_SET}", f"\n{markup}"))
     text = _CLOSED.sub("", text)
     text, num_elements = _ELEMENT.subn("", text)
     counts["wiki notes and formulas dropped"] += num_elements
@@ -81,12 +89,12 @@ def prose(markup: str, counts: Counts) -> str:
     text = _without_braces(text, counts)
     text = _resolve_links(text)
     text = _OUTER_LINK.sub(r"\1", text)
-    text = "\n" + _TAG.sub("", _BREAK.sub("\n", text)) + "\n"
+    text = _TAG.sub("", _BREAK.sub("\n", text)) + "\n"
     for pattern, what in _DROPPED_LINES:
         text, num_dropped = pattern.subn("", text)
         counts[what] += num_dropped
     text = html.unescape(_MAGIC.sub("", _QUOTES.sub("", text)))
-    return _mend_spaces(text.replace("\xa0", " "))
+    return _mend_spaces(text.replace("\xa0", " ").replace(_SET, " "))
 
 
 def _mend_spaces(text: str) -> str:
@@ -102,14 +110,20 @@ def _first_variant(match: re.Match[str]) -> str:
 
 
 def _template_words(match: re.Match[str]) -> str:
-    name, values = match[1].lower(), [value.strip() for value in (match[2] or "").split("|") if "=" not in value]
+    name, values = match[1].lower(), _plain_values(match[2] or "")
     if name in _SIGNS:
         return _SIGNS[name]
     if name in ("convert", "cvt"):
         return " ".join(values[:2])
     if name in ("circa", "c."):
-        return f"c. {values[0]}".rstrip()
-    return values[-1]
+        return " ".join(["c.", *values[:1]]).rstrip()
+    return values[-1] if values else ""
+
+
+def _plain_values(given: str) -> list[str]:
+    """Return the values that a template was given by place: "a", or "1=a" where the value itself holds a "="."""
+    values = [value.strip() for value in given.split("|")]
+    return [_BY_NUMBER.sub("", value) for value in values if not _BY_NAME.match(value)]
 
 
 def _without_braces(text: str, counts: Counts) -> str:

@@ -1,0 +1,152 @@
+"""How soon do we know what transformers knows? A data folder in, both held-out losses and the speed-up out.
+
+    python benchmarks/time_to_loss.py DATA_FOLDER [--minutes 5] [--json]
+
+On DATA_FOLDER/wikitext-2 (train and valid), mini, V = 8,192: transformers' BertForPreTraining trains for the given time
+with the recipe below; then ours trains by the same recipe for a third of that time. `speedup` is that time against the
+moment at which ours had first reached the other's held-out loss (0 if it never did). Both meet the same examples in the
+same order and the same held-out ones; warm-up and decay follow each one's own clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from bertworks.encoders.bert import Bert
+from bertworks.examples.corpus import Corpus
+from bertworks.objectives.pretraining import Pretraining
+from bertworks.runs.prepare import PrepareRequest, prepare
+from bertworks.runs.recipe import ModelRecipe, PhaseRecipe, Recipe
+from bertworks.runs.rows import Rows
+from bertworks.runs.vocab import VocabularyRequest, learn
+from bertworks.text.sources import Source
+from bertworks.training.evaluation import evaluate
+from bertworks.training.loop import Standing, Training, train
+from bertworks.training.optimizer import PaperAdam
+from bertworks.training.pace import ByClock
+from bertworks.vocabulary.training import VocabularySettings
+
+RECIPE = Recipe(ModelRecipe("mini"), batch=32, rate=1e-3, phases=(PhaseRecipe(128, 1, 1.0),), evaluate_examples=512)
+
+
+def corpus_of(data: Path, work: Path) -> Corpus:
+    """Prepare WikiText-2 with a vocabulary of its own; its validation part is held out."""
+    train_text, valid = (next(iter(sorted((data / "wikitext-2").glob(f"*{name}*")))) for name in ("train", "valid"))
+    learn(VocabularyRequest((Source(str(train_text)),), work / "vocab"), VocabularySettings(size=8192))
+    sources = (Source(str(train_text)), Source(str(valid), split="held-out"))
+    return Corpus.open(prepare(PrepareRequest(sources, work / "vocab", work / "corpus")))
+
+
+def pace_of(seconds: float) -> ByClock:
+    return ByClock(seconds, (1.0,), RECIPE.warmup_rate, RECIPE.rate, {})
+
+
+def peer_loss(corpus: Corpus, seconds: float) -> tuple[float, int]:
+    """Train transformers' model for the given time; return its held-out loss and its steps."""
+    from transformers import BertConfig, BertForPreTraining
+
+    sizes = RECIPE.model.sizes(corpus.tokenizer.size)
+    torch.manual_seed(RECIPE.seed)
+    config = BertConfig(
+        vocab_size=sizes.vocabulary,
+        hidden_size=sizes.width,
+        num_hidden_layers=sizes.num_layers,
+        num_attention_heads=sizes.num_heads,
+        intermediate_size=sizes.inner,
+    )
+    model = BertForPreTraining(config).train()  # type: ignore[no-untyped-call]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, eps=1e-6, weight_decay=0.01, fused=True)
+    rows, pace = Rows(corpus, RECIPE), pace_of(seconds)
+    spent = 0.0
+    for number in itertools.count():
+        moment = pace.at(number, spent)
+        if moment.phase is None:
+            return _peer_held_out(model, rows), number
+        start = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = moment.rate
+        for batch in rows.draw(0, number):
+            _peer_output(model, batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        spent += time.perf_counter() - start
+    raise AssertionError
+
+
+def _peer_output(model: torch.nn.Module, batch):  # type: ignore[no-untyped-def]
+    places = torch.arange(batch.ids.shape[1])
+    labels = torch.full((batch.ids.numel(),), -100)
+    labels[batch.places] = batch.targets
+    return model(
+        input_ids=batch.ids,
+        token_type_ids=batch.segments,
+        attention_mask=(places < batch.lengths[:, None]).long(),
+        labels=labels.view_as(batch.ids),
+        next_sentence_label=batch.labels["pair"],
+    )
+
+
+@torch.no_grad()
+def _peer_held_out(model: torch.nn.Module, rows: Rows) -> float:
+    model.eval()
+    total, count = 0.0, 0
+    for batch in rows.held_out(0):
+        assert batch.places is not None
+        assert batch.targets is not None
+        scores = _peer_output(model, batch).prediction_logits.flatten(0, 1)[batch.places]
+        total += float(torch.nn.functional.cross_entropy(scores, batch.targets, reduction="sum"))
+        count += len(batch.targets)
+    return total / count
+
+
+def our_losses(corpus: Corpus, seconds: float, looks: int) -> list[tuple[float, float, int]]:
+    """Train ours for the given time; return (time spent in steps, held-out loss, steps), looked at so many times."""
+    generator = torch.Generator().manual_seed(RECIPE.seed)
+    module = Pretraining(Bert(RECIPE.model.sizes(corpus.tokenizer.size), generator), RECIPE.objective, generator)
+    rows, standing = Rows(corpus, RECIPE), Standing()
+    training = Training(module, module, PaperAdam(module, RECIPE.optimizer), pace_of(seconds), rows.draw, RECIPE.seed)
+    found: list[tuple[float, float, int]] = []
+    for step in train(training, standing):
+        # Most of the looks come late, when the rate is low and the loss falls fast.
+        if step.seconds >= seconds * (0.6 + 0.4 * len(found) / looks):
+            found.append((step.seconds, evaluate(module, rows.held_out(0)).losses["masked"], step.number))
+    found.append((standing.seconds, evaluate(module, rows.held_out(0)).losses["masked"], standing.step))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    seconds = 60 * options.minutes
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = corpus_of(options.data, Path(folder))
+        wanted, peer_steps = peer_loss(corpus, seconds)
+        looks = our_losses(corpus, seconds / 3, 6)
+    reached = next((spent for spent, loss, _ in looks if loss <= wanted), None)
+    told = {
+        "loss_peer": wanted,
+        "steps_peer": peer_steps,
+        "loss_ours": looks[-1][1],
+        "steps_ours": looks[-1][2],
+        "speedup": seconds / reached if reached else 0.0,
+    }
+    if options.json:
+        print(json.dumps({name: round(value, 4) for name, value in told.items()}))
+        return
+    for name, value in told.items():
+        print(f"{value:12.3f}  {name}")
+
+
+if __name__ == "__main__":
+    main()

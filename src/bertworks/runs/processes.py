@@ -1,0 +1,132 @@
+"""Many processes of one run: torchrun's environment in, a group that computes together out; alone, nothing changes."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import torch
+import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from bertworks.encoders.layers import Seeds
+from bertworks.errors import BertworksError, FolderError, SettingsError
+from bertworks.examples.batch import Batch
+from bertworks.objectives.pretraining import Pretraining
+from bertworks.runs.workers import num_cores
+from bertworks.training.loop import Trainable, num_processes
+
+# What torchrun tells every process that it starts.
+_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+# The first process evaluates and saves while the others wait for it. torchrun ends them all if one dies, so nobody
+# waits that long for a process that is gone.
+_PATIENCE = datetime.timedelta(hours=4)
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[None]:
+    """Join the other processes, if torchrun started several, and leave the group whatever happens."""
+    if torch.distributed.is_initialized() or not _has_others():
+        yield
+        return
+    _share_cores()
+    has_cuda = torch.cuda.is_available()
+    if has_cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    try:
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=_PATIENCE)
+        yield
+    except RuntimeError as error:
+        if not _is_loss(error):
+            raise
+        raise BertworksError(
+            f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} has lost the others; one of them says why. "
+            f"The same command continues after the last checkpoint"
+        ) from error
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def is_first() -> bool:
+    """Return whether this process is the one that writes and speaks, also before and after the group exists."""
+    if torch.distributed.is_initialized():
+        return torch.distributed.get_rank() == 0
+    return not _has_others() or os.environ["RANK"] == "0"
+
+
+def num_neighbours() -> int:
+    """Return how many processes of the run share this machine, this one included."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", num_processes())) if num_processes() > 1 else 1
+
+
+def share_of(batch: int) -> int:
+    """Return how many examples of a batch each process takes."""
+    if batch % num_processes():
+        raise SettingsError(
+            f"a batch of {batch} cannot be shared equally among {num_processes()} processes; choose a multiple of "
+            f"{num_processes()} with --batch, or another --nproc-per-node"
+        )
+    return batch // num_processes()
+
+
+def shared(module: Pretraining, draw: Callable[[], Batch]) -> Trainable:
+    """Return a module that adds up its gradients over all processes; alone, the module itself."""
+    if num_processes() == 1:
+        return module
+    wrapped = DistributedDataParallel(module)
+    if num_processes() > 2:
+        # torch rearranges its buckets after the first backward pass, and with them the order in which the gradients of
+        # more than two processes are added. So that a resumed run does not differ in the last bits of its first step,
+        # every session begins with a pass that is thrown away.
+        batch = draw()
+        wrapped.train()
+        wrapped(
+            batch, dict.fromkeys(module.counts(batch), 1.0), Seeds(torch.tensor(0, dtype=torch.int32))
+        ).value.backward()
+        wrapped.zero_grad(set_to_none=True)
+    return cast(Trainable, wrapped)
+
+
+def any_of(wish: bool) -> bool:
+    """Return whether any process wishes it; all get the same answer."""
+    return -smallest(-int(wish)) > 0
+
+
+def smallest(number: int) -> int:
+    """Return the smallest of the numbers that the processes name."""
+    if num_processes() == 1:
+        return number
+    told = torch.tensor([number], dtype=torch.int64)
+    torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MIN)
+    return int(told)
+
+
+def agree_on_step(step: int, folder: str) -> None:
+    """Wait for all processes, and make sure that they stand at the same step."""
+    lowest, highest = smallest(step), -smallest(-step)
+    if lowest != highest:
+        raise FolderError(
+            f"the processes see different checkpoints in {folder} (steps {lowest} and {highest}); the run folder must "
+            f"lie on a disk that all machines share"
+        )
+
+
+def _has_others() -> bool:
+    return all(name in os.environ for name in _TOLD) and int(os.environ["WORLD_SIZE"]) > 1
+
+
+def _share_cores() -> None:
+    """Give each process of a machine its part of the cores. torchrun says 1 where nobody said a number."""
+    if os.environ.get("OMP_NUM_THREADS", "1") == "1":
+        neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+        torch.set_num_threads(max(1, num_cores() // neighbours))
+
+
+def _is_loss(error: RuntimeError) -> bool:
+    """Tell whether the others are gone. gloo has no kind of its own for that, only its file names in the message."""
+    return isinstance(error, torch.distributed.DistError) or "gloo/transport" in str(error)

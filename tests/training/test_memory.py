@@ -1,0 +1,114 @@
+"""Will it fit? Parameters as published, the estimate of a step against what a step really takes, micro-batches."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.examples.batch import Batch
+from bertworks.objectives.pretraining import Pretraining
+from bertworks.training.loop import Standing, Training, train
+from bertworks.training.memory import fitting_micro_batch, num_parameters, step_bytes
+from bertworks.training.optimizer import AdamSettings, PaperAdam
+from bertworks.training.pace import ByStep
+
+# Encoder and pooler, without heads.
+PUBLISHED = [
+    ("base", 30_522, 109_482_240),
+    ("large", 30_522, 335_141_888),
+    ("base", 21_128, 102_267_648),
+    ("tiny", 30_522, 4_385_920),
+    ("mini", 30_522, 11_170_560),
+    ("small", 30_522, 28_763_648),
+    ("medium", 30_522, 41_373_184),
+]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("name", "vocabulary", "count"), PUBLISHED)
+def test_parameters_are_as_many_as_published(name: str, vocabulary: int, count: int):
+    assert num_parameters(BertSizes.released(name, vocabulary)) == count
+
+
+def test_parameters_of_any_sizes_are_counted_as_they_are_built():
+    sizes = BertSizes(60, 24, 3, 4, 50, 17, segments=3)
+    assert num_parameters(sizes) == sum(one.numel() for one in Bert(sizes).parameters())
+
+
+def batch_of_rows(sizes: BertSizes, rows: int, length: int) -> Batch:
+    """Full rows with 15 % of the places hidden."""
+    ids = torch.randint(5, sizes.vocabulary, (rows, length), generator=torch.Generator().manual_seed(0))
+    places = torch.arange(int(0.15 * ids.numel())) * 6
+    labels = {"pair": torch.zeros(rows, dtype=torch.long)}
+    lengths = torch.full((rows,), length)
+    return Batch(ids, torch.zeros_like(ids), lengths, "both", places, ids.flatten()[places], labels)
+
+
+def bytes_taken(sizes: BertSizes, rows: int, length: int) -> int:
+    """What a second step takes: parameters and moments, and the most that torch then allocates at a time."""
+    module = Pretraining(Bert(sizes), "masked-next")
+    batch = batch_of_rows(sizes, rows, length)
+    optimizer = PaperAdam(module, AdamSettings())
+    steps = train(Training(module, module, optimizer, ByStep((3,), 1, 1e-3), lambda *_: [batch], 0), Standing())
+    next(steps)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        next(steps)
+    assert seen.profiler is not None
+    events = [one for one in seen.profiler.kineto_results.events() if one.name() == "[memory]"]
+    assert events
+    now = most = 0
+    for event in sorted(events, key=lambda one: one.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    lasting = [*module.parameters(), *optimizer.state().values()]
+    return sum(one.numel() * one.element_size() for one in lasting) + most
+
+
+# Where the table weighs most, where the scores do, where the layers do, and where the pairs of places do.
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "rows", "length"),
+    [
+        ("tiny", 30_522, 1, 128),
+        ("tiny", 30_522, 16, 128),
+        ("mini", 3_000, 8, 128),
+        ("tiny", 60, 32, 64),
+        ("tiny", 60, 2, 512),
+    ],
+)
+def test_the_estimate_of_a_step_is_near_what_it_takes(name: str, vocabulary: int, rows: int, length: int):
+    sizes = BertSizes.released(name, vocabulary)
+    taken = bytes_taken(sizes, rows, length)
+    assert taken / 1.5 < step_bytes(sizes, rows, length) < taken * 1.5
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_the_estimate_knows_which_activations_keep_more(activation: str):
+    sizes = BertSizes(60, 128, 2, 2, 512, activation=activation)
+    taken = bytes_taken(sizes, 16, 64)
+    assert taken / 1.5 < step_bytes(sizes, 16, 64) < taken * 1.5
+
+
+def test_more_rows_longer_rows_and_larger_models_take_more():
+    tiny, mini = (BertSizes.released(name, 3_000) for name in ("tiny", "mini"))
+    assert step_bytes(tiny, 8, 128) < step_bytes(tiny, 16, 128) < step_bytes(mini, 16, 128)
+    # The same number of pieces in longer rows: more pairs of places.
+    assert step_bytes(tiny, 8, 512) > step_bytes(tiny, 32, 128)
+
+
+def test_a_micro_batch_is_halved_until_it_fits():
+    sizes = BertSizes.released("tiny", 3_000)
+    needed = {size: step_bytes(sizes, size, 128) for size in (48, 24, 12, 1)}
+    assert fitting_micro_batch(sizes, 48, 128, needed[48]) == 48
+    assert fitting_micro_batch(sizes, 48, 128, needed[48] - 1) == 24
+    assert fitting_micro_batch(sizes, 48, 128, needed[12]) == 12
+    assert fitting_micro_batch(sizes, 48, 128, needed[1]) == 1
+    assert fitting_micro_batch(sizes, 48, 128, needed[1] - 1) is None
