@@ -32,12 +32,12 @@ RECIPE = Recipe(
 )
 
 
-def prepare_corpus(folder: Path) -> Path:
-    """Prepare 40 documents of six short sentences."""
+def prepare_corpus(folder: Path, num_documents: int = 40) -> Path:
+    """Prepare documents of six short sentences."""
     draw = random.Random(5)
     documents = [
         "\n".join("The " + " ".join(draw.choices(WORDS, k=draw.randint(3, 7))) + "." for _ in range(6))
-        for _ in range(40)
+        for _ in range(num_documents)
     ]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")

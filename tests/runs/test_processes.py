@@ -95,7 +95,7 @@ def started(world: int, function, *arguments) -> list:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bertworks.runs.verify_resume"])
+    context.set_forkserver_preload(["bertworks.runs.verify_resume", "torch._dynamo"])
     pipes = [context.Pipe(duplex=False) for _ in range(world)]
     processes = [
         context.Process(target=one_of_many, args=(rank, world, port, pipe[1], function, arguments))
@@ -138,7 +138,7 @@ def test_two_processes_learn_what_one_does(corpus, tmp_path):
 def test_processes_that_stop_and_continue_give_the_same_bits(corpus, tmp_path, world):
     recipe = replace(RECIPE, batch=12, micro_batch=2)
     together(world, PretrainRequest(recipe, corpus, tmp_path / "whole"))
-    for count in (2, 5, None):
+    for count in (7, None):
         together(world, PretrainRequest(recipe, corpus, tmp_path / "parts", stop_after=count))
     assert_same(tmp_path / "whole", tmp_path / "parts")
 

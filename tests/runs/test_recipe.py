@@ -220,3 +220,8 @@ def test_a_recipe_is_found_by_its_name_even_beside_a_folder_of_that_name(
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(SettingsError, match=r"there is no recipe 'minni'; name a \.toml file or one of: base, demo"):
         recipe_path("minni")
+
+
+def test_two_phases_of_one_length_are_refused() -> None:
+    with pytest.raises(SettingsError, match="two phases have the same length"):
+        Recipe(phases=(PhaseRecipe(128, 10), PhaseRecipe(128, 20)))

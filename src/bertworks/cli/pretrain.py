@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bertworks.runs.pretrain import PretrainRequest, Told, pretrain
+from bertworks.runs.processes import is_first
 from bertworks.runs.recipe import Recipe, recipe_path
 from bertworks.settings import read_recipe
 from bertworks.training.records import SampleRecord, read_records
@@ -40,7 +41,8 @@ def pretrain_verb(
     lines = _Lines()
     for told in pretrain(PretrainRequest(chosen, data, out, vocab)):
         lines.show(told)
-    _show_blanks(out)
+    if is_first():
+        _show_blanks(out)
 
 
 def _show_blanks(out: Path) -> None:

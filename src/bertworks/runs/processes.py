@@ -84,7 +84,7 @@ def shared(module: Pretraining, draw: Callable[[], Batch]) -> Trainable:
         # more than two processes are added. So that a resumed run does not differ in the last bits of its first step,
         # every session begins with a pass that is thrown away.
         batch = draw()
-        wrapped.train()
+        module.train()
         wrapped(
             batch, dict.fromkeys(module.counts(batch), 1.0), Seeds(torch.tensor(0, dtype=torch.int32))
         ).value.backward()

@@ -104,6 +104,9 @@ class Recipe:
     def _check_phases(self) -> None:
         if not self.phases:
             raise SettingsError("a recipe needs at least one phase; add [[phases]] with length and steps")
+        lengths = [phase.length for phase in self.phases]
+        if len(set(lengths)) < len(lengths):
+            raise SettingsError("two phases have the same length; join them, since a phase is known by its length")
         for number, phase in enumerate(self.phases, 1):
             if phase.length > self.model.positions:
                 raise SettingsError(

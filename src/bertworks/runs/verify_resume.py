@@ -151,7 +151,7 @@ class _Session:
         # A server that has torch loaded forks the processes: each starts at once, and none has threads of ours.
         context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
         if sys.platform == "linux":
-            context.set_forkserver_preload([__name__])
+            context.set_forkserver_preload([__name__, "torch._dynamo"])  # an optimizer loads the latter, slowly
         process = cast(Any, context).Process(target=_run, args=(request, self._error), daemon=True)
         process.start()
         try:

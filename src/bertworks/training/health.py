@@ -39,8 +39,8 @@ class Health:
         if not (math.isfinite(loss) and math.isfinite(step.norm)):
             return Warning(
                 f"step {step.number}: the loss is {loss} and the gradients' norm {step.norm}. Most often the learning "
-                f"rate is too high (it was {step.rate:.1e}) or half precision overflowed: lower rate, lengthen warmup, "
-                f"and resume from the last checkpoint",
+                f"rate is too high (it was {step.rate:.1e}) or half precision overflowed: start a new run with a lower "
+                f"rate or a longer warmup",
                 stops=True,
             )
         self._steps += 1
