@@ -348,3 +348,17 @@ def test_copies_of_a_document_do_not_empty_the_training_split(tmp_path, vocabula
     splits = Corpus.open(folder).pieces_manifest["splits"]
     assert splits["train"]["paired"]["documents"] == 2
     assert splits["held-out"]["paired"]["documents"] == 0
+
+
+def test_what_a_killed_worker_left_half_written_is_swept_away(tmp_path, text, vocabulary, monkeypatch):
+    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), num_workers=1)
+    out = tmp_path / "out"
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(request(text, vocabulary, out), num_workers=1)
+    monkeypatch.undo()
+    (out / "text").mkdir()
+    (out / "text" / ".000001.jsonl.4711.part").write_text("half a li")
+    next((out / "pieces").iterdir()).joinpath(".000001.safetensors.4711.part").write_bytes(b"half")
+    prepare(request(text, vocabulary, out), num_workers=1)
+    assert bytes_of(out) == bytes_of(undisturbed)

@@ -48,7 +48,7 @@ def test_a_loss_or_norm_that_is_no_number_stops_the_run(loss: float, norm: float
     assert warning.stops
     assert warning.text.startswith(f"step 12: the loss is {loss} and the gradients' norm {norm}.")
     assert "3.0e-04" in warning.text
-    assert "resume from the last checkpoint" in warning.text
+    assert "start a new run with a lower rate or a longer warmup" in warning.text
 
 
 def test_a_loss_without_masked_pieces_is_followed_by_its_first_part():

@@ -53,8 +53,16 @@ def prepare(request: PrepareRequest, num_workers: int | None = None, watch: Watc
         rate = _compare(job, units)
         _settle_all(job, units, rate, workers, watch)
         _finish(request, job, units, tokenizer)
-    shutil.rmtree(job.work, ignore_errors=True)
+    _sweep(job)
     return out
+
+
+def _sweep(job: Job) -> None:
+    """Remove what only work in progress needs: the working folder, and files that a killed worker left half written."""
+    for folder in (job.folder, job.folder / "text", job.vocabulary):
+        for path in folder.glob(".*.part"):
+            path.unlink(missing_ok=True)
+    shutil.rmtree(job.work, ignore_errors=True)
 
 
 def pieces_key(tokenizer: Tokenizer, words: str) -> str:
