@@ -261,6 +261,8 @@ def under_fire(num_kills: int) -> Recipe:
 def run_slowly(recipe: Recipe, corpus: Path, out: Path, said) -> None:
     """Run with every step saved, and so slowly that most of the time goes into writing checkpoints."""
     torch.set_num_threads(1)
+    # The server that starts this process may itself have been started while Ctrl-C was held back.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     save_file = bertworks.training.checkpoint.save_file
 
     def slow(tensors, path):
