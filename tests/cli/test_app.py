@@ -1,5 +1,6 @@
 """The command line as a person meets it: help, exit codes, one sentence for every mistake."""
 
+import functools
 import json
 import os
 import signal
@@ -148,7 +149,10 @@ def test_an_unknown_option_or_a_number_out_of_range_exits_with_2(folder, argumen
 
 def test_ctrl_c_is_one_sentence_and_exit_code_130(folder):
     command = [sys.executable, "-m", "bertworks", "prepare", "-", "--vocab", "vocab.txt", "--out", "corpus"]
-    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A test run that was started in the background ignores Ctrl-C, and so would its children.
+    obey = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=folder, text=True, preexec_fn=obey, **pipes)
     while not (folder / "corpus" / ".work" / "plan.json").exists():  # then it waits for text that never comes
         assert process.poll() is None
         time.sleep(0.05)
