@@ -1,6 +1,6 @@
 """A pretraining step, ours beside transformers': sizes in, speeds, ratios, share of the machine's limit and memory out.
 
-    python benchmarks/pretraining.py [--sizes tiny,mini,small,base] [--steps 7] [--eager] [--json]
+    python benchmarks/pretraining.py [--sizes tiny,mini,small,base] [--steps 7] [--compile] [--json]
 
 In one run, on the same batches (length 128, V = 30,522, 15 % hidden, dropout 0.1, AdamW, clipping), the two take turns;
 medians. `of_limit` is the arithmetic that a step needs (products of matrices only) against the rate of one large
@@ -201,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="tiny,mini,small,base")
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--eager", action="store_true", help="do not compile our layers")
+    parser.add_argument("--compile", action="store_true", help="compile our layers; off, as in a recipe")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=["ours", "peer"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -211,7 +211,7 @@ def main() -> None:
         return
     told: dict[str, float] = {"product_gflops": product_rate() / 1e9}
     for size in sizes:
-        told |= measure(size, options.steps, not options.eager)
+        told |= measure(size, options.steps, options.compile)
         told[f"memory_ratio_{size}"] = peak_growth("ours", size) / peak_growth("peer", size)
     told["memory_ratio"] = max(told[f"memory_ratio_{size}"] for size in sizes)
     told["loader_share"] = loader_share(told[f"seconds_{sizes[0]}"], BATCH[sizes[0]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,3 +92,14 @@ def numbered(make_corpus: Callable[..., Numbered]) -> Numbered:
     """120 documents of 1 to 12 sentences of 2 to 14 pieces, about 7,000 pieces in all."""
     generator = np.random.default_rng(0)
     return make_corpus([generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)])
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: several of a tiny model only hinder each other where cores are shared."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

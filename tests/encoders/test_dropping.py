@@ -1,7 +1,7 @@
 """Dropout, by hash and by Philox: the rate, independence of neighbours, rows and seeds, the gradient, repeatability."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,12 +21,7 @@ Way = Callable[[torch.Size, torch.Tensor, float], torch.Tensor]
 every_way = pytest.mark.parametrize("choose", WAYS.values(), ids=WAYS)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def seed_of(number: int) -> torch.Tensor:

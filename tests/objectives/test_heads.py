@@ -2,7 +2,7 @@
 
 import copy
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,12 +24,7 @@ BATCHES = {"full": (23, 23), "nearly full": (40, 38, 40), "ragged": (64, 7, 7, 3
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Ours(nn.Module):

@@ -1,7 +1,5 @@
 """Cross entropy over a vocabulary: the value and every gradient against torch's own, whatever the size of a block."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,12 +13,7 @@ SCALE = 0.37
 BLOCKS = {"one block": 8 * 2**20, "blocks of four": 4 * VOCABULARY + 7, "a place a block": 5}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def inputs(dtype: torch.dtype = torch.float64) -> tuple[list[torch.Tensor], torch.Tensor]:

@@ -24,13 +24,7 @@ from bertworks.settings import read_recipe
 from bertworks.tasks.model import load
 from bertworks.training.checkpoint import checkpoints_in
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

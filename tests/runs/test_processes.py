@@ -29,12 +29,7 @@ from bertworks.training.loop import Step
 STILL = replace(RECIPE, model=replace(RECIPE.model, dropout=0.0), batch=12, micro_batch=3)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,7 @@ from bertworks.training.evaluation import evaluate
 SIZES = BertSizes(60, 16, 1, 2, 32, 16)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The loop: how a step is split changes nothing, its figures are right, and the same seed gives the same bits."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -23,12 +23,7 @@ DROPPING = BertSizes(VOCABULARY, WIDTH, 2, 2, 32, 32)
 HIDDEN = (1, 9, 2, 1, 1, 7, 3, 1)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model(sizes: BertSizes, seed: int = 0) -> Pretraining:

@@ -1,7 +1,5 @@
 """Will it fit? Parameters as published, the estimate of a step against what a step really takes, micro-batches."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -26,12 +24,7 @@ PUBLISHED = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(("name", "vocabulary", "count"), PUBLISHED)

@@ -1,7 +1,6 @@
 """The optimizer against torch's AdamW and against BERT's own Adam written out; its state, kept and taken up again."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,12 +12,7 @@ from bertworks.training.optimizer import AdamSettings, PaperAdam
 RATES = (1e-2, 3e-2, 0.0, 2e-2, 1e-2, 5e-3)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
