@@ -167,7 +167,8 @@ def loader_share(step_seconds: float, rows: int) -> float:
         corpus_folder = prepare(PrepareRequest((Source(str(text)),), Path(folder) / "v", Path(folder) / "c"), 1)
         from bertworks.examples.corpus import Corpus
 
-        recipe = Recipe(ModelRecipe("tiny"), masking=MaskSettings(), batch=rows, phases=(PhaseRecipe(LENGTH, 1, 1),))
+        phases = (PhaseRecipe(LENGTH, 1, 1),)
+        recipe = Recipe(ModelRecipe("tiny"), masking=MaskSettings(), batch=rows, warmup=0, phases=phases)
         drawer = Rows(Corpus.open(corpus_folder), recipe)
         seconds = statistics.median(seconds_of(lambda at=at: drawer._drawn(0, at)) for at in range(20))  # type: ignore[misc]
     return seconds / step_seconds
@@ -213,6 +214,7 @@ def main() -> None:
     for size in sizes:
         told |= measure(size, options.steps, options.compile)
         told[f"memory_ratio_{size}"] = peak_growth("ours", size) / peak_growth("peer", size)
+        print(f"{size}: {told[f'ratio_{size}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
     told["memory_ratio"] = max(told[f"memory_ratio_{size}"] for size in sizes)
     told["loader_share"] = loader_share(told[f"seconds_{sizes[0]}"], BATCH[sizes[0]])
     if options.json:

@@ -28,7 +28,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except OSError as error:
         raise explained(error, path) from error
     finally:
@@ -80,7 +80,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Make a rename itself durable. Not every system lets a folder be opened; those flush it by themselves."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +16,7 @@ from bertworks.runs.pretrain import PretrainRequest, Told, pretrain
 from bertworks.runs.processes import is_first
 from bertworks.runs.recipe import Recipe, recipe_path
 from bertworks.settings import read_recipe
+from bertworks.training.devices import DEVICES, PRECISIONS
 from bertworks.training.records import SampleRecord, read_records
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -30,19 +32,30 @@ def pretrain_verb(
     rate: Annotated[float | None, typer.Option(help="The peak learning rate, instead of the recipe's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, another run.")] = None,
     vocab: Annotated[str | None, typer.Option(help="Which vocabulary of the corpus, by its hash.")] = None,
+    device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
+    precision: Annotated[str | None, typer.Option(help=f"Of products: {', '.join(PRECISIONS)}.")] = None,
 ) -> None:
     """Pretrain a BERT by RECIPE on a prepared corpus.
 
     Ctrl-C saves and leaves; the same command continues, and the result is the same to the bit.
     """
-    chosen = read_recipe(recipe_path(recipe), Recipe)
-    changes = {"budget": budget or None, "batch": batch, "rate": rate, "seed": seed}
-    chosen = replace(chosen, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    told = {"budget": budget or None, "batch": batch, "rate": rate, "seed": seed, "precision": precision}
+    chosen = changed(read_recipe(recipe_path(recipe), Recipe), told)
+    follow(PretrainRequest(chosen, data, out, vocab, device=device))
+
+
+def changed(recipe: Recipe, told: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with what was said on the command line; None was not said."""
+    return replace(recipe, **{name: value for name, value in told.items() if value is not None})
+
+
+def follow(request: PretrainRequest) -> None:
+    """Run, tell what happens, and show how the first and the last model fill the same blanks."""
     lines = _Lines()
-    for told in pretrain(PretrainRequest(chosen, data, out, vocab)):
+    for told in pretrain(request):
         lines.show(told)
     if is_first():
-        _show_blanks(out)
+        _show_blanks(request.out)
 
 
 def _show_blanks(out: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from bertworks.encoders.dropping import drop
 from bertworks.encoders.encoded import Encoded, Layout, layout_of
@@ -72,13 +73,18 @@ class BertSizes:
 
 
 class Bert(nn.Module):
-    """The encoder of BERT, with its pooler. In training mode it drops values, and then needs a step's seeds."""
+    """The encoder of BERT, with its pooler. In training mode it drops values, and then needs a step's seeds.
+
+    With `recomputes` a layer keeps only what entered it, and the rest is computed again on the way back: less memory,
+    a third more time.
+    """
 
     reads = ("both", "left", "given")
 
     def __init__(self, sizes: BertSizes, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.sizes = sizes
+        self.recomputes = False
         self.pieces = nn.Embedding(sizes.vocabulary, sizes.width)
         self.positions = nn.Embedding(sizes.positions, sizes.width)
         self.segments = nn.Embedding(sizes.segments, sizes.width)
@@ -95,9 +101,13 @@ class Bert(nn.Module):
         values = self._embed(batch, layout)
         values = drop(values, seeds.of(0) if seeds else None, self.sizes.dropout)
         found = [values]
+        recomputes = self.recomputes and torch.is_grad_enabled()
         for number, layer in enumerate(self.layers):
             own = tuple(seeds.of(3 * number + place) for place in (1, 2, 3)) if seeds else None
-            values = layer(values, layout, own)
+            if recomputes:  # what is dropped follows from the seeds, so it is the same again
+                values = checkpoint(layer, values, layout, own, use_reentrant=False, preserve_rng_state=False)
+            else:
+                values = layer(values, layout, own)
             found.append(values)
         summary = torch.tanh(self.pooler(values[layout.starts]))  # (B, D)
         return Encoded(tuple(found), summary, layout)

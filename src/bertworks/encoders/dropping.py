@@ -63,12 +63,12 @@ class _Dropped(torch.autograd.Function):
     def forward(ctx: Any, values: torch.Tensor, stays: torch.Tensor, scale: float) -> torch.Tensor:
         ctx.save_for_backward(stays)
         ctx.scale = scale
-        return values * (stays * scale)
+        return values * (stays * scale).to(values.dtype)
 
     @staticmethod
     def backward(ctx: Any, slopes: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (stays,) = ctx.saved_tensors
-        return slopes * (stays * ctx.scale), None, None
+        return slopes * (stays * ctx.scale).to(slopes.dtype), None, None
 
 
 def _mixed(number: torch.Tensor) -> torch.Tensor:

@@ -73,7 +73,7 @@ class Attention(nn.Module):
         return product(torch.cat(parts), self.out)
 
     def _read(self, mixed: torch.Tensor, group: Group, seed: torch.Tensor | None) -> torch.Tensor:
-        if seed is not None and not torch.compiler.is_compiling():
+        if seed is not None and _is_plain(mixed):
             size = torch.Size((group.count, self.num_heads, group.length, group.length))
             rows = (group.count, group.length, self.num_heads)
             return DroppedAttention.apply(mixed, rows, group.mask, kept(size, seed, self.dropout), self.dropout)  # type: ignore[no-untyped-call]
@@ -90,6 +90,11 @@ class Attention(nn.Module):
                 scores = scores + group.mask
             read = drop(torch.softmax(scores, -1), seed, self.dropout) @ values
         return read.transpose(1, 2).reshape(group.count * group.length, width)
+
+
+def _is_plain(values: torch.Tensor) -> bool:
+    """Whether the kernels by hand may be used: not where a compiler or torch's mixed precision rewrites operations."""
+    return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(values.device.type)
 
 
 def _shifted(seed: torch.Tensor | None, start: int) -> torch.Tensor | None:
@@ -119,7 +124,7 @@ class Layer(nn.Module):
 
     def _feed_forward(self, values: torch.Tensor) -> torch.Tensor:
         inner, outer = self.inner, self.outer
-        if self.activation is F.gelu and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if self.activation is F.gelu and torch.is_grad_enabled() and _is_plain(values):
             weights = (inner.weight, inner.bias, outer.weight, outer.bias)
             return GeluFeedForward.apply(values, *weights)  # type: ignore[no-untyped-call]
         return product(self.activation(product(values, inner)), outer)  # (N, I) between

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,24 @@ class Batch:
     places: torch.Tensor | None = None
     targets: torch.Tensor | None = None
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on that device; itself if it is there. The copy goes on while others compute."""
+        if self.ids.device == device:
+            return self
+        return replace(
+            self,
+            **{part.name: _moved(getattr(self, part.name), device) for part in fields(self) if part.name != "labels"},
+            labels={name: _moved(values, device) for name, values in self.labels.items()},
+        )
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if device.type == "cuda":
+        return value.pin_memory().to(device, non_blocking=True)
+    return value.to(device)
 
 
 def batch_of(examples: Sequence[Example], hidden: Sequence[Hidden], pad: int) -> Batch:

@@ -33,24 +33,27 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         targets: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
-        total = vectors.new_zeros(())
-        vectors_grad = torch.empty_like(vectors)
+        total = bias.new_zeros(())
+        vectors_grad = torch.empty_like(vectors, dtype=table.dtype)
         table_grad = torch.zeros_like(table)
         bias_grad = torch.zeros_like(bias)
         rows = block_rows(len(table))
+        low = _product_type(vectors)
+        low_table = table.to(low)
         for start in range(0, len(vectors), rows):
-            block, wanted = vectors[start : start + rows], targets[start : start + rows]
-            scores = F.log_softmax(torch.addmm(bias, block, table.t()), -1)  # (rows, V)
+            block, wanted = vectors[start : start + rows].to(low), targets[start : start + rows]
+            scores = F.log_softmax(_scores(block, low_table, bias), -1)  # (rows, V)
             places = wanted[:, None]
             total -= scores.gather(1, places).sum()
             slopes = scores.exp_()
             slopes.scatter_add_(1, places, slopes.new_full(places.shape, -1.0))
-            slopes *= scale
-            torch.mm(slopes, table, out=vectors_grad[start : start + rows])
-            table_grad.addmm_(slopes.t(), block)
             bias_grad += slopes.sum(0)
+            slopes = slopes.to(low)
+            _add_product(vectors_grad[start : start + rows].zero_(), slopes, low_table, scale)
+            _add_product(table_grad, slopes.t(), block, scale)
             del scores, slopes  # before the next block is made
-        ctx.save_for_backward(vectors_grad, table_grad, bias_grad)
+        ctx.save_for_backward(vectors_grad, table_grad, bias_grad.mul_(scale))
+        ctx.dtype = vectors.dtype
         return total * scale
 
     @staticmethod
@@ -58,7 +61,28 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         grads = ctx.saved_tensors
         if float(slope) != 1.0:
             grads = tuple(grad * slope for grad in grads)
-        return (*grads, None, None)
+        return (grads[0].to(ctx.dtype), *grads[1:], None, None)
+
+
+def _product_type(values: torch.Tensor) -> torch.dtype:
+    """Return the precision in which products are computed now."""
+    kind = values.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else values.dtype
+
+
+def _scores(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return vectors @ table.T + bias, in the precision of the bias."""
+    if vectors.dtype == bias.dtype:
+        return torch.addmm(bias, vectors, table.t())
+    return (vectors @ table.t()).to(bias.dtype).add_(bias)
+
+
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, scale: float) -> None:
+    """Add scale * left @ right to `total`, in its precision."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right, alpha=scale)
+    else:
+        total.add_(left @ right, alpha=scale)
 
 
 def cross_entropy_sum(
@@ -73,12 +97,14 @@ def count_right(
     vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
 ) -> tuple[torch.Tensor, int]:
     """Return the summed cross entropy and how many targets have the highest score; for evaluation."""
-    total = vectors.new_zeros(())
+    total = bias.new_zeros(())
     num_right = 0
     rows = block_rows(len(table))
+    low = _product_type(vectors)
+    low_table = table.to(low)
     for start in range(0, len(vectors), rows):
         wanted = targets[start : start + rows]
-        scores = torch.addmm(bias, vectors[start : start + rows], table.t())
+        scores = _scores(vectors[start : start + rows].to(low), low_table, bias)
         total += F.cross_entropy(scores, wanted, reduction="sum")
         num_right += int((scores.argmax(-1) == wanted).sum())
     return total, num_right

@@ -24,8 +24,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def available_bytes() -> int:
-    """Return how much memory could be taken now without swapping."""
+def available_bytes(device: torch.device = torch.device("cpu")) -> int:
+    """Return how much memory of a device could be taken now; of the machine, without swapping."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
     told = Path("/proc/meminfo")
     if told.exists():
         for line in told.read_text().splitlines():

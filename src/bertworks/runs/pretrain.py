@@ -19,30 +19,27 @@ import torch
 from torch import nn
 
 from bertworks.disk import read_json, write_json, write_text
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.families import ENCODERS
-from bertworks.errors import BertworksError, FolderError, SettingsError
+from bertworks.encoders.bert import BertSizes
+from bertworks.errors import BertworksError, FolderError, MissingPartError, SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
-from bertworks.models.folder import write_folder
-from bertworks.models.names import joined as joined_names
-from bertworks.models.names import to_theirs
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.runs.blanks import blanks_of, filled_blanks
+from bertworks.runs.building import build, start_of, write_model
 from bertworks.runs.facts import changes, facts_of, now
 from bertworks.runs.machine import available_bytes
 from bertworks.runs.processes import agree_on_step, any_of, is_first, joined, num_neighbours, share_of, shared, smallest
 from bertworks.runs.recipe import Recipe, as_toml, seconds_of
 from bertworks.runs.rows import Rows
 from bertworks.training.checkpoint import Checkpoint, keep_last, last_good, load_checkpoint, save_checkpoint
+from bertworks.training.devices import Precision, device_of
 from bertworks.training.evaluation import evaluate
 from bertworks.training.health import Health, Warning  # noqa: A004
 from bertworks.training.loop import Draw, Standing, Step, Training, train
 from bertworks.training.memory import fitting_micro_batch, step_bytes
 from bertworks.training.optimizer import PaperAdam
 from bertworks.training.pace import ByClock, ByStep, Moment, Pace
-from bertworks.training.records import HeldOutRecord, Records, StepRecord, read_records
+from bertworks.training.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
 from bertworks.training.report import write_report
 
 
@@ -56,12 +53,17 @@ class Witness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PretrainRequest:
-    """What to run. `stop_after` ends the run after so many steps in this call (for tests and proofs)."""
+    """What to run. `start` is an existing model to go on from: a folder, or a name on the hub.
+
+    `stop_after` ends the run after so many steps in this call (for tests and proofs).
+    """
 
     recipe: Recipe
     corpus: Path
     out: Path
     vocabulary: str | None = None
+    start: str | None = None
+    device: str = "auto"
     stop_after: int | None = None
     witness: Witness | None = None
 
@@ -99,8 +101,10 @@ class _Run:
     module: Pretraining
     optimizer: PaperAdam
     rows: Rows
+    precision: Precision
     health: Health
     facts: dict[str, Any]
+    digest: str  # what must be equal for a checkpoint to fit
     blanks: tuple[str, ...]
     standing: Standing = field(default_factory=Standing)
     best: _Best = field(default_factory=_Best)
@@ -131,6 +135,7 @@ def _pretrain(request: PretrainRequest) -> Iterator[Told]:
     agree_on_step(run.standing.step, str(request.out))  # and wait: all must have read what is now cut and written
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(_records(run, checkpoint)) if is_first() else None
+        yield from _mirrored(run, records, checkpoint)
         yield from _steps(run, records, pace, stack.enter_context(_asked_to_stop()))
 
 
@@ -139,20 +144,30 @@ def _records(run: _Run, checkpoint: Checkpoint | None) -> Records:
     return Records.open(run.request.out, run.standing.step if checkpoint else None)
 
 
+def _mirrored(run: _Run, records: Records | None, checkpoint: Checkpoint | None) -> Iterator[Told]:
+    """Have TensorBoard's events written besides, where it is installed."""
+    if records is None:
+        return
+    try:
+        records.mirror(EventsWriter(run.request.out, run.standing.step if checkpoint else None))
+    except MissingPartError as error:
+        yield Told(note=f"no TensorBoard events: {error}")
+
+
 def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
     """Open the corpus, build the model, check that it all fits, and write the recipe down."""
     corpus = Corpus.open(request.corpus, request.vocabulary)
-    sizes = request.recipe.model.sizes(corpus.tokenizer.size)
+    device = device_of(request.device)
+    precision = Precision(request.recipe.precision, device)
+    start = start_of(request.recipe, corpus.tokenizer, request.start)
     facts_file = request.out / "run.json"
     before = read_json(facts_file, "the facts of a run") if facts_file.exists() else {}
-    recipe, notes = _fitted(request.recipe, sizes, before.get("micro_batch", 0))
+    recipe, notes = _fitted(request.recipe, start.sizes, before.get("micro_batch", 0), device)
     rows = Rows(corpus, recipe)
-    generator = torch.Generator().manual_seed(recipe.seed)
-    module = Pretraining(Bert(sizes, generator), recipe.objective, generator)
-    if recipe.compile:
-        for layer in module.encoder.layers:
-            layer.compile(dynamic=False)
+    module, about = build(start, recipe)
+    module.to(device)
     facts = facts_of(corpus, recipe.micro_batch, before)
+    notes += about
     notes += changes(before, facts)
     notes.append(
         f"a loss of {facts['ln_v']:.2f} is guessing, {facts['unigram_entropy']:.2f} is knowing only how frequent "
@@ -160,25 +175,35 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
     )
     if is_first():
         _write_down(request)
-    optimizer = PaperAdam(module, recipe.optimizer)
-    blanks = blanks_of(corpus, 6) if is_first() else ()
-    health = Health(facts["unigram_entropy"])
-    return _Run(replace(request, recipe=recipe), corpus, module, optimizer, rows, health, facts, blanks), notes
+    return _Run(
+        replace(request, recipe=recipe),
+        corpus,
+        module,
+        PaperAdam(module, recipe.optimizer),
+        rows,
+        precision,
+        Health(facts["unigram_entropy"], facts["ln_v"]),
+        facts,
+        recipe_hash(recipe, corpus, start.digest),
+        blanks_of(corpus, 6) if is_first() else (),
+    ), notes
 
 
-def _fitted(recipe: Recipe, sizes: BertSizes, before: int) -> tuple[Recipe, list[str]]:
+def _fitted(recipe: Recipe, sizes: BertSizes, before: int, device: torch.device) -> tuple[Recipe, list[str]]:
     """Choose a micro-batch that fits into memory, that of `before` if it does; the effective batch stays as it is."""
     longest = max(phase.length for phase in recipe.phases)
-    available = available_bytes() // num_neighbours()
+    available = available_bytes(device) // (num_neighbours() if device.type == "cpu" else 1)
     share = share_of(recipe.batch)
     wanted = min(before or recipe.micro_batch or share, share)
-    found = smallest(fitting_micro_batch(sizes, wanted, longest, int(0.8 * available)) or 0)
+    found = smallest(fitting_micro_batch(sizes, wanted, longest, int(0.8 * available), recipe.recompute) or 0)
     if not found:
+        needed = step_bytes(sizes, 1, longest, recipe.recompute)
+        advice = "a smaller model or length" if recipe.recompute else "recompute = true, a smaller model or length"
         raise SettingsError(
-            f"one example of length {longest} needs about {step_bytes(sizes, 1, longest) / 2**30:.1f} GiB, and "
-            f"{available / 2**30:.1f} GiB are free; choose a smaller model or length"
+            f"one example of length {longest} needs about {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB "
+            f"are free; choose {advice}"
         )
-    notes = [f"a step takes about {step_bytes(sizes, found, longest) / 2**30:.2f} GiB"]
+    notes = [f"a step takes about {step_bytes(sizes, found, longest, recipe.recompute) / 2**30:.2f} GiB"]
     if found < wanted:
         notes.append(f"micro-batches of {found} instead of {wanted}, so that it fits; the batch stays {recipe.batch}")
     return replace(recipe, micro_batch=found), notes
@@ -205,24 +230,24 @@ def _holds_something(folder: Path) -> bool:
     return folder.exists() and any(not path.match(".recipe.toml.*.part") for path in folder.iterdir())
 
 
-def recipe_hash(recipe: Recipe, corpus: Corpus) -> str:
-    """Return what must be equal for a checkpoint to fit: the recipe and the pieces it is trained on."""
-    free = ("micro_batch", "save_every")  # what may change: it does not change the outcome
+def recipe_hash(recipe: Recipe, corpus: Corpus, start: str = "") -> str:
+    """Return what must be equal for a checkpoint to fit: the recipe, the pieces it is trained on, what it began with."""
+    free = ("micro_batch", "save_every", "recompute")  # what may change: it does not change the outcome
     kept = {name: value for name, value in asdict(recipe).items() if name not in free}
-    told = [kept, corpus.pieces_manifest["shards"]]
+    told = [kept, corpus.pieces_manifest["shards"], start]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _resume(run: _Run, checkpoint: Checkpoint) -> None:
     """Put the run where the checkpoint left it."""
-    if checkpoint.recipe != recipe_hash(run.request.recipe, run.corpus):
+    if checkpoint.recipe != run.digest:
         raise FolderError(
             f"{checkpoint.folder} was made with another recipe or corpus; choose another folder with --out, or use "
             f"the recipe and corpus of that run"
         )
     run.module.load_state_dict(dict(checkpoint.model))
-    run.optimizer.restore(checkpoint.optimizer, checkpoint.standing.step)
     run.standing = checkpoint.standing
+    run.optimizer.restore(checkpoint.optimizer, run.standing.step - run.standing.num_overflowed)
     run.num_saved_steps = run.standing.step
     for record in read_records(run.request.out):
         if isinstance(record, HeldOutRecord) and record.step <= run.standing.step:
@@ -260,8 +285,9 @@ def _pace(request: PretrainRequest) -> Pace:
 
 def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> Iterator[Told]:
     recipe, witness, first = run.request.recipe, run.request.witness, run.standing.step
-    trainable = shared(run.module, lambda: run.rows.draw(0, 0)[0])
-    training = Training(run.module, trainable, run.optimizer, pace, _draw(run), recipe.seed)
+    draw = _draw(run)
+    trainable = shared(run.module, lambda: draw(0, 0)[0])
+    training = Training(run.module, trainable, run.optimizer, pace, draw, recipe.seed, run.precision)
     if first == 0:  # what an untrained model says, to compare with
         yield from _evaluated(run, records, 0)
     for step in train(training, run.standing):
@@ -290,13 +316,12 @@ def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> I
 def _draw(run: _Run) -> Draw:
     """Return what draws the rows of a step, before the eyes of the witness if there is one."""
     witness = run.request.witness
-    if witness is None:
-        return run.rows.draw
 
     def draw(phase: int, step: int) -> Sequence[Batch]:
         batches = run.rows.draw(phase, step)
-        witness.drawn(batches)
-        return batches
+        if witness is not None:
+            witness.drawn(batches)
+        return [batch.to(run.precision.device) for batch in batches]
 
     return draw
 
@@ -310,7 +335,7 @@ def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]
     """Measure the held-out split, and remember which checkpoint is the best. The other processes wait meanwhile."""
     if records is None:
         return
-    scores = evaluate(run.module, run.rows.held_out(phase))
+    scores = evaluate(run.module, run.rows.held_out(phase), run.precision)
     length = str(run.request.recipe.phases[phase].length)
     record = HeldOutRecord(
         run.standing.step,
@@ -342,14 +367,9 @@ def _finished(run: _Run) -> Iterator[Told]:
             loss = run.best.loss
             yield Told(note=f"the model is that of {run.best.name}, which had the best held-out loss")
     recipe = run.request.recipe
-    sizes = run.module.encoder.sizes
     told = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
-    names = joined_names({"encoder": ENCODERS["bert"].names_of(sizes), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
-    if run.module.pair is None:
-        names = {ours: theirs for ours, theirs in names.items() if not ours.startswith("pair.")}
-    config = ENCODERS["bert"].config_of(sizes, ["BertForPreTraining"])
     folder = run.request.out / "model"
-    write_folder(folder, config, to_theirs(run.module.state_dict(), names), run.corpus.tokenizer, told)
+    write_model(folder, run.module, run.corpus.tokenizer, told)
     run.facts["finished"] = now()
     write_json(run.request.out / "run.json", run.facts)
     yield Told(note=f"model: {folder}")
@@ -371,8 +391,7 @@ def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
         return
     records.sync()
     folder = run.request.out / "checkpoints"
-    digest = recipe_hash(run.request.recipe, run.corpus)
-    path = save_checkpoint(folder, run.module.state_dict(), run.optimizer.state(), run.standing, digest)
+    path = save_checkpoint(folder, run.module.state_dict(), run.optimizer.state(), run.standing, run.digest)
     keep_last(folder, 2, {run.best.name})
     write_json(run.request.out / "run.json", run.facts)
     yield Told(saved=path)

@@ -12,6 +12,7 @@ from bertworks.encoders.bert import RELEASED, BertSizes
 from bertworks.errors import SettingsError
 from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings
+from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -56,7 +57,11 @@ class PhaseRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A pretraining run. `batch` counts examples of a step over all processes; micro_batch 0 means: as fits."""
+    """A pretraining run. `batch` counts examples of a step over all processes; micro_batch 0 means: as fits.
+
+    `compile` has torch compile each layer, `recompute` has layers keep less and compute it again, `precision` is that
+    of products.
+    """
 
     model: ModelRecipe = field(default_factory=ModelRecipe)
     objective: str = "masked-next"
@@ -75,6 +80,8 @@ class Recipe:
     evaluate_every: int = 1_000
     evaluate_examples: int = 512
     compile: bool = False
+    recompute: bool = False
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -87,6 +94,8 @@ class Recipe:
             raise SettingsError(f"there is no size '{self.model.size}'; choose one of: {', '.join(RELEASED)}")
         if self.objective not in READS:
             raise SettingsError(f"there is no objective '{self.objective}'; choose one of: {', '.join(READS)}")
+        if self.precision not in PRECISIONS:
+            raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
 
     def _check_numbers(self) -> None:
         for name in ("batch", "save_every", "evaluate_every", "evaluate_examples"):

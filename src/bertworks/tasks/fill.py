@@ -77,11 +77,12 @@ class Filler:
         """Return (rows, blanks, V): log probabilities at the blanks of several fillings of one text."""
         batch = batch_of_encodings([encoding] * len(ids), self.tokenizer.specials.pad)
         batch.ids.copy_(ids)
+        device = self.encoder.pieces.weight.device
         width = ids.shape[1]
         flat = torch.tensor([row * width + place for row in range(len(ids)) for place in places])
         self.encoder.eval()
-        vectors = self.encoder(batch).at(flat)
-        scores = self.head(vectors, self.encoder.pieces.weight)
+        vectors = self.encoder(batch.to(device)).at(flat.to(device))
+        scores = self.head(vectors, self.encoder.pieces.weight).cpu()
         scores = scores[:, : self.tokenizer.size]  # a table may be padded to a round size: those rows are no pieces
         scores[:, list(self.tokenizer.specials.ids)] = float("-inf")  # a blank is never a [CLS]
         return torch.log_softmax(scores, -1).view(len(ids), len(places), -1)

@@ -19,8 +19,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from bertworks.disk import explained, replacing, sha256, write_json
+from bertworks.disk import explained, flush_folder, replacing, sha256, write_json
 from bertworks.errors import FolderError
+from bertworks.training.devices import Scaling
 from bertworks.training.loop import Standing
 
 _FILES = ("model.safetensors", "optimizer.safetensors", "standing.json")
@@ -58,6 +59,7 @@ def save_checkpoint(
         if final.exists():  # set aside in one go: a crash while it is being removed would leave half of it
             final.rename(folder / f".{final.name}.old")
         part.rename(final)
+        flush_folder(folder)
         # A run goes back only behind checkpoints that are damaged; left there, they would count as the newest.
         _remove(path for path in checkpoints_in(folder) if path.name > final.name)
     except SafetensorError as error:
@@ -89,6 +91,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         told: dict[str, Any] = json.loads((path / "standing.json").read_text(encoding="utf-8"))
         recipe = told.pop("recipe")
         told["phase_steps"] = {int(phase): steps for phase, steps in told["phase_steps"].items()}
+        told["scaling"] = Scaling(**told["scaling"])
         return Checkpoint(
             path,
             load_file(path / "model.safetensors"),

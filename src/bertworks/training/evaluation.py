@@ -9,6 +9,7 @@ import torch
 
 from bertworks.examples.batch import Batch
 from bertworks.objectives.pretraining import Pretraining
+from bertworks.training.devices import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Scores:
 
 
 @torch.no_grad()
-def evaluate(module: Pretraining, batches: Iterable[Batch]) -> Scores:
+def evaluate(module: Pretraining, batches: Iterable[Batch], precision: Precision = Precision()) -> Scores:
     """Return the scores over all batches; sums and counts are kept, nothing else."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
@@ -29,7 +30,8 @@ def evaluate(module: Pretraining, batches: Iterable[Batch]) -> Scores:
     module.eval()
     try:
         for batch in batches:
-            loss = module(batch, dict.fromkeys(module.counts(batch), 1.0))
+            with precision.context():
+                loss = module(batch.to(precision.device), dict.fromkeys(module.counts(batch), 1.0))
             for name, part in loss.parts.items():
                 sums[name] = sums.get(name, 0.0) + float(part.total)
                 counts[name] = counts.get(name, 0) + part.count

@@ -20,10 +20,12 @@ class Warning:  # noqa: A001
 
 
 class Health:
-    """Follows a run. `floor` is the unigram entropy: the loss of a model that knows only how frequent pieces are."""
+    """Follows a run. `floor` is the unigram entropy: the loss of a model that knows only how frequent pieces are;
+    `guessing` is ln V, the loss of one that knows nothing."""
 
-    def __init__(self, floor: float, patience: int = 1_000) -> None:
+    def __init__(self, floor: float, guessing: float = math.inf, patience: int = 1_000) -> None:
         self._floor = floor
+        self._guessing = guessing
         self._patience = patience
         self._smooth: float | None = None
         self._lowest = math.inf
@@ -36,6 +38,8 @@ class Health:
     def step(self, step: Step) -> Warning | None:
         """Return a warning about a step, each kind once."""
         loss = step.losses.get("masked", next(iter(step.losses.values())))
+        if step.overflowed:
+            return None  # half precision looks for its scale: that is how it is found
         if not (math.isfinite(loss) and math.isfinite(step.norm)):
             return Warning(
                 f"step {step.number}: the loss is {loss} and the gradients' norm {step.norm}. Most often the learning "
@@ -51,6 +55,13 @@ class Health:
                 "diverging",
                 f"step {step.number}: the loss rose from {self._lowest:.2f} to {self._smooth:.2f}. The learning rate "
                 f"({step.rate:.1e}) is too high for this model or batch: lower rate or lengthen warmup",
+            )
+        if self._steps == self._patience and self._smooth > (self._floor + self._guessing) / 2:
+            return self._once(
+                "guessing",
+                f"step {step.number}: the loss is {self._smooth:.2f} after {self._steps:,} steps, nearer to guessing "
+                f"({self._guessing:.2f}) than to knowing how frequent pieces are ({self._floor:.2f}). The rate "
+                f"({step.rate:.1e}) is far too low or too high, or the warmup very long",
             )
         # A healthy run passes the floor; only one that stays there is told.
         self._steps_at_floor = self._steps_at_floor + 1 if abs(self._smooth - self._floor) < 0.1 else 0

@@ -6,6 +6,7 @@ Saving, progress and reports are its callers. It knows nothing of objectives or 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from torch import nn
 from bertworks.encoders.layers import Seeds
 from bertworks.examples.batch import Batch
 from bertworks.objectives.loss import Loss
+from bertworks.training.devices import Precision, Scaling, finish_step
 from bertworks.training.optimizer import PaperAdam
 from bertworks.training.pace import Pace
 
@@ -32,7 +34,10 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step that was done. `seconds` is all the time the run has spent in steps, `pieces` all it has seen."""
+    """One step that was done. `seconds` is all the time the run has spent in steps, `pieces` all it has seen.
+
+    `overflowed` says that half precision overflowed, so that the parameters stayed as they were.
+    """
 
     number: int
     phase: int
@@ -41,6 +46,7 @@ class Step:
     norm: float
     seconds: float
     pieces: int
+    overflowed: bool = False
 
 
 @dataclass(slots=True)
@@ -51,6 +57,8 @@ class Standing:
     seconds: float = 0.0
     pieces: int = 0
     phase_steps: dict[int, int] = field(default_factory=dict)
+    num_overflowed: int = 0
+    scaling: Scaling = field(default_factory=Scaling)
 
 
 # (phase, number of the step within the phase) -> the micro-batches of this process.
@@ -67,6 +75,7 @@ class Training:
     pace: Pace
     draw: Draw
     seed: int
+    precision: Precision = field(default_factory=Precision)
 
 
 def train(training: Training, standing: Standing) -> Iterator[Step]:
@@ -82,24 +91,30 @@ def train(training: Training, standing: Standing) -> Iterator[Step]:
         # 2. Count the answers of the whole step, over all micro-batches and processes.
         counts, num_pieces = _counted(training.trainable, batches)
         scales = {name: num_processes() / max(count, 1) for name, count in counts.items()}
-        # 3. Add up the gradients.
+        # 3. Add up the gradients, scaled up where half precision would lose them.
+        scale = standing.scaling.scale if training.precision.scales else 1.0
         sums = dict.fromkeys(counts, 0.0)
         for place, batch in enumerate(batches):
             seeds = _seeds(training.seed, standing.step, place, batch)
             with _synchronised_last(training.trainable, place == len(batches) - 1):
-                loss = training.trainable(batch, scales, seeds)
-                loss.value.backward()  # type: ignore[no-untyped-call]
+                with training.precision.context():
+                    loss = training.trainable(batch, scales, seeds)
+                (loss.value * scale).backward()  # type: ignore[no-untyped-call]
             for name, part in loss.parts.items():
                 sums[name] += float(part.total)
         # 4. Change the parameters.
-        norm = training.optimizer.step(moment.rate)
+        norm = training.optimizer.step(moment.rate, scale)
+        finish_step(training.precision.device)
+        overflowed = training.precision.scales and standing.scaling.overflows(norm)
         # 5. Tell.
         standing.step += 1
+        standing.num_overflowed += overflowed
         standing.phase_steps[moment.phase] = standing.phase_steps.get(moment.phase, 0) + 1
         standing.pieces += num_pieces
         losses = _averaged(sums, counts)
         standing.seconds += _agreed(time.perf_counter() - started)
-        yield Step(standing.step, moment.phase, losses, moment.rate, norm, standing.seconds, standing.pieces)
+        seconds, pieces = standing.seconds, standing.pieces
+        yield Step(standing.step, moment.phase, losses, moment.rate, norm, seconds, pieces, overflowed)
 
 
 def num_processes() -> int:

@@ -21,13 +21,13 @@ def num_parameters(sizes: BertSizes) -> int:
     return tables + 2 * width + sizes.num_layers * layer + width * width + width
 
 
-def step_bytes(sizes: BertSizes, micro_batch: int, length: int) -> int:
+def step_bytes(sizes: BertSizes, micro_batch: int, length: int, recompute: bool = False) -> int:
     """Return about how much memory a training step takes: parameters, gradients, two moments, and what layers keep.
 
     For each piece a layer keeps its input, queries, keys and values, what was read, both inputs of norms and what is
     between them, the inner values, and masks of dropout; for each pair of places, its share and the mask. Besides, for
     a while, there is the largest of three things: the scores of a block of hidden places and their slopes, or the
-    slopes of one half of a layer.
+    slopes of one half of a layer. With `recompute`, layers keep only what entered them, but for the one at work.
     """
     width, num_pieces = sizes.width, micro_batch * length
     shares = sizes.num_heads * length
@@ -37,12 +37,15 @@ def step_bytes(sizes: BertSizes, micro_batch: int, length: int) -> int:
     slopes = _FLOAT * (4 * width + max(3 * sizes.inner, 4 * shares))
     num_hidden = math.ceil(_HIDDEN_RATE * num_pieces)
     scores = 2 * _FLOAT * min(num_hidden, block_rows(sizes.vocabulary)) * sizes.vocabulary
-    return kept + num_pieces * sizes.num_layers * layer + max(scores, num_pieces * slopes)
+    layers = layer + _FLOAT * width * sizes.num_layers if recompute else sizes.num_layers * layer
+    return kept + num_pieces * layers + max(scores, num_pieces * slopes)
 
 
-def fitting_micro_batch(sizes: BertSizes, batch: int, length: int, available: int) -> int | None:
+def fitting_micro_batch(
+    sizes: BertSizes, batch: int, length: int, available: int, recompute: bool = False
+) -> int | None:
     """Return the largest micro-batch, halving from `batch`, whose step fits into `available` bytes, or None."""
     size = batch
-    while size and step_bytes(sizes, size, length) > available:
+    while size and step_bytes(sizes, size, length, recompute) > available:
         size //= 2
     return size or None

@@ -25,6 +25,10 @@ class AdamSettings:
     bias_correction: bool = True
 
 
+# Where torch has one pass for a whole step of Adam.
+_FUSED = ("cpu", "cuda", "mps")
+
+
 class PaperAdam:
     """AdamW with clipping; biases and norms do not decay. Its state is kept by the names of the parameters."""
 
@@ -37,16 +41,24 @@ class PaperAdam:
         self._adam = torch.optim.AdamW(
             [{"params": matrices, "decays": True}, {"params": others, "decays": False}],
             betas=(settings.beta1, settings.beta2),
-            fused=True,
+            fused=all(one.device.type in _FUSED for one in self._named.values()),
         )
 
-    def step(self, rate: float) -> float:
-        """Clip, change the parameters, forget the gradients; return the norm the gradients had before."""
+    def step(self, rate: float, scale: float = 1.0) -> float:
+        """Clip, change the parameters, forget the gradients; return the norm the gradients had before.
+
+        The gradients were multiplied by `scale`. If that made them overflow, the parameters stay as they are, and the
+        norm says so.
+        """
         grads = [one.grad for one in self._named.values() if one.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        found = float(norm)
-        if self.settings.clip and found > self.settings.clip and math.isfinite(found):
-            torch._foreach_mul_(grads, self.settings.clip / found)
+        found = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))) / scale
+        if scale != 1.0 and not math.isfinite(found):
+            self._adam.zero_grad(set_to_none=True)
+            return found
+        clips = 0 < self.settings.clip < found < math.inf
+        factor = (self.settings.clip / found if clips else 1.0) / scale
+        if factor != 1.0:
+            torch._foreach_mul_(grads, factor)
         self.num_steps += 1
         for group in self._adam.param_groups:
             group |= self._numbers(rate, self.settings.weight_decay if group["decays"] else 0.0)

@@ -84,6 +84,7 @@ class Records:
     def __init__(self, metrics: BinaryIO, samples: BinaryIO, num_cut: int) -> None:
         self._metrics = metrics
         self._samples = samples
+        self._events: EventsWriter | None = None
         self.num_cut = num_cut  # lines of work that was lost and will be done again
 
     @classmethod
@@ -99,6 +100,10 @@ class Records:
         except OSError as error:
             raise explained(error, folder) from error
 
+    def mirror(self, events: EventsWriter) -> None:
+        """From now on, give every record to `events` as well."""
+        self._events = events
+
     def add(self, record: Record) -> None:
         file = self._samples if isinstance(record, SampleRecord) else self._metrics
         try:
@@ -106,6 +111,8 @@ class Records:
             file.flush()
         except OSError as error:
             raise explained(error, Path(file.name)) from error
+        if self._events is not None:
+            self._events.add(record)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk, safe even from a power cut."""
@@ -118,6 +125,8 @@ class Records:
     def close(self) -> None:
         self._metrics.close()
         self._samples.close()
+        if self._events is not None:
+            self._events.close()
 
     def __enter__(self) -> Records:
         return self

@@ -1,0 +1,93 @@
+"""The model of a pretraining run: sizes and a corpus in, a module to train out; a trained one in, a model folder out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.encoders.families import ENCODERS
+from bertworks.errors import SettingsError
+from bertworks.models.folder import read_folder, write_folder
+from bertworks.models.growing import Grown, grown
+from bertworks.models.hub import fetch
+from bertworks.models.names import joined, load_into, to_theirs
+from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
+from bertworks.objectives.pretraining import Pretraining
+from bertworks.runs.recipe import Recipe
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run starts from: sizes alone, and then weights are drawn; or an existing model, grown to the vocabulary.
+
+    `digest` tells one existing model from another; empty without one.
+    """
+
+    sizes: BertSizes
+    grown: Grown | None = None
+    digest: str = ""
+
+
+def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
+    """Return the start of a run: the recipe's sizes, or the model of that name (a folder, or one on the hub)."""
+    if name is None:
+        return Start(recipe.model.sizes(tokenizer.size))
+    folder = read_folder(fetch(name))
+    found = grown(folder, tokenizer)
+    sizes = folder.family.sizes_of(found.config)
+    longest = max(phase.length for phase in recipe.phases)
+    if longest > sizes.positions:
+        raise SettingsError(
+            f"the recipe has rows of {longest} places, but {name} has only {sizes.positions} positions; shorten the phase"
+        )
+    return Start(sizes, found, _digest(found.tensors))
+
+
+def build(start: Start, recipe: Recipe) -> tuple[Pretraining, list[str]]:
+    """Return the module to train, and what there is to say about it."""
+    generator = torch.Generator().manual_seed(recipe.seed)
+    module = Pretraining(Bert(start.sizes, generator), recipe.objective, generator)
+    module.encoder.recomputes = recipe.recompute
+    notes = []
+    if start.grown is not None:
+        report = load_into(module, start.grown.tensors, _names(module))
+        if report.newly_initialised:
+            notes.append(f"the model lacked, so they begin at random: {', '.join(report.newly_initialised)}")
+        notes += _told_growth(start.grown)
+    if recipe.compile:
+        for layer in module.encoder.layers:
+            layer.compile(dynamic=False)
+    return module, notes
+
+
+def write_model(folder: Path, module: Pretraining, tokenizer: Tokenizer, told: Mapping[str, Any]) -> None:
+    """Write a trained module as a model folder."""
+    config = ENCODERS["bert"].config_of(module.encoder.sizes, ["BertForPreTraining"])
+    write_folder(folder, config, to_theirs(module.state_dict(), _names(module)), tokenizer, told)
+
+
+def _names(module: Pretraining) -> dict[str, tuple[str, ...]]:
+    parts = {"encoder": ENCODERS["bert"].names_of(module.encoder.sizes), "masked": MASKED_NAMES}
+    return joined(parts if module.pair is None else parts | {"pair": PAIR_NAMES})
+
+
+def _told_growth(found: Grown) -> list[str]:
+    if not found.added:
+        return ["the vocabulary is the model's own"]
+    examples = "; ".join(f"'{one.piece}' begins as the mean of {' '.join(one.split) or 'all pieces'}" for one in found.added[:3])
+    return [f"{len(found.added):,} new pieces: {examples}"]
+
+
+def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    hashed = hashlib.sha256()
+    for name in sorted(tensors):
+        hashed.update(name.encode())
+        hashed.update(tensors[name].detach().contiguous().view(torch.uint8).numpy().data)
+    return hashed.hexdigest()[:16]
