@@ -78,7 +78,7 @@ def test_a_plan_prints_the_candidates_the_recipe_and_the_command(bertworks: Run,
     assert done.returncode == 0
     for size in ("tiny", "mini", "small", "medium", "base"):
         assert any(line.split()[:1] == [size] for line in done.stdout.splitlines())
-    assert "chosen" in done.stdout
+    assert done.stdout.count("←") == 1
     assert "is guessing" in done.stdout
     assert 'budget = "2h"' in done.stdout
     assert done.stdout.endswith("bertworks pretrain a.toml --data corpus --out run\n")
@@ -110,11 +110,20 @@ def test_a_file_that_is_there_is_replaced_only_by_force(bertworks: Run, folder: 
 def test_what_a_recipe_takes_is_told_here_and_elsewhere(bertworks: Run):
     done = bertworks("plan", "--recipe", "paper-base")
     assert done.returncode == 0
-    # 256 rows of width 768 take 15.36 s, whatever their length: a million steps are 177.78 days.
-    assert any(line.split()[:2] == ["here", "177.78"] for line in done.stdout.splitlines())
+    # 256 rows of width 768 take 15.36 s, whatever their length: a million steps are 177.8 days.
+    assert any(line.split()[:3] == ["here", "177.8", "days"] for line in done.stdout.splitlines())
     for name in ("16xTPUv2", "64xTPUv2", "1xA100", "8xA100"):
         assert any(line.split()[:1] == [name] for line in done.stdout.splitlines())
     assert "the paper: 4 days on 16 TPU chips" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"), [(9_000_000, "1,600.0 days"), (100_000, "17.8 days"), (1000, "4.3 hours"), (100, "25.6 minutes")]
+)
+def test_a_time_is_told_in_the_unit_that_suits_it(bertworks: Run, folder: Path, steps: int, told: str):
+    recipe = 'batch = 256\nwarmup = 1\n[model]\nsize = "base"\n[[phases]]\nlength = 128\n'
+    (folder / "own.toml").write_text(f"{recipe}steps = {steps}\n")
+    assert f" {told} " in bertworks("plan", "--recipe", "own.toml").stdout
 
 
 def test_an_estimate_as_json_tells_its_formulas(bertworks: Run):

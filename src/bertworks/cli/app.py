@@ -24,6 +24,8 @@ VERBS = {
     "adapt": "Let a model go on learning from the text of a domain, with new pieces for its words.",
     "verify-resume": "Prove that a killed run of a recipe resumes to the bit.",
     "fill": "Fill the blanks of a text with a pretrained model.",
+    "embed": "Turn texts into vectors: of whole texts, words or pieces, from any layers.",
+    "search": "Find the texts of a file that are nearest to a query.",
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
 

@@ -114,16 +114,15 @@ def _show_plan(found: Plan, path: Path, data: Path, as_json: bool) -> None:
 
 
 def _show_candidates(console: Console, found: Plan) -> None:
-    table = Table(box=None)
+    table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("size")
-    for name in ("parameters", "batch", "s/step", "steps", "pieces", "epochs", "GiB", "loss"):
-        table.add_column(name, justify="right")
+    for name in ("batch", "s/step", "steps", "pieces", "epochs", "GiB", "loss"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for one in found.candidates:
         is_chosen = one.size == found.recipe.model.size
         table.add_row(
             one.size,
-            f"{one.parameters / 1e6:.1f}M",
             f"{one.batch}",
             f"{one.step_seconds:.3f}",
             f"{one.steps:,}",
@@ -131,14 +130,23 @@ def _show_candidates(console: Console, found: Plan) -> None:
             f"{one.epochs:.1f}",
             f"{one.memory / 2**30:.2f}",
             f"{one.loss.middle:.2f} ({_band(one.loss)})",
-            "chosen" if is_chosen else one.reason,
+            "←" if is_chosen else "",
             style="bold" if is_chosen else "",
         )
     console.print(table)
+    for reason in dict.fromkeys(one.reason for one in found.candidates if one.reason):
+        sizes = ", ".join(one.size for one in found.candidates if one.reason == reason)
+        console.print(Text(f"{sizes}: {reason}"))
 
 
 def _band(loss: LossBand) -> str:
     return f"{loss.low:.2f} to {loss.high:.2f}"
+
+
+def _time(days: float) -> str:
+    if days >= 1:
+        return f"{days:,.1f} days"
+    return f"{24 * days:.1f} hours" if 24 * days >= 1 else f"{1440 * days:.1f} minutes"
 
 
 def _show_estimate(found: Estimate, as_json: bool) -> None:
@@ -158,14 +166,14 @@ def _show_estimate(found: Estimate, as_json: bool) -> None:
     if found.epochs is not None and found.loss is not None:
         console.print(f"on this corpus: {found.epochs:,.1f} epochs, loss {found.loss.middle:.2f} ({_band(found.loss)})")
     table = Table(box=None)
-    for name, justify in (("where", "left"), ("days", "right"), ("micro-batch", "right"), ("how", "left")):
+    for name, justify in (("where", "left"), ("time", "right"), ("micro-batch", "right"), ("how", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     how = f"measured; {found.memory / 2**30:.2f} GiB; one large product: {found.product_rate / 1e9:,.0f} GFLOPS"
-    table.add_row("here", f"{found.days:,.2f}", f"{found.micro_batch}", Text(how))
+    table.add_row("here", _time(found.days), f"{found.micro_batch}", Text(how))
     for one in found.hardware:
         fits = {None: "?", 0: "none fits"}.get(one.micro_batch, f"{one.micro_batch}")
         how = f"{one.peak / 1e12:g} TFLOPS a device, {one.utilisation:.0%} of it ({one.source})"
-        table.add_row(one.name, f"{one.days:,.2f}", fits, Text(how))
+        table.add_row(one.name, _time(one.days), fits, Text(how))
     console.print(table)
     if found.published:
         console.print(found.published)

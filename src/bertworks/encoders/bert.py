@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bertworks.encoders.dropping import drop
 from bertworks.encoders.encoded import Encoded, Layout, layout_of
-from bertworks.encoders.layers import ACTIVATIONS, Layer, LayerSizes, Seeds
+from bertworks.encoders.layers import ACTIVATIONS, Attention, Layer, LayerSizes, Seeds
 from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
 
@@ -96,9 +96,12 @@ class Bert(nn.Module):
     def forward(self, batch: Batch, state: object | None = None, seeds: Seeds | None = None) -> Encoded:
         """Return all layers and the pooled first piece. `seeds` are for dropout, and only used in training mode."""
         self._check(batch)
-        seeds = seeds if self.training else None
         layout = layout_of(batch)
-        values = self._embed(batch, layout)
+        return self.through(self.embed(batch, layout), layout, seeds)
+
+    def through(self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None) -> Encoded:
+        """Return what the layers make of embedded pieces (N, D), such as those between two texts."""
+        seeds = seeds if self.training else None
         values = drop(values, seeds.of(0) if seeds else None, self.sizes.dropout)
         found = [values]
         recomputes = self.recomputes and torch.is_grad_enabled()
@@ -112,7 +115,7 @@ class Bert(nn.Module):
         summary = torch.tanh(self.pooler(values[layout.starts]))  # (B, D)
         return Encoded(tuple(found), summary, layout)
 
-    def _embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
         """Return (N, D): the three embeddings of each piece, summed and normalised."""
         width = batch.ids.shape[1]
         ids, segments = batch.ids.flatten(), batch.segments.flatten()
@@ -122,6 +125,13 @@ class Bert(nn.Module):
             ids, segments = ids[layout.index], segments[layout.index]
             positions = self.positions(layout.index % width)
         return self.norm(self.pieces(ids) + positions + self.segments(segments))
+
+    def set_dropout(self, rate: float) -> None:
+        """Drop at another rate than the sizes say, everywhere."""
+        self.sizes = replace(self.sizes, dropout=rate, attention_dropout=rate)
+        for part in self.modules():
+            if isinstance(part, Layer | Attention):
+                part.dropout = rate
 
     def _check(self, batch: Batch) -> None:
         if batch.ids.shape[1] > self.sizes.positions:

@@ -25,6 +25,8 @@ class Batch:
     places     (P,)   the places to predict, counted through the batch: row * T + place
     targets    (P,)   the true pieces there
     labels     by head: {"pair": (B,)} and so on
+    groups     (B,)   to which unit a row belongs, where several windows of a text, or several choices, are one example
+    masked     the same rows with places hidden, for a masked-word loss beside a task's
     """
 
     ids: torch.Tensor
@@ -34,6 +36,8 @@ class Batch:
     places: torch.Tensor | None = None
     targets: torch.Tensor | None = None
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
+    groups: torch.Tensor | None = None
+    masked: Batch | None = None
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on that device; itself if it is there. The copy goes on while others compute."""
@@ -47,6 +51,8 @@ class Batch:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Batch):
+        return value.to(device)
     if not isinstance(value, torch.Tensor):
         return value
     if device.type == "cuda":

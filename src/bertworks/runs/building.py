@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from bertworks.encoders.bert import Bert, BertSizes
@@ -50,13 +52,15 @@ def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
     return Start(sizes, found, _digest(found.tensors))
 
 
-def build(start: Start, recipe: Recipe) -> tuple[Pretraining, list[str]]:
-    """Return the module to train, and what there is to say about it."""
+def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[Pretraining, list[str]]:
+    """Return the module to train, and what there is to say about it. `counts` says how often each piece occurs."""
     generator = torch.Generator().manual_seed(recipe.seed)
     module = Pretraining(Bert(start.sizes, generator), recipe.objective, generator)
     module.encoder.recomputes = recipe.recompute
     notes = []
-    if start.grown is not None:
+    if start.grown is None:
+        _begin(module, recipe, counts)
+    else:
         report = load_into(module, start.grown.tensors, _names(module))
         if report.newly_initialised:
             notes.append(f"the model lacked, so they begin at random: {', '.join(report.newly_initialised)}")
@@ -65,6 +69,24 @@ def build(start: Start, recipe: Recipe) -> tuple[Pretraining, list[str]]:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)
     return module, notes
+
+
+def _begin(module: Pretraining, recipe: Recipe, counts: npt.NDArray[np.int64]) -> None:
+    """Put the first weights where the recipe wants them; all others are drawn."""
+    with torch.no_grad():
+        if recipe.model.position_start == "waves":
+            sizes = module.encoder.sizes
+            module.encoder.positions.weight.copy_(waves(sizes.positions, sizes.width, sizes.spread))
+        if recipe.model.bias_start == "counts":
+            # One more of each, so that a piece that does not occur is rare and not impossible.
+            shares = torch.from_numpy((counts + 1) / (counts.sum() + len(counts)))
+            module.masked.bias[: len(counts)].copy_(shares.log() - shares.log().mean())
+
+
+def waves(num_positions: int, width: int, spread: float) -> torch.Tensor:
+    """Return (positions, width): sines and cosines of the Transformer, as widely spread as drawn weights would be."""
+    angles = torch.arange(num_positions)[:, None] * 10_000 ** (-torch.arange(0, width, 2)[None] / width)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width] * (spread * 2**0.5)
 
 
 def write_model(folder: Path, module: Pretraining, tokenizer: Tokenizer, told: Mapping[str, Any]) -> None:

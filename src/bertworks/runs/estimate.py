@@ -137,7 +137,8 @@ def estimate(
 def _fitting(request: EstimateRequest, sizes: BertSizes) -> int:
     available = available_bytes() if request.memory is None else request.memory
     recipe, longest = request.recipe, _longest(request.recipe)
-    found = fitting_micro_batch(sizes, recipe.batch, longest, int(_USABLE_RATE * available), recipe.recompute)
+    wanted = min(recipe.micro_batch or recipe.batch, recipe.batch)
+    found = fitting_micro_batch(sizes, wanted, longest, int(_USABLE_RATE * available), recipe.recompute)
     if found is None:
         needed = step_bytes(sizes, 1, longest, recipe.recompute)
         raise SettingsError(

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bertworks.examples.corpus import Corpus
 from bertworks.examples.shard import map_shard
@@ -14,11 +15,13 @@ from bertworks.runs.machine import machine
 from bertworks.training.loop import num_processes
 
 
-def facts_of(corpus: Corpus, micro_batch: int, before: dict[str, Any]) -> dict[str, Any]:
+def facts_of(
+    corpus: Corpus, counts: npt.NDArray[np.int64], micro_batch: int, before: dict[str, Any]
+) -> dict[str, Any]:
     """Return the facts of a run that starts or, where there are facts from before, goes on."""
     return {
         "ln_v": math.log(corpus.tokenizer.size),
-        "unigram_entropy": unigram_entropy(corpus),
+        "unigram_entropy": entropy(counts),
         "machine": machine(),
         "processes": num_processes(),
         "micro_batch": micro_batch,
@@ -40,15 +43,25 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def unigram_entropy(corpus: Corpus, most: int = 20_000_000) -> float:
-    """Return the entropy of the pieces of a corpus in nats, from at most so many of them."""
+def piece_counts(corpus: Corpus, most: int = 20_000_000) -> npt.NDArray[np.int64]:
+    """Return how often each piece occurs, counted over at most about so many pieces."""
     counts = np.zeros(corpus.tokenizer.size, dtype=np.int64)
     for shard in corpus.pieces_manifest["shards"]:
         counts += np.bincount(map_shard(corpus.pieces_folder / shard["file"]).ids, minlength=len(counts))
         if counts.sum() > most:
             break
+    return counts
+
+
+def entropy(counts: npt.NDArray[np.int64]) -> float:
+    """Return the entropy of counts in nats: the loss of knowing only how frequent each piece is."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
+
+
+def unigram_entropy(corpus: Corpus) -> float:
+    """Return the entropy of the pieces of a corpus in nats."""
+    return entropy(piece_counts(corpus))
 
 
 def _described(corpus: Corpus) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def _compare(question: _Question, tell: Tell) -> tuple[list[Candidate], dict[str
         best = min((one.loss.middle for one in found if not one.reason), default=math.inf)
         fastest = _candidate(question, size, _fastest(question, size))
         if fastest.reason or fastest.loss.middle >= best:
-            reason = fastest.reason or "not tried: too slow to win, even at the full rate of this machine"
+            reason = fastest.reason or "not tried: at the full rate of this machine, as told here, it still loses"
             found.append(_candidate(question, size, _fastest(question, size), reason))
             continue
         tell(f"measuring {size} at length {SHORT}")

@@ -26,7 +26,7 @@ from bertworks.examples.corpus import Corpus
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.runs.blanks import blanks_of, filled_blanks
 from bertworks.runs.building import build, start_of, write_model
-from bertworks.runs.facts import changes, facts_of, now
+from bertworks.runs.facts import changes, facts_of, now, piece_counts
 from bertworks.runs.machine import available_bytes
 from bertworks.runs.processes import agree_on_step, any_of, is_first, joined, num_neighbours, share_of, shared, smallest
 from bertworks.runs.recipe import Recipe, as_toml, seconds_of
@@ -136,7 +136,7 @@ def _pretrain(request: PretrainRequest) -> Iterator[Told]:
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(_records(run, checkpoint)) if is_first() else None
         yield from _mirrored(run, records, checkpoint)
-        yield from _steps(run, records, pace, stack.enter_context(_asked_to_stop()))
+        yield from _steps(run, records, pace, stack.enter_context(asked_to_stop()))
 
 
 def _records(run: _Run, checkpoint: Checkpoint | None) -> Records:
@@ -164,9 +164,10 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
     before = read_json(facts_file, "the facts of a run") if facts_file.exists() else {}
     recipe, notes = _fitted(request.recipe, start.sizes, before.get("micro_batch", 0), device)
     rows = Rows(corpus, recipe)
-    module, about = build(start, recipe)
+    counts = piece_counts(corpus)
+    module, about = build(start, recipe, counts)
     module.to(device)
-    facts = facts_of(corpus, recipe.micro_batch, before)
+    facts = facts_of(corpus, counts, recipe.micro_batch, before)
     notes += about
     notes += changes(before, facts)
     notes.append(
@@ -398,7 +399,7 @@ def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
 
 
 @contextlib.contextmanager
-def _asked_to_stop() -> Iterator[list[str]]:
+def asked_to_stop() -> Iterator[list[str]]:
     """Turn SIGTERM and Ctrl-C into a wish that is granted after the step: save, and leave."""
     wish: list[str] = []
     before = {}

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bertworks.encoders.bert import RELEASED, BertSizes
 from bertworks.errors import SettingsError
@@ -15,12 +16,20 @@ from bertworks.examples.masking import MaskSettings
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings
 
+POSITION_STARTS = ("normal", "waves")
+BIAS_STARTS = ("zero", "counts")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRecipe:
-    """A released size by name, or numbers of one's own; what is given beside a size changes it."""
+    """A released size by name, or numbers of one's own; what is given beside a size changes it.
+
+    Two ways to begin that spare a short run the first stretch of its way; both are off in the paper's recipes.
+    position_start   "normal", or "waves": the learned positions begin as sines and cosines, so that a neighbour is
+                     found the same way everywhere
+    bias_start       "zero", or "counts": the masked head begins with how frequent pieces are
+    """
 
     size: str = "base"
     num_layers: int | None = None
@@ -29,6 +38,13 @@ class ModelRecipe:
     positions: int = 512
     activation: str = "gelu"
     dropout: float = 0.1
+    position_start: str = "normal"
+    bias_start: str = "zero"
+
+    def __post_init__(self) -> None:
+        for name, known in (("position_start", POSITION_STARTS), ("bias_start", BIAS_STARTS)):
+            if getattr(self, name) not in known:
+                raise SettingsError(f"{name} is '{getattr(self, name)}'; choose one of: {', '.join(known)}")
 
     def sizes(self, vocabulary: int) -> BertSizes:
         released = BertSizes.released(self.size, vocabulary)
@@ -156,8 +172,8 @@ def recipe_path(name: str) -> Path:
     raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {known}")
 
 
-def as_toml(recipe: Recipe) -> str:
-    """Return a recipe written out in full, nothing left to defaults."""
+def as_toml(recipe: Any) -> str:
+    """Return a recipe, a frozen dataclass, written out in full, nothing left to defaults."""
     lines, tables, lists = [], [], []
     for key, value in asdict(recipe).items():
         if isinstance(value, dict):
@@ -166,7 +182,7 @@ def as_toml(recipe: Recipe) -> str:
             for one in value:
                 lists += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in one.items())]
         else:
-            lines.append(f"{key} = {_toml(value)}")
+            lines += [f"{key} = {_toml(value)}"] if value is not None else []
     return "\n".join([*lines, *tables, *lists]) + "\n"
 
 

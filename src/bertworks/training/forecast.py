@@ -24,9 +24,9 @@ SIZE_POWER = 0.154
 # does not tell its own; this is the one of WikiText-2 with the paper's vocabulary of 30,522 pieces.
 PAPER_ENTROPY = 6.94
 
-# The way there: so many pieces until reading the context begins to pay, and how fast it pays from then on. Set on runs
-# of this package of 5 to 30 minutes on two cores (docs/planning.md has them), where nothing is published.
-FIRST_PIECES = 6e6
+# The way there: so many pieces until reading the context begins to pay, and how fast it pays from then on. Set by hand
+# between runs of this package up to 3 million pieces (docs/planning.md has them) and the paper's 43 billion.
+FIRST_PIECES = 8e6
 PIECES_POWER = 0.45
 
 # How far off the pieces may be: the ends of the band are the losses of a quarter and of four times as many.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,42 @@ class AdamSettings:
     bias_correction: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class DepthSettings:
+    """How the rate depends on the depth of a parameter: ULMFiT's ideas, for any encoder.
+
+    layer_rate       a layer learns at this share of the rate of the one above it
+    frozen_layers    the embeddings and so many layers above them do not learn at all; 0: all learn
+    unfreeze_every   gradual unfreezing: the head learns from the beginning, and every so many steps one layer more,
+                     from the top down; 0: all from the beginning
+    """
+
+    layer_rate: float = 1.0
+    frozen_layers: int = 0
+    unfreeze_every: int = 0
+
+    def factor(self, below: int, step: int) -> float:
+        """Return by what the rate of a parameter is multiplied that lies so many layers below the head."""
+        if self.unfreeze_every and below > step // self.unfreeze_every:
+            return 0.0
+        return self.layer_rate**below
+
+
+def depth_of(name: str, num_layers: int) -> int:
+    """Return how deep a parameter lies: 0 for embeddings, 1 for the first layer, …, num_layers + 1 for heads."""
+    found = re.match(r"encoder\.layers\.(\d+)\.", name)
+    if found:
+        return int(found[1]) + 1
+    return 0 if re.match(r"encoder\.(pieces|positions|segments|norm)\.", name) else num_layers + 1
+
+
+def freeze(module: nn.Module, settings: DepthSettings, num_layers: int) -> None:
+    """Have the lowest layers not learn, if the settings say so."""
+    for name, one in module.named_parameters():
+        if settings.frozen_layers and depth_of(name, num_layers) <= settings.frozen_layers:
+            one.requires_grad_(False)
+
+
 # Where torch has one pass for a whole step of Adam.
 _FUSED = ("cpu", "cuda", "mps")
 
@@ -32,14 +69,19 @@ _FUSED = ("cpu", "cuda", "mps")
 class PaperAdam:
     """AdamW with clipping; biases and norms do not decay. Its state is kept by the names of the parameters."""
 
-    def __init__(self, module: nn.Module, settings: AdamSettings) -> None:
+    def __init__(
+        self, module: nn.Module, settings: AdamSettings, depths: DepthSettings = DepthSettings(), num_layers: int = 0
+    ) -> None:
         self.settings = settings
+        self.depths = depths
         self.num_steps = 0
         self._named = {name: one for name, one in module.named_parameters() if one.requires_grad}
-        matrices = [one for one in self._named.values() if one.ndim > 1]
-        others = [one for one in self._named.values() if one.ndim <= 1]
+        groups: dict[tuple[bool, int], list[nn.Parameter]] = {}
+        for name, one in self._named.items():
+            below = num_layers + 1 - depth_of(name, num_layers) if depths != DepthSettings() else 0
+            groups.setdefault((one.ndim > 1, below), []).append(one)
         self._adam = torch.optim.AdamW(
-            [{"params": matrices, "decays": True}, {"params": others, "decays": False}],
+            [{"params": params, "decays": decays, "below": below} for (decays, below), params in groups.items()],
             betas=(settings.beta1, settings.beta2),
             fused=all(one.device.type in _FUSED for one in self._named.values()),
         )
@@ -61,7 +103,8 @@ class PaperAdam:
             torch._foreach_mul_(grads, factor)
         self.num_steps += 1
         for group in self._adam.param_groups:
-            group |= self._numbers(rate, self.settings.weight_decay if group["decays"] else 0.0)
+            own_rate = rate * self.depths.factor(group["below"], self.num_steps - 1)
+            group |= self._numbers(own_rate, self.settings.weight_decay if group["decays"] else 0.0)
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
         return found

@@ -39,6 +39,23 @@ class ByStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Triangular:
+    """ULMFiT's slanted triangle: a short rise to the peak over the share `cut`, then a long fall to peak / `ratio`."""
+
+    num_steps: int
+    cut: float
+    peak: float
+    ratio: float = 32.0
+
+    def at(self, step: int, seconds: float) -> Moment:
+        if step >= self.num_steps:
+            return Moment(None, 0.0)
+        top = max(1, int(self.num_steps * self.cut))
+        share = step / top if step < top else 1 - (step - top) / max(1, self.num_steps - top)
+        return Moment(0, self.peak * (1 + share * (self.ratio - 1)) / self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
 class ByClock:
     """The same shape by wall-clock time: it ends at rate zero when the budget is spent.
 

@@ -4,6 +4,7 @@ One object a line, appended when it happens and never changed afterwards; `kind`
 
     metrics.jsonl   kind "step":      step, phase, losses {name: mean}, rate, seconds, pieces, grad_norm
                     kind "held_out":  step, phase, losses {name: mean}, perplexity, accuracy, pair_accuracy or null
+                    kind "score":     step, split, figures {name: value}
     samples.jsonl   kind "sample":    step, text, filled [for each blank [[piece, probability], …]]
 
 A number that is not finite is one of the texts "nan", "inf" and "-inf", since JSON has no word for it. A line reaches
@@ -71,7 +72,16 @@ class SampleRecord:
     filled: tuple[tuple[tuple[str, float], ...], ...]
 
 
-Record = StepRecord | HeldOutRecord | SampleRecord
+@dataclass(frozen=True, slots=True)
+class ScoreRecord:
+    """What a fine-tuned model scored on a split after a step."""
+
+    step: int
+    split: str
+    figures: dict[str, float]
+
+
+Record = StepRecord | HeldOutRecord | SampleRecord | ScoreRecord
 
 
 class Records:
@@ -171,6 +181,7 @@ class History:
     phases: list[tuple[int, str]] = field(default_factory=list)  # the first recorded step of each, its name
     held_out: list[HeldOutRecord] = field(default_factory=list)
     samples: list[SampleRecord] = field(default_factory=list)
+    scores: list[ScoreRecord] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)  # a sentence for each file that could not be read to its end
 
     @classmethod
@@ -189,6 +200,8 @@ class History:
             self.samples.append(record)
         elif isinstance(record, HeldOutRecord):
             self.held_out.append(record)
+        elif isinstance(record, ScoreRecord):
+            self.scores.append(record)
         else:
             for name in ("step", "rate", "seconds", "pieces", "grad_norm"):
                 self.columns[name].append(getattr(record, name))
@@ -272,8 +285,22 @@ def _losses(row: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): float(value) for name, value in dict(row["losses"]).items()}
 
 
-_KINDS: dict[type[Record], str] = {StepRecord: "step", HeldOutRecord: "held_out", SampleRecord: "sample"}
-_READERS: dict[str, Callable[[Mapping[str, Any]], Record]] = {"step": _step, "held_out": _held_out, "sample": _sample}
+def _score(row: Mapping[str, Any]) -> ScoreRecord:
+    return ScoreRecord(int(row["step"]), str(row["split"]), {str(k): float(v) for k, v in row["figures"].items()})
+
+
+_KINDS: dict[type[Record], str] = {
+    StepRecord: "step",
+    HeldOutRecord: "held_out",
+    SampleRecord: "sample",
+    ScoreRecord: "score",
+}
+_READERS: dict[str, Callable[[Mapping[str, Any]], Record]] = {
+    "step": _step,
+    "held_out": _held_out,
+    "sample": _sample,
+    "score": _score,
+}
 
 
 def _cut(path: Path, last_step: int | None) -> int:
@@ -324,6 +351,8 @@ class EventsWriter:
             self._writer.add_text("samples", _as_markdown(record), record.step)
         elif isinstance(record, HeldOutRecord):
             self._add_scalars(_held_out_scalars(record), record.step)
+        elif isinstance(record, ScoreRecord):
+            self._add_scalars({f"{record.split}/{name}": one for name, one in record.figures.items()}, record.step)
         else:
             self._add_scalars(_step_scalars(record) | self._speed(record), record.step)
         self._writer.flush()  # else a killed process loses up to two minutes of events

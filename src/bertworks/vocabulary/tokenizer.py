@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import tokenizers
 
 from bertworks.disk import write_json, write_text
@@ -59,6 +61,18 @@ class Encoding:
     @property
     def positions(self) -> tuple[int, ...]:
         return tuple(range(len(self.ids)))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One text as P pieces, none of them special: ids (P,), offsets into the text (P, 2), where words begin (P,)."""
+
+    ids: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+    begins_word: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -170,6 +184,32 @@ class Tokenizer:
             parts.append((second, 0 if self._pairs_like_roberta else 1))
         return self._assemble(parts, num_replaced)
 
+    def cut(self, text: str) -> Cut:
+        """Return the pieces of a text without special ones, to be put together by `row`."""
+        placed, _ = self._placed(text, masks=False)
+        table = np.array(placed, dtype=np.int64).reshape(-1, 4)
+        return Cut(table[:, 0], table[:, 1:3], table[:, 3].astype(bool))
+
+    def row(self, *parts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]]:
+        """Return the ids and segments of a row of one or two runs of pieces between special ones, as `encode` makes it,
+        and at which place of the row each run begins."""
+        ids, segments, starts = [[self.specials.first]], [[0]], []
+        at = 1
+        for number, part in enumerate(parts):
+            num_separators = self._num_separators(number, len(parts))
+            starts.append(at)
+            at += len(part) + num_separators
+            ids += [part, [self.specials.separator] * num_separators]  # type: ignore[list-item]
+            segments.append([0 if self._pairs_like_roberta else number] * (len(part) + num_separators))
+        return np.concatenate(ids).astype(np.int64), np.concatenate(segments).astype(np.int64), starts
+
+    def num_special(self, num_texts: int) -> int:
+        """Return how many special pieces a row of one or two texts has."""
+        return 1 + sum(self._num_separators(number, num_texts) for number in range(num_texts))
+
+    def _num_separators(self, number: int, num_texts: int) -> int:
+        return 2 if self._pairs_like_roberta and number + 1 < num_texts else 1
+
     def encode_sentences(self, sentences: Sequence[str], words: str = "pieces") -> FlatPieces:
         """Return many sentences as flat arrays, without special pieces; `words` is one of WORD_RULES."""
         if words not in WORD_RULES:
@@ -199,7 +239,7 @@ class Tokenizer:
         offsets: list[tuple[int, int] | None] = [None]
         words: list[int | None] = [None]
         for place, (placed, segment) in enumerate(parts):
-            num_separators = 2 if self._pairs_like_roberta and place + 1 < len(parts) else 1
+            num_separators = self._num_separators(place, len(parts))
             word = -1
             for piece in placed:
                 word += piece.begins_word

@@ -1,0 +1,127 @@
+"""`bertworks finetune`: a pretrained model and labelled files in, a run folder with a sealed model out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bertworks.runs.finetune import FinetuneRequest, Told, finetune
+from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
+from bertworks.runs.targets import target_of
+from bertworks.runs.tuning import Tuning
+from bertworks.settings import read_recipe
+from bertworks.training.devices import DEVICES
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("finetune")
+def finetune_verb(
+    task: Annotated[
+        str, typer.Argument(help="classify, regress, choose, tag or answer; or a published set such as glue/MRPC.")
+    ],
+    model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")],
+    out: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
+    train: Annotated[Path | None, typer.Option(help="Labelled file: TSV, CSV, JSON Lines; .gz too.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="Labelled file that chooses the best step.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Labelled file that is only scored, at the end.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of a published set.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="A .toml file with any of the settings.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Examples of a step (32).")] = None,
+    rate: Annotated[float | None, typer.Option(help="The peak learning rate (3e-5).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="How often all examples are seen (3).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed, another run.")] = None,
+    length: Annotated[int | None, typer.Option(help="Places of a row; longer texts slide over several.")] = None,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut long texts instead, and count.")] = False,
+    text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
+    auxiliary: Annotated[str | None, typer.Option(help="masked: learn masked words besides, with a weight.")] = None,
+    auxiliary_weight: Annotated[float, typer.Option(help="How much that weighs.")] = 0.1,
+    evaluations: Annotated[int | None, typer.Option(help="How often dev is measured in an epoch (1).")] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after so many measurements without a better one.")] = None,
+    until: Annotated[str | None, typer.Option(help="Stop when dev reaches it, such as accuracy=0.9.")] = None,
+    grid: Annotated[bool, typer.Option("--sweep", help="Try the paper's grid: batch x rate x epochs.")] = False,
+    seeds: Annotated[int, typer.Option(help="Repeat with so many seeds; tells mean and deviation.")] = 1,
+    device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
+) -> None:
+    """Fine-tune MODEL for TASK on labelled files. Ctrl-C saves and leaves; the same command continues."""
+    chosen = read_recipe(recipe, Tuning) if recipe is not None else Tuning()
+    weight = {None: None, "masked": auxiliary_weight}
+    if auxiliary not in weight:
+        raise typer.BadParameter(f"there is no auxiliary loss '{auxiliary}'; the only one is: masked")
+    told: dict[str, Any] = {
+        "batch": batch, "rate": rate, "epochs": epochs, "seed": seed, "length": length, "evaluations": evaluations,
+        "patience": patience, "until": until, "truncate": truncate or None, "masked_weight": weight[auxiliary],
+    }  # fmt: skip
+    chosen = replace(chosen, **{name: value for name, value in told.items() if value is not None})
+    columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
+    target = target_of(task, {"train": train, "dev": dev, "test": test}, data, columns)
+    if target.file("train") is None:
+        raise typer.BadParameter("name the labelled training file with --train")
+    request = FinetuneRequest(
+        target.task, model, target.files["train"], out, target.file("dev"), target.file("test"), chosen,
+        target.columns, target.settings, device,
+    )  # fmt: skip
+    if grid or seeds > 1:
+        _show_outcomes(request, grid_of(chosen) if grid else [chosen], seeds)
+        return
+    lines = Lines()
+    for one in finetune(request):
+        lines.show(one)
+
+
+def _show_outcomes(request: FinetuneRequest, tunings: list[Tuning], num_seeds: int) -> None:
+    lines = Lines()
+    outcomes: list[Outcome] = []
+    for one in sweep(request, [again for tuning in tunings for again in seeds_of(tuning, num_seeds)]):
+        if isinstance(one, Outcome):
+            outcomes.append(one)
+        else:
+            lines.show(one)
+    table = Table("batch", "rate", "epochs", "dev", "deviation", "seeds", box=None)
+    for row in Outcome.table(outcomes):
+        table.add_row(*row)
+    Console(highlight=False).print(table)
+    best = max(outcomes, key=lambda outcome: outcome.score)
+    print(f"best: {best.folder}")
+
+
+class Lines:
+    """Says what happens: every step replaces the last on a terminal; elsewhere a line now and then."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def show(self, told: Told) -> None:
+        if told.step is not None:
+            self._step(told)
+            return
+        if self._open:
+            print()
+            self._open = False
+        if told.score is not None:
+            figures = ", ".join(f"{name} {value:.4f}" for name, value in told.score.figures.items())
+            print(f"{told.score.split}, step {told.score.step:,}: {figures}", flush=True)
+        elif told.warning:
+            print(f"warning: {told.warning}", file=sys.stderr, flush=True)
+        else:
+            print(told.note, flush=True)
+
+    def _step(self, told: Told) -> None:
+        step = told.step
+        assert step is not None
+        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in step.losses.items())
+        left = step.seconds / step.number * (told.num_steps - step.number)
+        text = f"step {step.number:,} of {told.num_steps:,}: {losses}; rate {step.rate:.1e}; {left:,.0f} s left"
+        if sys.stdout.isatty():
+            print(f"\r\x1b[K{text}", end="", flush=True)
+            self._open = True
+        elif step.number % 50 == 0:
+            print(text, flush=True)

@@ -1,0 +1,80 @@
+"""Rows of pieces in, what an encoder makes of them out: PyTorch, batches by a budget of pieces, no padding computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertworks.encoders.bert import Bert
+from bertworks.encoders.encoded import Encoded
+from bertworks.engines.gathering import BUDGET, WINDOW, in_budget, in_order
+from bertworks.examples.batch import Batch
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+
+class Row(Protocol):
+    """Anything that has the ids and segments of its pieces, special ones too: a Window, an Encoding."""
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
+    @property
+    def segments(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
+
+
+R = TypeVar("R", bound=Row)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows(Generic[R]):
+    """A batch: its rows, their numbers in the input, and what became of them, all in the order of the batch."""
+
+    numbers: tuple[int, ...]
+    rows: tuple[R, ...]
+    encoded: Encoded
+
+
+class TorchEngine:
+    """An encoder that is fed batches of at most `budget` pieces, gathered from `window` rows at a time."""
+
+    def __init__(self, encoder: Bert, tokenizer: Tokenizer, budget: int = BUDGET, window: int = WINDOW) -> None:
+        self.encoder = encoder
+        self.tokenizer = tokenizer
+        self.budget = budget
+        self.window = window
+
+    def encode(self, rows: Iterable[R]) -> Iterator[EncodedRows[R]]:
+        """Yield the rows in batches, in the order in which they were computed."""
+        device = self.encoder.pieces.weight.device
+        for gathered in in_budget(rows, lambda row: len(row.ids), self.budget, self.window):
+            numbers, batched = zip(*gathered, strict=True)
+            batch = batch_of_rows(batched, self.tokenizer.specials.pad).to(device)
+            with torch.inference_mode():  # not around the yield: the caller's own work is not ours to change
+                encoded = self.encoder(batch)
+            yield EncodedRows(numbers, batched, encoded)
+
+    def answers(self, rows: Iterable[R], read: Callable[[EncodedRows[R]], Iterable[V]]) -> Iterator[V]:
+        """Yield what `read` makes of each row, in the order of the input; `read` gives one value a row of a batch."""
+        return in_order(self._answers(rows, read))
+
+    def _answers(self, rows: Iterable[R], read: Callable[[EncodedRows[R]], Iterable[V]]) -> Iterator[tuple[int, V]]:
+        for found in self.encode(rows):
+            with torch.inference_mode():
+                values = list(read(found))
+            yield from zip(found.numbers, values, strict=True)
+
+
+def batch_of_rows(rows: Sequence[Row], pad: int) -> Batch:
+    """Return rows as one batch, in their order and as wide as the longest of them; nothing is asked."""
+    lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
+    ids = np.full((len(rows), int(lengths.max())), pad, dtype=np.int64)
+    segments = np.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : lengths[number]] = row.ids
+        segments[number, : lengths[number]] = row.segments
+    return Batch(torch.from_numpy(ids), torch.from_numpy(segments), torch.from_numpy(lengths))

@@ -1,0 +1,108 @@
+"""All layers of an encoder in, one tensor of features out: the six ways of the BERT paper (table 7), by name.
+
+N pieces, D width, L layers; `layers` are L + 1 tensors (N, D), the embeddings first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bertworks.errors import SettingsError
+
+Layers = Sequence[torch.Tensor]
+
+
+def _only(picked: Layers) -> torch.Tensor:
+    (layer,) = picked
+    return layer
+
+
+def _concatenated(picked: Layers) -> torch.Tensor:
+    return torch.cat(tuple(picked), dim=-1)
+
+
+def _summed(picked: Layers) -> torch.Tensor:
+    total = picked[0]
+    for layer in picked[1:]:
+        total = total + layer
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """Which layers are taken (`span` of the L + 1, counted as Python counts) and how they become one tensor.
+
+    `num_layers` is how many layers an encoder needs for it, the embeddings not counted.
+    """
+
+    name: str
+    span: slice
+    join: Callable[[Layers], torch.Tensor]
+    num_layers: int = 1
+
+    def check(self, num_layers: int) -> None:
+        """Refuse an encoder that has too few layers."""
+        if num_layers < self.num_layers:
+            raise SettingsError(
+                f"'{self.name}' needs {self.num_layers} layers, but the model has {num_layers}; choose another of: "
+                f"{', '.join(STRATEGIES)}"
+            )
+
+    def picked(self, layers: Layers) -> Layers:
+        """Return the layers that are taken, the lowest first."""
+        self.check(len(layers) - 1)
+        return layers[self.span]
+
+    def __call__(self, layers: Layers) -> torch.Tensor:
+        """Return (N, D'): D' is D, or several times D where layers are put side by side."""
+        return self.join(self.picked(layers))
+
+    @property
+    def sums(self) -> bool:
+        """Whether a task may learn the weights of the sum, with WeightedLayers in place of `join`."""
+        return self.join is _summed
+
+    def width(self, width: int) -> int:
+        """Return D' for an encoder of this width."""
+        return width * self.num_layers if self.join is _concatenated else width
+
+
+# The paper's sums have weights that its task learns; without a task all weights are 1.
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("embeddings", slice(0, 1), _only, num_layers=0),
+        Strategy("second-to-last", slice(-2, -1), _only, num_layers=2),
+        Strategy("last", slice(-1, None), _only),
+        Strategy("sum-last-four", slice(-4, None), _summed, num_layers=4),
+        Strategy("concat-last-four", slice(-4, None), _concatenated, num_layers=4),
+        Strategy("sum-all", slice(1, None), _summed),
+    )
+}
+
+
+def strategy_of(name: str) -> Strategy:
+    """Return a strategy by its name."""
+    if name not in STRATEGIES:
+        raise SettingsError(f"there is no choice of layers '{name}'; choose one of: {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]
+
+
+class WeightedLayers(nn.Module):
+    """A sum of `num` layers with learned shares, scaled by a learned factor: gamma * sum(softmax(shares) * layers).
+
+    It begins as the mean of the layers.
+    """
+
+    def __init__(self, num: int) -> None:
+        super().__init__()
+        self.shares = nn.Parameter(torch.zeros(num))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    def forward(self, layers: Layers) -> torch.Tensor:
+        stacked = torch.stack(tuple(layers))  # (num, N, D)
+        return self.gamma * torch.tensordot(torch.softmax(self.shares, 0), stacked, dims=1)  # (N, D)

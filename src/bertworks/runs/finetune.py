@@ -1,0 +1,362 @@
+"""Fine-tune: a pretrained model and labelled files in, a run folder with a sealed model out; exact when interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.disk import sha256, write_json, write_text
+from bertworks.encoders.bert import Bert
+from bertworks.engines.windows import WindowRule
+from bertworks.errors import BertworksError, FolderError, InputError
+from bertworks.examples.masking import Masker
+from bertworks.models.folder import ModelFolder, encoder_of, read_folder
+from bertworks.models.hub import fetch
+from bertworks.models.names import load_into
+from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
+from bertworks.runs.facts import now
+from bertworks.runs.machine import machine
+from bertworks.runs.pretrain import asked_to_stop
+from bertworks.runs.questions import Drawer
+from bertworks.runs.recipe import as_toml
+from bertworks.runs.tuning import Tuning, goal_of
+from bertworks.runs.verdict import verdict_of
+from bertworks.tasks.collapse import collapsed
+from bertworks.tasks.contract import Question, Scored, Task
+from bertworks.tasks.module import Auxiliary, TaskModule
+from bertworks.tasks.overlap import overlap
+from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.sealed import seal
+from bertworks.tasks.table import task_of
+from bertworks.training.checkpoint import keep_last, last_good, load_checkpoint, save_checkpoint
+from bertworks.training.devices import Precision, device_of
+from bertworks.training.loop import Standing, Step, Training, train
+from bertworks.training.optimizer import PaperAdam, freeze
+from bertworks.training.records import Records, ScoreRecord, StepRecord, read_records
+
+# Of how many training examples the final score is measured, to set beside dev's.
+_TRAIN_SAMPLE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneRequest:
+    """What to fine-tune. `columns` names columns, `settings` go to the task (labels, metrics).
+
+    `stop_after` ends the run after so many steps in this call (for tests).
+    """
+
+    task: str
+    model: str
+    train: Path
+    out: Path
+    dev: Path | None = None
+    test: Path | None = None
+    tuning: Tuning = field(default_factory=Tuning)
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by split; "" for all
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "auto"
+    stop_after: int | None = None
+
+    def columns_of(self, split: str) -> Mapping[str, str]:
+        return {**self.columns.get("", {}), **self.columns.get(split, {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something to tell a person: a step, scores of a split, a warning or a note; at the end, the sealed folder."""
+
+    step: Step | None = None
+    num_steps: int = 0
+    score: ScoreRecord | None = None
+    warning: str = ""
+    note: str = ""
+    sealed: Path | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    request: FinetuneRequest
+    predictor: Predictor
+    optimizer: PaperAdam
+    drawer: Drawer
+    precision: Precision
+    cases: dict[str, list[Any]]
+    digest: str
+    folder: Path
+    standing: Standing = field(default_factory=Standing)
+    best: ScoreRecord | None = None
+    num_worse: int = 0
+    last: Scored | None = None
+
+    @property
+    def module(self) -> TaskModule:
+        return self.predictor.module
+
+    @property
+    def num_steps(self) -> int:
+        return self.drawer.num_steps * self.request.tuning.epochs
+
+
+def finetune(request: FinetuneRequest) -> Iterator[Told]:
+    """Fine-tune, or continue, and yield what happens. At the end the run folder holds the model in `model/`.
+
+    A run whose model calls everything one class is begun again with another seed, as often as the tuning says.
+    """
+    for attempt in range(request.tuning.restarts + 1):
+        tuning = replace(request.tuning, seed=request.tuning.seed + 1_000 * attempt)
+        folder = request.out if attempt == 0 else request.out / f"restart-{attempt}"
+        run, notes = _open(replace(request, tuning=tuning), folder)
+        yield from (notes if attempt == 0 else [])
+        finished = yield from _trained(run)
+        if not finished:
+            return
+        reason = _collapsed(run)
+        if reason is None or attempt == request.tuning.restarts:
+            break
+        yield Told(warning=reason)
+    yield from _sealed(run)
+
+
+def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
+    """Read the files, build the model, check what can be checked, and write the recipe down."""
+    tuning, device = request.tuning, device_of(request.device)
+    base = read_folder(fetch(request.model))
+    kind = task_of(request.task)
+    cases = {
+        split: list(kind.read(path, request.columns_of(split)))
+        for split, path in (("train", request.train), ("dev", request.dev), ("test", request.test))
+        if path is not None
+    }
+    for split, some in cases.items():
+        if not some:
+            raise InputError(f"{getattr(request, split)} holds no example; check the file")
+    task = kind.learned(cases["train"], request.settings)
+    generator = torch.Generator().manual_seed(tuning.seed)
+    module = _built(base, task, tuning, generator)
+    rule = tuning.rule(getattr(task, "default_rule", WindowRule()), module.encoder.sizes.positions)
+    questions = [task.ask(case, base.tokenizer, rule) for case in cases["train"]]
+    notes = [Told(note=_told_questions(questions, rule)), *_leaks(cases)]
+    for case in cases.get("dev", []):  # a label that training never saw is found now, not after an hour
+        task.ask(case, base.tokenizer, rule)
+    drawer = Drawer(questions, task, base.tokenizer, tuning.batch, tuning.seed)
+    if tuning.masked_weight:
+        drawer.masker = Masker(base.tokenizer)
+    module.to(device)
+    freeze(module, tuning.depths, module.encoder.sizes.num_layers)
+    optimizer = PaperAdam(module, tuning.optimizer, tuning.depths, module.encoder.sizes.num_layers)
+    digest = _digest(request)
+    _write_down(folder, request)
+    predictor = Predictor(module, base.tokenizer, rule)
+    return _Run(request, predictor, optimizer, drawer, Precision(tuning.precision, device), cases, digest, folder), notes
+
+
+def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Generator) -> TaskModule:
+    encoder, _ = encoder_of(base, generator)
+    assert isinstance(encoder, Bert)
+    if tuning.dropout is not None:
+        encoder.set_dropout(tuning.dropout)
+    encoder.recomputes = tuning.recompute
+    auxiliary = None
+    if tuning.masked_weight:
+        sizes = encoder.sizes
+        head = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
+        base.family.initialise(head, sizes, generator)
+        load_into(head, base.tensors, MASKED_NAMES)
+        auxiliary = Auxiliary(head, tuning.masked_weight)
+    return TaskModule(encoder, task, generator, auxiliary)
+
+
+def _told_questions(questions: Sequence[Question], rule: WindowRule) -> str:
+    num_rows = sum(len(question.rows) for question in questions)
+    num_long = sum(len(question.rows) > question.num_units for question in questions)
+    num_cut = sum(question.num_cut for question in questions)
+    told = f"{len(questions):,} training examples, {num_rows:,} rows of at most {rule.length} places"
+    if num_long:
+        told += f"; {num_long:,} long ones slide over several rows"
+    if num_cut:
+        told += f"; {num_cut:,} pieces cut off, as asked"
+    return told
+
+
+def _leaks(cases: Mapping[str, Sequence[Any]]) -> list[Told]:
+    """Return a warning for each other split that shares texts with train."""
+    found = []
+    for split in ("dev", "test"):
+        shared = overlap((case.texts for case in cases["train"]), (case.texts for case in cases.get(split, [])))
+        if shared.count:
+            example = " / ".join(shared.examples[0])[:80]
+            found.append(
+                Told(
+                    warning=f"{shared.count:,} of {shared.total:,} {split} texts also stand in train, so that its "
+                    f"score flatters; the first: {example}"
+                )
+            )
+    return found
+
+
+def _digest(request: FinetuneRequest) -> str:
+    """Return what must be equal for a checkpoint to fit."""
+    files = [sha256(path) for path in (request.train, request.dev, request.test) if path is not None]
+    told = [request.task, request.model, files, asdict(request.tuning), request.columns, request.settings]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _write_down(folder: Path, request: FinetuneRequest) -> None:
+    path = folder / "recipe.toml"
+    text = f"task = {json.dumps(request.task)}\n" + as_toml(request.tuning)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise FolderError(
+            f"{folder} holds a run of another recipe (see {path}); choose another folder with --out, or start with "
+            f"that recipe to continue it"
+        )
+    if not path.exists() and folder.is_dir() and any(not one.name.startswith(("restart-", ".")) for one in folder.iterdir()):
+        raise FolderError(f"{folder} already holds something else; choose an empty or new folder with --out")
+    write_text(path, text)
+
+
+def _trained(run: _Run) -> Generator[Told, None, bool]:
+    """Do the steps; return whether the run came to its end."""
+    checkpoint, damaged = last_good(run.folder / "checkpoints")
+    yield from (Told(warning=text) for text in damaged)
+    if checkpoint is not None:
+        if checkpoint.recipe != run.digest:
+            raise FolderError(f"{checkpoint.folder} was made with other data or settings; choose another --out")
+        run.module.load_state_dict(dict(checkpoint.model))
+        run.standing = checkpoint.standing
+        run.optimizer.restore(checkpoint.optimizer, run.standing.step - run.standing.num_overflowed)
+        for record in read_records(run.folder):
+            if isinstance(record, ScoreRecord) and record.split == "dev" and record.step <= run.standing.step:
+                _remember(run, record)
+        yield Told(note=f"continuing after step {run.standing.step:,}")
+    with (
+        Records.open(run.folder, run.standing.step if checkpoint else None) as records,
+        asked_to_stop() as stop,
+    ):
+        return (yield from _steps(run, records, stop))
+
+
+def _steps(run: _Run, records: Records, stop: list[str]) -> Generator[Told, None, bool]:
+    tuning, first = run.request.tuning, run.standing.step
+    device = run.precision.device
+    draw = lambda phase, step: [batch.to(device) for batch in run.drawer.draw(phase, step)]  # noqa: E731
+    pace = tuning.pace(run.num_steps)
+    training = Training(run.module, run.module, run.optimizer, pace, draw, tuning.seed, run.precision)
+    every = max(1, run.drawer.num_steps // tuning.evaluations)
+    if _is_over(run):
+        return True
+    for step in train(training, run.standing):
+        if not math.isfinite(step.norm) and not step.overflowed:
+            raise BertworksError(f"step {step.number}: the gradients are {step.norm}; lower --rate or lengthen the warmup")
+        records.add(StepRecord(step.number, "tune", step.losses, step.rate, step.seconds, step.pieces, step.norm))
+        yield Told(step=step, num_steps=run.num_steps)
+        leaves = bool(stop) or run.request.stop_after == step.number - first
+        measures = step.number % every == 0 or step.number == run.num_steps
+        if measures:
+            yield from _measured(run, records)
+            run.module.train()
+        if measures or leaves:
+            _saved(run, records)
+        if leaves:
+            yield Told(note="asked to stop: saved; the same command continues")
+            return False
+        if _is_over(run):
+            yield Told(note=f"stopped early at step {step.number:,}: {_why_over(run)}")
+            break
+    return True
+
+
+def _measured(run: _Run, records: Records) -> Iterator[Told]:
+    """Score dev, and remember whether it is the best."""
+    if "dev" not in run.cases:
+        return
+    run.last = run.module.task.score(run.predictor.predict(run.cases["dev"]))
+    record = ScoreRecord(run.standing.step, "dev", dict(run.last.figures))
+    records.add(record)
+    _remember(run, record)
+    yield Told(score=record)
+
+
+def _remember(run: _Run, record: ScoreRecord) -> None:
+    main = run.module.task.main
+    if run.best is None or record.figures[main] > run.best.figures[main]:
+        run.best, run.num_worse = record, 0
+    else:
+        run.num_worse += 1
+
+
+def _is_over(run: _Run) -> bool:
+    return bool(_why_over(run))
+
+
+def _why_over(run: _Run) -> str:
+    tuning = run.request.tuning
+    goal = goal_of(tuning.until)
+    if goal is not None and run.best is not None and run.best.figures.get(goal[0], -math.inf) >= goal[1]:
+        return f"{goal[0]} reached {run.best.figures[goal[0]]:.4f}"
+    if tuning.patience and run.num_worse >= tuning.patience:
+        return f"{run.num_worse} measurements without a better one"
+    return ""
+
+
+def _saved(run: _Run, records: Records) -> None:
+    records.sync()
+    folder = run.folder / "checkpoints"
+    save_checkpoint(folder, run.module.state_dict(), run.optimizer.state(), run.standing, run.digest)
+    keep_last(folder, 1, {f"step-{run.best.step:08d}"} if run.best else set())
+
+
+def _collapsed(run: _Run) -> str | None:
+    """Return why the run has to be begun again, if its model calls everything one class."""
+    if run.last is None or "confusion" not in run.last.details:
+        return None
+    return collapsed(run.last.details["confusion"], run.last.details["labels"])
+
+
+def _sealed(run: _Run) -> Iterator[Told]:
+    """Take the best step, calibrate it on dev, score all splits, and write the folder and the report."""
+    if run.best is not None and run.best.step != run.standing.step:
+        best = load_checkpoint(run.folder / "checkpoints" / f"step-{run.best.step:08d}")
+        run.module.load_state_dict(dict(best.model))
+        yield Told(note=f"the model is that of step {run.best.step:,}, the best on dev")
+    scored = yield from _final_scores(run)
+    folder = run.request.out / "model"
+    told = {
+        "base": Path(run.request.model).name,
+        "recipe": asdict(run.request.tuning),
+        "scores": {split: dict(one.figures) for split, one in scored.items()},
+        "data": {
+            split: {"file": path.name, "sha256": sha256(path), "examples": len(run.cases[split])}
+            for split in run.cases
+            if (path := getattr(run.request, split)) is not None
+        },
+    }
+    seal(folder, run.predictor, told)
+    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told}
+    write_json(run.request.out / "run.json", facts)
+    verdict = verdict_of(run.module.task.main, scored)
+    yield Told(note=verdict)
+    yield Told(note=f"model: {folder}", sealed=folder)
+
+
+def _final_scores(run: _Run) -> Generator[Told, None, dict[str, Scored]]:
+    """Tune on dev what is tuned there, then score a sample of train, dev and test; return all scores."""
+    task = run.module.task
+    if "dev" in run.cases:
+        predictions = [prediction for _, prediction in run.predictor.predict(run.cases["dev"])]
+        run.module.task = task.calibrated(run.cases["dev"], predictions)
+    scored: dict[str, Scored] = {}
+    for split, some in run.cases.items():
+        if split == "test" and any(getattr(case, "label", True) is None for case in some):
+            continue  # a test file without labels is for `predict`
+        sample = some[:: max(1, len(some) // _TRAIN_SAMPLE)] if split == "train" else some
+        scored[split] = run.module.task.score(run.predictor.predict(sample))
+        yield Told(score=ScoreRecord(run.standing.step, split, dict(scored[split].figures)))
+    return scored

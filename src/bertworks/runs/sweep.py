@@ -1,0 +1,84 @@
+"""Many fine-tuning runs: a request and tunings in, what each came to out; the paper's grid, and seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from bertworks.disk import read_json, write_json
+from bertworks.errors import SettingsError
+from bertworks.runs.finetune import FinetuneRequest, Told, finetune
+from bertworks.runs.tuning import GRID_BATCHES, GRID_EPOCHS, GRID_RATES, Tuning
+from bertworks.tasks.table import task_of
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run came to: its tuning, its folder, the main figure on dev, and all figures by split."""
+
+    tuning: Tuning
+    folder: Path
+    score: float
+    scores: dict[str, dict[str, float]]
+
+    @staticmethod
+    def table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+        """Return a row for each tuning, its seeds together, the best first: batch, rate, epochs, mean, deviation, seeds."""
+        groups: dict[Tuning, list[float]] = {}
+        for outcome in outcomes:
+            groups.setdefault(replace(outcome.tuning, seed=0), []).append(outcome.score)
+        rows = sorted(groups.items(), key=lambda item: -statistics.fmean(item[1]))
+        return [
+            (
+                str(tuning.batch),
+                f"{tuning.rate:.0e}",
+                str(tuning.epochs),
+                f"{statistics.fmean(scores):.4f}",
+                f"{statistics.stdev(scores):.4f}" if len(scores) > 1 else "–",
+                str(len(scores)),
+            )
+            for tuning, scores in rows
+        ]
+
+
+def grid_of(tuning: Tuning) -> list[Tuning]:
+    """Return the paper's grid: batch 16 and 32, rates 5e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs."""
+    choices = product(GRID_BATCHES, GRID_RATES, GRID_EPOCHS)
+    return [replace(tuning, batch=batch, rate=rate, epochs=epochs) for batch, rate, epochs in choices]
+
+
+def seeds_of(tuning: Tuning, count: int) -> list[Tuning]:
+    """Return the same tuning with as many seeds, from its own on."""
+    return [replace(tuning, seed=tuning.seed + number) for number in range(count)]
+
+
+def sweep(request: FinetuneRequest, tunings: Sequence[Tuning]) -> Iterator[Told | Outcome]:
+    """Run one after the other, each in a folder of its own below `out`; those that are finished are not run again.
+
+    At the end `sweep.json` holds all outcomes.
+    """
+    if request.dev is None:
+        raise SettingsError("several runs are compared by their scores on dev; name a labelled file with --dev")
+    outcomes = []
+    for number, tuning in enumerate(tunings, 1):
+        folder = request.out / f"batch{tuning.batch}-rate{tuning.rate:g}-epochs{tuning.epochs}-seed{tuning.seed}"
+        yield Told(note=f"run {number} of {len(tunings)}: {folder.name}")
+        if not (folder / "run.json").exists():
+            yield from finetune(replace(request, tuning=tuning, out=folder))
+        if not (folder / "run.json").exists():
+            return  # asked to stop
+        scores = read_json(folder / "run.json", "a finished run")["scores"]
+        main = _main(request, folder)
+        outcomes.append(Outcome(tuning, folder, scores["dev"][main], scores))
+        yield outcomes[-1]
+    told = [{"folder": one.folder.name, "score": one.score, "scores": one.scores} for one in outcomes]
+    write_json(request.out / "sweep.json", told)
+
+
+def _main(request: FinetuneRequest, folder: Path) -> str:
+    told = read_json(folder / "model" / "bertworks.json", "a sealed model")
+    config = read_json(folder / "model" / "config.json", "a sealed model")
+    return task_of(request.task).told(told, config).main

@@ -1,0 +1,93 @@
+"""The recipe of a fine-tuning run: what a person may say, and what it says when they are silent (the paper's)."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+from bertworks.engines.windows import WindowRule
+from bertworks.errors import SettingsError
+from bertworks.training.devices import PRECISIONS
+from bertworks.training.optimizer import AdamSettings, DepthSettings
+from bertworks.training.pace import ByStep, Pace, Triangular
+
+SCHEDULES = ("linear", "triangular")
+# The paper's grid.
+GRID_BATCHES, GRID_RATES, GRID_EPOCHS = (16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A fine-tuning run.
+
+    batch, rate, epochs   the paper's grid is around these
+    warmup_rate           share of the steps over which the rate rises
+    schedule              linear: up and down to zero; triangular: ULMFiT's slanted triangle
+    length, overlap       windows over long texts; 0: what the task and the model say
+    truncate              cut long texts instead, and count
+    dropout               instead of the model's own
+    masked_weight         weight of an auxiliary masked-word loss; 0: none
+    evaluations           how often dev is measured in an epoch
+    patience              stop after so many measurements without a better one; 0: never
+    until                 stop when dev reaches it, such as accuracy=0.9
+    restarts              how often a run that collapsed to one class is begun again
+    """
+
+    batch: int = 32
+    rate: float = 3e-5
+    epochs: int = 3
+    warmup_rate: float = 0.1
+    schedule: str = "linear"
+    seed: int = 0
+    length: int = 0
+    overlap: int = -1
+    truncate: bool = False
+    dropout: float | None = None
+    masked_weight: float = 0.0
+    evaluations: int = 1
+    patience: int = 0
+    until: str = ""
+    restarts: int = 2
+    precision: str = "fp32"
+    recompute: bool = False
+    optimizer: AdamSettings = field(default_factory=AdamSettings)
+    depths: DepthSettings = field(default_factory=DepthSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "epochs", "evaluations"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} is {getattr(self, name)}; give at least 1")
+        if not 0 < self.rate < math.inf:
+            raise SettingsError(f"rate is {self.rate}; give a number above 0, such as 3e-5")
+        if self.schedule not in SCHEDULES:
+            raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(SCHEDULES)}")
+        if self.precision not in PRECISIONS:
+            raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
+        if not 0 <= self.warmup_rate < 1 or self.masked_weight < 0:
+            raise SettingsError("warmup_rate lies from 0 to below 1, and masked_weight is 0 or more")
+        goal_of(self.until)
+
+    def rule(self, usual: WindowRule, positions: int) -> WindowRule:
+        """Return the window rule: what was said, else what is usual for the task; never longer than the model reads."""
+        if self.length > positions:
+            raise SettingsError(f"length is {self.length}, but the model has {positions} positions; give at most these")
+        length = self.length or min(usual.length, positions)
+        overlap = self.overlap if self.overlap >= 0 else min(usual.overlap, length // 4)
+        return WindowRule(length, overlap, self.truncate)
+
+    def pace(self, num_steps: int) -> Pace:
+        """Return how the rate rises and falls over so many steps."""
+        if self.schedule == "triangular":
+            return Triangular(num_steps, self.warmup_rate, self.rate)
+        return ByStep((num_steps,), round(self.warmup_rate * num_steps), self.rate)
+
+
+def goal_of(told: str) -> tuple[str, float] | None:
+    """Return the figure and value of "accuracy=0.9"; None for nothing."""
+    if not told:
+        return None
+    found = re.fullmatch(r"([a-z_0-9]+)=(\d+(?:\.\d+)?)", told)
+    if not found:
+        raise SettingsError(f"'{told}' is no goal; write it as accuracy=0.9")
+    return found[1], float(found[2])

@@ -1,0 +1,242 @@
+"""Classify a text or a pair: labelled lines in, classes with probabilities out; one class of many, or several at once.
+
+U examples, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from bertworks.encoders.bert import BertSizes
+from bertworks.engines.windows import WindowRule, windows_of
+from bertworks.errors import InputError
+from bertworks.examples.batch import Batch
+from bertworks.tasks.calibration import fit_temperature
+from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
+from bertworks.tasks.files import read_lines, recognise
+from bertworks.tasks.heads import CLASSIFIER_NAMES, SummaryHead, mean_by_group
+from bertworks.tasks.metrics import ConfusionTally, LabelsTally
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+# Between the labels of a text that has several.
+SEVERAL = "|"
+_METRICS, _METRICS_OF_SEVERAL = ("accuracy", "macro_f1"), ("micro_f1",)
+# Of the calibration plot: how sure the model was, in steps of a fifteenth.
+_NUM_BINS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class TextCase:
+    """A text or a pair with its label as it is written, None where it is not known."""
+
+    id: str
+    place: str
+    texts: tuple[str, ...]
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """The class of a text (of several at once: all that are likelier than not), and the probability of each class."""
+
+    id: str
+    label: str
+    probabilities: Mapping[str, float]
+    logits: npt.NDArray[np.float32]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"id": self.id, "label": self.label, "probabilities": dict(self.probabilities)}
+
+
+@dataclass(frozen=True, slots=True)
+class Classify:
+    """Which class? `several` says that a text may have more than one, written with | between them."""
+
+    name: ClassVar[str] = "classify"
+    architecture: ClassVar[str] = "BertForSequenceClassification"
+    labels: tuple[str, ...]
+    several: bool = False
+    metrics: tuple[str, ...] = _METRICS
+    temperature: float = 1.0
+
+    @classmethod
+    def read(cls, path: Path, columns: Mapping[str, str]) -> Iterator[TextCase]:
+        yield from read_texts(path, columns)
+
+    @classmethod
+    def learned(cls, cases: Sequence[TextCase], settings: Mapping[str, Any]) -> Classify:
+        several = bool(settings.get("several")) or any(SEVERAL in (case.label or "") for case in cases)
+        seen: dict[str, None] = {}
+        for case in cases:
+            if case.label is None:
+                raise InputError(f"{case.place}: there is no label; name its column with --label")
+            seen |= dict.fromkeys(part for part in (case.label.split(SEVERAL) if several else [case.label]) if part)
+        labels = tuple(settings.get("labels") or sorted(seen, key=_order))
+        if len(labels) < 2 and not several:
+            raise InputError(
+                f"all {len(cases):,} training texts have the same label '{next(iter(seen), '')}'; there is nothing to "
+                f"learn: add texts of other classes, or name the right column with --label"
+            )
+        metrics = tuple(settings.get("metrics") or (_METRICS_OF_SEVERAL if several else _METRICS))
+        return cls(labels, several, metrics)
+
+    @classmethod
+    def told(cls, told: Mapping[str, Any], config: Mapping[str, Any]) -> Classify:
+        labels = labels_in(config)
+        several = config.get("problem_type") == "multi_label_classification"
+        metrics = tuple(told.get("metrics", _METRICS_OF_SEVERAL if several else _METRICS))
+        return cls(labels, several, metrics, told.get("temperature", 1.0))
+
+    def tell(self) -> dict[str, Any]:
+        return {"metrics": list(self.metrics), "temperature": self.temperature}
+
+    def config(self) -> dict[str, Any]:
+        kind = "multi_label_classification" if self.several else "single_label_classification"
+        return {**label_config(self.labels), "problem_type": kind}
+
+    def head(self, sizes: BertSizes) -> nn.Module:
+        return SummaryHead(sizes.width, len(self.labels), sizes.dropout)
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        return CLASSIFIER_NAMES
+
+    @property
+    def main(self) -> str:
+        return self.metrics[0]
+
+    def ask(self, case: TextCase, tokenizer: Tokenizer, rule: WindowRule) -> Question:
+        return ask_text(case, tokenizer, rule, None if case.label is None else self._target(case))
+
+    def _target(self, case: TextCase) -> int | npt.NDArray[np.float32]:
+        """Return the number of the class, or a one for each of several."""
+        assert case.label is not None
+        parts = [part for part in case.label.split(SEVERAL) if part] if self.several else [case.label]
+        unknown = [part for part in parts if part not in self.labels]
+        if unknown:
+            raise InputError(
+                f"{case.place}: the label '{unknown[0]}' does not occur in the training texts; known are: "
+                f"{', '.join(self.labels)}"
+            )
+        numbers = [self.labels.index(part) for part in parts]
+        if not self.several:
+            return numbers[0]
+        target = np.zeros(len(self.labels), dtype=np.float32)
+        target[numbers] = 1.0
+        return target
+
+    def labels_of(self, questions: Sequence[Question]) -> dict[str, torch.Tensor]:
+        return {"class": torch.from_numpy(np.stack([np.asarray(question.label) for question in questions]))}
+
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        wanted = batch.labels["class"]
+        outputs = mean_by_group(outputs, batch.groups)  # (U, C)
+        if self.several:
+            return F.binary_cross_entropy_with_logits(outputs, wanted, reduction="sum") / len(self.labels)
+        return F.cross_entropy(outputs, wanted, reduction="sum")
+
+    def num_answers(self, batch: Batch) -> int:
+        return len(batch.labels["class"])
+
+    def answer(self, case: TextCase, question: Question, outputs: Sequence[npt.NDArray[np.float32]]) -> Classified:
+        logits = np.stack(outputs).mean(0)  # of all windows
+        chances = self._probabilities(logits)
+        if self.several:
+            label = SEVERAL.join(name for name, chance in zip(self.labels, chances, strict=True) if chance > 0.5)
+        else:
+            label = self.labels[int(logits.argmax())]
+        return Classified(case.id, label, dict(zip(self.labels, chances.tolist(), strict=True)), logits)
+
+    def _probabilities(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        scaled = logits.astype(np.float64) / self.temperature
+        if self.several:
+            return 1 / (1 + np.exp(-scaled))
+        powers = np.exp(scaled - scaled.max())
+        return powers / powers.sum()
+
+    def score(self, pairs: Iterable[tuple[TextCase, Classified]]) -> Scored:
+        tally = LabelsTally(len(self.labels)) if self.several else ConfusionTally(len(self.labels))
+        bins = np.zeros((_NUM_BINS, 3))  # how many, their confidence, how many right
+        mistakes: list[Mistake] = []
+        for case, prediction in pairs:
+            wanted, found = self._target(case), self._target(replace(case, label=prediction.label))
+            tally.add(np.asarray(found)[None], np.asarray(wanted)[None])
+            sure = max(prediction.probabilities.values())
+            bins[min(int(sure * _NUM_BINS), _NUM_BINS - 1)] += 1, sure, np.array_equal(wanted, found)
+            if not np.array_equal(wanted, found):
+                mistakes = worst([*mistakes, Mistake(sure, case.texts, str(case.label), prediction.label, case.place)])
+        scores = tally.scores()
+        figures = {name: scores[name] for name in self.metrics}
+        if not self.several:
+            figures["calibration_error"] = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum())
+        details = {"bins": bins, "mistakes": mistakes, "labels": self.labels}
+        if isinstance(tally, ConfusionTally):
+            details["confusion"] = tally.counts
+        return Scored(figures, self.metrics[0], details)
+
+    def calibrated(self, cases: Sequence[TextCase], predictions: Sequence[Classified]) -> Task:
+        logits = np.stack([prediction.logits for prediction in predictions])
+        truth = np.stack([self._target(case) for case in cases])
+        return replace(self, temperature=float(fit_temperature(logits, truth)))
+
+
+def read_texts(path: Path, columns: Mapping[str, str]) -> Iterator[TextCase]:
+    """Yield the cases of a table of texts; see `Task.read`. A role whose column is "" is not looked for."""
+    wanted: dict[str, str | None] = dict.fromkeys(("text", "pair", "label", "id"))
+    wanted |= {role: column for role, column in columns.items() if role != "header"}
+    wanted = {role: column for role, column in wanted.items() if column != ""}
+    header = columns.get("header")
+    found: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path, header.split(",") if header else None)):
+        found = found or recognise(list(line.fields), wanted, path.name)
+        yield text_case(line.fields, found, line.place, str(number))
+
+
+def text_case(fields: Mapping[str, Any], columns: Mapping[str, str], place: str, number: str) -> TextCase:
+    """Return the case of one line of a file; an empty text is refused."""
+    texts = tuple(str(fields[columns[part]]) for part in ("text", "pair") if part in columns)
+    for part, text in zip(("text", "pair"), texts, strict=False):
+        if not text.strip():
+            raise InputError(f"{place}: the column '{columns[part]}' is empty; fill it or remove the line")
+    label = fields.get(columns["label"]) if "label" in columns else None
+    if isinstance(label, list | tuple):
+        label = SEVERAL.join(map(str, label))
+    name = str(fields[columns["id"]]) if "id" in columns else number
+    return TextCase(name, place, texts, None if label is None else str(label))
+
+
+def ask_text(case: TextCase, tokenizer: Tokenizer, rule: WindowRule, label: Any) -> Question:
+    """Return the rows of a text or pair: one unit, however many windows it takes."""
+    windows = windows_of(tokenizer, [tokenizer.cut(text).ids for text in case.texts], rule)
+    return Question(tuple(Asked(row) for row in windows.rows), label=label, num_cut=windows.num_cut)
+
+
+def label_config(labels: Sequence[str]) -> dict[str, Any]:
+    """Return the labels as transformers' config.json has them."""
+    return {
+        "id2label": {str(number): name for number, name in enumerate(labels)},
+        "label2id": {name: number for number, name in enumerate(labels)},
+    }
+
+
+def labels_in(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the labels that a config.json states, in the order of their numbers."""
+    told = config.get("id2label") or {str(number): f"LABEL_{number}" for number in range(config.get("num_labels", 2))}
+    return tuple(told[key] for key in sorted(told, key=int))
+
+
+def _order(label: str) -> tuple[int, float, str]:
+    """Numbers in the order of their size, then words by the alphabet."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label

@@ -1,0 +1,183 @@
+"""What a task is: labelled files in, rows with questions out; what a head answers in, Predictions and scores out.
+
+A task is one frozen dataclass in one file and one line in `tasks.table.TASKS`. It knows its labels and nothing of
+files' hashes, loops, learning rates or servers. B rows of T places, N pieces, U units (an example, or one of its
+choices), P places that are asked, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.encoded import Encoded
+from bertworks.encoders.layers import Seeds
+from bertworks.engines.windows import Window, WindowRule
+from bertworks.examples.batch import Batch
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+
+class Case(Protocol):
+    """One labelled example as its task reads it, before pieces. Each task has its own frozen dataclass."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def place(self) -> str:
+        """Where it comes from, such as "train.tsv, line 5"."""
+        ...
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All its texts, to look for the same example in two files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A row and what is asked there.
+
+    unit      which unit of the example the row belongs to (always 0 but for choices)
+    labels    what the whole row is asked, by name: {"start": 7}
+    places    (P,) places of the row that are asked one by one, and `targets` (P,) what stands there
+    """
+
+    window: Window
+    unit: int = 0
+    labels: Mapping[str, int] = field(default_factory=dict)
+    places: npt.NDArray[np.int64] | None = None
+    targets: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An example ready for batches: its rows, how many units they form, its label, and how many pieces were cut off."""
+
+    rows: tuple[Asked, ...]
+    num_units: int = 1
+    label: Any = None
+    num_cut: int = 0
+
+    @property
+    def num_pieces(self) -> int:
+        return sum(len(row.window) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How good predictions are: named figures, of which `main` is the one to choose models by (higher is better)."""
+
+    figures: Mapping[str, float]
+    main: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def best(self) -> float:
+        return self.figures[self.main]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A wrong prediction: how sure the model was, the texts, what is right, what was said, and where it stands."""
+
+    sure: float
+    texts: tuple[str, ...]
+    right: str
+    said: str
+    place: str
+
+
+def worst(mistakes: Iterable[Mistake], most: int = 20) -> list[Mistake]:
+    """Return the mistakes of which the model was surest; call it with every new one, and memory stays bounded."""
+    return sorted(mistakes, key=lambda mistake: -mistake.sure)[:most]
+
+
+class Head(Protocol):
+    """What a task puts on an encoder. Returns what `Task` methods call outputs: (B, …), or (P, …) with places asked."""
+
+    def __call__(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor: ...
+
+
+class Task(Protocol):
+    """The answers of a task. `labels` are learned from the training file or read back from a model folder."""
+
+    name: ClassVar[str]
+    architecture: ClassVar[str]  # transformers' class, such as BertForSequenceClassification
+
+    @classmethod
+    def read(cls, path: Path, columns: Mapping[str, str]) -> Iterator[Any]:
+        """Yield the cases of a labelled file. `columns` names columns by their role, {"text": "sms"}, and what it lacks
+        is recognised; "header" names all of them, with commas, where the file has no header."""
+        ...
+
+    @classmethod
+    def learned(cls, cases: Sequence[Any], settings: Mapping[str, Any]) -> Task:
+        """Return the task with the labels that the training cases have; refuse what cannot be learned from."""
+        ...
+
+    @classmethod
+    def told(cls, told: Mapping[str, Any], config: Mapping[str, Any]) -> Task:
+        """Return the task that a model folder states: our bertworks.json, or only transformers' config.json."""
+        ...
+
+    def tell(self) -> dict[str, Any]:
+        """Return what bertworks.json has to keep of the task (not labels, which are in config.json)."""
+        ...
+
+    def config(self) -> dict[str, Any]:
+        """Return what transformers' config.json has to say: id2label and so on."""
+        ...
+
+    def head(self, sizes: BertSizes) -> nn.Module:
+        """Return the head, its weights to be drawn by `bert.initialise`; its HEAD_NAMES are `names`."""
+        ...
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """The head's tensors -> Hugging Face's names."""
+        ...
+
+    @property
+    def main(self) -> str:
+        """The figure of `score` to choose models by."""
+        ...
+
+    def ask(self, case: Any, tokenizer: Tokenizer, rule: WindowRule) -> Question:
+        """Return the rows of a case with what is asked there; a case without a label has none either."""
+        ...
+
+    def labels_of(self, questions: Sequence[Question]) -> dict[str, torch.Tensor]:
+        """Return the labels of whole examples for a batch: {"class": (examples,)}."""
+        ...
+
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the loss summed over all answers."""
+        ...
+
+    def num_answers(self, batch: Batch) -> int:
+        """Return over how many answers `loss` sums."""
+        ...
+
+    def answer(self, case: Any, question: Question, outputs: Sequence[npt.NDArray[np.float32]]) -> Any:
+        """Return the prediction of one case from the outputs of its rows, in their order; each is what the head says of
+        that row: (C,), or (its places, C) where places are asked, or (its length, 2).
+
+        Predictions are frozen dataclasses with `as_json() -> dict`.
+        """
+        ...
+
+    def score(self, pairs: Iterable[tuple[Any, Any]]) -> Scored:
+        """Return the scores of (case, prediction) pairs; one pass, in memory that does not grow with texts."""
+        ...
+
+    def calibrated(self, cases: Sequence[Any], predictions: Sequence[Any]) -> Task:
+        """Return the task with what is tuned on dev (temperature, null threshold); itself if there is nothing."""
+        ...

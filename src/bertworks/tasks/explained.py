@@ -1,0 +1,200 @@
+"""Why a model said something: weights of pieces in, weights of words, a line of text or a piece of HTML out.
+
+P pieces of a text.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+# By how much the weights may miss the difference that they explain: this share of the sum of their sizes, or this
+# much, which is the noise of single precision.
+TOLERANCE = 0.01
+NOISE = 1e-4
+
+# A word has one, two or three marks above these shares of the largest weight of a word.
+_LEVELS = (1 / 9, 1 / 3, 2 / 3)
+# Blue speaks for and orange against, which is plain to colour-blind eyes too. They are laid thinly over whatever the
+# page has below, and letters keep the page's own colour: so it can be read on white and on black.
+_COLOURS = {True: "58, 134, 255", False: "255, 122, 26"}
+_DENSEST = 0.55
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word where it stands in its text, from character `start` to before `end`; its weight is its pieces' sum."""
+
+    start: int
+    end: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedText:
+    """One of the texts that were read: `title` says what it is; all other fields have one element a piece."""
+
+    title: str
+    text: str
+    pieces: tuple[str, ...]
+    offsets: tuple[tuple[int, int], ...]
+    begins_word: tuple[bool, ...]
+    weights: Floats
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        found: list[Word] = []
+        for (start, end), begins, weight in zip(self.offsets, self.begins_word, self.weights.tolist(), strict=True):
+            if begins or not found:
+                found.append(Word(start, end, weight))
+            else:
+                last = found[-1]
+                found[-1] = Word(last.start, max(last.end, end), last.weight + weight)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Which pieces drove an output. `output` is the score of the target less the mean score of what else could be.
+
+    `baseline_output` is that of the same rows with every piece masked, and the weights sum to the difference of the
+    two, but for `gap`. `elsewhere` is the weight of pieces that were read but are not shown: the document around a
+    sentence. `num_cut` pieces were left out because the model's rule says so.
+    """
+
+    target: str
+    texts: tuple[WeighedText, ...]
+    output: float
+    baseline_output: float
+    num_steps: int
+    elsewhere: float = 0.0
+    num_cut: int = 0
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return tuple(piece for text in self.texts for piece in text.pieces)
+
+    @property
+    def offsets(self) -> tuple[tuple[int, int], ...]:
+        """Where each piece stands, in its own text."""
+        return tuple(offset for text in self.texts for offset in text.offsets)
+
+    @property
+    def weights(self) -> Floats:
+        return np.concatenate([text.weights for text in self.texts])
+
+    @property
+    def gap(self) -> float:
+        """By how much the weights miss the difference of the outputs: 0 if there were infinitely many steps."""
+        return float(self.weights.sum()) + self.elsewhere - (self.output - self.baseline_output)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the weights explain all of the difference, within the tolerance."""
+        return is_within(self.gap, float(np.abs(self.weights).sum()) + abs(self.elsewhere))
+
+    def levels(self) -> Iterator[tuple[WeighedText, list[tuple[str, int, float]]]]:
+        """Yield each text in stretches: what is written there, how strong it is from -3 to 3, and its weight.
+
+        The stretches join to the whole text; what lies between words has no strength.
+        """
+        largest = max((abs(word.weight) for text in self.texts for word in text.words), default=0.0)
+        for text in self.texts:
+            stretches, at = [], 0
+            for word in text.words:
+                start, end = max(at, word.start), max(at, word.end)
+                if start > at:
+                    stretches.append((text.text[at:start], 0, 0.0))
+                stretches.append((text.text[start:end], _level(word.weight, largest), word.weight))
+                at = end
+            stretches.append((text.text[at:], 0, 0.0))
+            yield text, [stretch for stretch in stretches if stretch[0]]
+
+    def as_text(self) -> str:
+        """Return lines with marks behind the words that count: good[+++] speaks for the target, bad[--] against it."""
+        lines = [self.headline()]
+        for text, stretches in self.levels():
+            marked = "".join(f"{part}[{marks(level)}]" if level else part for part, level, _ in stretches)
+            lines.append(f"{text.title}: {marked}")
+        return "\n".join([*lines, *self.remarks()])
+
+    def as_html(self) -> str:
+        """Return a block for a page: a paragraph a text, each word with a background by its weight."""
+        largest = max((abs(word.weight) for text in self.texts for word in text.words), default=0.0)
+        lines = ['<div class="explained">', f"<p>{html.escape(self.headline())}</p>"]
+        for text, stretches in self.levels():
+            spans = "".join(_span(part, weight, largest) for part, _, weight in stretches)
+            lines.append(f'<p style="line-height: 1.8"><b>{html.escape(text.title)}:</b> {spans}</p>')
+        return "\n".join([*lines, *(f"<p>{html.escape(remark)}</p>" for remark in self.remarks()), "</div>"])
+
+    def as_json(self) -> dict[str, Any]:
+        texts = [
+            {
+                "title": text.title,
+                "text": text.text,
+                "words": [
+                    {
+                        "word": text.text[word.start : word.end],
+                        "start": word.start,
+                        "end": word.end,
+                        "weight": word.weight,
+                    }
+                    for word in text.words
+                ],
+                "pieces": [
+                    {"piece": piece, "start": start, "end": end, "weight": weight}
+                    for piece, (start, end), weight in zip(
+                        text.pieces, text.offsets, text.weights.tolist(), strict=True
+                    )
+                ],
+            }
+            for text in self.texts
+        ]
+        told = {"target": self.target, "output": self.output, "baseline_output": self.baseline_output, "texts": texts}
+        return {**told, "elsewhere": self.elsewhere, "gap": self.gap, "steps": self.num_steps, "cut": self.num_cut}
+
+    def headline(self) -> str:
+        return f"{self.target}: {self.output:+.3f}, and {self.baseline_output:+.3f} with every word masked"
+
+    def remarks(self) -> list[str]:
+        """Return what a reader of the picture has to know besides."""
+        found = []
+        if self.elsewhere:
+            found.append(f"the document around the sentence adds {self.elsewhere:+.3f}")
+        if self.num_cut:
+            found.append(f"{self.num_cut:,} pieces were cut off by the model's window rule, and not read")
+        if not self.is_complete:
+            found.append(f"after {self.num_steps:,} steps the weights still miss the difference by {self.gap:+.3f}")
+        return found
+
+
+def is_within(gap: float, size: float) -> bool:
+    """Whether weights whose sizes sum to `size` explain a difference well enough if they miss it by `gap`."""
+    return abs(gap) <= max(TOLERANCE * size, NOISE)
+
+
+def marks(level: int) -> str:
+    """Return the strength of a word as one to three signs."""
+    return ("+" if level > 0 else "-") * abs(level)
+
+
+def _level(weight: float, largest: float) -> int:
+    if not largest:
+        return 0
+    level = sum(abs(weight) / largest > share for share in _LEVELS)
+    return level if weight > 0 else -level
+
+
+def _span(part: str, weight: float, largest: float) -> str:
+    if not weight or not largest:
+        return html.escape(part)
+    density = _DENSEST * abs(weight) / largest
+    style = f"background: rgba({_COLOURS[weight > 0]}, {density:.3f}); border-radius: 0.2em"
+    return f'<span style="{style}" title="{weight:+.4f}">{html.escape(part)}</span>'

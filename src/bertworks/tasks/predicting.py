@@ -1,0 +1,76 @@
+"""Cases in, predictions out, in order and in constant memory: a chunk at a time, its rows in batches by length."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertworks.engines.windows import WindowRule
+from bertworks.tasks.asking import batch_of_rows
+from bertworks.tasks.contract import Asked, Question
+from bertworks.tasks.module import TaskModule
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+# How many cases are looked at together, to find rows of similar length, and how many pieces a batch has.
+_CHUNK = 512
+_BUDGET = 4_096
+
+Outputs = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """A fine-tuned model at work."""
+
+    module: TaskModule
+    tokenizer: Tokenizer
+    rule: WindowRule
+
+    def predict(self, cases: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield each case with its prediction, in the order they came."""
+        source = iter(cases)
+        while chunk := list(itertools.islice(source, _CHUNK)):
+            questions = [self.module.task.ask(case, self.tokenizer, self.rule) for case in chunk]
+            for case, question, outputs in zip(chunk, questions, self.outputs(questions), strict=True):
+                yield case, self.module.task.answer(case, question, outputs)
+
+    @torch.inference_mode()
+    def outputs(self, questions: Sequence[Question]) -> list[list[Outputs]]:
+        """Return what the head says of each row of each question."""
+        self.module.eval()
+        rows = [row for question in questions for row in question.rows]
+        found: list[Outputs] = [np.empty(0, dtype=np.float32)] * len(rows)
+        for numbers in _in_budget([len(row.window) for row in rows]):
+            for number, output in zip(numbers, self._computed([rows[number] for number in numbers]), strict=True):
+                found[number] = output
+        own = iter(found)
+        return [list(itertools.islice(own, len(question.rows))) for question in questions]
+
+    def _computed(self, rows: Sequence[Asked]) -> list[Outputs]:
+        batch = batch_of_rows(rows, self.tokenizer.specials.pad)
+        device = self.module.encoder.pieces.weight.device
+        outputs = self.module.outputs(batch.to(device)).float().cpu().numpy()
+        if batch.places is not None:
+            ends = np.cumsum([0 if row.places is None else len(row.places) for row in rows])
+            return np.split(outputs, ends[:-1])
+        if outputs.ndim == 3:  # (B, T, 2): each row without its padding
+            return [output[: len(row.window)] for row, output in zip(rows, outputs, strict=True)]
+        return list(outputs)
+
+
+def _in_budget(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the numbers of rows to compute together: the longest first, at most a budget of places."""
+    group: list[int] = []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        if group and (len(group) + 1) * lengths[group[0]] > _BUDGET:
+            yield group
+            group = []
+        group.append(number)
+    if group:
+        yield group

@@ -1,0 +1,85 @@
+"""A fine-tuned model as a folder: a module and what was tuned in, a sealed model folder out, and back.
+
+bertworks.json keeps the task's name, window rule, threshold, temperature and scores with the hash of their data; a
+folder of transformers without it is read by its architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.encoders.bert import Bert
+from bertworks.encoders.families import ENCODERS
+from bertworks.engines.windows import WindowRule
+from bertworks.errors import FolderError
+from bertworks.models.folder import ModelFolder, encoder_of, read_folder, write_folder
+from bertworks.models.hub import fetch
+from bertworks.models.names import joined, load_into, to_theirs
+from bertworks.tasks.contract import Task
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.table import TASKS, task_of
+
+
+def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
+    """Write a fine-tuned model; `told` is what else bertworks.json keeps (scores, recipe, the data's hashes)."""
+    module = predictor.module
+    sizes, task = module.encoder.sizes, module.task
+    names = joined({"encoder": ENCODERS["bert"].names_of(sizes), "head": task.names})
+    tensors = to_theirs({name: value for name, value in module.state_dict().items() if name in names}, names)
+    config = {**ENCODERS["bert"].config_of(sizes, [task.architecture]), **task.config()}
+    own = {"task": task.name, **task.tell(), "window": asdict(predictor.rule)}
+    write_folder(path, config, tensors, predictor.tokenizer, {**own, **told})
+
+
+def load_predictor(name: str | Path, wanted: str | None = None) -> Predictor:
+    """Load a fine-tuned model, ours or one of transformers; `wanted` is the task that it must be for."""
+    folder = read_folder(fetch(str(name)))
+    task = _task_in(folder)
+    if wanted is not None and task.name != wanted:
+        raise FolderError(f"{folder.path} is a model for '{task.name}', not for '{wanted}'; choose another folder")
+    encoder, _ = encoder_of(folder)
+    assert isinstance(encoder, Bert)
+    module = TaskModule(encoder, task, torch.Generator().manual_seed(0))
+    report = load_into(module.head, folder.tensors, task.names)
+    if report.newly_initialised:
+        raise FolderError(
+            f"{folder.path} lacks the head of its task ({', '.join(report.newly_initialised)}); fine-tune it with "
+            f"`bertworks finetune {task.name}`"
+        )
+    module.eval()
+    return Predictor(module, folder.tokenizer, rule_in(folder.told, task, encoder.sizes.positions))
+
+
+def rule_in(told: Mapping[str, Any], task: Task, positions: int) -> WindowRule:
+    """Return the window rule of a folder, or the task's own, no longer than the model has positions."""
+    rule = WindowRule(**told["window"]) if "window" in told else getattr(task, "default_rule", WindowRule())
+    length = min(rule.length, positions)
+    return replace(rule, length=length, overlap=min(rule.overlap, length // 4))
+
+
+def _task_in(folder: ModelFolder) -> Task:
+    name = folder.told.get("task")
+    if name is not None:
+        return task_of(str(name)).told(folder.told, folder.config)
+    architectures = folder.config.get("architectures") or []
+    for task in TASKS.values():
+        if task.architecture in architectures and _fits(task.name, folder.config):
+            return task.told({}, folder.config)
+    raise FolderError(
+        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architecture is stated'}); make "
+        f"one with `bertworks finetune`, or name one of transformers' with: "
+        f"{', '.join(sorted({task.architecture for task in TASKS.values()}))}"
+    )
+
+
+def _fits(name: str, config: Mapping[str, Any]) -> bool:
+    """Classes and scores have the same architecture; one label, or the problem's type, tells a score."""
+    labels = config.get("id2label")
+    is_score = config.get("problem_type") == "regression" or (labels is not None and len(labels) == 1)
+    return is_score if name == "regress" else not is_score or name not in ("classify",)

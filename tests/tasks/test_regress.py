@@ -1,0 +1,170 @@
+"""Giving texts numbers: squared error, correlations, the mean of windows, and labels that are no numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.engines.windows import WindowRule
+from bertworks.errors import FolderError, InputError
+from bertworks.examples.batch import Batch
+from bertworks.models.names import load_into
+from bertworks.tasks.asking import batch_of_questions
+from bertworks.tasks.classify import TextCase
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.regress import Rated, Regress
+from bertworks.training.loop import Standing, Training, train
+from bertworks.training.optimizer import AdamSettings, PaperAdam
+from bertworks.training.pace import ByStep
+from bertworks.vocabulary.kinds import wordpiece_backend
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = ("the", "cat", "dog", "bird", "purrs", "barks", "sings", "and", "now", "again")
+TOKENIZER = Tokenizer.of(wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False))
+SIZES = BertSizes(len(TOKENIZER.pieces), 16, 2, 2, 32, 64, dropout=0.0, attention_dropout=0.0, spread=0.2)
+RULE = WindowRule(32, 8)
+CLOSE = 1e-5
+
+
+def case(*texts: str, label: str | None = None) -> TextCase:
+    return TextCase("1", "toy.tsv, line 2", texts, label)
+
+
+def module_of(seed: int = 0) -> TaskModule:
+    generator = torch.Generator().manual_seed(seed)
+    return TaskModule(Bert(SIZES, generator), Regress(), generator)
+
+
+def batch_of(*cases: TextCase) -> Batch:
+    questions = [Regress().ask(one, TOKENIZER, RULE) for one in cases]
+    return batch_of_questions(questions, Regress(), TOKENIZER.specials.pad)
+
+
+def test_the_loss_is_the_squared_error_summed_over_examples_not_rows():
+    batch = batch_of(case("the cat", label="2.5"), case("the dog " * 25, label="-1"))
+    assert batch.groups is not None
+    assert batch.groups.tolist() == [1, 1, 0]  # two windows of the second text, then the short one
+    assert batch.labels["value"].tolist() == [2.5, -1.0]
+    loss = Regress().loss(torch.tensor([[1.0], [2.0], [0.5]]), batch)
+    assert float(loss) == (0.5 - 2.5) ** 2 + (1.5 + 1.0) ** 2
+    assert Regress().num_answers(batch) == 2
+
+
+def test_the_value_of_a_long_text_is_the_mean_of_its_windows_and_every_piece_is_covered():
+    text = " ".join(WORDS[number * number % 7] for number in range(70))
+    long = case(text)
+    question = Regress().ask(long, TOKENIZER, RULE)
+    covered = [
+        range(row.window.runs[0].first, row.window.runs[0].first + row.window.runs[0].count) for row in question.rows
+    ]
+    assert set().union(*covered) == set(range(70))
+    predictor = Predictor(module_of(), TOKENIZER, RULE)
+    ((_, found),) = predictor.predict([long])
+    (outputs,) = predictor.outputs([question])
+    assert len(outputs) == len(question.rows) == 3
+    assert len({float(output[0]) for output in outputs}) == 3
+    assert abs(found.value - sum(float(output[0]) for output in outputs) / 3) < 1e-6
+
+
+@pytest.mark.parametrize("lengths", [(6, 6, 6), (20, 3, 1, 9), (1,)], ids=str)
+def test_values_equal_those_of_transformers(lengths: tuple[int, ...]):
+    config = transformers.BertConfig(**config_of(SIZES, ["BertForSequenceClassification"]), **Regress().config())
+    assert (config.num_labels, config.problem_type) == (1, "regression")
+    theirs = transformers.BertForSequenceClassification(config).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.empty_like(parameter).normal_(0.0, 0.1, generator=generator))
+    ours = module_of().eval()
+    report = load_into(ours.encoder, theirs.state_dict(), names_of(SIZES))
+    head = load_into(ours.head, theirs.state_dict(), Regress().names)
+    assert (report.newly_initialised, head.newly_initialised) == ((), ())
+    assert set(report.unused) == set(head.loaded)
+    texts = [" ".join(WORDS[number * length % len(WORDS)] for number in range(length)) for length in lengths]
+    batch = batch_of(*(case(text, "the bird sings", label=str(at)) for at, text in enumerate(texts)))
+    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]).long()
+    assert batch.groups is not None
+    wanted = batch.labels["value"][batch.groups]
+    with torch.no_grad():
+        expected = theirs(batch.ids, mask, batch.segments, labels=wanted)
+        found = ours.outputs(batch)
+    assert found.shape == expected.logits.shape == (len(lengths), 1)
+    assert float((found - expected.logits).abs().max()) < CLOSE
+    assert abs(float(ours.task.loss(found, batch)) / len(lengths) - float(expected.loss)) < CLOSE
+
+
+def test_a_tiny_model_learns_to_count():
+    """The value is how often a cat is named, at whatever place."""
+    generator = np.random.default_rng(0)
+
+    def drawn() -> TextCase:
+        words = generator.choice(["cat", "dog", "bird", "and"], size=generator.integers(3, 9))
+        return case(" ".join(words), label=str(int((words == "cat").sum())))
+
+    cases = [drawn() for _ in range(240)]
+    task = Regress.learned(cases[:200], {})
+    questions = [task.ask(one, TOKENIZER, RULE) for one in cases[:200]]
+
+    def draw(phase: int, step: int) -> list[Batch]:
+        own = [questions[(step * 20 + number) % 200] for number in range(20)]
+        return [batch_of_questions(own, task, TOKENIZER.specials.pad)]
+
+    module = module_of()
+    training = Training(module, module, PaperAdam(module, AdamSettings()), ByStep((300,), 30, 5e-3), draw, 0)
+    steps = list(train(training, Standing()))
+    assert steps[-1].losses["task"] < 0.1 < steps[0].losses["task"]
+    scored = task.score(Predictor(module, TOKENIZER, RULE).predict(cases[200:]))
+    assert scored.figures["pearson"] > 0.97
+    # Equal counts have unequal predictions, whose ranks nobody could guess: a perfect model, too, stays below 1.
+    assert scored.best == scored.figures["spearman"] > 0.9
+
+
+def test_correlations_and_the_farthest_values_by_hand():
+    wanted, found = ("1", "2", "3", "4"), (1.0, 3.0, 2.0, 10.0)
+    pairs = [(case("the", label=one), Rated("1", other)) for one, other in zip(wanted, found, strict=True)]
+    scored = Regress().score(pairs)
+    # Ranks 1 3 2 4 against 1 2 3 4: 1 - 6 * (1 + 1) / (4 * 15). Values: 13 / sqrt(5 * 50).
+    assert scored.figures == {"spearman": pytest.approx(0.8), "pearson": pytest.approx(13 / 250**0.5)}
+    assert scored.main == Regress().main == "spearman"
+    first = scored.details["mistakes"][0]
+    assert (first.right, first.said, first.sure) == ("4", "10.00", 6.0)
+
+
+def test_a_prediction_and_the_task_survive_a_model_folder():
+    assert Rated("7", 2.5).as_json() == {"id": "7", "value": 2.5}
+    assert Regress.told(Regress().tell(), Regress().config()) == Regress()
+    assert Regress().calibrated([], []) == Regress()
+
+
+def test_a_model_with_several_classes_is_refused():
+    with pytest.raises(FolderError, match=r"3 labels \(bad, fair, good\).*'classify'"):
+        Regress.told({}, {"id2label": {"0": "bad", "1": "fair", "2": "good"}})
+
+
+@pytest.mark.parametrize("label", ["", "high", "nan", "inf", "1,5"])
+def test_a_label_that_is_no_number_is_refused_with_its_line(tmp_path: Path, label: str):
+    path = tmp_path / "toy.tsv"
+    path.write_text(f"sentence1\tsentence2\tscore\nThe cat\tThe dog\t4.5\nThe bird\tThe cat\t{label}\n")
+    columns = {"text": "sentence1", "pair": "sentence2", "label": "score"}
+    cases = list(Regress.read(path, columns))
+    assert [one.texts for one in cases] == [("The cat", "The dog"), ("The bird", "The cat")]
+    with pytest.raises(InputError, match=r"toy\.tsv, line 3: the label '.*' is no number.*--label"):
+        Regress.learned(cases, {})
+    with pytest.raises(InputError, match=r"toy\.tsv, line 3"):
+        Regress().ask(cases[1], TOKENIZER, RULE)
+
+
+def test_what_cannot_be_learned_from_is_refused():
+    with pytest.raises(InputError, match="no texts to learn from"):
+        Regress.learned([], {})
+    with pytest.raises(InputError, match=r"all 2 training texts have the same value 1; there is nothing to learn"):
+        Regress.learned([case("the", label="1"), case("cat", label="1.0")], {})
+    with pytest.raises(InputError, match=r"toy\.tsv, line 2: there is no label"):
+        Regress.learned([case("the")], {})
+    assert Regress().ask(case("the"), TOKENIZER, RULE).label is None

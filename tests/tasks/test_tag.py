@@ -1,0 +1,548 @@
+"""Tagging: what is asked where, what is read around it, how tags are mended, and that a tiny model learns it."""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.engines.windows import WindowRule
+from bertworks.errors import InputError
+from bertworks.models.names import joined as joined_names
+from bertworks.models.names import to_theirs
+from bertworks.tasks.asking import batch_of_questions, batch_of_rows
+from bertworks.tasks.calibration import fit_temperature
+from bertworks.tasks.conll import Sentence, joined
+from bertworks.tasks.contract import Question
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.tag import Tag, TagCase, Tagged
+from bertworks.tasks.tagging import CONTEXT_WORDS, Around, Span, decoded, fitting, in_documents, numbers_of, pieces_of
+from bertworks.training.loop import Standing, Training, train
+from bertworks.training.optimizer import AdamSettings, PaperAdam
+from bertworks.training.pace import ByStep
+from bertworks.vocabulary.kinds import KINDS, Inventory, wordpiece_backend
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] ann smith saw rome new york in and . , 中 国 人 a b c ##a ##b ##c".split()
+ID = {piece: number for number, piece in enumerate(PIECES)}
+RULE = WindowRule(16, 4)
+
+
+@pytest.fixture(scope="module")
+def little(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("little") / "vocab.txt"
+    path.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return Tokenizer.load(path)
+
+
+def sentence(words: str | Sequence[str], tags: str | None = None, document: int = 0, place: str = "here") -> Sentence:
+    words = tuple(words.split() if isinstance(words, str) else words)
+    text, offsets = joined(words)
+    return Sentence(words, None if tags is None else tuple(tags.split()), text, offsets, document, place)
+
+
+def case(words: str | Sequence[str], tags: str | None = None, before: Any = (), after: Any = ()) -> TagCase:
+    return TagCase("1", Around(sentence(words, tags), tuple(map(sentence, before)), tuple(map(sentence, after))))
+
+
+def ids(pieces: str) -> list[int]:
+    return [ID[piece] for piece in pieces.split()]
+
+
+def module_of(task: Tag, vocabulary: int = len(PIECES), positions: int = 64, dropout: float = 0.0) -> TaskModule:
+    sizes = BertSizes(vocabulary, 32, 2, 2, 64, positions, dropout=dropout, attention_dropout=dropout)
+    generator = torch.Generator().manual_seed(0)
+    return TaskModule(Bert(sizes, generator), task, generator)
+
+
+def told_logits(tags: Sequence[str], sure: float = 2.0) -> np.ndarray:
+    """Logits under which the words have these labels: `sure` for them, 0 for the others."""
+    logits = np.zeros((len(tags), len(LABELS)), dtype=np.float32)
+    logits[np.arange(len(tags)), [LABELS.index(tag) for tag in tags]] = sure
+    return logits
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+CONLL = """-DOCSTART- -X- O O
+
+Ann NNP B-NP B-PER
+saw VBD B-VP O
+
+Rome NNP B-NP I-LOC
+
+-DOCSTART- -X- O O
+
+New NNP B-NP B-LOC
+York NNP I-NP I-LOC
+"""
+
+
+def test_sentences_are_read_with_those_of_their_own_document_around_them(tmp_path: Path):
+    (tmp_path / "train.txt").write_text(CONLL)
+    cases = list(Tag.read(tmp_path / "train.txt", {}))
+    assert [one.id for one in cases] == ["1", "2", "3"]
+    assert [one.texts for one in cases] == [("Ann saw",), ("Rome",), ("New York",)]
+    assert [one.label for one in cases] == [("B-PER", "O"), ("B-LOC",), ("B-LOC", "I-LOC")]  # the I- was mended
+    assert [[near.text for near in one.around.before] for one in cases] == [[], ["Ann saw"], []]
+    assert [[near.text for near in one.around.after] for one in cases] == [["Rome"], [], []]
+    assert cases[1].place == "train.txt, line 6"
+
+
+def test_the_column_of_the_tags_can_be_named(tmp_path: Path):
+    (tmp_path / "train.txt").write_text(CONLL)
+    chunks = list(Tag.read(tmp_path / "train.txt", {"text": "0", "label": "2"}))
+    assert chunks[0].label == ("B-NP", "B-VP")
+
+
+def test_a_long_document_is_streamed_and_little_of_it_is_kept():
+    drawn = 0
+
+    def endless() -> Iterator[Sentence]:
+        nonlocal drawn
+        for drawn in itertools.count(1):
+            yield sentence([f"w{drawn}", "x"])
+
+    for number, around in enumerate(itertools.islice(in_documents(endless()), 1_000), 1):
+        assert around.sentence.words[0] == f"w{number}"
+        assert drawn <= number + CONTEXT_WORDS // 2
+    assert [near.words[0] for near in around.before] == [f"w{n}" for n in range(744, 1_000)]
+    assert [near.words[0] for near in around.after] == [f"w{n}" for n in range(1_001, 1_257)]
+
+
+def test_plain_text_is_cut_at_white_space_punctuation_and_ideographs():
+    text = "Ann Smith, in New  York.中国"
+    one = TagCase.of_text(text)
+    assert one.sentence.words == ("Ann", "Smith", ",", "in", "New", "York", ".", "中", "国")
+    assert tuple(text[start:end] for start, end in one.sentence.offsets) == one.sentence.words
+    assert one.label is None
+
+
+# --- what is read and asked ------------------------------------------------------------------------------------------
+
+
+def test_only_the_first_piece_of_a_word_is_asked(little: Tokenizer):
+    question = Tag(LABELS).ask(case("abc saw cab rome", "B-PER O I-PER B-LOC"), little, RULE)
+    (row,) = question.rows
+    assert row.window.ids.tolist() == ids("[CLS] a ##b ##c saw c ##a ##b rome [SEP]")
+    assert row.places is not None
+    assert row.targets is not None
+    assert row.places.tolist() == [1, 4, 5, 8]
+    assert row.targets.tolist() == [3, 0, 4, 1]
+
+
+def test_a_sentence_is_read_with_its_document_around_it_but_only_its_own_words_are_asked(little: Tokenizer):
+    one = case("rome", "B-LOC", before=["saw and", "in abc"], after=["smith , .", "new"])
+    (row,) = Tag(LABELS).ask(one, little, WindowRule(9, 2)).rows
+    # Six pieces are left beside "rome": three for either side, but "abc" takes all three of the left one.
+    assert row.window.ids.tolist() == ids("[CLS] a ##b ##c rome smith , . [SEP]")
+    assert row.places is not None
+    assert row.places.tolist() == [4]
+    (row,) = Tag(LABELS).ask(one, little, WindowRule(10, 2)).rows
+    assert row.window.ids.tolist() == ids("[CLS] in a ##b ##c rome smith , . [SEP]")
+    (row,) = Tag(LABELS).ask(one, little, RULE).rows
+    assert row.window.ids.tolist() == ids("[CLS] saw and in a ##b ##c rome smith , . new [SEP]")
+
+
+def test_without_context_a_sentence_is_read_alone(little: Tokenizer):
+    one = case("rome", "B-LOC", before=["ann saw"], after=["smith ."])
+    (row,) = Tag(LABELS, context=False).ask(one, little, RULE).rows
+    assert row.window.ids.tolist() == ids("[CLS] rome [SEP]")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "room", "taken"),
+    [
+        ([1, 1, 1], [1, 1, 1], 4, (2, 2)),
+        ([1, 1, 1, 1], [1], 4, (3, 1)),  # what one side cannot fill is the other's
+        ([1], [1, 1, 1, 1], 4, (1, 3)),
+        ([3, 1], [1, 1, 1], 4, (0, 3)),  # the left half has no room for a word of three
+        ([2, 3, 1], [1, 1], 5, (2, 2)),  # nor does a farther word take the place of a nearer one
+        ([], [], 4, (0, 0)),
+        ([1], [1], 0, (0, 0)),
+    ],
+)
+def test_context_is_taken_in_whole_words_from_both_sides(
+    before: list[int], after: list[int], room: int, taken: tuple[int, int]
+):
+    assert fitting(np.array(before, dtype=np.int64), np.array(after, dtype=np.int64), room) == taken
+
+
+def test_a_word_of_which_nothing_remains_is_read_as_unknown_and_asked(little: Tokenizer):
+    pieces = pieces_of(["\u200b", "ann", "\u00ad", "\u200b", "rome", "\u200b"], little)
+    unknown = "[UNK]"
+    assert pieces.ids.tolist() == ids(f"{unknown} ann {unknown} {unknown} rome {unknown}")
+    assert pieces.counts.tolist() == [1] * 6
+
+
+def test_a_text_of_nothing_but_white_space_has_no_words_and_no_entities(little: Tokenizer):
+    task = Tag(LABELS)
+    predictor = Predictor(module_of(task), little, RULE)
+    found = [one for _, one in predictor.predict([TagCase.of_text(" \n"), TagCase.of_text("ann"), TagCase.of_text("")])]
+    assert [one.words for one in found] == [(), ("ann",), ()]
+    assert [one.tags for one in found if not one.words] == [(), ()]
+    assert [one.spans for one in found if not one.words] == [(), ()]
+
+
+def asked_words(question: Question) -> list[int]:
+    """The ids at the places that are asked, row after row."""
+    rows = question.rows
+    return [number for row in rows if row.places is not None for number in row.window.ids[row.places].tolist()]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "aa", "abc", "cab" * 3, "a" * 40]), min_size=1, max_size=60))
+@settings(deadline=None, max_examples=60)
+def test_each_word_of_a_long_sentence_is_asked_once_and_every_piece_is_read(words: list[str]):
+    pieces = [*PIECES[:5], *"abc", "##a", "##b", "##c"]
+    tokenizer = _tokenizer_of(pieces)
+    question = Tag(LABELS).ask(case(words, " ".join(["O"] * len(words))), tokenizer, RULE)
+    assert asked_words(question) == [pieces.index(word[0]) for word in words]
+    covered: set[int] = set()
+    for row in question.rows:
+        (run,) = row.window.runs
+        covered |= set(range(run.first, run.first + run.count))
+    assert covered == set(range(sum(map(len, words))))
+    assert question.num_cut == 0
+    assert all(len(row.window) <= RULE.length for row in question.rows)
+
+
+def test_a_kind_that_writes_spaces_into_its_pieces_gets_them_as_they_stand_in_the_text():
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    inventory = Inventory(("<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet, "Ġa"), merges=(("Ġ", "a"),))
+    tokenizer = Tokenizer.of(KINDS["byte-bpe"].build(inventory, cased=True))
+    text = "a a,a"
+    own = TagCase.of_text(text)
+    (row,) = Tag(LABELS).ask(own, tokenizer, RULE).rows
+    assert [tokenizer.pieces[number] for number in row.window.ids] == ["<s>", "a", "Ġa", ",", "a", "</s>"]
+    assert row.window.ids[1:-1].tolist() == tokenizer.cut(text).ids.tolist()
+
+
+_MADE: dict[tuple[str, ...], Tokenizer] = {}
+
+
+def _tokenizer_of(pieces: list[str]) -> Tokenizer:
+    key = tuple(pieces)
+    if key not in _MADE:
+        _MADE[key] = Tokenizer.of(wordpiece_backend(pieces, False))
+    return _MADE[key]
+
+
+def test_a_word_longer_than_a_window_has_one_tag(little: Tokenizer):
+    task = Tag(LABELS)
+    predictor = Predictor(module_of(task), little, RULE)
+    letters, ideographs = "x" * 10_000, "中" * 10_000
+    long = case(["ann", letters, ideographs, "rome"])
+    question = task.ask(long, little, RULE)
+    assert asked_words(question) == ids("ann [UNK] 中 rome")
+    assert len(question.rows) > 600  # one ideograph is one piece
+    ((_, found),) = predictor.predict([long])
+    assert len(found.tags) == 4
+    assert found.logits.shape == (4, 5)
+
+
+def test_words_cut_off_by_request_are_no_entities_and_their_pieces_are_counted(little: Tokenizer):
+    task = Tag(("B-LOC", "O"))
+    rule = replace(RULE, truncate=True)
+    one = case(["rome"] * 12 + ["abc"] * 3, " ".join(["B-LOC"] * 15))
+    question = task.ask(one, little, rule)
+    assert question.num_cut == 12 + 9 - 14  # a row of 16 has room for 14
+    assert asked_words(question) == ids("rome " * 12 + "a")
+    found = task.answer(one, question, [np.array([[1.0, 0.0]] * 13, dtype=np.float32)])
+    assert found.tags == ("B-LOC",) * 13 + ("O", "O")
+    assert len(found.spans) == 13
+
+
+def test_several_sentences_of_one_batch_are_asked_at_their_own_places(little: Tokenizer):
+    task = Tag(LABELS)
+    cases = [case("rome .", "B-LOC O"), case("ann smith saw rome", "B-PER I-PER O B-LOC")]
+    batch = batch_of_questions([task.ask(one, little, RULE) for one in cases], task, 0)
+    assert batch.places is not None
+    assert batch.targets is not None
+    assert batch.ids.flatten()[batch.places].tolist() == ids("ann smith saw rome rome .")  # the longest row first
+    assert batch.targets.tolist() == [3, 4, 0, 1, 1, 0]
+    assert task.num_answers(batch) == 6
+
+
+# --- what is answered ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chosen", "tags"),
+    [
+        ("I-PER I-PER O", "B-PER I-PER O"),  # at the beginning
+        ("O I-LOC I-LOC", "O B-LOC I-LOC"),  # after O
+        ("B-PER I-LOC I-PER", "B-PER B-LOC B-PER"),  # after another type
+        ("B-PER I-PER B-PER", "B-PER I-PER B-PER"),
+        ("O O O", "O O O"),
+    ],
+)
+def test_an_inside_tag_that_continues_nothing_begins_an_entity(chosen: str, tags: str):
+    assert decoded(told_logits(chosen.split()), LABELS, 1.0)[0] == tuple(tags.split())
+
+
+def test_spans_have_offsets_into_the_text_and_the_product_of_their_words_probabilities():
+    text = "saw Ann  Smith, New York."
+    one = TagCase.of_text(text, name="7")
+    logits = told_logits(["O", "I-PER", "I-PER", "O", "B-LOC", "I-LOC", "O"])
+    logits[1:3] *= 2
+    found = Tag(LABELS, temperature=2.0).answer(one, Question(()), [logits[:4], logits[4:]])
+    assert found.tags == ("O", "B-PER", "I-PER", "O", "B-LOC", "I-LOC", "O")
+    one_word = np.e / (np.e + 4), np.e**2 / (np.e**2 + 4)  # logits of 2 and of 4, halved, among five labels
+    assert [replace(span, probability=0.0) for span in found.spans] == [
+        Span(4, 14, "PER", "Ann  Smith", 0.0),
+        Span(16, 24, "LOC", "New York", 0.0),
+    ]
+    assert [text[span.start : span.end] for span in found.spans] == ["Ann  Smith", "New York"]
+    assert found.spans[0].probability == pytest.approx(one_word[1] ** 2)
+    assert found.spans[1].probability == pytest.approx(one_word[0] ** 2)
+    told = json.loads(json.dumps(found.as_json()))
+    assert told["id"] == "7"
+    assert told["words"] == ["saw", "Ann", "Smith", ",", "New", "York", "."]
+    assert told["spans"][1]["text"] == "New York"
+
+
+def tagged(tags: str, sure: float = 2.0) -> Tagged:
+    return Tagged("1", tuple(tags.split()), (), (), told_logits(tags.split(), sure))
+
+
+def test_scores_are_of_whole_entities_and_accuracy_of_words():
+    pairs = [
+        (case("ann smith saw rome", "B-PER I-PER O B-LOC"), tagged("B-PER I-PER O B-LOC")),  # two right
+        (case("new york saw", "B-LOC I-LOC O"), tagged("B-LOC O O")),  # one with a wrong end
+        (case("ann and", "O O"), tagged("B-PER O")),  # one that is none
+    ]
+    scored = Tag(LABELS).score(iter(pairs))
+    assert scored.main == Tag(LABELS).main == "f1"
+    assert scored.figures["precision"] == pytest.approx(2 / 4)
+    assert scored.figures["recall"] == pytest.approx(2 / 3)
+    assert scored.best == pytest.approx(4 / 7)
+    assert scored.figures["accuracy"] == pytest.approx(7 / 9)
+    # Every word was said with the same probability, e² / (e² + 4) = 0.6488; seven of nine came true.
+    assert scored.figures["calibration_error"] == pytest.approx(7 / 9 - np.e**2 / (np.e**2 + 4), abs=1e-6)
+    assert scored.details["types"]["LOC"] == {"f1": 0.5, "precision": 0.5, "recall": 0.5, "num_entities": 2}
+    assert scored.details["types"]["PER"]["recall"] == 1.0
+    assert scored.details["confusion"].sum() == 9
+    assert scored.details["confusion"][LABELS.index("I-LOC"), LABELS.index("O")] == 1
+    mistakes = {(wrong.right, wrong.said) for wrong in scored.details["mistakes"]}
+    assert mistakes == {("LOC: new york", "LOC: new"), ("nothing", "PER: ann")}
+
+
+def test_temperature_is_fitted_on_the_words_of_dev_and_kept():
+    cases = [case("ann rome", "B-PER B-LOC"), case("saw", "O"), case("and", "O")]
+    predictions = [tagged("B-PER B-LOC", 8.0), tagged("O", 8.0), tagged("B-PER", 8.0)]
+    task = Tag(LABELS).calibrated(cases, predictions)
+    logits = np.concatenate([one.logits for one in predictions])
+    assert isinstance(task, Tag)
+    assert task.temperature == pytest.approx(fit_temperature(logits, np.array([3, 1, 0, 0])))
+    # Three of four are right: the best probability is 3/4, where e^(8/t) / (e^(8/t) + 4) = 3/4, so 8/t = log 12.
+    assert task.temperature == pytest.approx(8 / np.log(12), rel=1e-3)
+    assert Tag.told(task.tell(), task.config()) == task
+    assert task.score(zip(cases, predictions, strict=True)).figures["calibration_error"] < 1e-3
+
+
+# --- labels and folders ----------------------------------------------------------------------------------------------
+
+
+def test_labels_are_o_and_a_pair_for_each_type_in_the_training_sentences():
+    task = Tag.learned([case("ann rome", "B-PER B-LOC"), case("saw", "O")], {})
+    assert task == Tag(LABELS, context=True)
+    assert task.config()["id2label"] == {"0": "O", "1": "B-LOC", "2": "I-LOC", "3": "B-PER", "4": "I-PER"}
+    assert Tag.learned([case("ann", "B-PER")], {"context": False}).context is False
+
+
+def test_a_folder_keeps_whether_context_is_read_and_one_from_elsewhere_reads_none():
+    task = Tag(LABELS, context=True, temperature=1.5)
+    assert Tag.told(task.tell(), task.config()) == task
+    assert Tag.told({}, task.config()) == Tag(LABELS, context=False)
+
+
+def test_labels_of_other_schemes_stand_for_bio_tags():
+    iob1 = ("I-LOC", "O", "B_PER", "I_PER")
+    assert numbers_of(iob1) == {"O": 1, "B-LOC": 0, "I-LOC": 0, "B-PER": 2, "I-PER": 3}
+    bioes = ("O", "B-X", "I-X", "E-X", "S-X")
+    assert numbers_of(bioes) == {"O": 0, "B-X": 1, "I-X": 2}
+    found, _ = decoded(np.eye(5, dtype=np.float32)[[1, 3, 4, 4, 0]], bioes, 1.0)
+    assert found == ("B-X", "I-X", "B-X", "B-X", "O")
+
+
+def test_a_model_whose_labels_are_no_tags_is_refused():
+    with pytest.raises(InputError, match="labels of the model: 'NOUN' is no BIO tag"):
+        Tag.told({}, {"id2label": {"0": "NOUN", "1": "VERB"}})
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+def test_a_tag_that_is_no_bio_tag_is_named_with_its_line(tmp_path: Path):
+    (tmp_path / "bad.txt").write_text("Ann B-PER\nsaw O\n\nRome LOC\n")
+    with pytest.raises(InputError, match=r"bad\.txt, line 4: 'LOC' is no BIO tag"):
+        list(Tag.read(tmp_path / "bad.txt", {}))
+
+
+def test_a_type_seen_only_in_dev_is_named_with_its_place(little: Tokenizer):
+    task = Tag.learned([case("ann", "B-PER")], {})
+    with pytest.raises(InputError, match=r"here: the tag 'B-LOC' does not occur .* known are: O, B-PER, I-PER"):
+        task.ask(case("rome", "B-LOC"), little, RULE)
+
+
+def test_a_sentence_without_words_is_named_with_its_line(tmp_path: Path):
+    lines = [{"tokens": ["Ann"], "tags": ["B-PER"]}, {"tokens": [], "tags": []}]
+    (tmp_path / "bad.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(InputError, match=r"bad\.jsonl, line 2: .*no words"):
+        list(Tag.read(tmp_path / "bad.jsonl", {}))
+
+
+def test_training_sentences_without_any_entity_are_refused():
+    with pytest.raises(InputError, match="none of the 2 training sentences has an entity"):
+        Tag.learned([case("ann", "O"), case("saw rome", "O O")], {})
+
+
+def test_training_sentences_without_tags_are_refused():
+    with pytest.raises(InputError, match="here: there are no tags"):
+        Tag.learned([case("ann")], {})
+
+
+def test_a_column_that_is_no_number_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match=r"--label ner: .*give a number"):
+        list(Tag.read(tmp_path / "train.txt", {"label": "ner"}))
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lengths", [(3, 3, 3), (1, 9, 4, 2)])
+def test_logits_equal_those_of_transformers(little: Tokenizer, lengths: tuple[int, ...]):
+    from transformers import BertConfig, BertForTokenClassification
+
+    task = Tag(LABELS)
+    module = module_of(task).eval()
+    sizes = module.encoder.sizes
+    with torch.no_grad():
+        for parameter in module.parameters():  # biases too, which are zero at first
+            parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(parameter.numel()))
+    config = BertConfig(**config_of(sizes, [task.architecture]), **task.config(), attn_implementation="eager")
+    peer = BertForTokenClassification(config).eval()
+    names = joined_names({"encoder": names_of(sizes), "head": task.names})
+    found = peer.load_state_dict(to_theirs(module.state_dict(), names), strict=False)
+    assert found.missing_keys == []
+    assert found.unexpected_keys == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]  # theirs has no pooler
+    words = ["ann", "abc", "rome", "中"]
+    cases = [case([words[(at + length) % 4] for at in range(length)]) for length in lengths]
+    batch = batch_of_rows([task.ask(one, little, WindowRule(32, 8)).rows[0] for one in cases], little.specials.pad)
+    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]).long()
+    with torch.no_grad():
+        theirs = peer(input_ids=batch.ids, attention_mask=mask, token_type_ids=batch.segments).logits
+        ours = module.outputs(batch)
+    assert ours.shape == (sum(lengths), 5)
+    assert batch.places is not None
+    assert float((ours - theirs.flatten(0, 1)[batch.places]).abs().max()) < 1e-5
+
+
+def learned_by(
+    task: Tag, cases: Sequence[TagCase], tokenizer: Tokenizer, num_steps: int, rule: WindowRule
+) -> Predictor:
+    """Train a tiny model on all cases at once, step after step."""
+    module = module_of(task, dropout=0.1)
+    batch = batch_of_questions([task.ask(one, tokenizer, rule) for one in cases], task, tokenizer.specials.pad)
+    optimizer = PaperAdam(module, AdamSettings())
+    training = Training(module, module, optimizer, ByStep((num_steps,), 10, 5e-3), lambda phase, step: [batch], 0)
+    steps = list(train(training, Standing()))
+    assert steps[-1].losses["task"] < 0.3 * steps[0].losses["task"]
+    return Predictor(module, tokenizer, rule)
+
+
+# What may stand in a toy sentence: each part with its tags.
+PARTS = (
+    ("ann smith", "B-PER I-PER"),
+    ("ann", "B-PER"),
+    ("rome", "B-LOC"),
+    ("new york", "B-LOC I-LOC"),
+    ("saw", "O"),
+    ("and", "O"),
+    ("in", "O"),
+    (".", "O"),
+)
+
+
+def toy(numbers: Sequence[int]) -> tuple[list[str], list[str]]:
+    words = " ".join(PARTS[number][0] for number in numbers).split()
+    return words, " ".join(PARTS[number][1] for number in numbers).split()
+
+
+@pytest.fixture(scope="module")
+def trained(little: Tokenizer) -> Iterator[Predictor]:
+    before = torch.get_num_threads()  # `one_thread` comes only after this
+    torch.set_num_threads(1)
+    generator = np.random.default_rng(0)
+    cases = [
+        case(words, " ".join(tags)) for words, tags in (toy(generator.integers(0, len(PARTS), 5)) for _ in range(40))
+    ]
+    yield learned_by(Tag.learned(cases, {}), cases, little, 80, WindowRule(32, 8))
+    torch.set_num_threads(before)
+
+
+def test_a_tiny_model_learns_entities(trained: Predictor):
+    generator = np.random.default_rng(1)
+    new = [
+        case(words, " ".join(tags)) for words, tags in (toy(generator.integers(0, len(PARTS), 5)) for _ in range(40))
+    ]
+    task = trained.module.task
+    assert task.score(trained.predict(new)).figures["f1"] > 0.95
+
+
+def test_entities_are_found_in_plain_text_where_they_stand(trained: Predictor):
+    text = "  In Rome\tand NEW  York ann  Smith saw Ann."
+    ((_, found),) = trained.predict([TagCase.of_text(text)])
+    assert [(span.label, span.text) for span in found.spans] == [
+        ("LOC", "Rome"),
+        ("LOC", "NEW  York"),
+        ("PER", "ann  Smith"),
+        ("PER", "Ann"),
+    ]
+    assert all(text[span.start : span.end] == span.text for span in found.spans)
+    assert all(0.5 < span.probability <= 1.0 for span in found.spans)
+
+
+def test_a_sentence_of_many_windows_is_tagged_as_one(trained: Predictor):
+    words, tags = toy(np.random.default_rng(2).integers(0, len(PARTS), 300))
+    question = trained.module.task.ask(case(words), trained.tokenizer, trained.rule)
+    assert len(question.rows) > 15
+    ((_, found),) = trained.predict([case(words)])
+    assert found.words == tuple(words)
+    assert np.mean([one == other for one, other in zip(found.tags, tags, strict=True)]) > 0.98
+
+
+def test_a_sentence_alone_and_among_longer_ones_has_the_same_logits(trained: Predictor):
+    cases = [case(toy(range(count))[0]) for count in (1, 7, 3, 5)]
+    together = [found.logits for _, found in trained.predict(cases)]
+    for one, logits in zip(cases, together, strict=True):
+        ((_, alone),) = trained.predict([one])
+        assert float(np.abs(alone.logits - logits).max()) < 1e-5
+
+
+def test_what_only_the_document_tells_is_learned_with_context_and_not_without(little: Tokenizer):
+    # "abc" is a person where the sentence before says so, and a place where it says otherwise.
+    cases = []
+    for at in range(16):
+        near, tag = (["ann saw", "B-PER"], ["in rome", "B-LOC"])[at % 2]
+        side = {"before": [near]} if at % 4 < 2 else {"after": [near]}
+        cases.append(case("abc ." if at % 8 < 4 else "and abc", f"{tag} O" if at % 8 < 4 else f"O {tag}", **side))
+    task = Tag.learned(cases, {})
+    aware = learned_by(task, cases, little, 60, RULE)
+    assert task.score(aware.predict(cases)).best == 1.0
+    alone = replace(task, context=False)
+    questions = {tuple(map(tuple, (row.window.ids for row in alone.ask(one, little, RULE).rows))) for one in cases}
+    assert len(questions) == 2  # all that a model without context could tell apart
