@@ -111,7 +111,17 @@ def test_preparing_text_never_imports_torch():
 
 
 def test_public_names_are_these_and_each_can_be_fetched():
-    assert bertworks.__all__ == ["BertworksError", "Document", "Encoding", "Model", "Tokenizer", "load"]
+    assert bertworks.__all__ == [
+        "BertworksError",
+        "Document",
+        "Encoding",
+        "FinetuneRequest",
+        "Model",
+        "Tokenizer",
+        "Tuning",
+        "finetune",
+        "load",
+    ]
     for name in bertworks.__all__:
         assert getattr(bertworks, name).__name__ == name
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertworks.errors import BertworksError as BertworksError
+    from bertworks.runs.finetune import FinetuneRequest as FinetuneRequest
+    from bertworks.runs.finetune import tuned as finetune  # noqa: F401
+    from bertworks.runs.tuning import Tuning as Tuning
     from bertworks.tasks.model import Model as Model
     from bertworks.tasks.model import load as load
     from bertworks.text.document import Document as Document
@@ -15,23 +18,37 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each public name and the module that holds it.
+# Each public name, the module that holds it and what it is called there.
 _HOMES = {
-    "BertworksError": "errors",
-    "Document": "text.document",
-    "Encoding": "vocabulary.tokenizer",
-    "Model": "tasks.model",
-    "Tokenizer": "vocabulary.tokenizer",
-    "load": "tasks.model",
+    "BertworksError": ("errors", "BertworksError"),
+    "Document": ("text.document", "Document"),
+    "Encoding": ("vocabulary.tokenizer", "Encoding"),
+    "FinetuneRequest": ("runs.finetune", "FinetuneRequest"),
+    "Model": ("tasks.model", "Model"),
+    "Tokenizer": ("vocabulary.tokenizer", "Tokenizer"),
+    "Tuning": ("runs.tuning", "Tuning"),
+    "finetune": ("runs.finetune", "tuned"),
+    "load": ("tasks.model", "load"),
 }
 
-__all__ = ["BertworksError", "Document", "Encoding", "Model", "Tokenizer", "load"]
+__all__ = [
+    "BertworksError",
+    "Document",
+    "Encoding",
+    "FinetuneRequest",
+    "Model",
+    "Tokenizer",
+    "Tuning",
+    "finetune",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bertworks' has no attribute '{name}'; it offers {', '.join(__all__)}")
-    return getattr(import_module(f"bertworks.{_HOMES[name]}"), name)
+    home, own_name = _HOMES[name]
+    return getattr(import_module(f"bertworks.{home}"), own_name)
 
 
 def __dir__() -> list[str]:

@@ -127,6 +127,17 @@ def test_answers_reach_to_the_ends_of_words():
     assert text[edges.begins[2] : edges.ends[3]] == "Normans won"
 
 
+def test_marks_belong_to_the_letter_before_them():
+    text = "cafe\u0301s"
+    edges = edges_of(cut_of((0, 5, True), (5, 6, False)), text)
+    assert (edges.begins.tolist(), edges.ends.tolist()) == ([0, 0], [6, 6])
+
+
+def test_a_text_without_pieces_has_no_edges():
+    edges = edges_of(cut_of(), "\x00")
+    assert len(edges.begins) == len(edges.ends) == 0
+
+
 def test_answers_may_end_at_punctuation_inside_a_run_of_letters():
     text = "Denver's well-known"
     edges = edges_of(

@@ -23,9 +23,13 @@ VERBS = {
     "pretrain": "Train a BERT on a corpus: masked pieces and next sentences.",
     "adapt": "Let a model go on learning from the text of a domain, with new pieces for its words.",
     "verify-resume": "Prove that a killed run of a recipe resumes to the bit.",
+    "finetune": "Teach a model a task from labelled files: classes, scores, choices, entities, answers.",
+    "evaluate": "Score a fine-tuned model on a labelled file.",
+    "predict": "Put a fine-tuned model to use: texts in, predictions out.",
     "fill": "Fill the blanks of a text with a pretrained model.",
     "embed": "Turn texts into vectors: of whole texts, words or pieces, from any layers.",
     "search": "Find the texts of a file that are nearest to a query.",
+    "explain": "Show which words drove a prediction of a fine-tuned model.",
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
 

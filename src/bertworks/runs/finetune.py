@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -31,11 +32,13 @@ from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.runs.verdict import verdict_of
 from bertworks.tasks.collapse import collapsed
 from bertworks.tasks.contract import Question, Scored, Task
+from bertworks.tasks.model import Model, load
 from bertworks.tasks.module import Auxiliary, TaskModule
 from bertworks.tasks.overlap import overlap
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import seal
 from bertworks.tasks.table import task_of
+from bertworks.text.document import Counts
 from bertworks.training.checkpoint import keep_last, last_good, load_checkpoint, save_checkpoint
 from bertworks.training.devices import Precision, device_of
 from bertworks.training.loop import Standing, Step, Training, train
@@ -125,13 +128,22 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
     yield from _sealed(run)
 
 
+def tuned(request: FinetuneRequest) -> Model:
+    """Fine-tune and return the model, ready to predict; `bertworks.finetune` in Python."""
+    for told in finetune(request):
+        if told.warning:
+            warnings.warn(told.warning, stacklevel=2)
+    return load(request.out / "model")
+
+
 def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     """Read the files, build the model, check what can be checked, and write the recipe down."""
     tuning, device = request.tuning, device_of(request.device)
     base = read_folder(fetch(request.model))
     kind = task_of(request.task)
+    counts = Counts()
     cases = {
-        split: list(kind.read(path, request.columns_of(split)))
+        split: list(kind.read(path, request.columns_of(split), counts))
         for split, path in (("train", request.train), ("dev", request.dev), ("test", request.test))
         if path is not None
     }
@@ -143,7 +155,8 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     module = _built(base, task, tuning, generator)
     rule = tuning.rule(getattr(task, "default_rule", WindowRule()), module.encoder.sizes.positions)
     questions = [task.ask(case, base.tokenizer, rule) for case in cases["train"]]
-    notes = [Told(note=_told_questions(questions, rule)), *_leaks(cases)]
+    notes = [Told(note=f"{count:,} {what}") for what, count in counts.items() if count]
+    notes += [Told(note=_told_questions(questions, rule)), *_leaks(cases)]
     for case in cases.get("dev", []):  # a label that training never saw is found now, not after an hour
         task.ask(case, base.tokenizer, rule)
     drawer = Drawer(questions, task, base.tokenizer, tuning.batch, tuning.seed)

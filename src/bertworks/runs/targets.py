@@ -68,6 +68,8 @@ def _columns(one: NamedSet, columns: Mapping[str, str]) -> dict[str, dict[str, s
             told = one.split(split)
             if told.columns:
                 own["header"] = ",".join(told.columns)
+            if one.has_broken_lines:
+                own["broken"] = "yes"
             if not told.is_labelled:
                 own["label"] = ""
     return found

@@ -24,17 +24,19 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.tasks import squad
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
+from bertworks.tasks.files import Line
 from bertworks.tasks.heads import SPAN_NAMES, SpanHead
 from bertworks.tasks.reading_scores import RULES, NoAnswerTally, ReadingTally
 from bertworks.tasks.spans import Edges, Stretch, best_spans, chances, edges_of, pieces_of
+from bertworks.text.document import Counts
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 # Whose rule scores answers, and its name among the rules.
 SCORINGS = {"squad": "squad1", "cmrc": "cmrc2018"}
 
-# The most pieces of an answer: the paper's code allows 30, more than 99.9 % of SQuAD's have; of CMRC 2018's, with a piece
-# a character, a fifth has more. Up to the overlap of neighbouring windows an answer always stands whole in one of them.
+# The most pieces of an answer. The paper's code allows 30, and 99.9 % of SQuAD's have no more; of CMRC 2018's, where a
+# piece is a character, a fifth has. An answer no longer than the overlap of windows always stands whole in one of them.
 _LONGEST = 30
 _LONGEST_CHINESE = 96
 
@@ -129,11 +131,21 @@ class Answer:
 
     @classmethod
     def read(
-        cls, path: Path, columns: Mapping[str, str], report: squad.SquadReport | None = None
+        cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None
     ) -> Iterator[PassageCase]:
-        """Yield the cases of a file; `report` is told which answers were moved and which are not in their passage."""
+        """Yield the cases of a file; `counts` is told how many answers were moved and how many stand in no passage."""
+        report = squad.SquadReport()
         for one in squad.read_questions(path, report):
             yield PassageCase(one.id, one.place, one.question, one.context, one.answers, one.is_impossible)
+        if counts is not None:
+            counts["answers whose offset was mended"] += report.num_repaired
+            for named in report.absent[:1]:
+                counts[f"answers that are not in their passage (the first: {named})"] += report.num_absent
+
+    @classmethod
+    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[PassageCase]:
+        for one in squad.questions_of(lines, squad.SquadReport()):
+            yield PassageCase(one.id, one.place, one.question, one.context, (), False)
 
     @classmethod
     def learned(cls, cases: Sequence[PassageCase], settings: Mapping[str, Any]) -> Answer:

@@ -85,6 +85,11 @@ class Choose:
             yield ChoiceCase(one.id, one.place, one.prompt, one.endings, one.label)
 
     @classmethod
+    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[ChoiceCase]:
+        for one in choices_of(_renamed(line, columns) for line in lines):
+            yield ChoiceCase(one.id, one.place, one.prompt, one.endings)
+
+    @classmethod
     def learned(cls, cases: Sequence[ChoiceCase], settings: Mapping[str, Any]) -> Choose:
         if not cases:
             raise InputError("there are no choices to learn from; give a file with at least one labelled line")

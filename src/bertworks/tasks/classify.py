@@ -22,9 +22,10 @@ from bertworks.errors import InputError
 from bertworks.examples.batch import Batch
 from bertworks.tasks.calibration import fit_temperature
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
-from bertworks.tasks.files import read_lines, recognise
+from bertworks.tasks.files import Line, read_lines, recognise
 from bertworks.tasks.heads import CLASSIFIER_NAMES, SummaryHead, mean_by_group
 from bertworks.tasks.metrics import ConfusionTally, LabelsTally
+from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Between the labels of a text that has several.
@@ -69,8 +70,12 @@ class Classify:
     temperature: float = 1.0
 
     @classmethod
-    def read(cls, path: Path, columns: Mapping[str, str]) -> Iterator[TextCase]:
-        yield from read_texts(path, columns)
+    def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TextCase]:
+        return read_texts(path, columns, counts)
+
+    @classmethod
+    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[TextCase]:
+        return text_cases(lines, {**columns, "label": ""}, "the input")
 
     @classmethod
     def learned(cls, cases: Sequence[TextCase], settings: Mapping[str, Any]) -> Classify:
@@ -189,15 +194,21 @@ class Classify:
         return replace(self, temperature=float(fit_temperature(logits, truth)))
 
 
-def read_texts(path: Path, columns: Mapping[str, str]) -> Iterator[TextCase]:
-    """Yield the cases of a table of texts; see `Task.read`. A role whose column is "" is not looked for."""
-    wanted: dict[str, str | None] = dict.fromkeys(("text", "pair", "label", "id"))
-    wanted |= {role: column for role, column in columns.items() if role != "header"}
-    wanted = {role: column for role, column in wanted.items() if column != ""}
+def read_texts(path: Path, columns: Mapping[str, str], counts: Counts | None) -> Iterator[TextCase]:
+    """Yield the cases of a table of texts; see `Task.read`. A set whose broken lines are known says "broken"."""
     header = columns.get("header")
+    broken = counts if columns.get("broken") else None
+    return text_cases(read_lines(path, header.split(",") if header else None, broken), columns, path.name)
+
+
+def text_cases(lines: Iterable[Line], columns: Mapping[str, str], name: str) -> Iterator[TextCase]:
+    """Yield the cases of lines. A role whose column is "" is not looked for."""
+    wanted: dict[str, str | None] = dict.fromkeys(("text", "pair", "label", "id"))
+    wanted |= {role: column for role, column in columns.items() if role not in ("header", "broken")}
+    wanted = {role: column for role, column in wanted.items() if column != ""}
     found: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path, header.split(",") if header else None)):
-        found = found or recognise(list(line.fields), wanted, path.name)
+    for number, line in enumerate(lines):
+        found = found or recognise(list(line.fields), wanted, name)
         yield text_case(line.fields, found, line.place, str(number))
 
 

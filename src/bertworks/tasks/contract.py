@@ -22,6 +22,8 @@ from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.layers import Seeds
 from bertworks.engines.windows import Window, WindowRule
 from bertworks.examples.batch import Batch
+from bertworks.tasks.files import Line
+from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -113,9 +115,15 @@ class Task(Protocol):
     architecture: ClassVar[str]  # transformers' class, such as BertForSequenceClassification
 
     @classmethod
-    def read(cls, path: Path, columns: Mapping[str, str]) -> Iterator[Any]:
+    def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[Any]:
         """Yield the cases of a labelled file. `columns` names columns by their role, {"text": "sms"}, and what it lacks
-        is recognised; "header" names all of them, with commas, where the file has no header."""
+        is recognised; "header" names all of them, with commas, where the file has no header. What was mended or left
+        out is added to `counts`."""
+        ...
+
+    @classmethod
+    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[Any]:
+        """Yield cases without labels, one a line and at once: what there is to predict. A plain line is {"text": …}."""
         ...
 
     @classmethod

@@ -134,6 +134,17 @@ class Explained:
             lines.append(f'<p style="line-height: 1.8"><b>{html.escape(text.title)}:</b> {spans}</p>')
         return "\n".join([*lines, *(f"<p>{html.escape(remark)}</p>" for remark in self.remarks()), "</div>"])
 
+    def as_page(self) -> str:
+        """Return a whole page, in light or dark as the reader's machine has it."""
+        head = '<meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+        style = (
+            "<style>body { font: 1rem/1.5 sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem }</style>"
+        )
+        title = f"<title>{html.escape(self.target)}</title>"
+        return (
+            f"<!doctype html>\n<html>\n<head>{head}{title}{style}</head>\n<body>\n{self.as_html()}\n</body>\n</html>\n"
+        )
+
     def as_json(self) -> dict[str, Any]:
         texts = [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from bertworks.models.folder import encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import LoadReport, load_into
 from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
+from bertworks.tasks.files import Line
 from bertworks.tasks.fill import Filled, Filler
+from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.sealed import is_tuned, predictor_of, task_in
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -31,6 +35,19 @@ class Model:
     masked: MaskedHead | None
     report: LoadReport
     told: dict[str, Any] = field(default_factory=dict)
+    predictor: Predictor | None = None
+
+    def predict(self, texts: Iterable[str | Sequence[str] | Mapping[str, Any]]) -> list[Any]:
+        """Return the prediction of each text, by the task that the model was fine-tuned for.
+
+        A text is a string; a pair, two of them; or a mapping with what the task reads, such as {"question": …,
+        "context": …} or {"prompt": …, "choices": […]}.
+        """
+        if self.predictor is None:
+            raise FolderError(f"{self.folder} is not fine-tuned for a task; make one with `bertworks finetune`")
+        lines = (Line(_fields(text), f"text {number}") for number, text in enumerate(texts))
+        cases = self.predictor.module.task.unlabelled(lines, {})
+        return [prediction for _, prediction in self.predictor.predict(cases)]
 
     def fill(self, text: str, top: int = 5) -> Filled:
         """Return the `top` candidates for each [MASK] in `text`, and the best ways to fill all of them."""
@@ -55,7 +72,20 @@ def load(name: str | Path, revision: str | None = None) -> Model:
             masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
         report = _joined(report, load_into(masked, folder.tensors, MASKED_NAMES))
         masked.eval()
-    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told)
+    predictor = None
+    if is_tuned(folder):
+        predictor = predictor_of(folder, encoder, task_in(folder))
+        head = load_into(predictor.module.head, folder.tensors, predictor.module.task.names)
+        report = _joined(report, head)
+    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told, predictor)
+
+
+def _fields(text: str | Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(text, Mapping):
+        return dict(text)
+    if isinstance(text, str):
+        return {"text": text}
+    return dict(zip(("sentence1", "sentence2"), text, strict=True))
 
 
 def _joined(encoder: LoadReport, head: LoadReport) -> LoadReport:

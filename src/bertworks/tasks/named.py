@@ -215,7 +215,7 @@ _SETS = (
             "dev": Split(("dev.txt", "valid.txt", "eng.testa")),
             "test": Split(("test.txt", "eng.testb")),
         },
-        ("entity_f1",),
+        ("f1",),
         _ENTITIES,
     ),
     NamedSet(

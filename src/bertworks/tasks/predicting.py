@@ -17,8 +17,9 @@ from bertworks.tasks.contract import Asked, Question
 from bertworks.tasks.module import TaskModule
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# How many cases are looked at together, to find rows of similar length, and how many pieces a batch has.
-_CHUNK = 512
+# How many cases are looked at together, to find rows of similar length, and how many pieces a batch has. The first
+# chunks are small, so that the first answers come soon.
+_FIRST_CHUNK, _CHUNK = 16, 512
 _BUDGET = 4_096
 
 Outputs = npt.NDArray[np.float32]
@@ -34,8 +35,9 @@ class Predictor:
 
     def predict(self, cases: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Yield each case with its prediction, in the order they came."""
-        source = iter(cases)
-        while chunk := list(itertools.islice(source, _CHUNK)):
+        source, size = iter(cases), _FIRST_CHUNK
+        while chunk := list(itertools.islice(source, size)):
+            size = min(2 * size, _CHUNK)
             questions = [self.module.task.ask(case, self.tokenizer, self.rule) for case in chunk]
             for case, question, outputs in zip(chunk, questions, self.outputs(questions), strict=True):
                 yield case, self.module.task.answer(case, question, outputs)

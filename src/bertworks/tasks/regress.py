@@ -21,10 +21,12 @@ from bertworks.encoders.bert import BertSizes
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError, InputError
 from bertworks.examples.batch import Batch
-from bertworks.tasks.classify import Classify, TextCase, ask_text, label_config, labels_in
+from bertworks.tasks.classify import Classify, TextCase, ask_text, label_config, labels_in, read_texts
 from bertworks.tasks.contract import Mistake, Question, Scored, Task, worst
+from bertworks.tasks.files import Line
 from bertworks.tasks.heads import CLASSIFIER_NAMES, SummaryHead, mean_by_group
 from bertworks.tasks.metrics import CorrelationTally
+from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -47,8 +49,12 @@ class Regress:
     architecture: ClassVar[str] = "BertForSequenceClassification"
 
     @classmethod
-    def read(cls, path: Path, columns: Mapping[str, str]) -> Iterator[TextCase]:
-        return Classify.read(path, columns)
+    def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TextCase]:
+        return read_texts(path, columns, counts)
+
+    @classmethod
+    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[TextCase]:
+        return Classify.unlabelled(lines, columns)
 
     @classmethod
     def learned(cls, cases: Sequence[TextCase], settings: Mapping[str, Any]) -> Regress:

@@ -40,11 +40,22 @@ def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
 def load_predictor(name: str | Path, wanted: str | None = None) -> Predictor:
     """Load a fine-tuned model, ours or one of transformers; `wanted` is the task that it must be for."""
     folder = read_folder(fetch(str(name)))
-    task = _task_in(folder)
+    task = task_in(folder)
     if wanted is not None and task.name != wanted:
         raise FolderError(f"{folder.path} is a model for '{task.name}', not for '{wanted}'; choose another folder")
     encoder, _ = encoder_of(folder)
     assert isinstance(encoder, Bert)
+    return predictor_of(folder, encoder, task)
+
+
+def is_tuned(folder: ModelFolder) -> bool:
+    """Whether a folder is fine-tuned for a task."""
+    architectures = folder.config.get("architectures") or []
+    return "task" in folder.told or any(task.architecture in architectures for task in TASKS.values())
+
+
+def predictor_of(folder: ModelFolder, encoder: Bert, task: Task) -> Predictor:
+    """Return what predicts: the folder's encoder with the head of its task."""
     module = TaskModule(encoder, task, torch.Generator().manual_seed(0))
     report = load_into(module.head, folder.tensors, task.names)
     if report.newly_initialised:
@@ -63,7 +74,8 @@ def rule_in(told: Mapping[str, Any], task: Task, positions: int) -> WindowRule:
     return replace(rule, length=length, overlap=min(rule.overlap, length // 4))
 
 
-def _task_in(folder: ModelFolder) -> Task:
+def task_in(folder: ModelFolder) -> Task:
+    """Return the task that a folder is fine-tuned for."""
     name = folder.told.get("task")
     if name is not None:
         return task_of(str(name)).told(folder.told, folder.config)

@@ -10,6 +10,7 @@ fits in any window is never lost, as it would be where the best window of its fi
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,26 +117,27 @@ def edges_of(cut: Cut, text: str) -> Edges:
     """Return where answers begin and end, so that none cuts through a word and none has white space at its ends.
 
     An answer is what stands under its pieces in the text, to the letter, and reaches on to the ends of the words in
-    which they lie: "Norman ##s" is never answered as "Norman". Words are those of the tokenizer, so an answer may end
-    at a hyphen or before "'s". In scripts that do not separate words (ideographs, kana, Thai) a run of characters is
-    no word, and there, as where particles are written to a word (Hangul, Arabic), pieces are taken as they are.
+    which they lie: "norman ##s" is never answered as "norman". A word is a run of cased letters and digits: an answer
+    may end at a hyphen or before "'s". Scripts that do not separate words (ideographs, kana, Thai), or write particles
+    to them (Hangul, Arabic), have no such runs, and there pieces are taken as they are.
     """
-    starts, ends = cut.offsets[:, 0], cut.offsets[:, 1]
-    begins_word = cut.begins_word.copy()
-    for place in np.flatnonzero(~begins_word).tolist():
+    if len(cut) == 0:
+        return Edges(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
+    starts, furthest = cut.offsets[:, 0], np.maximum.accumulate(cut.offsets[:, 1])
+    begins_word = np.ones(len(cut), dtype=bool)
+    for place in (np.flatnonzero(starts[1:] <= furthest[:-1]) + 1).tolist():  # nothing stands between it and the last
         at = int(starts[place])
-        begins_word[place] = place == 0 or at == 0 or not (_is_of_word(text[at - 1]) and _is_of_word(text[at]))
+        begins_word[place] = at == 0 or not (_is_of_word(text[at - 1]) and _is_of_word(text[at]))
     numbers = np.arange(len(cut))
     heads = np.maximum.accumulate(np.where(begins_word, numbers, 0))
     ends_word = np.append(begins_word[1:], True)
     tails = np.minimum.accumulate(np.where(ends_word, numbers, len(cut))[::-1])[::-1]
-    furthest = np.maximum.accumulate(ends)
     return _without_space(starts[heads].astype(np.int32), furthest[tails].astype(np.int32), text)
 
 
 def _is_of_word(character: str) -> bool:
-    """Whether a character is of a kind that is joined to words between spaces: cased letters and digits."""
-    return character.isdecimal() or character.lower() != character.upper()
+    """Whether a character is a cased letter, a digit, or a mark on the letter before it."""
+    return character.lower() != character.upper() or character.isdecimal() or unicodedata.combining(character) > 0
 
 
 def _without_space(begins: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], text: str) -> Edges:

@@ -45,6 +45,7 @@ from bertworks.tasks.tagging import (
     read_in_context,
     spans_in,
 )
+from bertworks.tasks.files import Line
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -120,6 +121,14 @@ class Tag:
             if not around.sentence.words:
                 raise InputError(f"{around.sentence.place}: the sentence has no words; give it some or remove the line")
             yield TagCase(str(number), around)
+
+    @classmethod
+    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[TagCase]:
+        for number, line in enumerate(lines):
+            text = line.fields.get(columns.get("text", "text"))
+            if not isinstance(text, str):
+                raise InputError(f"{line.place}: there is no text; give lines of text, or name the column with --text")
+            yield TagCase.of_text(text, str(line.fields.get("id", number)), line.place)
 
     @classmethod
     def learned(cls, cases: Sequence[TagCase], settings: Mapping[str, Any]) -> Tag:

@@ -7,7 +7,7 @@ so that they are as large on a phone as on a wide screen.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 Values = npt.NDArray[np.float64]
 
 MOST_POINTS = 2_000
-_WIDTH, _HEIGHT = 1_000, 400  # of the drawing, in its own units
+WIDTH, HEIGHT = 1_000, 400  # of a drawing, in its own units
 _MOST_DOTS = 60
 _MOST_TICKS = 6
 _SMOOTHING = 50  # a smoothed value is the mean of one in so many of all records
@@ -48,7 +48,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The step with which a new phase begins."""
+    """A step that all charts mark: a new phase begins with it, or it is the best."""
 
     step: int
     words: str
@@ -181,17 +181,29 @@ def draw(chart: Chart, frame: Frame) -> str:
     axis = axis_for(values)
     if axis.scale == "logarithmic":
         caption = caption.replace("</small>", ", logarithmic</small>")
-    label = escape(f"{chart.title}, {chart.unit}: " + "; ".join(map(_spoken, chart.curves)))
+    label = f"{chart.title}, {chart.unit}: " + "; ".join(map(_spoken, chart.curves))
+    lines = [*_lines(chart, axis, frame), *(_drawn(curve, axis, frame) for curve in chart.curves)]
+    plotted = plot(label, axis, lines, _words(chart, axis, frame))
+    return f'<figure class="{chart.size}">{caption}{_legend(chart.curves)}{plotted}</figure>'
+
+
+def plot(label: str, axis: Axis, lines: Iterable[str], words: Iterable[str]) -> str:
+    """Return a plot over the grid of its axis: lines in the drawing's own units, words that lie beside and on it.
+
+    `label` tells the plot to those who hear the page.
+    """
+    heights = [axis.height(tick) for tick in axis.ticks]
+    ticks = zip(heights, axis.ticks, strict=True)
     return "".join(
         [
-            f'<figure class="{chart.size}">{caption}{_legend(chart.curves)}',
-            f'<div class="plot" role="img" aria-label="{label}">',
-            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">',
-            *_lines(chart, axis, frame),
-            *(_drawn(curve, axis, frame) for curve in chart.curves),
+            f'<div class="plot" role="img" aria-label="{escape(label)}">',
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none">',
+            *(_level("grid", height) for height in heights),
+            *lines,
             "</svg>",
-            *_words(chart, axis, frame),
-            "</div></figure>",
+            *(f'<span class="y" style="top:{(1 - height) * 100:.2f}%">{tick_words(t)}</span>' for height, t in ticks),
+            *words,
+            "</div>",
         ]
     )
 
@@ -214,23 +226,21 @@ def _spoken(curve: Curve) -> str:
 
 
 def _lines(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
-    for tick in axis.ticks:
-        yield _level("grid", axis.height(tick))
     for reference in chart.references:
         yield _level("reference", axis.height(reference.value))
     for boundary in frame.boundaries:
-        yield f'<path class="boundary" d="M{_across(boundary.step, frame) * _WIDTH:.1f} 0V{_HEIGHT}"/>'
+        yield f'<path class="boundary" d="M{_across(boundary.step, frame) * WIDTH:.1f} 0V{HEIGHT}"/>'
 
 
 def _level(kind: str, height: float) -> str:
-    return f'<path class="{kind}" d="M0 {(1 - height) * _HEIGHT:.1f}H{_WIDTH}"/>'
+    return f'<path class="{kind}" d="M0 {(1 - height) * HEIGHT:.1f}H{WIDTH}"/>'
 
 
 def _drawn(curve: Curve, axis: Axis, frame: Frame) -> str:
     kept = thin(curve.values)
     steps, values = curve.steps[kept], curve.values[kept]
-    across = (steps - frame.first_step) / (frame.last_step - frame.first_step) * _WIDTH
-    down = (1 - axis.heights(values)) * _HEIGHT
+    across = (steps - frame.first_step) / (frame.last_step - frame.first_step) * WIDTH
+    down = (1 - axis.heights(values)) * HEIGHT
     path = f'<path class="{curve.ink} {curve.shape}" d="{_path(across, down)}"/>'
     dotted = np.isfinite(down) if curve.shape == "dots" and len(kept) <= _MOST_DOTS else _lone(down)
     dots = zip(across[dotted], down[dotted], steps[dotted], values[dotted], strict=True)
@@ -261,8 +271,6 @@ def _lone(values: Values) -> npt.NDArray[np.bool_]:
 
 
 def _words(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
-    for tick in axis.ticks:
-        yield f'<span class="y" style="top:{(1 - axis.height(tick)) * 100:.2f}%">{tick_words(tick)}</span>'
     every = max(tick_distance(frame.last_step - frame.first_step), 1)
     for number in range(math.ceil(frame.first_step / every), math.floor(frame.last_step / every) + 1):
         tick = number * every

@@ -9,21 +9,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
 
 from bertworks.disk import write_text
 from bertworks.errors import FolderError
-from bertworks.training.curves import Boundary, Chart, Curve, Frame, Reference, Values, draw, smoothed
+from bertworks.training.curves import Boundary, Chart, Curve, Frame, Reference, draw
+from bertworks.training.page import (
+    absent_part,
+    fact_card,
+    folded,
+    number_words,
+    page_of,
+    recipe_part,
+    scrolled,
+    share_words,
+    spread,
+    table,
+    tiles,
+    time_words,
+    warnings_card,
+)
 from bertworks.training.records import BLANK, METRICS, SAMPLES, History, SampleRecord
+from bertworks.training.step_charts import raw_and_smoothed, step_charts
 
 REPORT, RUN, RECIPE = "report.html", "run.json", "recipe.toml"
 _PAIR_LOSS = "pair"  # the loss over two-way answers about a pair of segments
@@ -55,20 +69,16 @@ def write_report(run: Path) -> Path:
     if not run.is_dir():
         raise FolderError(f"there is no run folder {run}; check the name")
     told = _read_run(run)
-    page = Template(files("bertworks.training").joinpath("report_page.html").read_text(encoding="utf-8"))
-    parts = {
-        "title": escape(f"Training run {told.name}"),
-        "state": escape(_state(told)),
-        "verdict": escape(verdict(told)),
-        "tiles": _tiles(told),
-        "warnings": _warnings(told),
-        "curves": _curves(told),
-        "samples": _samples(told.history.samples),
-        "facts": _facts(told),
-        "recipe": f'<h2>Recipe</h2><div class="card"><pre>{escape(told.recipe)}</pre></div>' if told.recipe else "",
-        "absent": _absent(told.absent),
-    }
-    write_text(run / REPORT, page.substitute(parts))
+    parts = (
+        _tiles(told),
+        _warnings(told),
+        _curves(told),
+        _samples(told.history.samples),
+        _facts(told),
+        recipe_part(told.recipe),
+        absent_part(told.absent),
+    )
+    write_text(run / REPORT, page_of(f"Training run {told.name}", _state(told), verdict(told), parts))
     return run / REPORT
 
 
@@ -125,9 +135,9 @@ def verdict(run: Run) -> str:
         return f"Nothing was scored on held-out text yet{last_loss}."
     last = history.held_out[-1]
     loss = last.losses.get(name, math.nan)
-    words = [f"Held-out loss {loss:.3f}: {_share(last.accuracy)} of the hidden pieces are filled in right."]
+    words = [f"Held-out loss {loss:.3f}: {share_words(last.accuracy)} of the hidden pieces are filled in right."]
     if last.pair_accuracy is not None:
-        words.append(f"On pairs ({run.pair_words}), {_share(last.pair_accuracy)} of the answers are right.")
+        words.append(f"On pairs ({run.pair_words}), {share_words(last.pair_accuracy)} of the answers are right.")
     words.append(_compared(loss, run.number("ln_v"), run.number("unigram_entropy")))
     best = min(history.held_out, key=lambda record: _or_infinite(record.losses.get(name, math.nan)))
     if best.losses.get(name, math.nan) < loss - 0.02:
@@ -158,32 +168,24 @@ def _or_infinite(value: float) -> float:
 
 def _tiles(run: Run) -> str:
     history = run.history
-    tiles: list[tuple[str, str]] = []
+    figures: list[tuple[str, str]] = []
     if history.held_out:
         last = history.held_out[-1]
-        tiles.append(("held-out loss", f"{last.losses.get(history.piece_loss, math.nan):.3f}"))
-        tiles += [("perplexity", number_words(last.perplexity)), ("accuracy", _share(last.accuracy))]
+        figures.append(("held-out loss", f"{last.losses.get(history.piece_loss, math.nan):.3f}"))
+        figures += [("perplexity", number_words(last.perplexity)), ("accuracy", share_words(last.accuracy))]
         if last.pair_accuracy is not None:
-            tiles.append((f"{run.pair_words} accuracy", _share(last.pair_accuracy)))
+            figures.append((f"{run.pair_words} accuracy", share_words(last.pair_accuracy)))
     if history.columns:
-        tiles.append(("time in training", time_words(history.last("seconds"))))
-        tiles.append(("pieces seen", number_words(history.last("pieces"))))
-    cells = (f"<div><dt>{escape(name)}</dt><dd>{_with_small_units(value)}</dd></div>" for name, value in tiles)
-    return f'<dl class="tiles">{"".join(cells)}</dl>' if tiles else ""
-
-
-def _with_small_units(value: str) -> str:
-    return " ".join(escape(word) if word[0].isdigit() else f"<small>{escape(word)}</small>" for word in value.split())
+        figures.append(("time in training", time_words(history.last("seconds"))))
+        figures.append(("pieces seen", number_words(history.last("pieces"))))
+    return tiles(figures)
 
 
 def _warnings(run: Run) -> str:
     if "warnings" not in run.facts:
         return ""
     given = run.facts["warnings"]
-    listed = [str(one) for one in given] if isinstance(given, list) else [str(given)]
-    if not listed:
-        return '<p class="note" style="margin-top:.75rem">No warnings were raised.</p>'
-    return f'<div class="card warnings"><h3>Warnings</h3>{_list("", listed)}</div>'
+    return warnings_card([str(one) for one in given] if isinstance(given, list) else [str(given)])
 
 
 def _curves(run: Run) -> str:
@@ -201,25 +203,9 @@ def _curves(run: Run) -> str:
 def _charts(run: Run) -> list[Chart]:
     history = run.history
     charts = [_loss_chart(run, name, "tall" if name == history.piece_loss else "low") for name in _loss_names(history)]
-    steps = history.column("step")
     if history.held_out:
         charts.insert(1, _accuracy_chart(run))
-    if len(steps):
-        speed = _speed(history.column("seconds"), history.column("pieces"))
-        rate = Curve("learning rate", "training", "line", steps, history.column("rate"))
-        charts.append(Chart("Learning rate", "by step", (rate,)))
-        charts.append(Chart("Speed", "pieces a second", _raw_and_smoothed("", steps, speed, history)))
-        norms = _raw_and_smoothed("", steps, history.column("grad_norm"), history)
-        charts.append(Chart("Gradient norm", "before clipping", norms))
-    return charts
-
-
-def _raw_and_smoothed(prefix: str, steps: Values, values: Values, history: History) -> tuple[Curve, ...]:
-    means = smoothed(steps, values, [step for step, _ in history.phases[1:]])
-    return (
-        Curve(f"{prefix}each record", "training", "band", steps, values),
-        Curve(f"{prefix}smoothed", "training", "line", steps, means),
-    )
+    return charts + step_charts(history)
 
 
 def _loss_names(history: History) -> list[str]:
@@ -231,7 +217,7 @@ def _loss_chart(run: Run, name: str, size: str) -> Chart:
     curves: list[Curve] = []
     if name in history.losses:
         steps, values = (np.array(column) for column in history.losses[name])
-        curves += _raw_and_smoothed("training, ", steps, values, history)
+        curves += raw_and_smoothed("training, ", steps, values, history)
     scored = [(float(record.step), record.losses[name]) for record in history.held_out if name in record.losses]
     if scored:
         curves.append(Curve("held out", "held-out", "dots", *np.array(scored).T))
@@ -258,34 +244,21 @@ def _accuracy_chart(run: Run) -> Chart:
     return Chart("Accuracy", "% right, held out", tuple(curves))
 
 
-def _speed(seconds: Values, pieces: Values) -> Values:
-    """Return pieces a second between each record and the one before; gaps where no time passed."""
-    taken, seen = np.diff(seconds, prepend=0.0), np.diff(pieces, prepend=0.0)
-    return np.divide(seen, taken, out=np.full(len(taken), np.nan), where=taken > 0)
-
-
 def _held_out_table(history: History) -> str:
     if not history.held_out:
         return ""
     names = _loss_names(history)
-    kept = [history.held_out[place] for place in _spread(len(history.held_out), _MOST_ROWS)]
+    kept = [history.held_out[place] for place in spread(len(history.held_out), _MOST_ROWS)]
     head = ["step", "phase", *(f"loss: {name}" for name in names), "perplexity", "accuracy", "pairs"]
     rows = []
     for record in kept:
         losses = [f"{record.losses[name]:.3f}" if name in record.losses else "–" for name in names]
-        pairs = "–" if record.pair_accuracy is None else _share(record.pair_accuracy)
+        pairs = "–" if record.pair_accuracy is None else share_words(record.pair_accuracy)
         rows.append(
-            [f"{record.step:,}", record.phase, *losses, number_words(record.perplexity), _share(record.accuracy), pairs]
+            [f"{record.step:,}", record.phase, *losses, number_words(record.perplexity), share_words(record.accuracy), pairs]
         )
-    cells = "".join(
-        "<tr>" + "".join(f'<td class="number">{escape(cell)}</td>' for cell in row) + "</tr>" for row in rows
-    )
-    titles = "".join(f'<th class="number">{escape(title)}</th>' for title in head)
     shown = f"{len(kept)} of {len(history.held_out):,}" if len(kept) < len(history.held_out) else f"all {len(kept)}"
-    return (
-        f"<details><summary>Held-out scores as a table ({shown})</summary>"
-        f'<div class="card wide"><table><tr>{titles}</tr>{cells}</table></div></details>'
-    )
+    return folded(f"Held-out scores as a table ({shown})", table("Held-out scores", head, rows))
 
 
 def _samples(samples: Sequence[SampleRecord]) -> str:
@@ -317,18 +290,18 @@ def _sample_card(text: str, shown: Sequence[tuple[int, SampleRecord]]) -> str:
     marked = escape(text)
     for number in range(1, num_blanks + 1):
         marked = marked.replace(escape(BLANK), f'<span class="blank">{number if num_blanks > 1 else "?"}</span>', 1)
-    return (
-        f'<div class="card"><h3>{marked}</h3><div class="wide">'
+    grid = (
         f'<table class="samples" style="min-width:{8 * len(shown)}rem;max-width:{14 * len(shown)}rem">'
-        f"<tr><th></th>{titles}</tr>{''.join(rows)}</table></div></div>"
+        f"<tr><th></th>{titles}</tr>{''.join(rows)}</table>"
     )
+    return f'<div class="card"><h3>{marked}</h3>{scrolled("What was filled in", grid)}</div>'
 
 
 def _filling(filling: tuple[str, float]) -> str:
     piece, chance = filling
     width = 100 * min(max(chance, 0.0), 1.0) if math.isfinite(chance) else 0.0
     return (
-        f'<div class="filling"><b>{escape(piece)}</b><span>{_share(chance)}</span>'
+        f'<div class="filling"><b>{escape(piece)}</b><span>{share_words(chance)}</span>'
         f'<i><u style="width:{width:.1f}%"></u></i></div>'
     )
 
@@ -338,69 +311,10 @@ def _facts(run: Run) -> str:
     for title, key in (("Machine", "machine"), ("Corpus", "corpus")):
         given = run.facts.get(key)
         if isinstance(given, dict) and given:
-            rows = "".join(f"<dt>{escape(_title(k))}</dt><dd>{escape(_value(k, v))}</dd>" for k, v in given.items())
-            cards.append(f'<div class="card"><h3>{title}</h3><dl>{rows}</dl></div>')
+            cards.append(fact_card(title, given))
     return f'<h2>Machine and corpus</h2><div class="facts">{"".join(cards)}</div>' if cards else ""
-
-
-def _title(key: Any) -> str:
-    return str(key).replace("_", " ")
-
-
-def _value(key: Any, value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float) and "memory" in str(key) and value >= 2**20:
-        return f"{value / 2**30:.1f} GiB"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{_title(k)}: {_value(k, v)}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(_value(key, one) for one in value)
-    return "unknown" if value is None else str(value)
-
-
-def _absent(absent: Sequence[str]) -> str:
-    return f"<h2>Not in this report</h2>{_list('absent', absent)}" if absent else ""
-
-
-def _list(kind: str, items: Iterable[str]) -> str:
-    return f'<ul class="{kind}">{"".join(f"<li>{escape(item)}</li>" for item in items)}</ul>'
-
-
-def _spread(count: int, most: int) -> list[int]:
-    """Return up to `most` places of `count`, evenly apart, the first and the last among them."""
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most)).tolist()})
 
 
 def _early_spread(count: int, most: int) -> list[int]:
     """The same, but closer together early on, when a model changes most."""
     return sorted({round(place) - 1 for place in np.geomspace(1, count, min(count, most)).tolist()})
-
-
-def number_words(value: float) -> str:
-    """Return 12.3, 4,560, 48.2 million, 3.3 billion."""
-    if not math.isfinite(value):
-        return str(value)
-    for unit, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if value >= unit:
-            return f"{value / unit:.3g} {word}" if value < 1e15 else f"{value:.3g}"
-    return f"{value:,.0f}" if value >= 1_000 or value == int(value) else f"{value:.3g}"
-
-
-def time_words(seconds: float) -> str:
-    """Return 42 s, 7 min, 2 h 5 min, 3 d 4 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    days, hours = minutes // 1_440, minutes % 1_440 // 60
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
-
-
-def _share(rate: float) -> str:
-    return f"{100 * rate:.1f} %" if math.isfinite(rate) else str(rate)
