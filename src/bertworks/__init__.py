@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertworks.errors import BertworksError as BertworksError
     from bertworks.runs.finetune import FinetuneRequest as FinetuneRequest
-    from bertworks.runs.finetune import tuned as finetune  # noqa: F401
+    from bertworks.runs.finetune import tuned as finetune
     from bertworks.runs.tuning import Tuning as Tuning
     from bertworks.tasks.model import Model as Model
     from bertworks.tasks.model import load as load

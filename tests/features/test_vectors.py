@@ -16,7 +16,7 @@ from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.engines.windows import WindowRule, windows_of
 from bertworks.errors import InputError
-from bertworks.examples.batch import batch_of_encodings
+from bertworks.examples.batch import batch_of_rows
 from bertworks.features import vectors as module
 from bertworks.features.pooling import Pooling
 from bertworks.features.strategies import STRATEGIES
@@ -51,7 +51,7 @@ def joined(portions: Iterator[Portion]) -> Portion:
 def layers_of(engine: TorchEngine, text: str) -> list[torch.Tensor]:
     """All layers (T, D) of one text that fits into a row, special pieces too."""
     with torch.inference_mode():
-        encoded = engine.encoder(batch_of_encodings([engine.tokenizer.encode(text)], 0))
+        encoded = engine.encoder(batch_of_rows([engine.tokenizer.encode(text)], 0))
     return list(encoded.layers)
 
 

@@ -218,7 +218,9 @@ def test_a_recipe_is_found_by_its_name_even_beside_a_folder_of_that_name(
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(SettingsError, match=r"there is no recipe 'minni'; name a \.toml file or one of: adapt, base, demo"):
+    with pytest.raises(
+        SettingsError, match=r"there is no recipe 'minni'; name a \.toml file or one of: adapt, base, demo"
+    ):
         recipe_path("minni")
 
 

@@ -19,7 +19,7 @@ from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError
 from bertworks.models.names import joined as joined_names
 from bertworks.models.names import to_theirs
-from bertworks.tasks.asking import batch_of_questions, batch_of_rows
+from bertworks.tasks.asking import batch_of_asked, batch_of_questions
 from bertworks.tasks.calibration import fit_temperature
 from bertworks.tasks.conll import Sentence, joined
 from bertworks.tasks.contract import Question
@@ -441,7 +441,7 @@ def test_logits_equal_those_of_transformers(little: Tokenizer, lengths: tuple[in
     assert found.unexpected_keys == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]  # theirs has no pooler
     words = ["ann", "abc", "rome", "中"]
     cases = [case([words[(at + length) % 4] for at in range(length)]) for length in lengths]
-    batch = batch_of_rows([task.ask(one, little, WindowRule(32, 8)).rows[0] for one in cases], little.specials.pad)
+    batch = batch_of_asked([task.ask(one, little, WindowRule(32, 8)).rows[0] for one in cases], little.specials.pad)
     mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]).long()
     with torch.no_grad():
         theirs = peer(input_ids=batch.ids, attention_mask=mask, token_type_ids=batch.segments).logits

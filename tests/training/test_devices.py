@@ -52,7 +52,7 @@ def test_auto_is_the_first_device_that_is_there(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SettingsError, match="this machine has no cuda.*choose --device cpu"):
+    with pytest.raises(SettingsError, match=r"this machine has no cuda.*choose --device cpu"):
         device_of("cuda")
     with pytest.raises(SettingsError, match="no device 'gpu'; choose one of: auto, cpu, cuda, mps, xla"):
         device_of("gpu")
@@ -129,11 +129,11 @@ def test_scaling_does_not_change_a_step():
     """A power of two changes exponents only: in full precision the step is the same to the bit."""
     one, other = module_of(), module_of()
     for module, scale in ((one, 1.0), (other, 1024.0)):
-        loss = module(batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, Seeds(torch.tensor(1, dtype=torch.int32)))
+        loss = module(
+            batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, Seeds(torch.tensor(1, dtype=torch.int32))
+        )
         (loss.value * scale).backward()
-    norms = [
-        PaperAdam(module, AdamSettings()).step(1e-3, scale) for module, scale in ((one, 1.0), (other, 1024.0))
-    ]
+    norms = [PaperAdam(module, AdamSettings()).step(1e-3, scale) for module, scale in ((one, 1.0), (other, 1024.0))]
     assert norms[0] == norms[1]
     for name, values in one.state_dict().items():
         assert torch.equal(values, other.state_dict()[name]), name

@@ -139,6 +139,8 @@ class Bert(nn.Module):
                 f"a row of {batch.ids.shape[1]} places is longer than the {self.sizes.positions} positions of this "
                 f"model; cut the text into windows, or choose a shorter length"
             )
+        if int(batch.lengths.min()) < 1:
+            raise InputError("a row without a single piece cannot be read; an empty text still has [CLS] and [SEP]")
 
 
 def initialise(module: nn.Module, spread: float, generator: torch.Generator | None) -> None:

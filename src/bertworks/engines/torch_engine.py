@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.encoded import Encoded
 from bertworks.engines.gathering import BUDGET, WINDOW, in_budget, in_order
-from bertworks.examples.batch import Batch
+from bertworks.examples.batch import Row, batch_of_rows
 from bertworks.vocabulary.tokenizer import Tokenizer
-
-
-class Row(Protocol):
-    """Anything that has the ids and segments of its pieces, special ones too: a Window, an Encoding."""
-
-    @property
-    def ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
-    @property
-    def segments(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
-
 
 R = TypeVar("R", bound=Row)
 V = TypeVar("V")
@@ -67,14 +55,3 @@ class TorchEngine:
             with torch.inference_mode():
                 values = list(read(found))
             yield from zip(found.numbers, values, strict=True)
-
-
-def batch_of_rows(rows: Sequence[Row], pad: int) -> Batch:
-    """Return rows as one batch, in their order and as wide as the longest of them; nothing is asked."""
-    lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
-    ids = np.full((len(rows), int(lengths.max())), pad, dtype=np.int64)
-    segments = np.zeros_like(ids)
-    for number, row in enumerate(rows):
-        ids[number, : lengths[number]] = row.ids
-        segments[number, : lengths[number]] = row.segments
-    return Batch(torch.from_numpy(ids), torch.from_numpy(segments), torch.from_numpy(lengths))

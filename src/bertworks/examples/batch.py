@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from bertworks.examples.example import Example
 from bertworks.examples.masking import Hidden
-from bertworks.vocabulary.tokenizer import Encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,21 @@ def batch_of(examples: Sequence[Example], hidden: Sequence[Hidden], pad: int) ->
     )
 
 
-def batch_of_encodings(encodings: Sequence[Encoding], pad: int) -> Batch:
-    """Return texts as one batch, in their order and as wide as the longest of them; nothing is asked."""
-    lengths = [len(encoding) for encoding in encodings]
-    ids = torch.full((len(encodings), max(lengths)), pad)
-    segments = torch.zeros_like(ids)
-    for row, encoding in enumerate(encodings):
-        ids[row, : lengths[row]] = torch.tensor(encoding.ids)
-        segments[row, : lengths[row]] = torch.tensor(encoding.segments)
-    return Batch(ids, segments, torch.tensor(lengths))
+class Row(Protocol):
+    """Anything that has the ids and segments of its pieces, special ones too: an Encoding, a Window."""
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
+    @property
+    def segments(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
+
+
+def batch_of_rows(rows: Sequence[Row], pad: int) -> Batch:
+    """Return rows as one batch, in their order and as wide as the longest of them; nothing is asked."""
+    lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
+    ids = np.full((len(rows), int(lengths.max())), pad, dtype=np.int64)
+    segments = np.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : lengths[number]] = row.ids
+        segments[number, : lengths[number]] = row.segments
+    return Batch(torch.from_numpy(ids), torch.from_numpy(segments), torch.from_numpy(lengths))

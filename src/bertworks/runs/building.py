@@ -1,4 +1,4 @@
-"""The model of a pretraining run: sizes and a corpus in, a module to train out; a trained one in, a model folder out."""
+"""The model of a pretraining run: sizes or a model in, a module to train out; a trained one in, a folder out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
     longest = max(phase.length for phase in recipe.phases)
     if longest > sizes.positions:
         raise SettingsError(
-            f"the recipe has rows of {longest} places, but {name} has only {sizes.positions} positions; shorten the phase"
+            f"the recipe has rows of {longest} places, but {name} has only {sizes.positions} positions; shorten the "
+            f"phase"
         )
     return Start(sizes, found, _digest(found.tensors))
 
@@ -103,7 +104,9 @@ def _names(module: Pretraining) -> dict[str, tuple[str, ...]]:
 def _told_growth(found: Grown) -> list[str]:
     if not found.added:
         return ["the vocabulary is the model's own"]
-    examples = "; ".join(f"'{one.piece}' begins as the mean of {' '.join(one.split) or 'all pieces'}" for one in found.added[:3])
+    examples = "; ".join(
+        f"'{one.piece}' begins as the mean of {' '.join(one.split) or 'all pieces'}" for one in found.added[:3]
+    )
     return [f"{len(found.added):,} new pieces: {examples}"]
 
 

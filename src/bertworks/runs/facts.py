@@ -15,9 +15,7 @@ from bertworks.runs.machine import machine
 from bertworks.training.loop import num_processes
 
 
-def facts_of(
-    corpus: Corpus, counts: npt.NDArray[np.int64], micro_batch: int, before: dict[str, Any]
-) -> dict[str, Any]:
+def facts_of(corpus: Corpus, counts: npt.NDArray[np.int64], micro_batch: int, before: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a run that starts or, where there are facts from before, goes on."""
     return {
         "ln_v": math.log(corpus.tokenizer.size),

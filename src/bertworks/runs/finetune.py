@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
@@ -168,7 +167,9 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     digest = _digest(request)
     _write_down(folder, request)
     predictor = Predictor(module, base.tokenizer, rule)
-    return _Run(request, predictor, optimizer, drawer, Precision(tuning.precision, device), cases, digest, folder), notes
+    return _Run(
+        request, predictor, optimizer, drawer, Precision(tuning.precision, device), cases, digest, folder
+    ), notes
 
 
 def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Generator) -> TaskModule:
@@ -230,7 +231,11 @@ def _write_down(folder: Path, request: FinetuneRequest) -> None:
             f"{folder} holds a run of another recipe (see {path}); choose another folder with --out, or start with "
             f"that recipe to continue it"
         )
-    if not path.exists() and folder.is_dir() and any(not one.name.startswith(("restart-", ".")) for one in folder.iterdir()):
+    if (
+        not path.exists()
+        and folder.is_dir()
+        and any(not one.name.startswith(("restart-", ".")) for one in folder.iterdir())
+    ):
         raise FolderError(f"{folder} already holds something else; choose an empty or new folder with --out")
     write_text(path, text)
 
@@ -267,7 +272,9 @@ def _steps(run: _Run, records: Records, stop: list[str]) -> Generator[Told, None
         return True
     for step in train(training, run.standing):
         if not math.isfinite(step.norm) and not step.overflowed:
-            raise BertworksError(f"step {step.number}: the gradients are {step.norm}; lower --rate or lengthen the warmup")
+            raise BertworksError(
+                f"step {step.number}: the gradients are {step.norm}; lower --rate or lengthen the warmup"
+            )
         records.add(StepRecord(step.number, "tune", step.losses, step.rate, step.seconds, step.pieces, step.norm))
         yield Told(step=step, num_steps=run.num_steps)
         leaves = bool(stop) or run.request.stop_after == step.number - first

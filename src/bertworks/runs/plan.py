@@ -288,7 +288,12 @@ def _recommend(question: _Question, chosen: Candidate, candidates: list[Candidat
     epochs = split.pieces / question.text.pieces
     warmup_rate = round(min(_MOST_WARMUP_RATE, _PAPER_WARMUP / steps), 4)
     recipe = Recipe(
-        ModelRecipe(chosen.size, dropout=0.0 if epochs <= _EPOCHS_WITHOUT_DROPOUT else 0.1),
+        ModelRecipe(
+            chosen.size,
+            dropout=0.0 if epochs <= _EPOCHS_WITHOUT_DROPOUT else 0.1,
+            position_start="waves",
+            bias_start="counts",
+        ),
         objective=question.text.objective,
         batch=chosen.batch,
         micro_batch=micro_batch,

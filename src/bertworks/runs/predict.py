@@ -20,7 +20,7 @@ BY = ("text", "sentence")
 
 @dataclass(frozen=True, slots=True)
 class PredictRequest:
-    """What to predict: a model, a file or a stream of lines, columns, and whether each sentence is a text of its own."""
+    """What to predict: a model, a file or a stream of lines, columns, and whether each sentence is its own text."""
 
     model: str
     source: Path | BinaryIO
@@ -75,6 +75,4 @@ def evaluate(model: str, path: Path, columns: Mapping[str, str], task: str | Non
     """Return the scores of a model on a labelled file, and what was mended or left out while it was read."""
     predictor = load_predictor(model, task)
     counts = Counts()
-    return predictor.module.task.score(
-        predictor.predict(predictor.module.task.read(path, columns, counts))
-    ), counts
+    return predictor.module.task.score(predictor.predict(predictor.module.task.read(path, columns, counts))), counts

@@ -232,7 +232,7 @@ def _holds_something(folder: Path) -> bool:
 
 
 def recipe_hash(recipe: Recipe, corpus: Corpus, start: str = "") -> str:
-    """Return what must be equal for a checkpoint to fit: the recipe, the pieces it is trained on, what it began with."""
+    """Return what must be equal for a checkpoint to fit: the recipe, the pieces it learns from, what it began with."""
     free = ("micro_batch", "save_every", "recompute")  # what may change: it does not change the outcome
     kept = {name: value for name, value in asdict(recipe).items() if name not in free}
     told = [kept, corpus.pieces_manifest["shards"], start]

@@ -85,9 +85,8 @@ def shared(module: Pretraining, draw: Callable[[], Batch]) -> Trainable:
         # every session begins with a pass that is thrown away.
         batch = draw()
         module.train()
-        wrapped(
-            batch, dict.fromkeys(module.counts(batch), 1.0), Seeds(torch.tensor(0, dtype=torch.int32))
-        ).value.backward()
+        seeds = Seeds(torch.tensor(0, dtype=torch.int32, device=batch.ids.device))
+        wrapped(batch, dict.fromkeys(module.counts(batch), 1.0), seeds).value.backward()
         wrapped.zero_grad(set_to_none=True)
     return cast(Trainable, wrapped)
 

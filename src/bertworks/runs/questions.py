@@ -27,9 +27,7 @@ _MOST_PLACES = 16_384
 class Drawer:
     """Draws the examples of a step, grouped by length; with a masker also a masked copy of them."""
 
-    def __init__(
-        self, questions: Sequence[Question], task: Task, tokenizer: Tokenizer, batch: int, seed: int
-    ) -> None:
+    def __init__(self, questions: Sequence[Question], task: Task, tokenizer: Tokenizer, batch: int, seed: int) -> None:
         self._questions = questions
         self._task = task
         self._tokenizer = tokenizer
@@ -77,7 +75,9 @@ class Drawer:
         for row, length in enumerate(batch.lengths.tolist()):
             own = batch.ids[row, :length].numpy().astype(np.int32)
             continues = np.array([self._tokenizer.pieces[number].startswith("##") for number in own])
-            example = Example(own, batch.segments[row, :length].numpy().astype(np.int8), ~continues, np.isin(own, specials))
+            example = Example(
+                own, batch.segments[row, :length].numpy().astype(np.int8), ~continues, np.isin(own, specials)
+            )
             hidden = self.masker.hide(example, generator)
             ids[row, :length] = torch.from_numpy(hidden.ids.astype(np.int64))
             places.append(hidden.places.astype(np.int64) + row * ids.shape[1])

@@ -26,7 +26,7 @@ class Outcome:
 
     @staticmethod
     def table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-        """Return a row for each tuning, its seeds together, the best first: batch, rate, epochs, mean, deviation, seeds."""
+        """Return a row a tuning, its seeds together, the best first: batch, rate, epochs, mean, deviation, seeds."""
         groups: dict[Tuning, list[float]] = {}
         for outcome in outcomes:
             groups.setdefault(replace(outcome.tuning, seed=0), []).append(outcome.score)

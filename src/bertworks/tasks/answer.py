@@ -130,9 +130,7 @@ class Answer:
             )
 
     @classmethod
-    def read(
-        cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None
-    ) -> Iterator[PassageCase]:
+    def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[PassageCase]:
         """Yield the cases of a file; `counts` is told how many answers were moved and how many stand in no passage."""
         report = squad.SquadReport()
         for one in squad.read_questions(path, report):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bertworks.examples.batch import Batch
+from bertworks.examples.batch import Batch, batch_of_rows
 from bertworks.tasks.contract import Asked, Question, Task
 
 
@@ -24,30 +24,18 @@ def batch_of_questions(questions: Sequence[Question], task: Task, pad: int) -> B
         rows += [(row, first_unit + row.unit) for row in question.rows]
         first_unit += question.num_units
     rows.sort(key=lambda pair: -len(pair[0].window))
-    batch = batch_of_rows([row for row, _ in rows], pad)
+    batch = batch_of_asked([row for row, _ in rows], pad)
     labels = task.labels_of(questions)
     for name in rows[0][0].labels:
         labels[name] = torch.tensor([row.labels[name] for row, _ in rows])
     return replace(batch, labels=labels, groups=torch.tensor([unit for _, unit in rows]))
 
 
-def batch_of_rows(rows: Sequence[Asked], pad: int) -> Batch:
+def batch_of_asked(rows: Sequence[Asked], pad: int) -> Batch:
     """Return rows as one batch, in their order, with the places that are asked."""
-    lengths = [len(row.window) for row in rows]
-    width = max(lengths)
-    ids = np.full((len(rows), width), pad, dtype=np.int64)
-    segments = np.zeros((len(rows), width), dtype=np.int64)
-    for at, row in enumerate(rows):
-        ids[at, : lengths[at]] = row.window.ids
-        segments[at, : lengths[at]] = row.window.segments
-    places, targets = _places(rows, width)
-    return Batch(
-        ids=torch.from_numpy(ids),
-        segments=torch.from_numpy(segments),
-        lengths=torch.tensor(lengths),
-        places=places,
-        targets=targets,
-    )
+    batch = batch_of_rows([row.window for row in rows], pad)
+    places, targets = _places(rows, batch.ids.shape[1])
+    return replace(batch, places=places, targets=targets)
 
 
 def _places(rows: Sequence[Asked], width: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:

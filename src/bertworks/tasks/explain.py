@@ -23,7 +23,7 @@ from bertworks.encoders.encoded import layout_of
 from bertworks.errors import InputError
 from bertworks.tasks.aims import Aim, Said, aim_of
 from bertworks.tasks.answer import PassageCase
-from bertworks.tasks.asking import batch_of_rows
+from bertworks.tasks.asking import batch_of_asked
 from bertworks.tasks.choose import ChoiceCase
 from bertworks.tasks.classify import TextCase
 from bertworks.tasks.contract import Asked
@@ -136,7 +136,7 @@ class _Way:
         masked = replace(row, window=replace(row.window, ids=ids))
         found = []
         for one in (masked, row):
-            batch = batch_of_rows([one], self.pad).to(self._device)
+            batch = batch_of_asked([one], self.pad).to(self._device)
             with torch.no_grad():
                 found.append(self.module.encoder.embed(batch, layout_of(batch)))
         return found[0], found[1]
@@ -163,7 +163,7 @@ class _Way:
 
     def _outputs(self, row: Asked, points: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         """Return (S,): the outputs of rows that are given as embedded places, each times its factor, summed."""
-        batch = batch_of_rows([row] * len(points), self.pad).to(self._device)
+        batch = batch_of_asked([row] * len(points), self.pad).to(self._device)
         encoded = self.module.encoder.through(points.flatten(0, 1), layout_of(batch))
         outputs = self.module.head(encoded, batch).reshape(len(points), *factors.shape)
         return (outputs * factors).flatten(1).sum(1)

@@ -8,7 +8,7 @@ import torch
 
 from bertworks.encoders.bert import Bert
 from bertworks.errors import InputError
-from bertworks.examples.batch import batch_of_encodings
+from bertworks.examples.batch import batch_of_rows
 from bertworks.objectives.heads import MaskedHead
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
@@ -75,7 +75,7 @@ class Filler:
 
     def _scores(self, ids: torch.Tensor, encoding: Encoding, places: list[int]) -> torch.Tensor:
         """Return (rows, blanks, V): log probabilities at the blanks of several fillings of one text."""
-        batch = batch_of_encodings([encoding] * len(ids), self.tokenizer.specials.pad)
+        batch = batch_of_rows([encoding] * len(ids), self.tokenizer.specials.pad)
         batch.ids.copy_(ids)
         device = self.encoder.pieces.weight.device
         width = ids.shape[1]

@@ -44,7 +44,7 @@ class PlaceHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """One product on every piece: how likely an answer begins, and ends, there: (B, T, 2), minus infinity in padding."""
+    """One product on every piece: does an answer begin, or end, there? (B, T, 2), minus infinity in padding."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

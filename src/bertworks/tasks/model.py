@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from bertworks.encoders.bert import Bert
 from bertworks.errors import FolderError
+from bertworks.features.vectors import embed
 from bertworks.models.folder import encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import LoadReport, load_into
@@ -36,6 +39,10 @@ class Model:
     report: LoadReport
     told: dict[str, Any] = field(default_factory=dict)
     predictor: Predictor | None = None
+
+    def embed(self, texts: Iterable[str], pooling: str | None = None) -> npt.NDArray[np.float32]:
+        """Return one vector a text: mean, first or max over its pieces; as the folder says unless `pooling` does."""
+        return embed(self.encoder, self.tokenizer, self.folder, texts, pooling)
 
     def predict(self, texts: Iterable[str | Sequence[str] | Mapping[str, Any]]) -> list[Any]:
         """Return the prediction of each text, by the task that the model was fine-tuned for.

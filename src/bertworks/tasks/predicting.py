@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertworks.engines.gathering import in_budget
 from bertworks.engines.windows import WindowRule
-from bertworks.tasks.asking import batch_of_rows
+from bertworks.tasks.asking import batch_of_asked
 from bertworks.tasks.contract import Asked, Question
 from bertworks.tasks.module import TaskModule
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# How many cases are looked at together, to find rows of similar length, and how many pieces a batch has. The first
-# chunks are small, so that the first answers come soon.
+# How many cases are looked at together, to find rows of similar length. The first chunks are small, so that the first
+# answers come soon.
 _FIRST_CHUNK, _CHUNK = 16, 512
-_BUDGET = 4_096
 
 Outputs = npt.NDArray[np.float32]
 
@@ -48,14 +48,15 @@ class Predictor:
         self.module.eval()
         rows = [row for question in questions for row in question.rows]
         found: list[Outputs] = [np.empty(0, dtype=np.float32)] * len(rows)
-        for numbers in _in_budget([len(row.window) for row in rows]):
-            for number, output in zip(numbers, self._computed([rows[number] for number in numbers]), strict=True):
+        for gathered in in_budget(rows, lambda row: len(row.window), window=max(len(rows), 1)):
+            outputs = self._computed([row for _, row in gathered])
+            for (number, _), output in zip(gathered, outputs, strict=True):
                 found[number] = output
         own = iter(found)
         return [list(itertools.islice(own, len(question.rows))) for question in questions]
 
     def _computed(self, rows: Sequence[Asked]) -> list[Outputs]:
-        batch = batch_of_rows(rows, self.tokenizer.specials.pad)
+        batch = batch_of_asked(rows, self.tokenizer.specials.pad)
         device = self.module.encoder.pieces.weight.device
         outputs = self.module.outputs(batch.to(device)).float().cpu().numpy()
         if batch.places is not None:
@@ -64,15 +65,3 @@ class Predictor:
         if outputs.ndim == 3:  # (B, T, 2): each row without its padding
             return [output[: len(row.window)] for row, output in zip(rows, outputs, strict=True)]
         return list(outputs)
-
-
-def _in_budget(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the numbers of rows to compute together: the longest first, at most a budget of places."""
-    group: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        if group and (len(group) + 1) * lengths[group[0]] > _BUDGET:
-            yield group
-            group = []
-        group.append(number)
-    if group:
-        yield group

@@ -10,9 +10,7 @@ from bertworks.tasks.contract import Task
 from bertworks.tasks.regress import Regress
 from bertworks.tasks.tag import Tag
 
-TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Classify, Regress, Choose, Tag, Answer)
-}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Classify, Regress, Choose, Tag, Answer)}
 
 
 def task_of(name: str) -> type[Task]:

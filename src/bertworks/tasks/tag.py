@@ -26,6 +26,7 @@ from bertworks.tasks.classify import label_config, labels_in
 from bertworks.tasks.conll import Sentence, read_sentences, split_words
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
 from bertworks.tasks.entity_scores import EntityTally
+from bertworks.tasks.files import Line
 from bertworks.tasks.heads import CLASSIFIER_NAMES, PlaceHead
 from bertworks.tasks.metrics import ConfusionTally, Matches
 from bertworks.tasks.tagging import (
@@ -45,7 +46,6 @@ from bertworks.tasks.tagging import (
     read_in_context,
     spans_in,
 )
-from bertworks.tasks.files import Line
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 

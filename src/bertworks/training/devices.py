@@ -12,6 +12,8 @@ import torch
 
 from bertworks.errors import MissingPartError, SettingsError
 
+CPU = torch.device("cpu")
+
 # What a recipe may say of precision. In the lower two, products are computed in half the bits and all else in full;
 # parameters and the optimizer's state stay in full.
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -86,7 +88,7 @@ class Precision:
     """How a device computes products."""
 
     name: str = "fp32"
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     def __post_init__(self) -> None:
         if self.name not in PRECISIONS:

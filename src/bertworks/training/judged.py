@@ -134,7 +134,9 @@ def calibration_part(scored: Scored, error_before: float | None = None) -> str:
     rows = [(span, f"{n:,.0f}", f"{s:.3f}", f"{r:.3f}") for span, n, s, r in columns if n]
     return (
         f'<p class="note">{_calibration_words(error, error_before)}</p><div class="charts two">{plots}</div>'
-        + folded("Calibration as a table", table("Calibration", ("sure", "answers", "mean", "right"), rows, num_words=1))
+        + folded(
+            "Calibration as a table", table("Calibration", ("sure", "answers", "mean", "right"), rows, num_words=1)
+        )
     )
 
 
@@ -154,9 +156,7 @@ def mistakes_part(scored: Scored, sure_words: str = "sure") -> str:
     kept = f'<ol class="mistakes">{"".join(cards[:_OPEN_MISTAKES])}</ol>' if cards else ""
     if not more:
         return kept
-    return kept + folded(
-        f"{len(more)} more", f'<ol class="mistakes" start="{_OPEN_MISTAKES + 1}">{"".join(more)}</ol>'
-    )
+    return kept + folded(f"{len(more)} more", f'<ol class="mistakes" start="{_OPEN_MISTAKES + 1}">{"".join(more)}</ol>')
 
 
 def _mistake_card(mistake: Mistake, sure_words: str) -> str:

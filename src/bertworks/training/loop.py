@@ -6,7 +6,6 @@ Saving, progress and reports are its callers. It knows nothing of objectives or 
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -138,7 +138,7 @@ class PaperAdam:
         for name, one in self._named.items():
             if num_steps:
                 kept: dict[str, Any] = {
-                    "step": torch.tensor(float(num_steps)),
+                    "step": torch.tensor(float(num_steps), device=one.device),
                     "exp_avg": _moment(tensors, f"mean/{name}", one),
                     "exp_avg_sq": _moment(tensors, f"square/{name}", one),
                 }

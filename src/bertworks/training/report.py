@@ -255,7 +255,14 @@ def _held_out_table(history: History) -> str:
         losses = [f"{record.losses[name]:.3f}" if name in record.losses else "–" for name in names]
         pairs = "–" if record.pair_accuracy is None else share_words(record.pair_accuracy)
         rows.append(
-            [f"{record.step:,}", record.phase, *losses, number_words(record.perplexity), share_words(record.accuracy), pairs]
+            [
+                f"{record.step:,}",
+                record.phase,
+                *losses,
+                number_words(record.perplexity),
+                share_words(record.accuracy),
+                pairs,
+            ]
         )
     shown = f"{len(kept)} of {len(history.held_out):,}" if len(kept) < len(history.held_out) else f"all {len(kept)}"
     return folded(f"Held-out scores as a table ({shown})", table("Held-out scores", head, rows))

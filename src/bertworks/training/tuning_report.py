@@ -295,7 +295,9 @@ def _facts(contents: TuningContents) -> str:
         ]
         parts.append(f"<h2>Data</h2>{table('Data', ('', 'file', 'sha256', 'examples'), rows, num_words=3)}")
     if contents.machine:
-        cards = fact_card("Model", {"task": contents.task, "base": contents.base, "scored by": name_words(contents.main)})
+        cards = fact_card(
+            "Model", {"task": contents.task, "base": contents.base, "scored by": name_words(contents.main)}
+        )
         cards += fact_card("Machine", contents.machine)
         parts.append(f'<h2>Model and machine</h2><div class="facts">{cards}</div>')
     return "".join(parts)

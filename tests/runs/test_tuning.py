@@ -1,0 +1,71 @@
+"""Settings of fine-tuning: windows, schedules and goals by hand, and what is refused; verdicts by hand."""
+
+import pytest
+
+from bertworks.engines.windows import WindowRule
+from bertworks.errors import SettingsError
+from bertworks.runs.tuning import Tuning, goal_of
+from bertworks.runs.verdict import verdict_of
+from bertworks.tasks.contract import Scored
+from bertworks.training.optimizer import DepthSettings, depth_of
+from bertworks.training.pace import Triangular
+
+
+def test_windows_are_the_task_s_unless_they_are_said():
+    usual = WindowRule(384, 96)
+    assert Tuning().rule(usual, 512) == WindowRule(384, 96)
+    assert Tuning().rule(usual, 64) == WindowRule(64, 16)
+    assert Tuning(length=128, overlap=8, truncate=True).rule(usual, 512) == WindowRule(128, 8, truncate=True)
+
+
+def test_the_slanted_triangle_by_hand():
+    """Ten steps, a fifth of them up, peak 32, ratio 32: from 1 to 32 in two steps, then down by 31/8 a step."""
+    pace = Triangular(10, 0.2, 32.0)
+    found = [pace.at(step, 0.0).rate for step in range(10)]
+    assert found[:3] == pytest.approx([1.0, 16.5, 32.0])
+    assert found[9] == pytest.approx(32 - 7 * 31 / 8)
+    assert pace.at(10, 0.0).phase is None
+
+
+def test_rates_by_depth():
+    assert [depth_of(name, 4) for name in ("encoder.pieces.weight", "encoder.layers.0.norm.bias")] == [0, 1]
+    assert [depth_of(name, 4) for name in ("encoder.pooler.bias", "head.score.weight")] == [5, 5]
+    slow = DepthSettings(layer_rate=0.5)
+    assert [slow.factor(below, 0) for below in (0, 1, 3)] == [1.0, 0.5, 0.125]
+    gradual = DepthSettings(unfreeze_every=10)
+    assert [gradual.factor(1, step) for step in (9, 10)] == [0.0, 1.0]
+    assert [gradual.factor(2, step) for step in (19, 20)] == [0.0, 1.0]
+
+
+def test_goals():
+    assert goal_of("accuracy=0.9") == ("accuracy", 0.9)
+    assert goal_of("") is None
+    with pytest.raises(SettingsError, match="is no goal"):
+        goal_of("accuracy>0.9")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 0}, "batch is 0; give at least 1"),
+        ({"rate": 0.0}, "rate is 0.0; give a number above 0"),
+        ({"schedule": "cosine"}, "no schedule 'cosine'; choose one of: linear, triangular"),
+        ({"precision": "fp8"}, "no precision 'fp8'"),
+        ({"warmup_rate": 1.0}, "warmup_rate lies from 0 to below 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict, message: str):
+    with pytest.raises(SettingsError, match=message):
+        Tuning(**settings)
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "word"), [(0.95, 0.93, "fits"), (0.99, 0.85, "over-fitted"), (0.6, 0.58, "under-fitted")]
+)
+def test_verdicts(train: float, dev: float, word: str):
+    scored = {"train": Scored({"f1": train}, "f1"), "dev": Scored({"f1": dev}, "f1")}
+    assert verdict_of("f1", scored).startswith(f"{word}: f1 is {train:.3f} on train and {dev:.3f} on dev")
+
+
+def test_without_dev_nobody_can_say():
+    assert "give some with --dev" in verdict_of("f1", {"train": Scored({"f1": 1.0}, "f1")})

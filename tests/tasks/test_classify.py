@@ -1,0 +1,108 @@
+"""Classes: labels learned and read back, probabilities, losses and scores by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from bertworks.errors import InputError
+from bertworks.examples.batch import Batch
+from bertworks.tasks.classify import Classified, Classify, TextCase, labels_in, text_cases
+from bertworks.tasks.contract import Question
+from bertworks.tasks.files import Line
+
+
+def case(label: str | None, text: str = "some text") -> TextCase:
+    return TextCase("1", "train.tsv, line 2", (text,), label)
+
+
+def test_labels_are_learned_in_the_order_of_numbers_then_words():
+    task = Classify.learned([case(label) for label in ("10", "9", "b", "a", "9")], {})
+    assert task.labels == ("9", "10", "a", "b")
+    assert task.main == "accuracy"
+
+
+def test_labels_and_metrics_of_a_set_go_first():
+    task = Classify.learned([case("1"), case("0")], {"labels": ("0", "1", "2"), "metrics": ("matthews",)})
+    assert (task.labels, task.main) == (("0", "1", "2"), "matthews")
+
+
+def test_several_labels_are_recognised_by_the_bar_between_them():
+    task = Classify.learned([case("a|b"), case("c")], {})
+    assert (task.several, task.labels, task.main) == (True, ("a", "b", "c"), "micro_f1")
+
+
+def test_what_is_told_of_a_task_is_read_back():
+    task = Classify(("no", "yes"), metrics=("f1", "accuracy"), temperature=1.5)
+    assert Classify.told(task.tell(), task.config()) == task
+    several = Classify(("a", "b"), True, ("micro_f1",))
+    assert Classify.told(several.tell(), several.config()) == several
+
+
+def test_labels_of_a_foreign_config():
+    assert labels_in({"id2label": {"10": "k", "2": "c", "0": "a"}}) == ("a", "c", "k")
+    assert labels_in({"num_labels": 3}) == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_the_loss_is_that_of_the_mean_over_the_windows_of_a_text():
+    """Two rows of one text have logits (2, 0) and (0, 0): their mean (1, 0), the loss of class 0 ln(1 + 1/e)."""
+    batch = Batch(
+        torch.ones(3, 2, dtype=torch.long),
+        torch.zeros(3, 2, dtype=torch.long),
+        torch.tensor([2, 2, 2]),
+        labels={"class": torch.tensor([0, 1])},
+        groups=torch.tensor([0, 1, 0]),
+    )
+    outputs = torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    task = Classify(("a", "b"))
+    assert float(task.loss(outputs, batch)) == pytest.approx(math.log(1 + math.exp(-1)) + math.log(2))
+    assert task.num_answers(batch) == 2
+
+
+def test_probabilities_are_cooled_by_the_temperature():
+    """Logits 2 and 0 at temperature 2 are 1 and 0: e / (e + 1)."""
+    task = Classify(("a", "b"), temperature=2.0)
+    found = task.answer(case(None), Question(()), [np.array([3.0, 0.0], np.float32), np.array([1.0, 0.0], np.float32)])
+    assert found.label == "a"
+    assert found.probabilities["a"] == pytest.approx(math.e / (math.e + 1))
+    assert found.logits.tolist() == [2.0, 0.0]
+
+
+def test_of_several_labels_those_that_are_likelier_than_not_are_said():
+    task = Classify(("a", "b", "c"), several=True)
+    found = task.answer(case(None), Question(()), [np.array([1.0, -1.0, 0.1], np.float32)])
+    assert found.label == "a|c"
+    assert found.probabilities["b"] == pytest.approx(1 / (1 + math.e))
+
+
+def prediction(label: str, sure: float) -> Classified:
+    other = "b" if label == "a" else "a"
+    return Classified("1", label, {label: sure, other: 1 - sure}, np.zeros(2, np.float32))
+
+
+def test_scores_calibration_and_mistakes_by_hand():
+    """Three right of four. Sure 0.9 twice, one of them right; 0.6 twice, both right: |1.8 - 1| and |1.2 - 2| of 4."""
+    pairs = [
+        (case("a", "one"), prediction("a", 0.9)),
+        (case("a", "two"), prediction("b", 0.9)),
+        (case("b", "three"), prediction("b", 0.6)),
+        (case("b", "four"), prediction("b", 0.6)),
+    ]
+    scored = Classify(("a", "b")).score(pairs)
+    assert scored.figures["accuracy"] == scored.best == 0.75
+    assert scored.figures["calibration_error"] == pytest.approx(0.8 * 2 / 4)
+    assert scored.details["confusion"].tolist() == [[1, 1], [0, 2]]
+    (mistake,) = scored.details["mistakes"]
+    assert (mistake.texts, mistake.right, mistake.said, mistake.sure) == (("two",), "a", "b", 0.9)
+
+
+def test_a_label_that_training_never_saw_is_named():
+    with pytest.raises(InputError, match=r"train.tsv, line 2: the label 'c' does not occur.*known are: a, b"):
+        Classify(("a", "b")).score([(case("c"), prediction("a", 0.9))])
+
+
+def test_columns_are_recognised_and_a_role_without_column_is_not_looked_for():
+    lines = [Line({"index": "7", "sentence": "so", "other": "x"}, "test.tsv, line 2")]
+    (found,) = text_cases(lines, {"label": ""}, "test.tsv")
+    assert (found.id, found.texts, found.label) == ("7", ("so",), None)
