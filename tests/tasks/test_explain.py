@@ -258,6 +258,15 @@ def test_an_answer_is_explained_where_it_starts_and_ends():
     assert silent.output == pytest.approx(float((scores[0] - scores[1:].mean(0)).sum()), abs=1e-5)
 
 
+def test_an_answer_in_a_word_longer_than_a_window_is_explained():
+    case = PassageCase("1", "the text", "who", "great" + "ness" * 20)
+    for seed in range(4):
+        found = explain(predictor_of(Answer(), seed, WindowRule(16, 4)), case)
+        assert found.target == f"answer '{case.passage}'"
+        assert len(found.pieces) == 1 + 21
+        assert found.is_complete
+
+
 @pytest.mark.parametrize(
     ("name", "target", "reason"),
     [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from outline import Outline, outline
 
 from bertworks.errors import FolderError
 from bertworks.training.curves import (
@@ -28,8 +28,9 @@ from bertworks.training.curves import (
     tick_distance,
     tick_words,
 )
+from bertworks.training.page import number_words, time_words
 from bertworks.training.records import HeldOutRecord, Record, Records, SampleRecord, StepRecord
-from bertworks.training.report import number_words, time_words, write_report
+from bertworks.training.report import write_report
 
 FACTS = {
     "ln_v": math.log(30_522),  # 10.3262
@@ -40,7 +41,6 @@ FACTS = {
     "started": "2026-01-02T03:04:05",
     "finished": "2026-01-02T05:04:05",
 }
-VOID = {"meta", "path", "br"}
 
 
 def step(number: int, loss: float, phase: str = "128", norm: float = 1.0) -> StepRecord:
@@ -58,43 +58,6 @@ def run_with(folder: Path, *records: Record, facts: object = FACTS, recipe: str 
     (folder / "run.json").write_text(json.dumps(facts), encoding="utf-8")
     (folder / "recipe.toml").write_text(recipe, encoding="utf-8")
     return folder
-
-
-class Outline(HTMLParser):
-    """Collects the words, the tags and the attributes of a page, and checks that each tag is closed in its turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.words = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in VOID or (tag == "path" and not (self.get_starttag_text() or "").endswith("/>")):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
-            self.words += f" {data}"
-
-
-def outline(page: str) -> Outline:
-    parser = Outline()
-    parser.feed(page)
-    parser.close()
-    assert parser.open == []
-    parser.words = " ".join(parser.words.split())
-    return parser
 
 
 def report_of(folder: Path) -> Outline:
@@ -304,6 +267,7 @@ def test_thinning_keeps_a_stretch_without_finite_values_as_a_gap():
     assert thin(values, limit=8).tolist() == [0, 3, 4, 8, 11]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(6, 50))
 def test_thinning_never_loses_the_least_or_the_greatest(values, limit):
     array = np.array(values)
@@ -405,6 +369,7 @@ def test_a_chart_without_finite_values_says_so():
     assert "no finite value was recorded" in draw(Chart("Loss", "nats", (curve,)), Frame(0, 1))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(width=32, allow_nan=True, allow_infinity=True), min_size=1, max_size=30))
 def test_any_values_can_be_drawn(values):
     steps = np.arange(1.0, len(values) + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bertworks.features.strategies import STRATEGIES
 from bertworks.runs.finetune import FinetuneRequest, Told, finetune
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.runs.targets import target_of
 from bertworks.runs.tuning import Tuning
-from bertworks.settings import read_recipe
+from bertworks.settings import from_table, recipe_table
 from bertworks.training.devices import DEVICES
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -34,7 +34,7 @@ def finetune_verb(
     data: Annotated[Path | None, typer.Option(help="The folder of a published set.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="A .toml file with any of the settings.")] = None,
     batch: Annotated[int | None, typer.Option(help="Examples of a step (32).")] = None,
-    rate: Annotated[float | None, typer.Option(help="The peak learning rate (3e-5).")] = None,
+    rate: Annotated[float | None, typer.Option(help="The peak learning rate (3e-5; with features 1e-3).")] = None,
     epochs: Annotated[int | None, typer.Option(help="How often all examples are seen (3).")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, another run.")] = None,
     length: Annotated[int | None, typer.Option(help="Places of a row; longer texts slide over several.")] = None,
@@ -44,6 +44,10 @@ def finetune_verb(
     label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
     auxiliary: Annotated[str | None, typer.Option(help="masked: learn masked words besides, with a weight.")] = None,
     auxiliary_weight: Annotated[float, typer.Option(help="How much that weighs.")] = 0.1,
+    features: Annotated[
+        str | None,
+        typer.Option(help=f"Freeze the model and train a BiLSTM on its layers: {', '.join(STRATEGIES)}."),
+    ] = None,
     evaluations: Annotated[int | None, typer.Option(help="How often dev is measured in an epoch (1).")] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after so many measurements without a better one.")] = None,
     until: Annotated[str | None, typer.Option(help="Stop when dev reaches it, such as accuracy=0.9.")] = None,
@@ -52,22 +56,25 @@ def finetune_verb(
     device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
 ) -> None:
     """Fine-tune MODEL for TASK on labelled files. Ctrl-C saves and leaves; the same command continues."""
-    chosen = read_recipe(recipe, Tuning) if recipe is not None else Tuning()
     weight = {None: None, "masked": auxiliary_weight}
     if auxiliary not in weight:
         raise typer.BadParameter(f"there is no auxiliary loss '{auxiliary}'; the only one is: masked")
     told: dict[str, Any] = {
         "batch": batch, "rate": rate, "epochs": epochs, "seed": seed, "length": length, "evaluations": evaluations,
         "patience": patience, "until": until, "truncate": truncate or None, "masked_weight": weight[auxiliary],
+        "features": features,
     }  # fmt: skip
-    chosen = replace(chosen, **{name: value for name, value in told.items() if value is not None})
+    told = {name: value for name, value in told.items() if value is not None}
+    chosen = from_table(Tuning, {**(recipe_table(recipe) if recipe else {}), **told}, str(recipe or "the options"))
+    if grid and chosen.features:
+        raise typer.BadParameter("the grid of --sweep is for whole models; with --features try rates and seeds by hand")
     columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
     target = target_of(task, {"train": train, "dev": dev, "test": test}, data, columns)
     if target.file("train") is None:
         raise typer.BadParameter("name the labelled training file with --train")
     request = FinetuneRequest(
         target.task, model, target.files["train"], out, target.file("dev"), target.file("test"), chosen,
-        target.columns, target.settings, device,
+        target.columns, target.settings, device, out / "features",
     )  # fmt: skip
     if grid or seeds > 1:
         _show_outcomes(request, grid_of(chosen) if grid else [chosen], seeds)

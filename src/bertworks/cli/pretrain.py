@@ -73,6 +73,18 @@ def _show_blanks(out: Path) -> None:
             console.print(Text(f"  step {record.step:>7,}: {told}"))
 
 
+def duration(seconds: float) -> str:
+    """Return a time as people say it: 40 s, 12 min, 3 h 20 min, 5 d 4 h."""
+    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    if hours < 2:
+        return f"{minutes:.0f} min"
+    if days < 2:
+        return f"{int(hours)} h {int(minutes) % 60} min"
+    return f"{int(days)} d {int(hours) % 24} h"
+
+
 class _Lines:
     """Says what happens: every step replaces the last on a terminal; elsewhere one line every hundred steps."""
 
@@ -83,8 +95,9 @@ class _Lines:
         if told.step is not None:
             step = told.step
             losses = ", ".join(f"{name} {loss:.3f}" for name, loss in step.losses.items())
-            speed = step.pieces / step.seconds
-            text = f"step {step.number:,}: {losses}; rate {step.rate:.1e}; {speed:,.0f} pieces/s; {step.seconds:,.0f} s"
+            losses += " (frequencies {:.2f}, guessing {:.2f})".format(*told.compared)
+            speed = f"{step.pieces / step.seconds:,.0f} pieces/s"
+            text = f"step {step.number:,}: {losses}; rate {step.rate:.1e}; {speed}; {duration(told.seconds_left)} left"
             if sys.stdout.isatty():
                 print(f"\r\x1b[K{text}", end="", flush=True)
                 self._open = True

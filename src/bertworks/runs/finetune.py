@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import warnings
@@ -22,6 +23,7 @@ from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import load_into
 from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
+from bertworks.runs.caching import KeptFeatures
 from bertworks.runs.facts import now
 from bertworks.runs.machine import machine
 from bertworks.runs.pretrain import asked_to_stop
@@ -35,6 +37,7 @@ from bertworks.tasks.model import Model, load
 from bertworks.tasks.module import Auxiliary, TaskModule
 from bertworks.tasks.overlap import overlap
 from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.recurrent import RecurrentSettings
 from bertworks.tasks.sealed import seal
 from bertworks.tasks.table import task_of
 from bertworks.text.document import Counts
@@ -52,6 +55,7 @@ _TRAIN_SAMPLE = 2_000
 class FinetuneRequest:
     """What to fine-tune. `columns` names columns, `settings` go to the task (labels, metrics).
 
+    Features of a frozen model are kept in `kept`, where several runs may share them; else in the run folder.
     `stop_after` ends the run after so many steps in this call (for tests).
     """
 
@@ -65,6 +69,7 @@ class FinetuneRequest:
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by split; "" for all
     settings: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
+    kept: Path | None = None
     stop_after: int | None = None
 
     def columns_of(self, split: str) -> Mapping[str, str]:
@@ -117,6 +122,7 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
         folder = request.out if attempt == 0 else request.out / f"restart-{attempt}"
         run, notes = _open(replace(request, tuning=tuning), folder)
         yield from (notes if attempt == 0 else [])
+        yield from _features(run)
         finished = yield from _trained(run)
         if not finished:
             return
@@ -185,7 +191,8 @@ def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Gener
         base.family.initialise(head, sizes, generator)
         load_into(head, base.tensors, MASKED_NAMES)
         auxiliary = Auxiliary(head, tuning.masked_weight)
-    return TaskModule(encoder, task, generator, auxiliary)
+    recurrent = RecurrentSettings(tuning.features, tuning.recurrent_width) if tuning.features else None
+    return TaskModule(encoder, task, generator, auxiliary, recurrent)
 
 
 def _told_questions(questions: Sequence[Question], rule: WindowRule) -> str:
@@ -238,6 +245,19 @@ def _write_down(folder: Path, request: FinetuneRequest) -> None:
     ):
         raise FolderError(f"{folder} already holds something else; choose an empty or new folder with --out")
     write_text(path, text)
+
+
+def _features(run: _Run) -> Iterator[Told]:
+    """Compute what a frozen model says of train and dev, once; a run without features has nothing to do."""
+    tuning, predictor = run.request.tuning, run.predictor
+    if not tuning.features:
+        return
+    dev = (run.module.task.ask(case, predictor.tokenizer, predictor.rule) for case in run.cases.get("dev", []))
+    rows = itertools.chain(run.drawer.rows, (row for question in dev for row in question.rows))
+    kept = KeptFeatures(run.request.kept or run.request.out / "features", predictor, rows, tuning.feature_precision)
+    yield Told(note=f"the model is frozen, a recurrent head learns at a rate of {tuning.rate:g}; {kept.place}")
+    yield from (Told(note=text) for text in kept.fill())
+    run.module.kept = kept
 
 
 def _trained(run: _Run) -> Generator[Told, None, bool]:

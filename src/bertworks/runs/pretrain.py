@@ -70,9 +70,15 @@ class PretrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Something to tell a person: a step, held-out scores, a saved checkpoint, a warning or a note."""
+    """Something to tell a person: a step, held-out scores, a saved checkpoint, a warning or a note.
+
+    With a step come the seconds that are left, and the losses to compare with: of knowing how frequent pieces are, and
+    of guessing.
+    """
 
     step: Step | None = None
+    seconds_left: float = 0.0
+    compared: tuple[float, float] = (math.nan, math.nan)
     held_out: HeldOutRecord | None = None
     saved: Path | None = None
     warning: str = ""
@@ -296,7 +302,7 @@ def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> I
             records.add(_record(step, recipe))
         if witness is not None:
             witness.stepped(step.number, run.module, run.optimizer)
-        yield Told(step=step)
+        yield Told(step, _seconds_left(recipe, step), (run.facts["unigram_entropy"], run.facts["ln_v"]))
         yield from _looked_after(run, run.health.step(step))
         if step.number % recipe.evaluate_every == 0:
             yield from _evaluated(run, records, step.phase)
@@ -305,6 +311,8 @@ def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> I
             yield from _saved(run, records)
         if leaves:
             yield Told(note=stop[0] if stop else f"stopped after {step.number - first} steps, as asked")
+            if records is not None:
+                yield Told(note=f"report so far: {write_report(run.request.out)}")
             return
     if run.measured is None or run.measured.step != run.standing.step:
         yield from _evaluated(run, records, len(recipe.phases) - 1)
@@ -312,6 +320,14 @@ def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> I
         yield from _saved(run, records)
     if is_first():
         yield from _finished(run)
+
+
+def _seconds_left(recipe: Recipe, step: Step) -> float:
+    """Return how long the steps that are left will take, if they take as long as those before."""
+    budget = seconds_of(recipe.budget)
+    if budget is not None:
+        return max(0.0, budget - step.seconds)
+    return step.seconds / step.number * (sum(phase.steps for phase in recipe.phases) - step.number)
 
 
 def _draw(run: _Run) -> Draw:

@@ -15,7 +15,7 @@ from bertworks.examples.batch import Batch
 from bertworks.examples.example import Example
 from bertworks.examples.masking import Masker
 from bertworks.tasks.asking import batch_of_questions
-from bertworks.tasks.contract import Question, Task
+from bertworks.tasks.contract import Asked, Question, Task
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Examples of similar length are looked for among so many batches, so that chance keeps the upper hand.
@@ -41,6 +41,11 @@ class Drawer:
     def num_steps(self) -> int:
         """How many steps an epoch has."""
         return -(-len(self._questions) // self._batch)
+
+    @property
+    def rows(self) -> Iterator[Asked]:
+        """All rows that are drawn from."""
+        return (row for question in self._questions for row in question.rows)
 
     def draw(self, phase: int, step: int) -> list[Batch]:
         """Return the micro-batches of a step."""

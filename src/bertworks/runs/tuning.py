@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import SettingsError
+from bertworks.features.strategies import strategy_of
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, DepthSettings
 from bertworks.training.pace import ByStep, Pace, Triangular
 
 SCHEDULES = ("linear", "triangular")
+FEATURE_PRECISIONS = ("full", "half")
+# The rate when nobody gives one: of a whole model as in the paper, and of a new head on a frozen one.
+USUAL_RATE, USUAL_FEATURES_RATE = 3e-5, 1e-3
+_NOT_GIVEN = math.nan
 # The paper's grid.
 GRID_BATCHES, GRID_RATES, GRID_EPOCHS = (16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)
 
@@ -21,7 +26,7 @@ GRID_BATCHES, GRID_RATES, GRID_EPOCHS = (16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)
 class Tuning:
     """A fine-tuning run.
 
-    batch, rate, epochs   the paper's grid is around these
+    batch, rate, epochs   the paper's grid is around these; the rate is 3e-5 if none is given, with features 1e-3
     warmup_rate           share of the steps over which the rate rises
     schedule              linear: up and down to zero; triangular: ULMFiT's slanted triangle
     length, overlap       windows over long texts; 0: what the task and the model say
@@ -32,10 +37,14 @@ class Tuning:
     patience              stop after so many measurements without a better one; 0: never
     until                 stop when dev reaches it, such as accuracy=0.9
     restarts              how often a run that collapsed to one class is begun again
+    features              a choice of layers, such as concat-last-four: the model is frozen, these layers of it are
+                          computed once and kept, and a recurrent head learns from them; "": the whole model learns
+    recurrent_width       of an LSTM of that head in each direction; 0: the model's own width
+    feature_precision     in which features are kept on disk: full (32 bits) or half (16)
     """
 
     batch: int = 32
-    rate: float = 3e-5
+    rate: float = _NOT_GIVEN
     epochs: int = 3
     warmup_rate: float = 0.1
     schedule: str = "linear"
@@ -51,10 +60,15 @@ class Tuning:
     restarts: int = 2
     precision: str = "fp32"
     recompute: bool = False
+    features: str = ""
+    recurrent_width: int = 0
+    feature_precision: str = "full"
     optimizer: AdamSettings = field(default_factory=AdamSettings)
     depths: DepthSettings = field(default_factory=DepthSettings)
 
     def __post_init__(self) -> None:
+        if math.isnan(self.rate):
+            object.__setattr__(self, "rate", USUAL_FEATURES_RATE if self.features else USUAL_RATE)
         for name in ("batch", "epochs", "evaluations"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} is {getattr(self, name)}; give at least 1")
@@ -66,7 +80,20 @@ class Tuning:
             raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
         if not 0 <= self.warmup_rate < 1 or self.masked_weight < 0:
             raise SettingsError("warmup_rate lies from 0 to below 1, and masked_weight is 0 or more")
+        self._check_features()
         goal_of(self.until)
+
+    def _check_features(self) -> None:
+        if self.recurrent_width < 0:
+            raise SettingsError(f"recurrent_width is {self.recurrent_width}; give 0 (the model's own width) or more")
+        if self.feature_precision not in FEATURE_PRECISIONS:
+            known = ", ".join(FEATURE_PRECISIONS)
+            raise SettingsError(f"features cannot be kept in '{self.feature_precision}'; choose one of: {known}")
+        if not self.features:
+            return
+        strategy_of(self.features)
+        if self.masked_weight:
+            raise SettingsError("with features the model is frozen and learns no masked words; leave one of them out")
 
     def rule(self, usual: WindowRule, positions: int) -> WindowRule:
         """Return the window rule: what was said, else what is usual for the task; never longer than the model reads."""

@@ -231,20 +231,20 @@ def _where(said: Said, begin: int, end: int) -> dict[int, tuple[int, int]]:
     edges = said.question.edges
     starts, ends = np.flatnonzero(edges.begins == begin), np.flatnonzero(edges.ends == end)
     runs = [row.window.runs[1] for row in said.question.rows]
-    contexts = [min(int(starts[0]) - run.first, run.first + run.count - 1 - int(ends[-1])) for run in runs]
-    nearest = runs[int(np.argmax(contexts))].first
-    places = {}
-    for number, run in enumerate(runs):
+    # Of a word that is longer than a window, some pieces are enough: the model has seen no more.
+    holding = [run for run in runs if len(_places(run, starts)) and len(_places(run, ends))]
+    nearest = max(holding, key=lambda run: min(starts[0] - run.first, run.first + run.count - 1 - ends[-1])).first
+    found = {}
+    for number, (run, scores) in enumerate(zip(runs, said.outputs, strict=True)):
         if run.first == nearest:
-            sides = [_likeliest(said.outputs[number][:, side], run, of) for side, of in enumerate((starts, ends))]
-            places[number] = (sides[0], sides[1])
-    return places
+            first, last = _places(run, starts), _places(run, ends)
+            found[number] = (int(first[scores[first, 0].argmax()]), int(last[scores[last, 1].argmax()]))
+    return found
 
 
-def _likeliest(scores: Floats, run: Run, pieces: npt.NDArray[Any]) -> int:
-    """Return the place in a row of the piece with the highest score."""
-    inside = pieces[(pieces >= run.first) & (pieces < run.first + run.count)] - run.first + run.place
-    return int(inside[scores[inside].argmax()])
+def _places(run: Run, pieces: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the places of those pieces in a row that are in the run."""
+    return pieces[(pieces >= run.first) & (pieces < run.first + run.count)] - run.first + run.place
 
 
 def _against_others(count: int, number: int) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from bertworks.objectives.heads import MaskedHead
 from bertworks.objectives.loss import Loss, Part
 from bertworks.objectives.scoring import cross_entropy_sum
 from bertworks.tasks.contract import Task
+from bertworks.tasks.recurrent import RecurrentHead, RecurrentSettings, reading_of, recurrent_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +27,49 @@ class Auxiliary:
 
 
 class TaskModule(nn.Module):
-    """An encoder, the head of a task, and a masked-word head if there is an auxiliary loss."""
+    """An encoder, the head of a task, and a masked-word head if there is an auxiliary loss.
+
+    With `recurrent` settings the encoder is frozen, drops nothing, and gives features to a recurrent head. What it said
+    of rows may be kept: `kept` returns it for a batch, or None where it does not know all of the rows.
+    """
 
     def __init__(
-        self, encoder: Bert, task: Task, generator: torch.Generator | None = None, auxiliary: Auxiliary | None = None
+        self,
+        encoder: Bert,
+        task: Task,
+        generator: torch.Generator | None = None,
+        auxiliary: Auxiliary | None = None,
+        recurrent: RecurrentSettings | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.task = task
         self.head = task.head(encoder.sizes)
-        initialise(self.head, encoder.sizes.spread, generator)
+        self.kept: Callable[[Batch], torch.Tensor | None] | None = None
+        if recurrent is None:
+            initialise(self.head, encoder.sizes.spread, generator)
+        else:
+            self.head = recurrent_head(self.head, encoder.sizes, recurrent, generator)
+            encoder.requires_grad_(False).eval()
         self.masked = auxiliary.head if auxiliary is not None else None
         self.masked_weight = auxiliary.weight if auxiliary is not None else 0.0
+
+    @property
+    def recurrent(self) -> RecurrentSettings | None:
+        """What the head was built from, if it is a recurrent one."""
+        return self.head.settings if isinstance(self.head, RecurrentHead) else None
+
+    @property
+    def head_names(self) -> Mapping[str, tuple[str, ...]]:
+        """The head's tensors -> their names in a model folder."""
+        return self.head.names if isinstance(self.head, RecurrentHead) else self.task.names
+
+    def train(self, mode: bool = True) -> TaskModule:
+        """Change between training and use; a frozen encoder is always in use."""
+        super().train(mode)
+        if self.recurrent is not None:
+            self.encoder.eval()
+        return self
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers each part of the loss will have."""
@@ -61,7 +93,17 @@ class TaskModule(nn.Module):
 
     def outputs(self, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
         """Return what the head answers."""
+        if isinstance(self.head, RecurrentHead):
+            return self.head.answer(self._features(self.head, batch), batch, seeds)
         return self.head(self.encoder(batch, seeds=seeds), batch, seeds)
+
+    def _features(self, head: RecurrentHead, batch: Batch) -> torch.Tensor:
+        """Return what the frozen encoder says of the batch, from what is kept if it is there."""
+        found = None if self.kept is None else self.kept(batch)
+        if found is None:
+            with torch.no_grad():
+                found = head.taken(self.encoder(batch), reading_of(batch))
+        return found
 
     def _masked_loss(self, batch: Batch, scale: float, seeds: Seeds | None) -> torch.Tensor:
         """Return the scaled masked-word loss of a second pass, on a masked copy of the rows."""

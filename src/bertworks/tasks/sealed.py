@@ -1,7 +1,8 @@
 """A fine-tuned model as a folder: a module and what was tuned in, a sealed model folder out, and back.
 
 bertworks.json keeps the task's name, window rule, threshold, temperature and scores with the hash of their data; a
-folder of transformers without it is read by its architecture.
+folder of transformers without it is read by its architecture. A recurrent head on a frozen encoder has tensors under
+names of our own, and "features" says what it is built of; for transformers such a folder is the encoder alone.
 """
 
 from __future__ import annotations
@@ -19,21 +20,29 @@ from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder, write_folder
 from bertworks.models.hub import fetch
-from bertworks.models.names import joined, load_into, to_theirs
+from bertworks.models.names import load_into, to_theirs
 from bertworks.tasks.contract import Task
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.recurrent import RecurrentSettings
 from bertworks.tasks.table import TASKS, task_of
+
+# The class of transformers that reads a folder whose head only we know.
+_ENCODER_ALONE = "BertModel"
 
 
 def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
     """Write a fine-tuned model; `told` is what else bertworks.json keeps (scores, recipe, the data's hashes)."""
     module = predictor.module
-    sizes, task = module.encoder.sizes, module.task
-    names = joined({"encoder": ENCODERS["bert"].names_of(sizes), "head": task.names})
-    tensors = to_theirs({name: value for name, value in module.state_dict().items() if name in names}, names)
-    config = {**ENCODERS["bert"].config_of(sizes, [task.architecture]), **task.config()}
+    sizes, task, recurrent = module.encoder.sizes, module.task, module.recurrent
+    tensors = to_theirs(module.encoder.state_dict(), ENCODERS["bert"].names_of(sizes))
+    head = module.head.state_dict()
+    tensors |= {theirs: head[ours] for ours, (theirs,) in module.head_names.items()}
+    architecture = task.architecture if recurrent is None else _ENCODER_ALONE
+    config = {**ENCODERS["bert"].config_of(sizes, [architecture]), **task.config()}
     own = {"task": task.name, **task.tell(), "window": asdict(predictor.rule)}
+    if recurrent is not None:
+        own["features"] = asdict(recurrent)
     write_folder(path, config, tensors, predictor.tokenizer, {**own, **told})
 
 
@@ -56,8 +65,9 @@ def is_tuned(folder: ModelFolder) -> bool:
 
 def predictor_of(folder: ModelFolder, encoder: Bert, task: Task) -> Predictor:
     """Return what predicts: the folder's encoder with the head of its task."""
-    module = TaskModule(encoder, task, torch.Generator().manual_seed(0))
-    report = load_into(module.head, folder.tensors, task.names)
+    recurrent = RecurrentSettings(**folder.told["features"]) if "features" in folder.told else None
+    module = TaskModule(encoder, task, torch.Generator().manual_seed(0), recurrent=recurrent)
+    report = load_into(module.head, folder.tensors, module.head_names)
     if report.newly_initialised:
         raise FolderError(
             f"{folder.path} lacks the head of its task ({', '.join(report.newly_initialised)}); fine-tune it with "

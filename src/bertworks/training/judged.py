@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,18 +86,21 @@ def _pairs_table(counts: Counts, labels: Sequence[str]) -> str:
 
 
 def classes_part(scored: Scored) -> str:
-    """Return precision, recall, F1 and number of each type of entity, or else of each class."""
-    rows = [*_type_rows(scored)] or [*_class_rows(scored)]
+    """Return precision, recall, F1 and number of each type of entity, or else of each class; of many, lowest first."""
+    words = ("type", "entities")
+    rows = [*_type_rows(scored)]
     if not rows:
-        return ""
+        words = ("class", "examples")
+        rows = [*_class_rows(scored)]
     order = ""
     if len(rows) > _MOST_CLASSES:
         rows.sort(key=lambda row: row[3])
-        shown = f"the {_MOST_ROWS} lowest" if len(rows) > _MOST_ROWS else "all"
-        order = f'<p class="note">{shown} of {len(rows):,}, the lowest F1 first</p>'
-    written = ((name, *(f"{figure:.3f}" for figure in figures), f"{count:,}") for name, *figures, count in rows)
-    titles = ("type" if scored.details.get("types") else "class", "precision", "recall", "F1", "examples")
-    return order + table("Each class", titles, list(written)[:_MOST_ROWS], num_words=1)
+        order = f'<p class="note">{min(len(rows), _MOST_ROWS)} of {len(rows):,}, the lowest F1 first</p>'
+    written = [
+        (name, *(f"{figure:.3f}" for figure in figures), f"{count:,}") for name, *figures, count in rows[:_MOST_ROWS]
+    ]
+    titles = (words[0], "precision", "recall", "F1", words[1])
+    return order + table("By class", titles, written, num_words=1) if rows else ""
 
 
 def _type_rows(scored: Scored) -> Iterator[tuple[str, float, float, float, int]]:
@@ -123,7 +127,7 @@ def calibration_part(scored: Scored, error_before: float | None = None) -> str:
     with np.errstate(invalid="ignore"):
         sure, right = bins[:, 1] / counts, bins[:, 2] / counts  # not a number where a bin is empty
     edges = np.linspace(0, 1, len(bins) + 1)
-    spans = [f"{low:.2f} to {high:.2f}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    spans = [f"{low:.2f} to {high:.2f}" for low, high in pairwise(edges)]
     said = [f"{s:.3f} sure, {r:.3f} right, {n:,.0f} answers" for s, r, n in zip(sure, right, counts, strict=True)]
     plots = draw_bars(
         BarChart("Right", "share, by how sure the model was", edges, right, tuple(said), sure), _CALIBRATION_LEGEND
@@ -163,9 +167,10 @@ def _mistake_card(mistake: Mistake, sure_words: str) -> str:
     sure = share_words(mistake.sure) if sure_words == "sure" else f"{mistake.sure:.2f}"
     return (
         f'<li class="card">{"".join(map(_text, mistake.texts))}'
-        f'<dl class="labels"><dt>right</dt><dd class="hit" dir="auto">{_name(mistake.right)}</dd>'
-        f'<dt>said</dt><dd class="miss" dir="auto">{_name(mistake.said)}</dd>'
-        f'<dt>{escape(sure_words)}</dt><dd>{sure}</dd></dl><p class="place">{escape(mistake.place)}</p></li>'
+        f'<dl class="labels"><div><dt>right</dt><dd class="hit" dir="auto">{_name(mistake.right)}</dd></div>'
+        f'<div><dt>said</dt><dd class="miss" dir="auto">{_name(mistake.said)}</dd></div>'
+        f"<div><dt>{escape(sure_words)}</dt><dd>{sure}</dd></div></dl>"
+        f'<p class="place">{escape(mistake.place)}</p></li>'
     )
 
 

@@ -71,7 +71,7 @@ def scrolled(label: str, inside: str) -> str:
 
 
 def table(label: str, titles: Sequence[str], rows: Iterable[Sequence[str]], num_words: int = 0) -> str:
-    """Return a table in a card; its first `num_words` columns hold words, all others numbers, which end at the right."""
+    """Return a table in a card; its first `num_words` columns hold words, all others numbers, aligned right."""
     kinds = [' class="words"'] * num_words + [' class="number"'] * (len(titles) - num_words)
     head = "".join(f"<th{kind}>{escape(title)}</th>" for kind, title in zip(kinds, titles, strict=True))
     body = "".join(

@@ -254,16 +254,8 @@ def _held_out_table(history: History) -> str:
     for record in kept:
         losses = [f"{record.losses[name]:.3f}" if name in record.losses else "–" for name in names]
         pairs = "–" if record.pair_accuracy is None else share_words(record.pair_accuracy)
-        rows.append(
-            [
-                f"{record.step:,}",
-                record.phase,
-                *losses,
-                number_words(record.perplexity),
-                share_words(record.accuracy),
-                pairs,
-            ]
-        )
+        scores = (number_words(record.perplexity), share_words(record.accuracy), pairs)
+        rows.append([f"{record.step:,}", record.phase, *losses, *scores])
     shown = f"{len(kept)} of {len(history.held_out):,}" if len(kept) < len(history.held_out) else f"all {len(kept)}"
     return folded(f"Held-out scores as a table ({shown})", table("Held-out scores", head, rows))
 
@@ -323,5 +315,5 @@ def _facts(run: Run) -> str:
 
 
 def _early_spread(count: int, most: int) -> list[int]:
-    """The same, but closer together early on, when a model changes most."""
+    """Return up to `most` places of `count`, closer together early on, when a model changes most."""
     return sorted({round(place) - 1 for place in np.geomspace(1, count, min(count, most)).tolist()})

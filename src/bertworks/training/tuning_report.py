@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ def _judged(contents: TuningContents, best: ScoreRecord | None) -> Iterator[str]
     test = contents.scored.get("test") if split == "dev" else None
     shown: tuple[tuple[str, str, Callable[[Scored], str]], ...] = (
         ("Confusion", confusion_part(scored), confusion_part),
-        ("Each class", classes_part(scored), classes_part),
+        ("By class", classes_part(scored), classes_part),
         ("Calibration", calibration_part(scored, before), calibration_part),
     )
     for title, part, part_of in shown:
@@ -251,7 +252,7 @@ def _lengths(coverage: Coverage | None) -> str:
     lengths, limit = coverage.lengths, coverage.rule.length
     edges = length_edges(lengths)
     counts = np.histogram(lengths, edges)[0].astype(np.float64)
-    spans = [(int(low), int(high) - 1) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    spans = [(int(low), int(high) - 1) for low, high in pairwise(edges)]
     words = [
         f"{_count(low, 'piece') if low == high else f'{low:,} to {high:,} pieces'}: {_count(int(count), 'example')}"
         for (low, high), count in zip(spans, counts, strict=True)
@@ -270,7 +271,7 @@ def length_edges(lengths: npt.NDArray[np.int64]) -> Values:
     """Return the edges between bars: round numbers from 0, or powers of two where a few examples are far longer."""
     longest = int(lengths.max())
     if longest > _DOUBLING_FROM * max(float(np.median(lengths)), 1.0):
-        first = math.floor(math.log2(max(int(lengths.min()), 1)))
+        first = int(lengths.min()).bit_length() - 1  # no example is empty: special pieces count too
         return 2.0 ** np.arange(first, longest.bit_length() + 1)
     width = max(1, round(tick_distance(longest + 1) / _BARS_A_TICK))
     return np.arange(0.0, longest + width + 1, width)
