@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertworks.errors import BertworksError as BertworksError
     from bertworks.runs.finetune import FinetuneRequest as FinetuneRequest
-    from bertworks.runs.finetune import tuned as finetune
+    from bertworks.runs.tuned import finetune as finetune
     from bertworks.runs.tuning import Tuning as Tuning
     from bertworks.tasks.model import Model as Model
     from bertworks.tasks.model import load as load
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each public name, the module that holds it and what it is called there.
+# Each public name and the module that holds it.
 _HOMES = {
-    "BertworksError": ("errors", "BertworksError"),
-    "Document": ("text.document", "Document"),
-    "Encoding": ("vocabulary.tokenizer", "Encoding"),
-    "FinetuneRequest": ("runs.finetune", "FinetuneRequest"),
-    "Model": ("tasks.model", "Model"),
-    "Tokenizer": ("vocabulary.tokenizer", "Tokenizer"),
-    "Tuning": ("runs.tuning", "Tuning"),
-    "finetune": ("runs.finetune", "tuned"),
-    "load": ("tasks.model", "load"),
+    "BertworksError": "errors",
+    "Document": "text.document",
+    "Encoding": "vocabulary.tokenizer",
+    "FinetuneRequest": "runs.finetune",
+    "Model": "tasks.model",
+    "Tokenizer": "vocabulary.tokenizer",
+    "Tuning": "runs.tuning",
+    "finetune": "runs.tuned",
+    "load": "tasks.model",
 }
 
 __all__ = [
@@ -47,8 +47,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bertworks' has no attribute '{name}'; it offers {', '.join(__all__)}")
-    home, own_name = _HOMES[name]
-    return getattr(import_module(f"bertworks.{home}"), own_name)
+    return getattr(import_module(f"bertworks.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -189,7 +189,7 @@ def test_rows_are_the_greatest_and_the_mean_of_what_the_lstm_says():
 
 def test_attention_between_passage_and_question_is_bidaf_s():
     """One place after the other: likeness w·[h; q; h∘q], a softmax over the question, the greatest over the passage."""
-    body = Pointing(8, 2, 2)
+    body = Pointing(8, 2, 2).requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
     nn.init.normal_(body.likeness, generator=generator)
     batch = batch_of([5, 7])
@@ -200,12 +200,8 @@ def test_attention_between_passage_and_question_is_bidaf_s():
     for row, length in enumerate((5, 7)):
         own = values[start : start + length]
         start += length
-        alike = torch.stack(
-            [
-                torch.stack([(body.likeness * torch.stack([one, asked, one * asked])).sum() for asked in own[:3]])
-                for one in own
-            ]
-        )
+        pairs = [[torch.stack([one, asked, one * asked]) for asked in own[:3]] for one in own]
+        alike = torch.tensor([[float((body.likeness * pair).sum()) for pair in asked] for asked in pairs])
         told = torch.softmax(alike[3:].max(1).values, 0) @ own[3:]  # the passage begins at place 3
         for place, one in enumerate(own):
             read = torch.softmax(alike[place], 0) @ own[:3]

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import math
-import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,7 +32,6 @@ from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.runs.verdict import verdict_of
 from bertworks.tasks.collapse import collapsed
 from bertworks.tasks.contract import Question, Scored, Task
-from bertworks.tasks.model import Model, load
 from bertworks.tasks.module import Auxiliary, TaskModule
 from bertworks.tasks.overlap import overlap
 from bertworks.tasks.predicting import Predictor
@@ -131,14 +129,6 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
             break
         yield Told(warning=reason)
     yield from _sealed(run)
-
-
-def tuned(request: FinetuneRequest) -> Model:
-    """Fine-tune and return the model, ready to predict; `bertworks.finetune` in Python."""
-    for told in finetune(request):
-        if told.warning:
-            warnings.warn(told.warning, stacklevel=2)
-    return load(request.out / "model")
 
 
 def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:

@@ -272,7 +272,7 @@ def length_edges(lengths: npt.NDArray[np.int64]) -> Values:
     longest = int(lengths.max())
     if longest > _DOUBLING_FROM * max(float(np.median(lengths)), 1.0):
         first = int(lengths.min()).bit_length() - 1  # no example is empty: special pieces count too
-        return 2.0 ** np.arange(first, longest.bit_length() + 1)
+        return np.array([2.0**power for power in range(first, longest.bit_length() + 1)])
     width = max(1, round(tick_distance(longest + 1) / _BARS_A_TICK))
     return np.arange(0.0, longest + width + 1, width)
 
