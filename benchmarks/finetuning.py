@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) ->
 
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "peer"), per_device_train_batch_size=BATCH, per_device_eval_batch_size=64,
-        learning_rate=RATE, num_train_epochs=epochs, warmup_ratio=WARMUP, weight_decay=0.01, adam_epsilon=1e-6,
+        learning_rate=RATE, num_train_epochs=epochs, warmup_steps=WARMUP, weight_decay=0.01, adam_epsilon=1e-6,
         seed=seed, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, use_cpu=True,
     )  # fmt: skip
     collate = transformers.DataCollatorWithPadding(tokenizer)
@@ -151,7 +151,7 @@ def peer_stretches(data: Path, name: str, steps: int) -> Callable[[], float]:
 
     trainer = peer_trainer(data, name, 0, 3, Path(tempfile.mkdtemp()))
     trainer.create_optimizer_and_scheduler(1_000)
-    loader = iter([])
+    loader: Iterator[Any] = iter([])
 
     def stretch() -> float:
         nonlocal loader

@@ -94,7 +94,7 @@ def numbered(make_corpus: Callable[..., Numbered]) -> Numbered:
     return make_corpus([generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Let torch use one thread: several of a tiny model only hinder each other where cores are shared."""
     import torch

@@ -80,9 +80,9 @@ def test_more_devices_than_examples_are_refused():
 
 
 def test_a_recipe_with_a_time_budget_takes_that_time():
-    # mini: 32 * 0.004 + 0.1 s a step at 128
+    # mini: 16 * 0.004 + 0.1 s a step at 128
     found = estimate(EstimateRequest(replace(shipped("demo"), budget="5m"), memory=LOTS), KnownSpeed())
-    assert found.steps == int(300 / 0.228)
+    assert found.steps == int(300 / 0.164)
     assert found.days == pytest.approx(300 / 86_400, rel=0.01)
 
 

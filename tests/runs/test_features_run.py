@@ -38,17 +38,17 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 PLAIN = "the a walked by and saw over road then quiet".split()
 COLOURS, ANIMALS, NAMES = "red blue green".split(), "cat dog fox".split(), "ann bob eve".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PLAIN, *COLOURS, *ANIMALS, *NAMES, "which", "colour", "animal"]
-TUNING = Tuning(batch=8, rate=1e-2, epochs=4, restarts=0, features="last", recurrent_width=16)
+TUNING = Tuning(batch=8, rate=2e-2, epochs=4, restarts=0, features="last", recurrent_width=32)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of four layers, drawn at random: its features still tell one piece from another."""
+    """A model of four layers, drawn at random: its features still tell one piece from another, wherever they stand."""
     folder = tmp_path_factory.mktemp("base") / "model"
     tokenizer = Tokenizer.of(wordpiece_backend(PIECES, cased=False))
-    sizes = BertSizes(tokenizer.size, 16, 4, 2, 32, 32, spread=0.15)
+    sizes = BertSizes(tokenizer.size, 32, 4, 2, 64, 32, spread=0.05)
     encoder = Bert(sizes, torch.Generator().manual_seed(0))
     write_folder(
         folder, config_of(sizes, ["BertModel"]), to_theirs(encoder.state_dict(), names_of(sizes)), tokenizer, {}
@@ -97,9 +97,9 @@ def passages(draw: random.Random, count: int) -> str:
 
 
 TOYS: dict[str, tuple[Callable[[random.Random, int], str], str, int]] = {
-    "classify": (texts, "tsv", 96),
-    "tag": (sentences, "txt", 96),
-    "answer": (passages, "json", 160),
+    "classify": (texts, "tsv", 128),
+    "tag": (sentences, "txt", 192),
+    "answer": (passages, "json", 192),
 }
 
 
@@ -160,8 +160,8 @@ def test_texts_are_classified_from_features(run: tuple[Path, list[Told]]):
 def test_a_run_says_that_the_model_is_frozen_and_where_its_features_are(run: tuple[Path, list[Told]]):
     out, told = run
     (note,) = [one.note for one in told if one.note.startswith("the model is frozen")]
-    assert "a recurrent head learns at a rate of 0.01" in note
-    assert f"'last' of 120 rows is kept in {kept_in(out)} (0.1 MB, full precision)" in note
+    assert "a recurrent head learns at a rate of 0.02" in note
+    assert f"'last' of 152 rows is kept in {kept_in(out)} (0.2 MB, full precision)" in note
     assert np.load(kept_in(out) / "vectors.npy", mmap_mode="r").dtype == np.float32
 
 
@@ -171,9 +171,8 @@ def test_sentences_are_tagged_from_features(base: Path, files: Files, tmp_path: 
 
 
 def test_passages_are_answered_from_features(base: Path, files: Files, tmp_path: Path):
-    tuning = replace(TUNING, epochs=8)
-    list(finetune(request_of(base, files, tmp_path / "run", "answer", tuning)))
-    assert scores_of(tmp_path / "run")["dev"]["exact"] >= 0.9
+    list(finetune(request_of(base, files, tmp_path / "run", "answer")))
+    assert scores_of(tmp_path / "run")["dev"]["f1"] >= 0.95
 
 
 def test_the_encoder_stays_as_it_was_to_the_byte(base: Path, run: tuple[Path, list[Told]]):
@@ -201,7 +200,7 @@ def test_every_row_is_computed_once_however_many_epochs_there_are(
     base: Path, files: Files, tmp_path: Path, computed: list[int]
 ):
     list(finetune(request_of(base, files, tmp_path / "run")))
-    assert sum(computed) == 120  # 96 of train, 24 of dev; four epochs, four measurements, calibration, final scores
+    assert sum(computed) == 152  # 128 of train, 24 of dev; four epochs, four measurements, calibration, final scores
 
 
 def test_sentences_that_share_a_row_are_computed_together(base: Path, tmp_path: Path, computed: list[int]):
@@ -214,7 +213,7 @@ def test_sentences_that_share_a_row_are_computed_together(base: Path, tmp_path: 
     request = FinetuneRequest("tag", str(base), path, tmp_path / "run", tuning=replace(TUNING, epochs=1))
     list(finetune(request))
     assert computed == [1]
-    assert np.load(kept_in(tmp_path / "run") / "vectors.npy").shape == (4 * 6, 1, 16)
+    assert np.load(kept_in(tmp_path / "run") / "vectors.npy").shape == (4 * 6, 1, 32)
 
 
 def test_a_run_that_is_stopped_and_continued_is_the_same_to_the_bit(
@@ -225,7 +224,7 @@ def test_a_run_that_is_stopped_and_continued_is_the_same_to_the_bit(
         list(finetune(replace(request, stop_after=stop_after)))
     for name in ("model/model.safetensors", "model/bertworks.json"):
         assert (run[0] / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
-    assert sum(computed) == 120  # also in three goes
+    assert sum(computed) == 152  # also in three goes
 
 
 def test_features_that_were_begun_are_continued_to_the_same_bytes(
@@ -248,7 +247,7 @@ def test_features_that_were_begun_are_continued_to_the_same_bytes(
     with (kept_in(tmp_path / "killed") / "vectors.npy").open("ab") as file:
         file.write(b"half a row")  # that was on its way
     list(finetune(request_of(base, files, tmp_path / "killed")))
-    assert begun == [0, 32, 64, 64, 96]
+    assert begun == [0, 32, 64, 64, 96, 128]
     for name in (f"features/{kept_in(tmp_path / 'whole').name}/vectors.npy", "model/model.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
 
@@ -259,7 +258,7 @@ def test_other_rows_or_layers_are_kept_apart_and_equal_ones_shared(
     request = replace(request_of(base, files, tmp_path / "runs"), kept=tmp_path / "kept")
     request = replace(request, tuning=replace(TUNING, epochs=1))
     list(sweep(request, seeds_of(request.tuning, 2)))
-    assert sum(computed) == 120
+    assert sum(computed) == 152
     assert len(list((tmp_path / "kept").iterdir())) == 1
     layers = replace(request.tuning, features="embeddings")
     list(finetune(replace(request, out=tmp_path / "layers", tuning=layers)))
@@ -293,9 +292,9 @@ def test_tagging_runs_on_every_strategy_and_its_folder_says_the_same(
 ):
     tuning = replace(TUNING, features=name, epochs=3)
     list(finetune(request_of(base, files, tmp_path / "run", "tag", tuning)))
-    assert scores_of(tmp_path / "run")["dev"]["f1"] >= 0.8
+    assert scores_of(tmp_path / "run")["dev"]["f1"] >= 0.9
     told = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
-    assert told["features"] == {"strategy": name, "width": 16}
+    assert told["features"] == {"strategy": name, "width": 32}
     predictor = load_predictor(tmp_path / "run" / "model", "tag")
     cases = list(predictor.module.task.read(files["tag"][1], {}))
     assert (
@@ -321,7 +320,7 @@ def test_a_prediction_from_features_can_be_explained(run: tuple[Path, list[Told]
     predictor = load_predictor(run[0] / "model")
     found = explain(predictor, case_of("classify", ["the fox walked over and then saw a road"]))
     weights = dict(zip(found.texts[0].pieces, found.texts[0].weights, strict=True))
-    assert found.target == "animal"
+    assert found.target == "'animal'"
     assert max(weights, key=lambda piece: weights[piece]) == "fox"
 
 
@@ -347,7 +346,7 @@ def test_the_command_line_has_features_and_says_its_rate(base: Path, files: File
     told = ["finetune", "classify", "--model", str(base), "--train", train, "--dev", dev, "--epochs", "1"]
     done = CliRunner().invoke(app, [*told, "--out", str(tmp_path / "run"), "--features", "sum-last-four"])
     assert done.exit_code == 0, done.output
-    assert "a recurrent head learns at a rate of 0.001; 'sum-last-four' of 120 rows is kept in" in done.output
+    assert "a recurrent head learns at a rate of 0.001; 'sum-last-four' of 152 rows is kept in" in done.output
     recipe = (tmp_path / "run" / "recipe.toml").read_text()
     assert 'features = "sum-last-four"' in recipe
     assert "rate = 0.001\n" in recipe

@@ -76,7 +76,9 @@ def request_of(base: Path, files: dict[str, Path], out: Path, tuning: Tuning = T
 
 
 @pytest.fixture(scope="module")
-def run(base: Path, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Told]]:
+def run(
+    one_thread: None, base: Path, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Told]]:
     out = tmp_path_factory.mktemp("run") / "run"
     return out, list(finetune(request_of(base, files, out)))
 
