@@ -182,9 +182,9 @@ def test_the_encoder_stays_as_it_was_to_the_byte(base: Path, run: tuple[Path, li
         "bertworks.head.body.score.bias",
         "bertworks.head.body.score.weight",
         *(
-            f"bertworks.head.body.first.lstm.{kind}_l0{way}"
+            f"bertworks.head.body.first.{way}.{kind}_l0"
             for kind in ("bias_hh", "bias_ih", "weight_hh", "weight_ih")
-            for way in ("", "_reverse")
+            for way in ("ahead", "back")
         ),
     }
 

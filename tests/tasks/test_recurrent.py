@@ -68,6 +68,7 @@ def test_whole_rows_are_read_where_no_place_is_asked():
     assert reading.places.tolist() == [0, 1, 4, 5, 6]
     assert reading.spread.tolist() == [0, 1, 3, 4, 5]
     assert reading.shape == (2, 3)
+    assert reading.backwards.spread.tolist() == [1, 0, 5, 4, 3]
 
 
 def test_of_a_row_with_places_the_stretch_from_the_first_to_the_last_is_read():
@@ -79,15 +80,19 @@ def test_of_a_row_with_places_the_stretch_from_the_first_to_the_last_is_read():
     assert reading.places.tolist() == [2, 3, 4, 6, 13]
 
 
-def test_both_ways_is_torch_s_lstm_on_every_row_alone():
+def test_both_ways_is_torch_s_bidirectional_lstm_on_every_row_alone():
     generator = torch.Generator().manual_seed(0)
     layer = BothWays(5, 4)
     reading = reading_of(batch_of(LENGTHS, width=15))
     values = torch.randn(sum(LENGTHS), 5, generator=generator)
     found = layer(values, reading)
+    peer = nn.LSTM(5, 4, bidirectional=True, batch_first=True)
+    for end, own in (("", layer.ahead), ("_reverse", layer.back)):
+        for name, parameter in own.named_parameters():
+            getattr(peer, name + end).data.copy_(parameter.data)
     start = 0
     for length in LENGTHS:
-        alone = layer.lstm(values[start : start + length][None])[0][0]
+        alone = peer(values[start : start + length][None])[0][0]
         torch.testing.assert_close(found[start : start + length], alone, atol=1e-6, rtol=1e-5)
         start += length
 
@@ -145,9 +150,11 @@ def test_the_same_generator_draws_the_same_head_whatever_torch_s_own_does():
 
 
 def test_the_gate_that_forgets_begins_open():
-    lstm = module_of(TASKS["tag"], width=2).head.get_submodule("body.first.lstm")
-    assert lstm.bias_ih_l0.tolist() == lstm.bias_ih_l0_reverse.tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
-    assert lstm.bias_hh_l0.abs().max() == 0
+    head = module_of(TASKS["tag"], width=2).head
+    for way in ("ahead", "back"):
+        lstm = head.get_submodule(f"body.second.{way}")
+        assert lstm.bias_ih_l0.tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
+        assert lstm.bias_hh_l0.abs().max() == 0
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -163,7 +170,7 @@ def test_each_strategy_has_its_layers_and_width(name: str):
     assert head.num_layers == len(layers)
     first = encoded.layers[layers[0]][encoded.layout.pieces_at(torch.tensor([2]))]
     assert torch.equal(taken[0, 0], first[0])
-    assert head.get_submodule("body.first.lstm").input_size == (32 if name == "concat-last-four" else 8)
+    assert head.get_submodule("body.first.ahead").input_size == (32 if name == "concat-last-four" else 8)
     assert (head.weighted is not None) == (name in ("sum-last-four", "sum-all"))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertworks.encoders.beginning import begin_with_neighbours, begin_with_waves
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.encoders.families import ENCODERS
 from bertworks.errors import SettingsError
@@ -74,20 +75,15 @@ def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[
 
 def _begin(module: Pretraining, recipe: Recipe, counts: npt.NDArray[np.int64]) -> None:
     """Put the first weights where the recipe wants them; all others are drawn."""
-    with torch.no_grad():
-        if recipe.model.position_start == "waves":
-            sizes = module.encoder.sizes
-            module.encoder.positions.weight.copy_(waves(sizes.positions, sizes.width, sizes.spread))
-        if recipe.model.bias_start == "counts":
-            # One more of each, so that a piece that does not occur is rare and not impossible.
-            shares = torch.from_numpy((counts + 1) / (counts.sum() + len(counts)))
+    if recipe.model.position_start in ("waves", "neighbours"):
+        begin_with_waves(module.encoder)
+    if recipe.model.position_start == "neighbours":
+        begin_with_neighbours(module.encoder, torch.Generator().manual_seed(recipe.seed))
+    if recipe.model.bias_start == "counts":
+        # One more of each, so that a piece that does not occur is rare and not impossible.
+        shares = torch.from_numpy((counts + 1) / (counts.sum() + len(counts)))
+        with torch.no_grad():
             module.masked.bias[: len(counts)].copy_(shares.log() - shares.log().mean())
-
-
-def waves(num_positions: int, width: int, spread: float) -> torch.Tensor:
-    """Return (positions, width): sines and cosines of the Transformer, as widely spread as drawn weights would be."""
-    angles = torch.arange(num_positions)[:, None] * 10_000 ** (-torch.arange(0, width, 2)[None] / width)
-    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width] * (spread * 2**0.5)
 
 
 def write_model(folder: Path, module: Pretraining, tokenizer: Tokenizer, told: Mapping[str, Any]) -> None:

@@ -291,7 +291,7 @@ def _recommend(question: _Question, chosen: Candidate, candidates: list[Candidat
         ModelRecipe(
             chosen.size,
             dropout=0.0 if epochs <= _EPOCHS_WITHOUT_DROPOUT else 0.1,
-            position_start="waves",
+            position_start="neighbours",
             bias_start="counts",
         ),
         objective=question.text.objective,

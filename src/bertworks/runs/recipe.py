@@ -16,7 +16,7 @@ from bertworks.examples.masking import MaskSettings
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings
 
-POSITION_STARTS = ("normal", "waves")
+POSITION_STARTS = ("normal", "waves", "neighbours")
 BIAS_STARTS = ("zero", "counts")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -26,8 +26,8 @@ class ModelRecipe:
     """A released size by name, or numbers of one's own; what is given beside a size changes it.
 
     Two ways to begin that spare a short run the first stretch of its way; both are off in the paper's recipes.
-    position_start   "normal", or "waves": the learned positions begin as sines and cosines, so that a neighbour is
-                     found the same way everywhere
+    position_start   "normal"; "waves": the learned positions begin as sines and cosines, so that a neighbour is found
+                     the same way everywhere; "neighbours": besides, the first heads begin by looking at neighbours
     bias_start       "zero", or "counts": the masked head begins with how frequent pieces are
     """
 
