@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertworks.runs.finetune import FinetuneRequest, finetune
+from bertworks.runs.finetune import finetune
+from bertworks.runs.requests import FinetuneRequest
 from bertworks.runs.targets import target_of
 from bertworks.runs.tuning import Tuning
 

@@ -4,9 +4,9 @@
 
 On DATA_FOLDER/wikitext-2 (train and valid), mini, V = 8,192: transformers' BertForPreTraining trains for the given time
 with the recipe below; then ours trains by the same recipe for a third of that time, and, if that is not enough, anew
-for more of it. `speedup` is that time against the moment at which ours had first reached the other's held-out loss (0 if it
-never did). Both meet the same examples in the same order and the same held-out ones; warm-up and decay follow each
-one's own clock.
+for more of it. `speedup` is that time against the moment at which ours had first reached the other's held-out loss (0
+if it never did). Both meet the same examples in the same order and the same held-out ones; warm-up and decay follow
+each one's own clock.
 """
 
 from __future__ import annotations

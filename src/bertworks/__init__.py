@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertworks.errors import BertworksError as BertworksError
-    from bertworks.runs.finetune import FinetuneRequest as FinetuneRequest
+    from bertworks.runs.requests import FinetuneRequest as FinetuneRequest
     from bertworks.runs.tuned import finetune as finetune
     from bertworks.runs.tuning import Tuning as Tuning
     from bertworks.tasks.model import Model as Model
@@ -23,7 +23,7 @@ _HOMES = {
     "BertworksError": "errors",
     "Document": "text.document",
     "Encoding": "vocabulary.tokenizer",
-    "FinetuneRequest": "runs.finetune",
+    "FinetuneRequest": "runs.requests",
     "Model": "tasks.model",
     "Tokenizer": "vocabulary.tokenizer",
     "Tuning": "runs.tuning",

@@ -1,4 +1,4 @@
-"""A head start: waves turn by steps, and the first heads look at the neighbours they should, whatever the pieces are."""
+"""A head start: waves turn by steps, and the first heads look at their neighbours, whatever the pieces are."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def encoder() -> Bert:
 
 
 def shares_by_offset(one: Bert, number: int) -> torch.Tensor:
-    """Return (H, 2T - 1): how much a head of a layer reads, on the average, of the place so far away (T - 1 is here)."""
+    """Return (H, 2T - 1): how much a head of a layer reads, on the average, of the place so far away."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(0, 400, (8, 48), generator=generator)
     batch = Batch(ids, (torch.arange(48) > 20).long().expand(8, 48), torch.full((8,), 48))

@@ -26,7 +26,8 @@ from bertworks.features.strategies import STRATEGIES
 from bertworks.models.folder import write_folder
 from bertworks.models.names import to_theirs
 from bertworks.runs import caching
-from bertworks.runs.finetune import FinetuneRequest, Told, finetune
+from bertworks.runs.finetune import finetune
+from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import seeds_of, sweep
 from bertworks.runs.tuning import Tuning
 from bertworks.tasks.explain import case_of, explain

@@ -17,8 +17,9 @@ from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.models.folder import write_folder
 from bertworks.models.names import to_theirs
-from bertworks.runs.finetune import FinetuneRequest, Told, finetune
+from bertworks.runs.finetune import finetune
 from bertworks.runs.predict import PredictRequest, evaluate, predict
+from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.runs.tuning import Tuning
 from bertworks.tasks.files import Line
@@ -95,6 +96,13 @@ def test_a_run_tells_its_steps_scores_verdict_and_folder(run: tuple[Path, list[T
     assert [one.score.step for one in told if one.score and one.score.split == "dev"][:4] == [12, 24, 36, 48]
     assert any(one.note.startswith("fits: accuracy is 1.000") for one in told)
     assert told[-1].sealed == out / "model"
+
+
+def test_the_report_shows_verdict_curves_confusion_mistakes_and_what_drove_predictions(run: tuple[Path, list[Told]]):
+    page = (run[0] / "report.html").read_text(encoding="utf-8")
+    for words in ("Fits: accuracy is 1.000", "Every piece was read", "praise", "blame", "<svg"):
+        assert words in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
 
 
 def test_the_sealed_folder_loads_in_transformers_with_the_same_logits(run: tuple[Path, list[Told]]):
@@ -186,7 +194,7 @@ def test_a_long_text_slides_and_every_window_counts(run: tuple[Path, list[Told]]
 def test_truncation_is_counted_and_said(base: Path, files: dict[str, Path], tmp_path: Path):
     tuning = replace(TUNING, epochs=1, length=8, truncate=True)
     notes = [one.note for one in finetune(request_of(base, files, tmp_path / "run", tuning)) if one.note]
-    assert any("pieces cut off, as asked" in note for note in notes)
+    assert any("did not fit and stayed unread, as truncate asks" in note for note in notes)
 
 
 def test_texts_that_stand_in_train_and_dev_are_told(base: Path, files: dict[str, Path], tmp_path: Path):

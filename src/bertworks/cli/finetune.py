@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bertworks.features.strategies import STRATEGIES
-from bertworks.runs.finetune import FinetuneRequest, Told, finetune
+from bertworks.runs.finetune import finetune
+from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.runs.targets import target_of
 from bertworks.runs.tuning import Tuning

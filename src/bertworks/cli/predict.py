@@ -17,9 +17,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command("predict")
 def predict_verb(
     model: Annotated[str, typer.Argument(help="The fine-tuned model: a folder, or a name on the hub.")],
-    file: Annotated[
-        str, typer.Argument(help="Texts, one a line; TSV, CSV or JSON Lines; - for standard input.")
-    ] = "-",
+    file: Annotated[str, typer.Argument(help="Texts, one a line; TSV, CSV or JSON Lines; - for standard input.")] = "-",
     by: Annotated[str, typer.Option(help=f"What is predicted: a whole {' or each '.join(BY)}.")] = "text",
     kind: Annotated[str | None, typer.Option(help="text, tsv, csv or jsonl, where the name does not tell.")] = None,
     text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,

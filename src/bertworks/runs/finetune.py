@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from bertworks.disk import sha256, write_json, write_text
+from bertworks.disk import sha256, write_text
 from bertworks.encoders.bert import Bert
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import BertworksError, FolderError, InputError
@@ -23,67 +23,26 @@ from bertworks.models.hub import fetch
 from bertworks.models.names import load_into
 from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
 from bertworks.runs.caching import KeptFeatures
-from bertworks.runs.facts import now
-from bertworks.runs.machine import machine
 from bertworks.runs.pretrain import asked_to_stop
 from bertworks.runs.questions import Drawer
 from bertworks.runs.recipe import as_toml
+from bertworks.runs.requests import FinetuneRequest, Told
+from bertworks.runs.sealing import Finished, sealed
 from bertworks.runs.tuning import Tuning, goal_of
-from bertworks.runs.verdict import verdict_of
 from bertworks.tasks.collapse import collapsed
-from bertworks.tasks.contract import Question, Scored, Task
+from bertworks.tasks.contract import Scored, Task
 from bertworks.tasks.module import Auxiliary, TaskModule
 from bertworks.tasks.overlap import overlap
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.recurrent import RecurrentSettings
-from bertworks.tasks.sealed import seal
 from bertworks.tasks.table import task_of
 from bertworks.text.document import Counts
 from bertworks.training.checkpoint import keep_last, last_good, load_checkpoint, save_checkpoint
 from bertworks.training.devices import Precision, device_of
-from bertworks.training.loop import Standing, Step, Training, train
+from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import PaperAdam, freeze
 from bertworks.training.records import Records, ScoreRecord, StepRecord, read_records
-
-# Of how many training examples the final score is measured, to set beside dev's.
-_TRAIN_SAMPLE = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class FinetuneRequest:
-    """What to fine-tune. `columns` names columns, `settings` go to the task (labels, metrics).
-
-    Features of a frozen model are kept in `kept`, where several runs may share them; else in the run folder.
-    `stop_after` ends the run after so many steps in this call (for tests).
-    """
-
-    task: str
-    model: str
-    train: Path
-    out: Path
-    dev: Path | None = None
-    test: Path | None = None
-    tuning: Tuning = field(default_factory=Tuning)
-    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by split; "" for all
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    device: str = "auto"
-    kept: Path | None = None
-    stop_after: int | None = None
-
-    def columns_of(self, split: str) -> Mapping[str, str]:
-        return {**self.columns.get("", {}), **self.columns.get(split, {})}
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Something to tell a person: a step, scores of a split, a warning or a note; at the end, the sealed folder."""
-
-    step: Step | None = None
-    num_steps: int = 0
-    score: ScoreRecord | None = None
-    warning: str = ""
-    note: str = ""
-    sealed: Path | None = None
+from bertworks.training.tuning_report import Coverage
 
 
 @dataclass(slots=True)
@@ -96,6 +55,7 @@ class _Run:
     cases: dict[str, list[Any]]
     digest: str
     folder: Path
+    coverage: Coverage
     standing: Standing = field(default_factory=Standing)
     best: ScoreRecord | None = None
     num_worse: int = 0
@@ -128,7 +88,11 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
         if reason is None or attempt == request.tuning.restarts:
             break
         yield Told(warning=reason)
-    yield from _sealed(run)
+    if run.best is not None and run.best.step != run.standing.step:
+        best = load_checkpoint(run.folder / "checkpoints" / f"step-{run.best.step:08d}")
+        run.module.load_state_dict(dict(best.model))
+        yield Told(note=f"the model is that of step {run.best.step:,}, the best on dev")
+    yield from sealed(Finished(run.request, run.predictor, run.cases, run.standing.step, run.folder, run.coverage))
 
 
 def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
@@ -151,7 +115,8 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     rule = tuning.rule(getattr(task, "default_rule", WindowRule()), module.encoder.sizes.positions)
     questions = [task.ask(case, base.tokenizer, rule) for case in cases["train"]]
     notes = [Told(note=f"{count:,} {what}") for what, count in counts.items() if count]
-    notes += [Told(note=_told_questions(questions, rule)), *_leaks(cases)]
+    coverage = Coverage.of(questions, rule)
+    notes += [Told(note=coverage.words()), *_leaks(cases)]
     for case in cases.get("dev", []):  # a label that training never saw is found now, not after an hour
         task.ask(case, base.tokenizer, rule)
     drawer = Drawer(questions, task, base.tokenizer, tuning.batch, tuning.seed)
@@ -163,9 +128,8 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     digest = _digest(request)
     _write_down(folder, request)
     predictor = Predictor(module, base.tokenizer, rule)
-    return _Run(
-        request, predictor, optimizer, drawer, Precision(tuning.precision, device), cases, digest, folder
-    ), notes
+    precision = Precision(tuning.precision, device)
+    return _Run(request, predictor, optimizer, drawer, precision, cases, digest, folder, coverage), notes
 
 
 def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Generator) -> TaskModule:
@@ -183,18 +147,6 @@ def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Gener
         auxiliary = Auxiliary(head, tuning.masked_weight)
     recurrent = RecurrentSettings(tuning.features, tuning.recurrent_width) if tuning.features else None
     return TaskModule(encoder, task, generator, auxiliary, recurrent)
-
-
-def _told_questions(questions: Sequence[Question], rule: WindowRule) -> str:
-    num_rows = sum(len(question.rows) for question in questions)
-    num_long = sum(len(question.rows) > question.num_units for question in questions)
-    num_cut = sum(question.num_cut for question in questions)
-    told = f"{len(questions):,} training examples, {num_rows:,} rows of at most {rule.length} places"
-    if num_long:
-        told += f"; {num_long:,} long ones slide over several rows"
-    if num_cut:
-        told += f"; {num_cut:,} pieces cut off, as asked"
-    return told
 
 
 def _leaks(cases: Mapping[str, Sequence[Any]]) -> list[Told]:
@@ -348,45 +300,3 @@ def _collapsed(run: _Run) -> str | None:
     if run.last is None or "confusion" not in run.last.details:
         return None
     return collapsed(run.last.details["confusion"], run.last.details["labels"])
-
-
-def _sealed(run: _Run) -> Iterator[Told]:
-    """Take the best step, calibrate it on dev, score all splits, and write the folder and the report."""
-    if run.best is not None and run.best.step != run.standing.step:
-        best = load_checkpoint(run.folder / "checkpoints" / f"step-{run.best.step:08d}")
-        run.module.load_state_dict(dict(best.model))
-        yield Told(note=f"the model is that of step {run.best.step:,}, the best on dev")
-    scored = yield from _final_scores(run)
-    folder = run.request.out / "model"
-    told = {
-        "base": Path(run.request.model).name,
-        "recipe": asdict(run.request.tuning),
-        "scores": {split: dict(one.figures) for split, one in scored.items()},
-        "data": {
-            split: {"file": path.name, "sha256": sha256(path), "examples": len(run.cases[split])}
-            for split in run.cases
-            if (path := getattr(run.request, split)) is not None
-        },
-    }
-    seal(folder, run.predictor, told)
-    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told}
-    write_json(run.request.out / "run.json", facts)
-    verdict = verdict_of(run.module.task.main, scored)
-    yield Told(note=verdict)
-    yield Told(note=f"model: {folder}", sealed=folder)
-
-
-def _final_scores(run: _Run) -> Generator[Told, None, dict[str, Scored]]:
-    """Tune on dev what is tuned there, then score a sample of train, dev and test; return all scores."""
-    task = run.module.task
-    if "dev" in run.cases:
-        predictions = [prediction for _, prediction in run.predictor.predict(run.cases["dev"])]
-        run.module.task = task.calibrated(run.cases["dev"], predictions)
-    scored: dict[str, Scored] = {}
-    for split, some in run.cases.items():
-        if split == "test" and any(getattr(case, "label", True) is None for case in some):
-            continue  # a test file without labels is for `predict`
-        sample = some[:: max(1, len(some) // _TRAIN_SAMPLE)] if split == "train" else some
-        scored[split] = run.module.task.score(run.predictor.predict(sample))
-        yield Told(score=ScoreRecord(run.standing.step, split, dict(scored[split].figures)))
-    return scored

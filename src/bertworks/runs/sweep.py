@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bertworks.disk import read_json, write_json
 from bertworks.errors import SettingsError
-from bertworks.runs.finetune import FinetuneRequest, Told, finetune
+from bertworks.runs.finetune import finetune
+from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.tuning import GRID_BATCHES, GRID_EPOCHS, GRID_RATES, Tuning
 from bertworks.tasks.table import task_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-from bertworks.runs.finetune import FinetuneRequest
 from bertworks.runs.finetune import finetune as steps_of
+from bertworks.runs.requests import FinetuneRequest
 from bertworks.tasks.model import Model, load
 
 

@@ -1,0 +1,98 @@
+"""The end of a fine-tuning run: a trained model and labelled cases in, scores, a sealed folder and a report out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertworks.disk import sha256, write_json
+from bertworks.runs.facts import now
+from bertworks.runs.machine import machine
+from bertworks.runs.recipe import as_toml
+from bertworks.runs.requests import FinetuneRequest, Told
+from bertworks.runs.verdict import verdict_of
+from bertworks.tasks.contract import Scored
+from bertworks.tasks.explain import explain
+from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.sealed import seal
+from bertworks.training.records import ScoreRecord
+from bertworks.training.tuning_report import Coverage, TuningContents, write_tuning_report
+
+# Of how many training examples the final score is measured, to set beside dev's.
+_TRAIN_SAMPLE = 2_000
+# How many predictions the report explains, and of how many pieces they may be: a page is to be read.
+_EXPLAINED, _LONGEST = 3, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that has come to its end. `records` is the folder of its records, `step` the last one."""
+
+    request: FinetuneRequest
+    predictor: Predictor
+    cases: Mapping[str, Sequence[Any]]
+    step: int
+    records: Path
+    coverage: Coverage
+
+
+def sealed(run: Finished) -> Iterator[Told]:
+    """Calibrate the model on dev, score all splits, and write the folder and the report."""
+    scored = yield from _scored(run)
+    folder = run.request.out / "model"
+    told = {
+        "base": Path(run.request.model).name,
+        "recipe": asdict(run.request.tuning),
+        "scores": {split: dict(one.figures) for split, one in scored.items()},
+        "data": {
+            split: {"file": path.name, "sha256": sha256(path), "examples": len(run.cases[split])}
+            for split in run.cases
+            if (path := getattr(run.request, split)) is not None
+        },
+    }
+    seal(folder, run.predictor, told)
+    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told}
+    write_json(run.request.out / "run.json", facts)
+    verdict = verdict_of(run.predictor.module.task.main, scored)
+    yield Told(note=verdict)
+    yield Told(note=f"report: {_reported(run, scored, verdict, facts)}")
+    yield Told(note=f"model: {folder}", sealed=folder)
+
+
+def _scored(run: Finished) -> Generator[Told, None, dict[str, Scored]]:
+    """Tune on dev what is tuned there, then score a sample of train, dev and test; return all scores."""
+    module = run.predictor.module
+    if "dev" in run.cases:
+        predictions = [prediction for _, prediction in run.predictor.predict(run.cases["dev"])]
+        module.task = module.task.calibrated(run.cases["dev"], predictions)
+    scored: dict[str, Scored] = {}
+    for split, some in run.cases.items():
+        if split == "test" and any(getattr(case, "label", True) is None for case in some):
+            continue  # a test file without labels is for `predict`
+        sample = some[:: max(1, len(some) // _TRAIN_SAMPLE)] if split == "train" else some
+        scored[split] = module.task.score(run.predictor.predict(sample))
+        yield Told(score=ScoreRecord(run.step, split, dict(scored[split].figures)))
+    return scored
+
+
+def _reported(run: Finished, scored: Mapping[str, Scored], verdict: str, facts: Mapping[str, Any]) -> Path:
+    contents = TuningContents(
+        task=run.request.task,
+        base=facts["base"],
+        scored=scored,
+        verdict=verdict,
+        data=facts["data"],
+        recipe=as_toml(run.request.tuning),
+        machine=facts["machine"],
+        coverage=run.coverage,
+        explained=[explain(run.predictor, case).as_html() for case in _to_explain(run)],
+    )
+    return write_tuning_report(run.request.out, contents, run.records)
+
+
+def _to_explain(run: Finished) -> list[Any]:
+    """Return the first few cases of dev, or of train, that are short enough to be read."""
+    some = run.cases.get("dev", run.cases["train"])
+    return [case for case in some[:50] if sum(map(len, case.texts)) <= 4 * _LONGEST][:_EXPLAINED]
