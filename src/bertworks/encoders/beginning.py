@@ -16,6 +16,7 @@ import math
 import torch
 
 from bertworks.encoders.bert import Bert
+from bertworks.encoders.layers import Layer
 
 # How many layers begin with a look at neighbours.
 _LAYERS = 2
@@ -50,7 +51,8 @@ def begin_with_neighbours(encoder: Bert, generator: torch.Generator | None = Non
     # After the first norm: of D numbers, d hold the position alone, the others the sum of three embeddings.
     variance = (depth + 3 * (width - depth)) / width
     strength = math.sqrt(_HEIGHT * variance / math.sqrt(depth))
-    for number, layer in enumerate(encoder.layers[:_LAYERS]):
+    for number, layer in enumerate(list(encoder.layers)[:_LAYERS]):
+        assert isinstance(layer, Layer)
         attention = layer.attention
         queries, keys, values = attention.query_key_value.weight.view(3, sizes.num_heads, depth, width)
         for head in range(sizes.num_heads):

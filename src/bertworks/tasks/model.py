@@ -82,7 +82,7 @@ def load(name: str | Path, revision: str | None = None) -> Model:
     predictor = None
     if is_tuned(folder):
         predictor = predictor_of(folder, encoder, task_in(folder))
-        head = load_into(predictor.module.head, folder.tensors, predictor.module.task.names)
+        head = load_into(predictor.module.head, folder.tensors, predictor.module.head_names)
         report = _joined(report, head)
     return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told, predictor)
 
