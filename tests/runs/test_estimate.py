@@ -80,9 +80,10 @@ def test_more_devices_than_examples_are_refused():
 
 
 def test_a_recipe_with_a_time_budget_takes_that_time():
-    # mini: 16 * 0.004 + 0.1 s a step at 128
-    found = estimate(EstimateRequest(replace(shipped("demo"), budget="5m"), memory=LOTS), KnownSpeed())
-    assert found.steps == int(300 / 0.164)
+    # mini: 32 * 0.004 + 0.1 s a step at 128
+    recipe = Recipe(ModelRecipe("mini"), batch=32, budget="5m", phases=(PhaseRecipe(128, share=1.0),))
+    found = estimate(EstimateRequest(recipe, memory=LOTS), KnownSpeed())
+    assert found.steps == int(300 / 0.228)
     assert found.days == pytest.approx(300 / 86_400, rel=0.01)
 
 
