@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from bertworks.disk import sha256, write_text
+from bertworks.disk import sha256
 from bertworks.encoders.bert import Bert
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import BertworksError, FolderError, InputError
@@ -23,11 +23,11 @@ from bertworks.models.hub import fetch
 from bertworks.models.names import load_into
 from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
 from bertworks.runs.caching import KeptFeatures
-from bertworks.runs.pretrain import asked_to_stop
 from bertworks.runs.questions import Drawer
-from bertworks.runs.recipe import as_toml
+from bertworks.runs.recipe import as_toml, write_down
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sealing import Finished, sealed
+from bertworks.runs.stopping import asked_to_stop
 from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.tasks.collapse import collapsed
 from bertworks.tasks.contract import Scored, Task
@@ -126,7 +126,8 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     freeze(module, tuning.depths, module.encoder.sizes.num_layers)
     optimizer = PaperAdam(module, tuning.optimizer, tuning.depths, module.encoder.sizes.num_layers)
     digest = _digest(request)
-    _write_down(folder, request)
+    text = f"task = {json.dumps(request.task)}\n" + as_toml(tuning)
+    write_down(folder, text, ("restart-*", ".*"))
     predictor = Predictor(module, base.tokenizer, rule)
     precision = Precision(tuning.precision, device)
     return _Run(request, predictor, optimizer, drawer, precision, cases, digest, folder, coverage), notes
@@ -170,23 +171,6 @@ def _digest(request: FinetuneRequest) -> str:
     files = [sha256(path) for path in (request.train, request.dev, request.test) if path is not None]
     told = [request.task, request.model, files, asdict(request.tuning), request.columns, request.settings]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _write_down(folder: Path, request: FinetuneRequest) -> None:
-    path = folder / "recipe.toml"
-    text = f"task = {json.dumps(request.task)}\n" + as_toml(request.tuning)
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise FolderError(
-            f"{folder} holds a run of another recipe (see {path}); choose another folder with --out, or start with "
-            f"that recipe to continue it"
-        )
-    if (
-        not path.exists()
-        and folder.is_dir()
-        and any(not one.name.startswith(("restart-", ".")) for one in folder.iterdir())
-    ):
-        raise FolderError(f"{folder} already holds something else; choose an empty or new folder with --out")
-    write_text(path, text)
 
 
 def _features(run: _Run) -> Iterator[Told]:

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import math
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from bertworks.disk import read_json, write_json, write_text
+from bertworks.disk import read_json, write_json
 from bertworks.encoders.bert import BertSizes
 from bertworks.errors import BertworksError, FolderError, MissingPartError, SettingsError
 from bertworks.examples.batch import Batch
@@ -29,8 +28,9 @@ from bertworks.runs.building import build, start_of, write_model
 from bertworks.runs.facts import changes, facts_of, now, piece_counts
 from bertworks.runs.machine import available_bytes
 from bertworks.runs.processes import agree_on_step, any_of, is_first, joined, num_neighbours, share_of, shared, smallest
-from bertworks.runs.recipe import Recipe, as_toml, seconds_of
+from bertworks.runs.recipe import Recipe, as_toml, seconds_of, write_down
 from bertworks.runs.rows import Rows
+from bertworks.runs.stopping import asked_to_stop
 from bertworks.training.checkpoint import Checkpoint, keep_last, last_good, load_checkpoint, save_checkpoint
 from bertworks.training.devices import Precision, device_of
 from bertworks.training.evaluation import evaluate
@@ -181,7 +181,7 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
         f"pieces are; {sum(p.numel() for p in module.parameters()):,} parameters"
     )
     if is_first():
-        _write_down(request)
+        write_down(request.out, as_toml(request.recipe), (".recipe.toml.*.part",))
     return _Run(
         replace(request, recipe=recipe),
         corpus,
@@ -214,27 +214,6 @@ def _fitted(recipe: Recipe, sizes: BertSizes, before: int, device: torch.device)
     if found < wanted:
         notes.append(f"micro-batches of {found} instead of {wanted}, so that it fits; the batch stays {recipe.batch}")
     return replace(recipe, micro_batch=found), notes
-
-
-def _write_down(request: PretrainRequest) -> None:
-    """Write the resolved recipe, or check that the folder's is the same."""
-    path = request.out / "recipe.toml"
-    text = as_toml(request.recipe)
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise FolderError(
-            f"{request.out} holds a run of another recipe (see {path}); choose another folder with --out, or start "
-            f"with that recipe to continue it"
-        )
-    if not path.exists() and _holds_something(request.out):
-        raise FolderError(f"{request.out} already holds something else; choose an empty or new folder with --out")
-    write_text(path, text)
-
-
-def _holds_something(folder: Path) -> bool:
-    """Tell whether there is anything but a recipe that somebody was killed while writing."""
-    if folder.is_file():
-        return True
-    return folder.exists() and any(not path.match(".recipe.toml.*.part") for path in folder.iterdir())
 
 
 def recipe_hash(recipe: Recipe, corpus: Corpus, start: str = "") -> str:
@@ -412,24 +391,3 @@ def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
     keep_last(folder, 2, {run.best.name})
     write_json(run.request.out / "run.json", run.facts)
     yield Told(saved=path)
-
-
-@contextlib.contextmanager
-def asked_to_stop() -> Iterator[list[str]]:
-    """Turn SIGTERM and Ctrl-C into a wish that is granted after the step: save, and leave."""
-    wish: list[str] = []
-    before = {}
-
-    def remember(number: int, frame: object) -> None:
-        if wish:
-            raise KeyboardInterrupt
-        wish.append("asked to stop: saved; the same command continues")
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(ValueError):  # not in the main thread: then somebody else handles signals
-            before[number] = signal.signal(number, remember)
-    try:
-        yield wish
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertworks.disk import write_text
 from bertworks.encoders.bert import RELEASED, BertSizes
-from bertworks.errors import SettingsError
+from bertworks.errors import FolderError, SettingsError
 from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings
 from bertworks.training.devices import PRECISIONS
@@ -170,6 +172,29 @@ def recipe_path(name: str) -> Path:
         return shipped
     known = ", ".join(sorted(one.stem for one in shipped.parent.glob("*.toml")))
     raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {known}")
+
+
+def write_down(folder: Path, text: str, free: Sequence[str]) -> None:
+    """Write the recipe of a run into its folder, or check that the one there is the same.
+
+    A folder with anything else in it is refused, but for names like those in `free`: what such a run leaves before it
+    has written its recipe.
+    """
+    path = folder / "recipe.toml"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise FolderError(
+            f"{folder} holds a run of another recipe (see {path}); choose another folder with --out, or start with "
+            f"that recipe to continue it"
+        )
+    if not path.exists() and _holds_something(folder, free):
+        raise FolderError(f"{folder} already holds something else; choose an empty or new folder with --out")
+    write_text(path, text)
+
+
+def _holds_something(folder: Path, free: Sequence[str]) -> bool:
+    if folder.is_file():
+        return True
+    return folder.exists() and any(not any(map(path.match, free)) for path in folder.iterdir())
 
 
 def as_toml(recipe: Any) -> str:

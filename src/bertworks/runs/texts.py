@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bertworks.errors import InputError
 from bertworks.tasks.files import EXTENSIONS, Line, read_lines, read_stream, recognise
-from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
-from bertworks.text.decoding import why_not_text
+from bertworks.text.compression import compression_of
 
 STANDARD_INPUT = "-"
 # The one column of plain lines. A first line that repeats the name would be a heading, so no text may be like it.
@@ -46,28 +43,4 @@ def _lines(file: str, column: str | None) -> Iterator[Line]:
     if not path.exists():
         raise InputError(f"{file} does not exist; check the name")
     is_table = Path(path.name.removesuffix(compression_of(path.name))).suffix.lower() in EXTENSIONS
-    return read_lines(path) if is_table or column else _plain_lines(path)
-
-
-def _plain_lines(path: Path) -> Iterator[Line]:
-    with open_raw(str(path), str(path)) as raw:
-        stream = unpacked(raw, path.name)
-        stream.drop_byte_order_mark()
-        if what := why_not_text(stream.peek(2**12)):
-            raise InputError(f"{path.name} is {what}")
-        yield from read_stream(io.BufferedReader(_Unpacked(stream)), "text", path.name, (_PLAIN,))
-
-
-class _Unpacked(io.RawIOBase):
-    """Lets Python's own buffer find the line ends in unpacked bytes."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    return read_lines(path) if is_table or column else read_lines(path, (_PLAIN,), kind="text")
