@@ -271,6 +271,7 @@ def test_of_several_vocabularies_one_must_be_named(tmp_path: Path, vocabulary: P
         Corpus.open(tmp_path / "corpus")
     sizes = [Corpus.open(tmp_path / "corpus", key[:8]).tokenizer.size for key in read_keys(tmp_path / "corpus")]
     assert sizes == [10_012, 7]
+    assert Corpus.open(tmp_path / "corpus", str(tmp_path / "other.txt")).tokenizer.size == 7
 
 
 def read_keys(folder: Path) -> list[str]:

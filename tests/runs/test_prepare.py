@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,8 +271,11 @@ def test_training_never_sees_a_document_of_a_held_out_source(tmp_path, vocabular
 def test_text_that_is_filtered_away_completely_is_refused_with_the_counts(tmp_path, vocabulary):
     source = tmp_path / "tiny.txt"
     source.write_text("a\n\nb\n", encoding="utf-8")
+    wrong = request(source, vocabulary, tmp_path / "out")
     with pytest.raises(InputError, match=r"no document is left .*shorter than 20 characters: 2"):
-        prepare(request(source, vocabulary, tmp_path / "out"), num_workers=1)
+        prepare(wrong, num_workers=1)
+    mended = replace(wrong, settings=PrepareSettings(clean=CleanSettings(min_characters=1)))
+    assert Corpus.open(prepare(mended, num_workers=1)).manifest["documents"] == 2
 
 
 def test_standard_input_is_read_and_must_be_the_same_on_the_second_try(tmp_path, text, vocabulary, monkeypatch):

@@ -80,6 +80,18 @@ def test_standard_input_is_cut_into_payload_blocks(monkeypatch: pytest.MonkeyPat
     assert total_bytes([Source("-")]) is None
 
 
+def test_json_lines_are_recognised_where_no_name_tells_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b'{"text": "one"}\n{"text": "two"}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    found = blocks([Source("-")], ReadSettings())
+    assert [one.text for block in found for one in read(block, Counts())] == ["one", "two"]
+
+
+def test_prose_in_braces_stays_prose(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("{aside}\nwords\n")
+    assert texts(tmp_path / "a.txt") == ["{aside}\nwords"]
+
+
 def test_standard_input_named_twice_is_refused() -> None:
     with pytest.raises(InputError, match="named twice"):
         blocks([Source("-"), Source("-")], ReadSettings())

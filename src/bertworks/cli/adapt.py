@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from bertworks.cli.options import Vocabulary
 from bertworks.cli.pretrain import changed, follow
+from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed
 from bertworks.runs.pretrain import PretrainRequest
 from bertworks.runs.recipe import Recipe, recipe_path
 from bertworks.settings import read_recipe
-from bertworks.training.devices import DEVICES, PRECISIONS
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -20,15 +21,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def adapt_verb(
     model: Annotated[str, typer.Argument(help="The model to go on from: its folder, or a name on the hub.")],
     data: Annotated[Path, typer.Option(help="The corpus folder that `bertworks prepare` made of the domain's text.")],
-    out: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
+    out: RunFolder,
     recipe: Annotated[str, typer.Option(help="A recipe: a .toml file or a name. Its [model] is not used.")] = "adapt",
-    budget: Annotated[str, typer.Option(help="Train for so long, such as 30m or 2h, instead of the steps.")] = "",
-    batch: Annotated[int | None, typer.Option(help="Examples of a step, instead of the recipe's.")] = None,
-    rate: Annotated[float | None, typer.Option(help="The peak learning rate, instead of the recipe's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed, another run.")] = None,
-    vocab: Annotated[str | None, typer.Option(help="Which vocabulary of the corpus, by its hash.")] = None,
-    device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
-    precision: Annotated[str | None, typer.Option(help=f"Of products: {', '.join(PRECISIONS)}.")] = None,
+    budget: Budget = "",
+    batch: Batch = None,
+    rate: Rate = None,
+    seed: Seed = None,
+    vocab: Vocabulary = None,
+    device: Device = "auto",
+    precision: Precision = None,
 ) -> None:
     """Continue the pretraining of MODEL on a corpus of its own or of an extended vocabulary.
 

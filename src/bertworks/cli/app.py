@@ -30,6 +30,8 @@ VERBS = {
     "embed": "Turn texts into vectors: of whole texts, words or pieces, from any layers.",
     "search": "Find the texts of a file that are nearest to a query.",
     "explain": "Show which words drove a prediction of a fine-tuned model.",
+    "bundle": "Put models, what they came from and the corpus into one folder for production.",
+    "serve": "Answer over HTTP with any number of models, and show what they see on a page.",
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bertworks.cli.options import Field, Format, Lines, Sources, Workers
 from bertworks.cli.progress import watching
 from bertworks.runs.doctor import Diagnosis, Finding, examine
 from bertworks.text.sources import ReadSettings, Source
@@ -23,16 +24,13 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 @app.command()
 def doctor(
-    sources: Annotated[
-        list[str],
-        typer.Argument(help="Files, folders, globs, '-' for standard input, or 'python-docs'.", metavar="SOURCE…"),
-    ],
+    sources: Sources,
     held_out: Annotated[list[str] | None, typer.Option(help="Text that training must not see: is it there?")] = None,
     vocab: Annotated[Path | None, typer.Option(help="The vocabulary you mean to use: does it fit?")] = None,
-    format: Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")] = "auto",  # noqa: A002
-    field: Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")] = "text",
-    lines: Annotated[str, typer.Option(help="What a line is: auto, sentences, paragraphs or wrapped.")] = "auto",
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    format: Format = "auto",  # noqa: A002
+    field: Field = "text",
+    lines: Lines = "auto",
+    workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one line of JSON.")] = False,
 ) -> None:
     """Measure the SOURCEs and report what is wrong with them, each finding with its evidence and what to do.

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bertworks.cli.options import Vocabulary
 from bertworks.disk import write_text
 from bertworks.errors import SettingsError
 from bertworks.runs.estimate import FORMULAS, Estimate, EstimateRequest, estimate
@@ -37,7 +38,7 @@ def plan_verb(
     recipe: Annotated[str, typer.Option(help="Instead tell what this recipe takes, such as paper-base.")] = "",
     out: Annotated[Path | None, typer.Option(help="Where the recipe goes; plan.toml by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
-    vocab: Annotated[str | None, typer.Option(help="Which vocabulary of the corpus, by its hash.")] = None,
+    vocab: Vocabulary = None,
     hardware: Annotated[list[str] | None, typer.Option(help="With --recipe: days on this, such as 8xA100.")] = None,
     flops: Annotated[float | None, typer.Option(help="The same by the peak rate of a device, such as 312e12.")] = None,
     devices: Annotated[int, typer.Option(min=1, help="How many devices of that rate.")] = 1,

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bertworks.cli.options import Field, Format, Lines, MaybeSources, Workers
 from bertworks.cli.progress import watching
 from bertworks.disk import read_json
 from bertworks.errors import SettingsError
@@ -26,10 +27,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def prepare(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files, folders, globs, '-' for standard input, or 'python-docs'.", metavar="SOURCE…"),
-    ] = None,
+    sources: MaybeSources = None,
     vocab: Annotated[Path | None, typer.Option(help="A vocabulary: its folder, vocab.txt or tokenizer.json.")] = None,
     out: Annotated[Path | None, typer.Option(help="The corpus folder to make, continue or add to.")] = None,
     weights: Annotated[
@@ -39,13 +37,13 @@ def prepare(
     held_out_rate: Annotated[
         float, typer.Option(help="Without --held-out: the share of documents to hold out.")
     ] = 0.01,
-    format: Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")] = "auto",  # noqa: A002
-    field: Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")] = "text",
-    lines: Annotated[str, typer.Option(help="What a line is: auto, sentences, paragraphs or wrapped.")] = "auto",
+    format: Format = "auto",  # noqa: A002
+    field: Field = "text",
+    lines: Lines = "auto",
     words: Annotated[str, typer.Option(help="Who finds Chinese words: jieba, or pieces (nobody).")] = "jieba",
     min_characters: Annotated[int, typer.Option(help="Drop shorter documents.")] = 20,
     max_repeats: Annotated[int, typer.Option(help="Keep a long line that occurs more often once; 0: keep all.")] = 10,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    workers: Workers = None,
     verify: Annotated[
         Path | None, typer.Option(help="Check every hash of this corpus folder and do nothing else.")
     ] = None,

@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from bertworks.cli.options import Vocabulary
+from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed
 from bertworks.runs.pretrain import PretrainRequest, Told, pretrain
 from bertworks.runs.processes import is_first
 from bertworks.runs.recipe import Recipe, recipe_path
 from bertworks.settings import read_recipe
-from bertworks.training.devices import DEVICES, PRECISIONS
 from bertworks.training.records import SampleRecord, read_records
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -26,14 +27,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def pretrain_verb(
     recipe: Annotated[str, typer.Argument(help="A recipe: a .toml file or a name such as mini or paper-base.")],
     data: Annotated[Path, typer.Option(help="The corpus folder that `bertworks prepare` made.")],
-    out: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
-    budget: Annotated[str, typer.Option(help="Train for so long, such as 30m or 2h, instead of the steps.")] = "",
-    batch: Annotated[int | None, typer.Option(help="Examples of a step, instead of the recipe's.")] = None,
-    rate: Annotated[float | None, typer.Option(help="The peak learning rate, instead of the recipe's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed, another run.")] = None,
-    vocab: Annotated[str | None, typer.Option(help="Which vocabulary of the corpus, by its hash.")] = None,
-    device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
-    precision: Annotated[str | None, typer.Option(help=f"Of products: {', '.join(PRECISIONS)}.")] = None,
+    out: RunFolder,
+    budget: Budget = "",
+    batch: Batch = None,
+    rate: Rate = None,
+    seed: Seed = None,
+    vocab: Vocabulary = None,
+    device: Device = "auto",
+    precision: Precision = None,
 ) -> None:
     """Pretrain a BERT by RECIPE on a prepared corpus.
 

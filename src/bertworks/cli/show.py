@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from bertworks.cli.options import Vocabulary
 from bertworks.examples.arrangements import READS
 from bertworks.runs import show as shown
 
@@ -27,7 +28,7 @@ def show(
     count: Annotated[int, typer.Option(min=0, help="How many to show.")] = 5,
     seed: Annotated[int, typer.Option(help="The seed of the run.")] = 0,
     whole_words: Annotated[bool, typer.Option("--whole-words", help="Hide whole words.")] = False,
-    vocab: Annotated[str | None, typer.Option(help="Which vocabulary of the corpus, by its hash.")] = None,
+    vocab: Vocabulary = None,
 ) -> None:
     """Print what is in FOLDER.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bertworks.cli.options import Vocabulary
 from bertworks.runs.recipe import Recipe, recipe_path
 from bertworks.runs.verify_resume import VerifyRequest, verify_resume
 from bertworks.settings import read_recipe
@@ -22,7 +23,7 @@ def verify_resume_verb(
     steps: Annotated[int, typer.Option(help="Shorten the recipe to so many steps.")] = 30,
     kills: Annotated[int, typer.Option(help="How often to kill it.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the moments at which it is killed.")] = 0,
-    vocab: Annotated[str | None, typer.Option(help="Which vocabulary of the corpus, by its hash.")] = None,
+    vocab: Vocabulary = None,
 ) -> None:
     """Run RECIPE undisturbed, and once more killed at random moments and resumed; compare batches, weights and moments.
 

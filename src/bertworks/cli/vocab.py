@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from bertworks.cli.options import Field, Format, Sources, Workers
 from bertworks.cli.progress import watching
 from bertworks.runs import vocab as vocabularies
 from bertworks.text.sources import ReadSettings, Source
@@ -36,14 +37,7 @@ app = typer.Typer(
     help="Learn a vocabulary: `vocab SOURCE… --out FOLDER` (see `vocab train --help`), or extend one: `vocab extend`.",
 )
 
-Sources = Annotated[
-    list[str],
-    typer.Argument(help="Files, folders, globs, '-' for standard input, or 'python-docs'.", metavar="SOURCE…"),
-]
 Out = Annotated[Path, typer.Option(help="The folder to write the vocabulary to.")]
-Format = Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")]
-Field = Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one line of JSON.")]
 
 

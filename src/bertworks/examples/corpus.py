@@ -50,13 +50,14 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | Path, vocabulary: str | None = None) -> Corpus:
-        """Open a corpus folder with the pieces of one vocabulary, named by its hash (or the start of it).
+        """Open a corpus folder with the pieces of one vocabulary, named by its path, its hash or the start of that.
 
         With a single vocabulary there is nothing to name.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
-        keys = [key for key in manifest["pieces"] if key.startswith(vocabulary or "")]
+        begins = Tokenizer.load(vocabulary).hash if vocabulary and Path(vocabulary).exists() else vocabulary or ""
+        keys = [key for key in manifest["pieces"] if key.startswith(begins)]
         if not keys:
             known = ", ".join(manifest["pieces"]) or "none"
             raise FolderError(

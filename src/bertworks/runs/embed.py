@@ -17,7 +17,7 @@ from bertworks.features.formats import FORMATS, check_out
 from bertworks.features.pooling import Pooling, pooling_of
 from bertworks.features.store import StoreSettings, VectorStore
 from bertworks.features.strategies import strategy_of
-from bertworks.features.vectors import UNITS, Extraction, vectors_of, window_rule
+from bertworks.features.vectors import UNITS, Extraction, stored_rule, vectors_of, window_rule
 from bertworks.runs.progress import Progress, Watch
 from bertworks.runs.texts import STANDARD_INPUT, texts_in
 from bertworks.tasks.model import Model, load
@@ -89,7 +89,7 @@ def extraction(model: Model, request: EmbedRequest) -> Extraction:
     strategy = strategy_of(request.layers)
     strategy.check(model.encoder.sizes.num_layers)
     own = pooling_of(model.folder)
-    rule = window_rule(own, model.encoder.sizes.positions, request.truncate)
+    rule = window_rule(own, model.encoder.sizes.positions, request.truncate, stored_rule(model.folder))
     if request.unit == "texts":
         pooling = own.of_kind(request.pooling) if request.pooling else own
     else:  # what a folder says about texts does not hold for words, of which the mean is the plainest

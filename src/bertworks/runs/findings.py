@@ -107,7 +107,7 @@ def _giant_document(diagnosis: Diagnosis) -> Iterator[Finding]:
         evidence += f", of which {cut:,} had to be cut because longer than a block"
     yield Finding(
         _WARNING,
-        "The text is one giant document",
+        "The text is one giant document" if diagnosis.documents == 1 else "The text is a few giant documents",
         f"{evidence}; a random next sentence must come from another document, and whole documents are held out",
         "put a blank line between documents (articles, chapters, posts), or give one file a document; if each line is "
         "a document, `awk '{print; print \"\"}' in.txt > out.txt` puts a blank line behind each",

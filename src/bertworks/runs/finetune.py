@@ -15,7 +15,6 @@ import torch
 
 from bertworks.disk import sha256
 from bertworks.encoders.bert import Bert
-from bertworks.engines.windows import WindowRule
 from bertworks.errors import BertworksError, FolderError, InputError
 from bertworks.examples.masking import Masker
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder
@@ -30,7 +29,7 @@ from bertworks.runs.sealing import Finished, sealed
 from bertworks.runs.stopping import asked_to_stop
 from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.tasks.collapse import collapsed
-from bertworks.tasks.contract import Scored, Task
+from bertworks.tasks.contract import Scaled, Scored, Task, examples_in
 from bertworks.tasks.module import Auxiliary, TaskModule
 from bertworks.tasks.overlap import overlap
 from bertworks.tasks.predicting import Predictor
@@ -92,6 +91,8 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
         best = load_checkpoint(run.folder / "checkpoints" / f"step-{run.best.step:08d}")
         run.module.load_state_dict(dict(best.model))
         yield Told(note=f"the model is that of step {run.best.step:,}, the best on dev")
+    if isinstance(run.module.task, Scaled):
+        run.module.task = run.module.task.unscaled(run.module.head)
     yield from sealed(Finished(run.request, run.predictor, run.cases, run.standing.step, run.folder, run.coverage))
 
 
@@ -112,7 +113,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     task = kind.learned(cases["train"], request.settings)
     generator = torch.Generator().manual_seed(tuning.seed)
     module = _built(base, task, tuning, generator)
-    rule = tuning.rule(getattr(task, "default_rule", WindowRule()), module.encoder.sizes.positions)
+    rule = tuning.rule(task.default_rule, module.encoder.sizes.positions)
     questions = [task.ask(case, base.tokenizer, rule) for case in cases["train"]]
     notes = [Told(note=f"{count:,} {what}") for what, count in counts.items() if count]
     coverage = Coverage.of(questions, rule)
@@ -154,7 +155,7 @@ def _leaks(cases: Mapping[str, Sequence[Any]]) -> list[Told]:
     """Return a warning for each other split that shares texts with train."""
     found = []
     for split in ("dev", "test"):
-        shared = overlap((case.texts for case in cases["train"]), (case.texts for case in cases.get(split, [])))
+        shared = overlap(*(_texts(cases.get(one, ())) for one in ("train", split)))
         if shared.count:
             example = " / ".join(shared.examples[0])[:80]
             found.append(
@@ -164,6 +165,10 @@ def _leaks(cases: Mapping[str, Sequence[Any]]) -> list[Told]:
                 )
             )
     return found
+
+
+def _texts(cases: Sequence[Any]) -> Iterator[tuple[str, ...]]:
+    return (texts for case in cases for texts in examples_in(case))
 
 
 def _digest(request: FinetuneRequest) -> str:

@@ -147,9 +147,14 @@ def _read_or_forget(request: PrepareRequest, job: Job, workers: int, watch: Watc
         return _read_all(request, job, workers, watch)
     except (InputError, SettingsError):
         if not any(job.work.glob("[0-9]*.json")):
-            for made in (job.vocabulary.parent, job.work):
-                shutil.rmtree(made, ignore_errors=True)
+            _forget(job)
         raise
+
+
+def _forget(job: Job) -> None:
+    """Leave the folder as if nothing had been begun there."""
+    for made in (job.vocabulary.parent, job.folder / "text", job.work):
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _read_all(request: PrepareRequest, job: Job, workers: int, watch: Watch) -> list[int]:
@@ -204,6 +209,7 @@ def _finish(request: PrepareRequest, job: Job, units: list[int], tokenizer: Toke
     full = [unit for unit in settled if unit["shard"]]
     if not full:
         told = "; ".join(f"{name}: {count}" for name, count in counts.items()) or "there was no text"
+        _forget(job)  # other filters are another run, and would be refused
         raise InputError(f"no document is left to prepare ({told}); look at the sources with `bertworks doctor`")
     shards = [
         {

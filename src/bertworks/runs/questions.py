@@ -25,15 +25,20 @@ _MOST_PLACES = 16_384
 
 
 class Drawer:
-    """Draws the examples of a step, grouped by length; with a masker also a masked copy of them."""
+    """Draws the examples of a step, grouped by length; with a masker also a masked copy of them.
+
+    Where several examples stand in one row, as sentences do, so many rows are drawn that they hold `batch` examples on
+    average.
+    """
 
     def __init__(self, questions: Sequence[Question], task: Task, tokenizer: Tokenizer, batch: int, seed: int) -> None:
-        self._questions = questions
+        self._questions = [part for question in questions for part in question.drawn]
         self._task = task
         self._tokenizer = tokenizer
-        self._batch = batch
+        num_examples = sum(question.num_examples for question in self._questions)
+        self._batch = max(1, round(batch * len(self._questions) / num_examples))
         self._seed = seed
-        self._lengths = np.array([question.num_pieces for question in questions])
+        self._lengths = np.array([question.num_pieces for question in self._questions])
         self._epoch: tuple[int, list[np.ndarray]] | None = None
         self.masker: Masker | None = None
 

@@ -15,6 +15,7 @@ from bertworks.text.decoding import HEAD_BYTES, decode, detect_encoding, whole_c
 from bertworks.text.document import LINE_MEANINGS, Counts
 from bertworks.text.formats import FORMATS
 from bertworks.text.formats.format import WINDOW, Reading, Stretch
+from bertworks.text.formats.json_lines import JSON_LINES, is_json_lines
 from bertworks.text.formats.wikitext import is_wikitext
 from bertworks.text.line_meaning import SAMPLE_CHARACTERS, line_meaning
 
@@ -70,6 +71,8 @@ def decide(head: bytes, name: str, settings: ReadSettings) -> Reading:
         sample = decode(head[: 4 * SAMPLE_CHARACTERS], encoding, name, Counts())
         if settings.format == "auto" and is_wikitext(sample):
             format_name = "wikitext"
+        elif settings.format == "auto" and is_json_lines(sample):  # standard input has no name to tell it by
+            format_name, lines = JSON_LINES.name, JSON_LINES.lines
         elif settings.lines == "auto":
             lines = line_meaning(sample)
     if settings.lines != "auto":

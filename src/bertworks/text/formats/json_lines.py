@@ -10,6 +10,17 @@ from bertworks.text.document import Counts, Passage
 from bertworks.text.formats.format import Format, Reading, Stretch, record_end
 
 
+def is_json_lines(sample: str) -> bool:
+    """Whether a text begins with a JSON object on a line of its own, as no prose does."""
+    first, ended, _ = sample.lstrip().partition("\n")
+    if not (ended and first.startswith("{") and first.rstrip().endswith("}")):
+        return False
+    try:
+        return isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _record_text(line: str, field: str, place: str) -> str | None:
     """The text of one record; None where the field is null."""
     try:
