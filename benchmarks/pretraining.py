@@ -2,9 +2,9 @@
 
     python benchmarks/pretraining.py [--sizes tiny,mini,small,base] [--steps 7] [--compile] [--json]
 
-In one run, on the same batches (length 128, V = 30,522, 15 % hidden, dropout 0.1, AdamW, clipping), the two take turns;
-medians. `of_limit` is the arithmetic that a step needs (products of matrices only) against the rate of one large
-product measured in the same run. Memory is the growth of the peak resident size of a process that does three steps.
+In one run, on the same batches (length 128, V = 30,522, 15 % hidden, dropout 0.1, AdamW, clipping), the two take turns,
+each in a process of its own; medians. `of_limit` is the arithmetic that a step needs (products of matrices only) to
+the rate of one large product measured between the turns. Memory is the growth of the peak resident size of a process.
 """
 
 from __future__ import annotations
@@ -123,21 +123,43 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def peak_growth(engine: str, size: str) -> float:
-    """Return by how many MiB the peak memory of a fresh process grows through three steps."""
-    command = [sys.executable, __file__, "--child", engine, "--sizes", size]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+class Turns:
+    """One engine in a process of its own, which does a step when told to: neither sees the other's memory or settings."""
+
+    def __init__(self, engine: str, size: str, compiled: bool = False) -> None:
+        command = [sys.executable, __file__, "--child", engine, "--sizes", size, *["--compile"][: int(compiled)]]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.seconds()  # the first two steps set things up
+        self.seconds()
+
+    def seconds(self) -> float:
+        """Do one step; return how long it took."""
+        return self._asked("step")
+
+    def end(self) -> float:
+        """Return by how many MiB the peak memory grew through all steps, and end."""
+        growth = self._asked("end")
+        self._process.wait()
+        return growth
+
+    def _asked(self, what: str) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
 
 
-def child(engine: str, size: str) -> None:
-    batches = batches_of(BATCH[size], 1)
+def child(engine: str, size: str, compiled: bool) -> None:
+    batches = batches_of(BATCH[size], 4)
     if engine == "peer":
         import transformers.models.bert.modeling_bert  # noqa: F401
     before = peak_mib()
-    step = our_step(size, batches, False) if engine == "ours" else peer_step(size, batches)
-    for _ in range(3):
-        step()
-    print(peak_mib() - before)
+    step = our_step(size, batches, compiled) if engine == "ours" else peer_step(size, batches)
+    for line in sys.stdin:
+        print(peak_mib() - before if line.strip() == "end" else seconds_of(step), flush=True)
+        if line.strip() == "end":
+            return
 
 
 def peak_mib() -> float:
@@ -176,17 +198,14 @@ def loader_share(step_seconds: float, rows: int) -> float:
 
 def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
     """Return the figures of one size; the two engines take turns."""
-    batches = batches_of(BATCH[size], 4)
-    ours, peer = our_step(size, batches, compiled), peer_step(size, batches)
-    for _ in range(2):
-        ours()
-        peer()
-    times: dict[str, list[float]] = {"ours": [], "peer": []}
+    engines = {"ours": Turns("ours", size, compiled), "peer": Turns("peer", size)}
+    times: dict[str, list[float]] = {name: [] for name in engines}
     rates = []
     for _ in range(num_steps):
-        times["ours"].append(seconds_of(ours))
-        times["peer"].append(seconds_of(peer))
+        for name, engine in engines.items():
+            times[name].append(engine.seconds())
         rates.append(product_rate())
+    growth = {name: engine.end() for name, engine in engines.items()}
     mine, theirs = (statistics.median(times[name]) for name in ("ours", "peer"))
     pieces = BATCH[size] * LENGTH
     return {
@@ -195,6 +214,7 @@ def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
         f"ratio_{size}": theirs / mine,
         f"of_limit_{size}": operations(size, BATCH[size]) / mine / statistics.median(rates),
         f"seconds_{size}": mine,
+        f"memory_ratio_{size}": growth["ours"] / growth["peer"],
     }
 
 
@@ -208,12 +228,11 @@ def main() -> None:
     options = parser.parse_args()
     sizes = options.sizes.split(",")
     if options.child:
-        child(options.child, sizes[0])
+        child(options.child, sizes[0], options.compile)
         return
     told: dict[str, float] = {"product_gflops": product_rate() / 1e9}
     for size in sizes:
         told |= measure(size, options.steps, options.compile)
-        told[f"memory_ratio_{size}"] = peak_growth("ours", size) / peak_growth("peer", size)
         print(f"{size}: {told[f'ratio_{size}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
     told["memory_ratio"] = max(told[f"memory_ratio_{size}"] for size in sizes)
     told["loader_share"] = loader_share(told[f"seconds_{sizes[0]}"], BATCH[sizes[0]])

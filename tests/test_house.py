@@ -15,6 +15,7 @@ SOURCE = Path(bertworks.__file__).parent
 ROOMS = [
     "errors",
     "disk",
+    "allocation",
     "settings",
     "text",
     "vocabulary",
@@ -33,7 +34,7 @@ ROOMS = [
     "__main__",
 ]
 # Rooms, and the one file, that may import torch.
-WITHOUT_TORCH = ("errors", "disk", "settings", "text", "vocabulary", "examples")
+WITHOUT_TORCH = ("errors", "disk", "allocation", "settings", "text", "vocabulary", "examples")
 THE_ONE_WITH_TORCH = SOURCE / "examples" / "batch.py"
 
 

@@ -66,7 +66,7 @@ class DroppedAttention(torch.autograd.Function):
         shares = torch.softmax(scores, -1)
         ctx.save_for_backward(parts, shares, stays)
         ctx.rate = rate
-        read = (shares * (stays * (1 / (1 - rate)))) @ values  # (C, H, T, d)
+        read = (shares * stays) @ (values * (1 / (1 - rate)))  # (C, H, T, d)
         return read.transpose(1, 2).reshape(rows * length, -1)
 
     @staticmethod
@@ -75,11 +75,10 @@ class DroppedAttention(torch.autograd.Function):
         parts, shares, stays = ctx.saved_tensors
         queries, keys, values = parts
         rows, num_heads, length, depth = queries.shape
-        factors = stays * (1 / (1 - ctx.rate))
-        read = slopes.view(rows, length, num_heads, depth).transpose(1, 2).contiguous()  # (C, H, T, d)
+        scaled = slopes.view(rows, length, num_heads, depth).transpose(1, 2) * (1 / (1 - ctx.rate))  # (C, H, T, d)
         found = torch.empty_like(parts)
-        torch.matmul((shares * factors).transpose(-2, -1), read, out=found[2])
-        slopes_of_shares = (read @ values.transpose(-2, -1)).mul_(factors)
+        torch.matmul((shares * stays).transpose(-2, -1), scaled, out=found[2])
+        slopes_of_shares = (scaled @ values.transpose(-2, -1)).mul_(stays)
         inside = torch.ops.aten._softmax_backward_data(slopes_of_shares, shares, -1, shares.dtype)
         inside *= 1 / math.sqrt(depth)
         torch.matmul(inside, keys, out=found[0])

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch.autograd.function import once_differentiable
 
 # Scores in one block: 32 MB of floats.
 _BLOCK = 8 * 2**20
@@ -35,7 +36,7 @@ class _ScaledCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         total = bias.new_zeros(())
         vectors_grad = torch.empty_like(vectors, dtype=table.dtype)
-        table_grad = torch.zeros_like(table)
+        table_grad = torch.empty_like(table) if len(vectors) else torch.zeros_like(table)
         bias_grad = torch.zeros_like(bias)
         rows = block_rows(len(table))
         low = _product_type(vectors)
@@ -49,19 +50,21 @@ class _ScaledCrossEntropy(torch.autograd.Function):
             slopes.scatter_add_(1, places, slopes.new_full(places.shape, -1.0))
             bias_grad += slopes.sum(0)
             slopes = slopes.to(low)
-            _add_product(vectors_grad[start : start + rows].zero_(), slopes, low_table, scale)
-            _add_product(table_grad, slopes.t(), block, scale)
+            _put_product(vectors_grad[start : start + rows], slopes, low_table, scale, adds=False)
+            _put_product(table_grad, slopes.t(), block, scale, adds=start > 0)
             del scores, slopes  # before the next block is made
-        ctx.save_for_backward(vectors_grad, table_grad, bias_grad.mul_(scale))
-        ctx.dtype = vectors.dtype
+        # Not saved the usual way: autograd copies a gradient that somebody else still holds, here the largest of all.
+        ctx.grads = (vectors_grad.to(vectors.dtype), table_grad, bias_grad.mul_(scale))
         return total * scale
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        grads = ctx.saved_tensors
+        grads, ctx.grads = ctx.grads, None
         if float(slope) != 1.0:
-            grads = tuple(grad * slope for grad in grads)
-        return (grads[0].to(ctx.dtype), *grads[1:], None, None)
+            for grad in grads:
+                grad.mul_(slope)
+        return (*grads, None, None)
 
 
 def _product_type(values: torch.Tensor) -> torch.dtype:
@@ -77,12 +80,14 @@ def _scores(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor) -> t
     return (vectors @ table.t()).to(bias.dtype).add_(bias)
 
 
-def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, scale: float) -> None:
-    """Add scale * left @ right to `total`, in its precision."""
-    if left.dtype == total.dtype:
-        total.addmm_(left, right, alpha=scale)
+def _put_product(place: torch.Tensor, left: torch.Tensor, right: torch.Tensor, scale: float, adds: bool) -> None:
+    """Put scale * left @ right into `place`, in its precision, or add it to what is there."""
+    if left.dtype == place.dtype:
+        place.addmm_(left, right, beta=float(adds), alpha=scale)
+    elif adds:
+        place.add_(left @ right, alpha=scale)
     else:
-        total.add_(left @ right, alpha=scale)
+        place.copy_(left @ right).mul_(scale)
 
 
 def cross_entropy_sum(

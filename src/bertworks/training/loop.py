@@ -15,6 +15,7 @@ import torch
 import torch.distributed
 from torch import nn
 
+from bertworks.allocation import keep_freed_memory
 from bertworks.encoders.layers import Seeds
 from bertworks.examples.batch import Batch
 from bertworks.objectives.loss import Loss
@@ -79,6 +80,7 @@ class Training:
 
 def train(training: Training, standing: Standing) -> Iterator[Step]:
     """Yield one Step after another until the pace says that it is over. `standing` is kept up to date."""
+    keep_freed_memory()
     training.module.train()
     while True:
         started = time.perf_counter()
