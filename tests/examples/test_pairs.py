@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 
 from bertworks.errors import InputError
-from bertworks.examples import pairs as pairs_file
 from bertworks.examples.example import Example
 from bertworks.examples.order import Stream
 from bertworks.examples.pairs import FOLLOWS, IN_ORDER, RANDOM, SWAPPED, NextSentencePairs, OrderedPairs, PairSettings
@@ -106,23 +105,19 @@ def test_of_two_documents_of_very_different_size_each_gets_the_other_as_random(
     assert sum(met.values()) >= 300
 
 
-def test_a_true_second_segment_follows_directly_where_nothing_was_trimmed(numbered: Numbered) -> None:
+def test_a_true_second_segment_follows_directly(numbered: Numbered) -> None:
     num_direct = 0
+    sentences = numbered.sentence_of
     for example in draw(pairs_of(numbered, 48, random_rate=0.0), 4):
         first, second = parts(example)
         assert example.label == FOLLOWS
         assert numbered.document_of[first[0]] == numbered.document_of[second[0]]
-        assert first[-1] < second[0]
-        if len(example) < 48:  # what is trimmed is as long as an example may be
-            num_direct += 1
-            assert second[0] == first[-1] + 1
-            sentences = numbered.sentence_of
-            assert sentences[second[0]] == sentences[first[-1]] + 1
+        assert second[0] == first[-1] + 1
+        num_direct += sentences[second[0]] == sentences[first[-1]] + 1
     assert num_direct > 100
 
 
-def test_the_first_segment_is_the_same_whatever_the_label(varied: Numbered, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs_file, "_trim", lambda first, second, room, generator: (first, second))
+def test_the_first_segment_is_the_same_whatever_the_label(varied: Numbered) -> None:
     true = [parts(example)[0].tolist() for example in draw(pairs_of(varied, 64, random_rate=0.0), 2)]
     random = [parts(example)[0].tolist() for example in draw(pairs_of(varied, 64, random_rate=1.0), 2)]
     assert true == random
@@ -137,15 +132,25 @@ def lengths_by_label(numbered: Numbered, measure: Callable[[Example], float]) ->
     return float(np.mean(values[FOLLOWS]) - np.mean(values[RANDOM])), float(np.sqrt(sum(errors)))
 
 
-def test_the_length_of_the_first_segment_does_not_betray_the_label(varied: Numbered) -> None:
-    difference, error = lengths_by_label(varied, lambda example: len(parts(example)[0]))
-    assert abs(difference) < 5 * error
+@pytest.mark.parametrize("length", [16, 32, 128])
+def test_lengths_are_the_same_whatever_the_label(varied: Numbered, length: int) -> None:
+    true = [[len(part) for part in parts(example)] for example in draw(pairs_of(varied, length, random_rate=0.0), 3)]
+    random = [[len(part) for part in parts(example)] for example in draw(pairs_of(varied, length, random_rate=1.0), 3)]
+    assert true == random
 
 
-def test_the_length_of_the_second_segment_does_not_betray_the_label(varied: Numbered) -> None:
-    # A random run may meet the end of its document earlier or later than the true one: a piece of 30 is allowed.
-    difference, error = lengths_by_label(varied, lambda example: len(parts(example)[1]))
-    assert abs(difference) < 1 + 5 * error
+def test_a_random_segment_is_shorter_only_where_the_other_documents_are(make_corpus: Make) -> None:
+    numbered = make_corpus([[9, 9, 9], [4, 4]])
+    for example in draw(pairs_of(numbered, 24, random_rate=1.0, short_rate=0.0), 40):
+        first, second = parts(example)
+        if numbered.document_of[first[0]] == 0:  # 21 of its 27 pieces, cut after 9 or 18, or before
+            assert len(second) == min(8, 21 - len(first))
+
+
+def test_a_random_segment_begins_with_a_sentence_as_a_true_one_does(varied: Numbered) -> None:
+    starts = {0, *np.flatnonzero(np.diff(varied.sentence_of)) + 1}
+    for rate in (0.0, 1.0):
+        assert all(int(parts(example)[1][0]) in starts for example in draw(pairs_of(varied, 32, random_rate=rate), 2))
 
 
 def test_the_sentence_that_begins_the_second_segment_does_not_betray_the_label(varied: Numbered) -> None:

@@ -1,11 +1,12 @@
 """Pairs of segments: an anchor in a split in, an Example of two segments out.
 
 An anchor is a piece of the row of paired documents. The example grows from it to both sides inside its document, to
-about the wanted length, and is cut in two after a random sentence. Half of the time the second part is then replaced
-by a run of sentences from another document (next sentence), or the two change places (sentence order). What stands in
-the first segment does not depend on that draw, and the random run is found as the true one is: as far behind an anchor
-as the first segment is long. Were it simply the sentence at a random piece, it would be longer than sentences that
-follow others are, and lengths alone would betray the answer.
+the wanted length, and is cut in two after a random sentence. Half of the time the second part is then replaced by text
+of another document (next sentence), or the two change places (sentence order).
+
+Lengths must not betray the answer. Short sentences stand beside short ones, so whole sentences would: in rows of 32
+pieces a decision tree guessed two thirds of the labels from the two lengths alone. Therefore a second segment has
+exactly the length that the true one has, begins with a sentence if that one does, and ends wherever its length ends.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from bertworks.vocabulary.tokenizer import Specials
 
 FOLLOWS, RANDOM = 0, 1
 IN_ORDER, SWAPPED = 0, 1
+
+# How often another partner is looked for when one is too short.
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,43 +75,95 @@ class NextSentencePairs(_Pairs):
         """Return the example of `anchor` (a number of anchors, with its epoch's shift added)."""
         is_random = generator.random() < self.settings.random_rate
         place = self._place(anchor)
-        first, second, wanted = _grow(place, self.room, self.settings, generator)
+        first, second = _grow(place, self.room, self.settings, generator)
         if is_random:
-            partner = self.split.elsewhere(place, generator.random())
-            second = _run_behind(partner, len(first), wanted, self.room, generator)
-        first, second = _trim(first, second, self.room, generator)
+            begins_sentence = second.shard.start_of(second.shard.sentence_at(second.start)) == second.start
+            second = self._elsewhere(place, len(second), begins_sentence, generator)
         return assemble([(first, 0), (second, 1)], self.specials, RANDOM if is_random else FOLLOWS)
+
+    def _elsewhere(self, place: Place, count: int, begins_sentence: bool, generator: np.random.Generator) -> Span:
+        """Return `count` pieces of another document than that of `place`: fewer only if a few that were met by chance
+        are all shorter."""
+        found = []
+        for _ in range(_TRIES):
+            found.append(_run(self.split.elsewhere(place, generator.random()), count, begins_sentence))
+            if len(found[-1]) == count:
+                break
+        return max(found, key=len)
 
 
 class OrderedPairs(_Pairs):
-    """Both segments are always neighbours; half of the time they have changed places (ALBERT)."""
+    """Both segments are always neighbours; half of the time they have changed places (ALBERT).
+
+    They are whole sentences, of which both lose pieces at both ends where they do not fit: were only the end of the
+    second cut, the place of the cut would tell the order.
+    """
 
     def example(self, anchor: float, generator: np.random.Generator) -> Example:
         """Return the example of `anchor` (a number of anchors, with its epoch's shift added)."""
         is_swapped = generator.random() < self.settings.random_rate
-        first, second, _ = _grow(self._place(anchor), self.room, self.settings, generator)
+        first, second = _grow_whole(self._place(anchor), self.room, self.settings, generator)
         first, second = _trim(first, second, self.room, generator)
         if is_swapped:
             first, second = second, first
         return assemble([(first, 0), (second, 1)], self.specials, SWAPPED if is_swapped else IN_ORDER)
 
 
-def _grow(place: Place, room: int, settings: PairSettings, generator: np.random.Generator) -> tuple[Span, Span, int]:
-    """Return the two neighbouring spans that grow from an anchor, and the length that was wanted."""
-    wanted = room if generator.random() >= settings.short_rate else int(generator.integers(2, room + 1))
+def _wanted(room: int, settings: PairSettings, generator: np.random.Generator) -> int:
+    """Draw how many pieces an example is to have."""
+    return room if generator.random() >= settings.short_rate else int(generator.integers(2, room + 1))
+
+
+def _grow(place: Place, room: int, settings: PairSettings, generator: np.random.Generator) -> tuple[Span, Span]:
+    """Return two neighbouring spans around an anchor, together of the wanted length where the document has as much.
+
+    The first begins with a sentence if it holds more than one, the second always, but inside a very long sentence.
+    """
+    wanted = _wanted(room, settings, generator)
+    if _is_long(place, room):
+        return _inside(place, wanted, generator)
     shard = place.shard
-    begin, end = shard.start_of(place.sentence), shard.start_of(place.sentence + 1)
-    if end - begin > room:  # a sentence longer than an example is cut like a run of short ones, so that all is seen
-        start = _first_piece(place.piece, wanted, (begin, end), generator)
-        middle = start + int(generator.integers(1, wanted))
-        return Span(shard, start, middle), Span(shard, middle, start + wanted), wanted
-    sentence, stop = _window(place, wanted, generator)
-    start = shard.start_of(sentence)
-    cut = sentence + 1 + int(generator.integers(0, stop - sentence - 1))
-    middle = shard.start_of(cut)
-    first = Span(shard, max(start, middle - room), middle)
-    second = Span(shard, middle, min(shard.start_of(stop), middle + room))
-    return first, second, wanted
+    sentence, (begin, end) = _window_start(place, wanted, generator)
+    start = min(shard.start_of(sentence), max(begin, end - wanted))  # too little is left: begin earlier
+    stop = min(start + wanted, end)
+    sentence, last = shard.sentence_at(start), shard.sentence_at(stop - 1)
+    if last > sentence:
+        middle = shard.start_of(int(generator.integers(sentence + 1, last + 1)))
+    else:  # the sentence fills it all: what can be told apart lies around its end
+        middle = shard.start_of(sentence + 1)
+        start = max(start, middle - int(generator.integers(1, wanted)))
+        stop = min(start + wanted, end)
+    return Span(shard, start, middle), Span(shard, middle, stop)
+
+
+def _grow_whole(place: Place, room: int, settings: PairSettings, generator: np.random.Generator) -> tuple[Span, Span]:
+    """Return two neighbouring spans of whole sentences around an anchor, together of about the wanted length."""
+    wanted = _wanted(room, settings, generator)
+    if _is_long(place, room):
+        return _inside(place, wanted, generator)
+    shard = place.shard
+    sentence, (begin, end) = _window_start(place, wanted, generator)
+    stop = min(shard.start_of(sentence) + wanted, end)
+    if stop == end:  # too little is left: begin earlier
+        sentence = min(sentence, shard.sentence_at(max(begin, end - wanted)))
+    start, behind = shard.start_of(sentence), max(shard.sentence_at(stop - 1) + 1, sentence + 2)
+    middle = shard.start_of(int(generator.integers(sentence + 1, behind)))
+    stop = min(shard.start_of(behind), middle + room)
+    return Span(shard, max(start, middle - room), middle), Span(shard, middle, stop)
+
+
+def _is_long(place: Place, room: int) -> bool:
+    """Whether the sentence of an anchor is longer than an example; it is cut anywhere then, so that all is seen."""
+    return place.shard.start_of(place.sentence + 1) - place.shard.start_of(place.sentence) > room
+
+
+def _inside(place: Place, wanted: int, generator: np.random.Generator) -> tuple[Span, Span]:
+    """Return two neighbouring spans inside the sentence of an anchor."""
+    shard = place.shard
+    within = shard.start_of(place.sentence), shard.start_of(place.sentence + 1)
+    start = _first_piece(place.piece, wanted, within, generator)
+    middle = start + int(generator.integers(1, wanted))
+    return Span(shard, start, middle), Span(shard, middle, start + wanted)
 
 
 def _first_piece(piece: int, wanted: int, within: tuple[int, int], generator: np.random.Generator) -> int:
@@ -119,36 +175,26 @@ def _first_piece(piece: int, wanted: int, within: tuple[int, int], generator: np
     return max(begin, min(piece - int(generator.integers(0, wanted)), end - wanted))
 
 
-def _window(place: Place, wanted: int, generator: np.random.Generator) -> tuple[int, int]:
-    """Return the first sentence of a run of about `wanted` pieces around `place` inside its document, and the first
-    behind the run. There are at least two."""
+def _window_start(place: Place, wanted: int, generator: np.random.Generator) -> tuple[int, tuple[int, int]]:
+    """Return the sentence that begins a run of about `wanted` pieces around `place`, never the last of its document,
+    and the document's first piece and last piece + 1."""
     shard = place.shard
     first, last = shard.document_of(place.sentence)
     begin, end = shard.start_of(first), shard.start_of(last)
     piece = _first_piece(place.piece, wanted, (begin, end), generator)
-    sentence = min(shard.sentence_from(piece), place.sentence, last - 2)
-    if end - shard.start_of(sentence) <= wanted:  # too little is left: begin earlier
-        return min(shard.sentence_at(max(begin, end - wanted)), last - 2), last
-    stop = shard.sentence_at(shard.start_of(sentence) + wanted - 1) + 1
-    return sentence, max(stop, sentence + 2)
+    return min(shard.sentence_from(piece), place.sentence, last - 2), (begin, end)
 
 
-def _run_behind(place: Place, skipped: int, wanted: int, room: int, generator: np.random.Generator) -> Span:
-    """Return what would be the second segment around `place` if the first were `skipped` pieces long."""
+def _run(place: Place, count: int, begins_sentence: bool) -> Span:
+    """Return `count` pieces of the document of `place`: from the next sentence on, or from that very piece."""
     shard = place.shard
-    document_start, document_end = shard.document_of(place.sentence)
-    if shard.start_of(place.sentence + 1) - shard.start_of(place.sentence) > room:
-        start = place.piece  # inside a sentence longer than an example, as above
-    elif document_end - document_start == 1:
-        start = shard.start_of(document_start)
-    else:
-        first, _ = _window(place, wanted, generator)
-        behind = shard.sentence_at(shard.start_of(first) + skipped - 1) + 1
-        if behind >= document_end:  # the document is shorter than that: cut it after any sentence
-            behind = int(generator.integers(first + 1, document_end))
-        start = shard.start_of(behind)
-    stop = min(shard.sentence_at(start + max(1, wanted - skipped) - 1) + 1, document_end)
-    return Span(shard, start, min(shard.start_of(stop), start + room))
+    first, last = shard.document_of(place.sentence)
+    begin, end = shard.start_of(first), shard.start_of(last)
+    latest = max(begin, end - count)
+    start = min(place.piece, latest)
+    if begins_sentence:  # a second segment is never how a document begins, if there is a choice
+        start = shard.start_of(min(place.sentence + 1, shard.sentence_at(latest)))
+    return Span(shard, start, min(start + count, end))
 
 
 def _trim(first: Span, second: Span, room: int, generator: np.random.Generator) -> tuple[Span, Span]:
