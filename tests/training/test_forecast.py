@@ -6,9 +6,8 @@ import pytest
 
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.training.forecast import (
-    FIRST_PIECES,
+    FROM_NOTHING,
     PAPER_ENTROPY,
-    PIECES_POWER,
     forecast_loss,
     layer_parameters,
     step_flops,
@@ -66,7 +65,7 @@ def test_the_papers_million_steps_end_within_a_tenth_of_its_loss():
 
 
 def test_half_of_the_way_is_done_where_the_power_of_the_pieces_is_a_half():
-    pieces = FIRST_PIECES * (2 ** (1 / PIECES_POWER) - 1)
+    pieces = FROM_NOTHING.first_pieces * (2 ** (1 / FROM_NOTHING.power) - 1)
     end = forecast_loss(BASE, 1e30, 7.0).middle
     assert forecast_loss(BASE, pieces, 7.0).middle == pytest.approx((7.0 + end) / 2, rel=1e-6)
 
@@ -86,3 +85,15 @@ def test_a_larger_model_ends_lower_but_one_that_saw_far_less_does_not():
 
 def test_even_the_smallest_model_learns_something():
     assert forecast_loss(BertSizes(20, 2, 1, 1, 2), 1e30, 3.0).middle == pytest.approx(0.95 * 3.0)
+
+
+@pytest.mark.parametrize(("pieces", "measured"), [(1.0e6, 5.42), (2.05e6, 5.03), (3.07e6, 4.78), (10.2e6, 4.17)])
+def test_the_head_start_is_forecast_as_it_was_measured(pieces: float, measured: float):
+    mini = BertSizes.released("mini", 8192)
+    assert forecast_loss(mini, pieces, 6.54, "neighbours").middle == pytest.approx(measured, rel=0.01)
+
+
+def test_the_head_start_helps_at_first_and_never_harms():
+    for pieces in (1e6, 1e7, 1e8):
+        assert forecast_loss(BASE, pieces, 7.0, "neighbours").middle < forecast_loss(BASE, pieces, 7.0).middle
+    assert forecast_loss(BASE, 1e9, 7.0, "neighbours") == forecast_loss(BASE, 1e9, 7.0)

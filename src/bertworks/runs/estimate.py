@@ -114,7 +114,7 @@ def estimate(
         phases.append(_cost(recipe, sizes, phase, speedometer.speed(trial, corpus)))
     pieces = sum(one.pieces for one in phases)
     flops = sum(one.flops for one in phases)
-    epochs, loss = _on_text(sizes, pieces, corpus)
+    epochs, loss = _on_text(sizes, pieces, corpus, recipe.model.position_start)
     return Estimate(
         recipe,
         num_parameters(sizes),
@@ -177,12 +177,14 @@ def _elsewhere(recipe: Recipe, sizes: BertSizes, flops: float, hardware: Hardwar
     return HardwareCost(hardware.told, days, micro_batch, hardware.peak, hardware.utilisation, hardware.source)
 
 
-def _on_text(sizes: BertSizes, pieces: float, corpus: Corpus | None) -> tuple[float | None, LossBand | None]:
+def _on_text(
+    sizes: BertSizes, pieces: float, corpus: Corpus | None, start: str
+) -> tuple[float | None, LossBand | None]:
     if corpus is None:
         return None, None
     text = text_of(corpus)
     useful = useful_pieces(pieces, text.pieces)
-    return pieces / text.pieces, forecast_loss(sizes, useful, text.unigram_entropy)
+    return pieces / text.pieces, forecast_loss(sizes, useful, text.unigram_entropy, start)
 
 
 def _published(recipe: Recipe) -> str:

@@ -33,6 +33,7 @@ _RATES = {"tiny": 1e-3, "mini": 1e-3, "small": 5e-4, "medium": 5e-4, "base": 1e-
 # Until a run is long, more steps help more than larger ones: the batch is the largest that leaves enough of them.
 _BATCHES = (256, 128, 64, 32, 16)
 _ENOUGH_STEPS = 10_000
+_POSITION_START = "neighbours"  # the head start: no budget for which there is a plan is too large for it
 _LEAST_STEPS = 300  # in fewer, a model learns how frequent pieces are and no more
 
 # The paper warms up for 10,000 steps; a run below 100,000 for a tenth of its steps.
@@ -229,7 +230,8 @@ def _batch_of(speed: Speed, budget: float) -> int:
 
 
 def _loss(question: _Question, sizes: BertSizes, pieces: float) -> LossBand:
-    return forecast_loss(sizes, useful_pieces(pieces, question.text.pieces), question.text.unigram_entropy)
+    useful = useful_pieces(pieces, question.text.pieces)
+    return forecast_loss(sizes, useful, question.text.unigram_entropy, _POSITION_START)
 
 
 def _refusal(question: _Question, smallest: Candidate, speed: Speed | None) -> str:
@@ -291,7 +293,7 @@ def _recommend(question: _Question, chosen: Candidate, candidates: list[Candidat
         ModelRecipe(
             chosen.size,
             dropout=0.0 if epochs <= _EPOCHS_WITHOUT_DROPOUT else 0.1,
-            position_start="neighbours",
+            position_start=_POSITION_START,
             bias_start="counts",
         ),
         objective=question.text.objective,
