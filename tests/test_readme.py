@@ -21,6 +21,9 @@ NOTES = {
     "城里新开了一家书店。店主是一位退休的老师。他认识每一本书。\n",
 }
 
+MAIL = ("A free prize waits for you", "See you at the mill on Saturday", "Win money now", "The bread was good")
+LABELLED = "text\tlabel\n" + "".join(f"{text}\t{('spam', 'ham')[at % 2]}\n" for at, text in enumerate(MAIL))
+
 
 def code_blocks(readme: str, language: str) -> list[str]:
     text = (ROOT / readme).read_text(encoding="utf-8")
@@ -37,6 +40,9 @@ def folder(tmp_path_factory):
     (folder / "notes").mkdir()
     for name, text in NOTES.items():
         (folder / "notes" / name).write_text(text, encoding="utf-8")
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text(LABELLED)
+    (folder / "new.txt").write_text("A prize of bread\nSee you now\n")
     return folder
 
 
