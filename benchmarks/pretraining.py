@@ -124,7 +124,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 class Turns:
-    """One engine in a process of its own, which does a step when told to: neither sees the other's memory or settings."""
+    """An engine in a process of its own that does a step when told to; no other touches its memory and settings."""
 
     def __init__(self, engine: str, size: str, compiled: bool = False) -> None:
         command = [sys.executable, __file__, "--child", engine, "--sizes", size, *["--compile"][: int(compiled)]]
