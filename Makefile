@@ -13,9 +13,13 @@ demo: $(VENV)/.core
 	$(BIN)/bertworks show demo/corpus --count 2
 	$(BIN)/bertworks pretrain demo --data demo/corpus --out demo/run
 	$(BIN)/bertworks fill demo/run/model "This function returns the [MASK] of the list."
-	@echo "Open demo/run/report.html in a browser to see how it learnt."
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --model demo/run/model --rate 3e-4 --out demo/tuned
+	echo "The event loop waits until the task is done." | $(BIN)/bertworks predict demo/tuned/model
+	@echo "Open demo/run/report.html and demo/tuned/report.html in a browser to see how it learnt."
 
 test: $(VENV)/.full
+	@command -v chromium > /dev/null || timeout 300 apt-get install -y -qq chromium fonts-noto-cjk > /dev/null 2>&1 \
+		|| echo "Chromium is not here and may not be installed: the tests of the page are skipped."
 	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.full

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from bertworks.cli import main
 from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
 from bertworks.models.folder import write_folder
 from bertworks.models.names import to_theirs
+from bertworks.tasks.model import load
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气好坏我们去公园玩吧，。", "hello", "##s"]
@@ -92,6 +94,16 @@ def test_truncate_says_how_much_was_cut(embed: Run):
     done = embed("plain", "texts.txt", "--out", "v.npy", "--truncate", "--pooling", "first")
     assert "pooling: first\n" in done.stdout
     assert "texts cut at their end: 1\npieces cut: 6\n" in done.stdout
+
+
+def test_the_window_rule_of_a_folder_is_obeyed(embed: Run, models: Path, tmp_path: Path):
+    shutil.copytree(models / "plain", tmp_path / "ruled")
+    told = {"window": {"length": 12, "overlap": 2, "truncate": True}}
+    (tmp_path / "ruled" / "bertworks.json").write_text(json.dumps(told))
+    done = embed("ruled", "texts.txt", "--out", "v.npy")
+    assert "texts cut at their end: 1\npieces cut: 10\n" in done.stdout  # 10 of 20 fit beside the special ones
+    ours = load(tmp_path / "ruled").embed(Path("texts.txt").read_text(encoding="utf-8").splitlines())
+    np.testing.assert_allclose(np.load("v.npy"), ours, atol=1e-6)
 
 
 def test_words_of_a_table_in_half_precision(embed: Run, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,16 @@ def test_from_a_labelled_file_to_predictions(folder: Path):
     assert "dev, step 128: accuracy 1.0000" in done.output
     assert "fits: accuracy is 1.000" in done.output
     done = run(folder, "evaluate", "@run/model", "@dev.tsv", "--json")
-    assert json.loads(done.output)["accuracy"] == 1.0
+    assert json.loads(done.stdout)["accuracy"] == 1.0
+    assert done.stderr == f"evaluate {folder}/dev.tsv: 32 of 32 examples\n"
+    done = run(folder, "evaluate", "@run/model", "@dev.tsv", "@train.tsv", "--json")
+    assert list(json.loads(done.stdout)) == [f"{folder}/dev.tsv", f"{folder}/train.tsv"]
     done = run(folder, "predict", "@run/model", text="win a prize now\ncall me at home\n")
-    assert [json.loads(line)["label"] for line in done.output.splitlines()] == ["spam", "ham"]
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["spam", "ham"]
+    (folder / "texts.txt").write_text("win a prize now\ncall me at home\n")
+    done = run(folder, "predict", "@run/model", "@texts.txt")
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["spam", "ham"]
+    assert done.stderr == "predict: 2 of 2 texts\n"
 
 
 def test_seeds_are_told_as_mean_and_deviation(folder: Path):
@@ -64,9 +72,85 @@ def test_seeds_are_told_as_mean_and_deviation(folder: Path):
     assert f"best: {folder}/seeds/batch8-rate0.005-epochs1-seed" in done.output
 
 
+@pytest.fixture(scope="module")
+def mnli(folder: Path) -> Path:
+    """A little MNLI: what the second sentence is to the first is its first word."""
+    own = folder / "glue" / "MNLI"
+    own.mkdir(parents=True)
+    labels = {"prize": "entailment", "home": "neutral", "later": "contradiction"}
+    draw = random.Random(1)
+
+    def rows(count: int, told: bool) -> list[str]:
+        found = ["index\tsentence1\tsentence2" + "\tgold_label" * told]
+        for number in range(count):
+            word = draw.choice(list(labels))
+            found.append(f"{number}\twin {draw.choice(WORDS)}\t{word} now" + f"\t{labels[word]}" * told)
+        return found
+
+    for name, count, told in (
+        ("train", 96, True),
+        ("dev_matched", 24, True),
+        ("dev_mismatched", 18, True),
+        ("test_matched", 7, False),
+        ("test_mismatched", 5, False),
+        ("diagnostic", 4, False),
+    ):
+        (own / f"{name}.tsv").write_text("\n".join(rows(count, told)) + "\n")
+    return folder
+
+
+def lines_of(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text().splitlines()]
+
+
+def test_mnli_is_scored_on_both_dev_sets_and_handed_in_with_the_diagnostic_set(mnli: Path):
+    words = ["finetune", "glue/mnli", "--data", "@", "--model", "@base", "--recipe", "@recipe.toml", "--out", "@mnli"]
+    done = run(mnli, *words, "--test", "--epochs", "4")
+    assert done.exit_code == 0, done.output
+    assert ["dev_matched", "dev_mismatched"] in [line.split() for line in done.stdout.splitlines()]
+    told = [line for line in done.stdout.splitlines() if line.startswith("to hand in")]
+    counts = {"MNLI-m.tsv": 7, "MNLI-mm.tsv": 5, "AX.tsv": 4}
+    assert told == [f"to hand in: {mnli}/mnli/{name}, {count} predictions" for name, count in counts.items()]
+    for name, count in counts.items():
+        header, *rows = lines_of(mnli / "mnli" / name)
+        assert header == ["index", "prediction"]
+        assert [row[0] for row in rows] == [str(number) for number in range(count)]
+        assert {row[1] for row in rows} <= {"entailment", "neutral", "contradiction"}
+    scores = json.loads((mnli / "mnli" / "run.json").read_text())["scores"]
+    done = run(mnli, "evaluate", "@mnli/model", "glue/MNLI", "--data", "@", "--json")
+    found = json.loads(done.stdout)
+    assert found == {"dev_matched": scores["dev"], "dev_mismatched": scores["dev_mismatched"]}
+    assert found["dev_matched"]["accuracy"] > 0.9
+
+
+def test_of_several_seeds_the_best_is_handed_in(mnli: Path):
+    words = ["finetune", "glue/MNLI", "--data", "@glue", "--model", "@base", "--recipe", "@recipe.toml"]
+    done = run(mnli, *words, "--out", "@twice", "--epochs", "1", "--seeds", "2", "--test")
+    assert done.exit_code == 0, done.output
+    best = Path(next(line for line in done.stdout.splitlines() if line.startswith("best: "))[6:])
+    assert [len(lines_of(mnli / "twice" / name)) for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv")] == [8, 6, 5]
+    texts = [" ".join(row[1:]) for row in lines_of(mnli / "glue" / "MNLI" / "test_matched.tsv")[1:]]
+    assert len(texts) == 7
+    again = run(mnli, "predict", str(best / "model"), "@glue/MNLI/test_matched.tsv")
+    labels = [json.loads(line)["label"] for line in again.stdout.splitlines()]
+    assert labels == [row[1] for row in lines_of(mnli / "twice" / "MNLI-m.tsv")[1:]]
+
+
+def test_a_set_without_a_test_file_is_refused_before_anything_is_learned(mnli: Path, tmp_path: Path):
+    shutil.copytree(mnli / "glue", tmp_path / "glue")
+    for path in (tmp_path / "glue" / "MNLI").glob("test_*.tsv"):
+        path.unlink()
+    words = ["finetune", "glue/MNLI", "--data", f"{tmp_path}", "--model", "@base", "--out", "@none", "--test"]
+    done = run(mnli, *words)
+    assert isinstance(done.exception, BertworksError)
+    assert "has no test_matched file of glue/MNLI; put test_matched.tsv (or .gz) into" in str(done.exception)
+    assert not (mnli / "none").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("finetune", "classify", "--train", "@train.tsv", "--test"), "--test without a file is for published sets"),
         (("finetune", "clasify", "--train", "@train.tsv"), "there is no task or set 'clasify'"),
         (("finetune", "classify", "--train", "@no.tsv"), "is not there; name a labelled file"),
         (("finetune", "classify", "--train", "@train.tsv", "--text", "body"), "no column 'body'"),

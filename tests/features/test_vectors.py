@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.engines.windows import WindowRule, windows_of
-from bertworks.errors import InputError
+from bertworks.errors import FolderError, InputError
 from bertworks.examples.batch import batch_of_rows
 from bertworks.features import vectors as module
 from bertworks.features.pooling import Pooling
 from bertworks.features.strategies import STRATEGIES
-from bertworks.features.vectors import Extraction, Portion, embed, vectors_of, window_rule
+from bertworks.features.vectors import Extraction, Portion, embed, stored_rule, vectors_of, window_rule
 from bertworks.tasks.model import load
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -161,6 +161,28 @@ def test_windows_are_as_long_as_the_model_was_made_for():
     assert window_rule(Pooling(length=256), 512) == WindowRule(256, 64)
     assert window_rule(Pooling(length=None), 512) == WindowRule(512, 64)
     assert window_rule(Pooling(length=512), 128, truncate=True) == WindowRule(128, 32, True)
+
+
+def test_a_rule_that_is_stored_with_the_model_holds_but_never_beyond_its_length():
+    stored = WindowRule(128, 16)
+    assert window_rule(Pooling(), 512, stored=stored) == stored
+    assert window_rule(Pooling(length=64), 512, stored=stored) == WindowRule(64, 16)
+    assert window_rule(Pooling(), 32, stored=stored) == WindowRule(32, 8)
+    assert window_rule(Pooling(), 512, stored=WindowRule(128, 16, True)) == WindowRule(128, 16, True)
+    assert window_rule(Pooling(), 512, truncate=True, stored=stored) == WindowRule(128, 16, True)
+
+
+def test_the_rule_is_read_from_the_folder(tmp_path: Path, encoder: Bert, tokenizer: Tokenizer):
+    assert stored_rule(tmp_path) is None
+    (tmp_path / "bertworks.json").write_text('{"task": "classify"}')
+    assert stored_rule(tmp_path) is None
+    (tmp_path / "bertworks.json").write_text('{"window": {"length": 10, "overlap": 2, "truncate": true}}')
+    assert stored_rule(tmp_path) == WindowRule(10, 2, True)
+    (found,) = embed(encoder, tokenizer, tmp_path, [long_text(20)], None)
+    close(found, layers_of(TorchEngine(encoder, tokenizer), long_text(8))[-1].mean(0))
+    (tmp_path / "bertworks.json").write_text('{"window": {"size": 10}}')
+    with pytest.raises(FolderError, match=r"bertworks\.json: 'window' is \{'size': 10\}; it should have length"):
+        stored_rule(tmp_path)
 
 
 @pytest.mark.parametrize("unit", ["texts", "words", "pieces"])

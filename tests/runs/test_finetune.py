@@ -308,6 +308,57 @@ def test_several_labels_a_text_are_learned(base: Path, tmp_path: Path):
     model = bertworks.load(tmp_path / "run" / "model")
     told = [json.loads(row) for row in rows]
     found = [one.label for one in model.predict(row["text"] for row in told)]
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "By class" in page
     right = [one == "|".join(row["label"]) for one, row in zip(found, told, strict=True)]
     assert sum(right) > 0.9 * len(right)
     assert {"good", "bad", "bad|good"} <= set(found)
+
+
+def test_prices_are_learned_and_transformers_says_the_same(base: Path, tmp_path: Path):
+    draw = random.Random(2)
+    rows = ["text\tprice"]
+    for _ in range(192):
+        count = draw.randint(0, 3)
+        words = [*draw.choices(GOOD, k=count), *draw.choices(PLAIN, k=5 - count)]
+        draw.shuffle(words)
+        rows.append(f"{' '.join(words)}\t{12_000 + 3_000 * count}")
+    path = lines_of(tmp_path / "train.tsv", *rows)
+    tuning = replace(TUNING, epochs=12)
+    request = FinetuneRequest("regress", str(base), path, tmp_path / "run", path, tuning=tuning)
+    list(finetune(replace(request, columns={"": {"label": "price"}})))
+    folder = tmp_path / "run" / "model"
+    texts = ["the film was so and", "lovely film great story fine"]
+    found = [one.value for one in bertworks.load(folder).predict(texts)]
+    assert found == pytest.approx([12_000, 21_000], abs=1_500)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        logits = theirs(**tokenizer(texts, padding=True, return_tensors="pt")).logits[:, 0].tolist()
+    assert found == pytest.approx(logits, rel=1e-6)
+    scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]
+    scored, _ = evaluate(str(folder), path, {"label": "price"})
+    assert scored.figures == scores["dev"]
+    assert scores["dev"]["pearson"] > 0.95
+
+
+def test_sentences_of_a_document_are_examples_that_share_rows(base: Path, tmp_path: Path):
+    draw = random.Random(3)
+    lines = []
+    for number in range(96):
+        if number % 8 == 0:
+            lines += ["-DOCSTART- O", ""]
+        words = [*draw.choices(PLAIN, k=4), draw.choice(GOOD)]
+        draw.shuffle(words)
+        lines += [*(f"{word} {'B-PRAISE' if word in GOOD else 'O'}" for word in words), ""]
+    path = lines_of(tmp_path / "train.txt", *lines)
+    request = FinetuneRequest("tag", str(base), path, tmp_path / "run", path, tuning=replace(TUNING, epochs=6))
+    told = list(finetune(request))
+    # A row of 32 has room for 30 pieces: five sentences of five and four of context; the other three have a second.
+    assert any(one.note.startswith("96 training examples in 24 rows of at most 32 places.") for one in told)
+    assert max(one.step.number for one in told if one.step) == 6 * 12  # 8 examples are two rows
+    assert any("96 of 96 dev texts also stand in train" in one.warning for one in told)
+    scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]
+    assert scores["dev"]["f1"] > 0.95
+    window = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())["window"]
+    assert window == {"length": 32, "overlap": 8, "truncate": False}

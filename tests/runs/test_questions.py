@@ -1,5 +1,7 @@
 """The examples of a step: each once an epoch, grouped by length, the same for a seed, split where memory asks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -64,6 +66,18 @@ def test_labels_follow_their_examples_through_the_sorting():
         assert batch.groups is not None
         found = batch.labels["class"][batch.groups]
         assert torch.equal(found, (batch.ids[:, 1] - 5) % 2)
+
+
+def test_examples_that_share_a_row_are_drawn_together_and_a_step_has_as_many_as_asked_on_average():
+    parts = tuple(replace(question(number, 10), num_examples=3) for number in range(20))
+    whole = Question(tuple(row for part in parts for row in part.rows), num_examples=60, parts=parts)
+    one = Drawer([whole], TASK, TOKENIZER, 12, 0)
+    assert one.num_steps == 5  # 12 examples are four rows
+    drawn = [numbers_in(one.draw(0, step)) for step in range(5)]
+    assert [len(step) for step in drawn] == [4] * 5
+    assert sorted(number for step in drawn for number in step) == list(range(20))
+    assert Drawer([whole], TASK, TOKENIZER, 1, 0).num_steps == 20  # at least a row
+    assert len(list(one.rows)) == 20
 
 
 def test_a_step_with_too_many_places_is_split(monkeypatch: pytest.MonkeyPatch):

@@ -233,6 +233,12 @@ def test_an_over_sure_model_is_given_a_temperature_above_one_even_with_unequal_n
     assert Choose.told(task.tell(), {}) == task
 
 
+def test_a_file_without_labels_is_read_where_none_are_looked_for(tmp_path: Path):
+    (tmp_path / "test.csv").write_text("prompt,ending0,ending1\nthe cat,purrs,barks\n")
+    (found,) = Choose.read(tmp_path / "test.csv", {"label": ""})
+    assert (found.endings, found.label) == (("purrs", "barks"), None)
+
+
 def test_files_are_read_with_named_columns(tmp_path: Path):
     path = tmp_path / "toy.csv"
     path.write_text("q,ending0,ending1,gold\nThe cat,purrs,barks,0\nThe dog,purrs,barks,1\n")

@@ -11,6 +11,7 @@ from bertworks.examples.batch import Batch
 from bertworks.tasks.classify import Classified, Classify, TextCase, labels_in, text_cases
 from bertworks.tasks.contract import Question
 from bertworks.tasks.files import Line
+from bertworks.tasks.metrics import Matches
 
 
 def case(label: str | None, text: str = "some text") -> TextCase:
@@ -67,6 +68,14 @@ def test_probabilities_are_cooled_by_the_temperature():
     assert found.label == "a"
     assert found.probabilities["a"] == pytest.approx(math.e / (math.e + 1))
     assert found.logits.tolist() == [2.0, 0.0]
+
+
+def test_of_several_labels_it_is_counted_how_each_was_found():
+    task = Classify(("a", "b"), several=True, metrics=("micro_f1",))
+    logits = np.zeros(2, dtype=np.float32)
+    said = [("a|b", "a"), ("a", "a|b"), ("b", "")]
+    pairs = [(case(right), Classified("1", label, {"a": 0.5, "b": 0.5}, logits)) for right, label in said]
+    assert task.score(pairs).details["found"] == (Matches(2, 2, 2), Matches(0, 1, 2))
 
 
 def test_of_several_labels_those_that_are_likelier_than_not_are_said():

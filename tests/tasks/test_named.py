@@ -154,6 +154,22 @@ def test_a_missing_file_is_refused_with_where_to_put_it(tmp_path: Path):
         named("squad1").find(tmp_path, "test")
 
 
+def test_a_split_says_how_its_columns_are_read():
+    cola = named("glue/CoLA")
+    assert cola.columns_of("dev") == {"text": "sentence", "label": "label", "header": "source,label,star,sentence"}
+    assert cola.columns_of("test") == {"text": "sentence", "label": ""}
+    assert named("glue/QQP").columns_of("test")["broken"] == "yes"
+    assert named("conll2003").columns_of("dev") == {}
+
+
+def test_whether_a_file_is_there(tmp_path: Path):
+    assert not named("glue/RTE").holds(tmp_path, "test")
+    write(tmp_path / "glue" / "RTE" / "test.tsv", "index\tsentence1\tsentence2\n")
+    assert named("glue/RTE").holds(tmp_path, "test")
+    with pytest.raises(SettingsError, match="no split 'dev_matched'"):
+        named("glue/RTE").holds(tmp_path, "dev_matched")
+
+
 def test_mnli_has_two_dev_sets_and_the_diagnostic_set_none():
     assert named("glue/MNLI").of_kind("dev") == ("dev_matched", "dev_mismatched")
     assert named("glue/MNLI").of_kind("train") == ("train",)

@@ -16,6 +16,7 @@ from bertworks.tasks.asking import batch_of_questions
 from bertworks.tasks.classify import TextCase
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.recurrent import RecurrentSettings
 from bertworks.tasks.regress import Rated, Regress
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
@@ -123,6 +124,33 @@ def test_a_tiny_model_learns_to_count():
     assert scored.figures["pearson"] > 0.97
     # Equal counts have unequal predictions, whose ranks nobody could guess: a perfect model, too, stays below 1.
     assert scored.best == scored.figures["spearman"] > 0.9
+
+
+def test_values_are_learned_less_their_mean_in_units_of_their_deviation():
+    cases = [case("the", label=label) for label in ("10000", "14000", "10000", "14000")]
+    task = Regress.learned(cases, {})
+    assert (task.mean, task.deviation) == (12_000.0, 2_000.0)
+    questions = [task.ask(one, TOKENIZER, RULE) for one in cases]
+    assert questions[1].label == 14_000.0
+    assert task.labels_of(questions)["value"].tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert task.answer(cases[0], questions[0], [np.array([0.5], dtype=np.float32)]).value == 13_000.0
+    assert Regress.told(task.tell(), task.config()) == task
+
+
+@pytest.mark.parametrize("recurrent", [None, RecurrentSettings("last", 8)], ids=["plain", "features"])
+def test_in_the_end_the_head_says_values_as_they_are_written(recurrent: RecurrentSettings | None):
+    task = Regress(12_000.0, 2_000.0)
+    generator = torch.Generator().manual_seed(0)
+    module = TaskModule(Bert(SIZES, generator), task, generator, recurrent=recurrent)
+    cases = [case("the cat purrs"), case("the dog barks " * 20)]
+    before = [one.value for _, one in Predictor(module, TOKENIZER, RULE).predict(cases)]
+    module.task = task.unscaled(module.head)
+    assert module.task == Regress()
+    assert module.task.tell() == {}
+    found = [one.value for _, one in Predictor(module, TOKENIZER, RULE).predict(cases)]
+    assert found == pytest.approx(before, rel=1e-6)
+    (outputs,) = Predictor(module, TOKENIZER, RULE).outputs([module.task.ask(cases[0], TOKENIZER, RULE)])
+    assert float(outputs[0][0]) == pytest.approx(found[0], rel=1e-6)
 
 
 def test_correlations_and_the_farthest_values_by_hand():

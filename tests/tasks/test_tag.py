@@ -25,8 +25,20 @@ from bertworks.tasks.conll import Sentence, joined
 from bertworks.tasks.contract import Question
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.predicting import Predictor
-from bertworks.tasks.tag import Tag, TagCase, Tagged
-from bertworks.tasks.tagging import CONTEXT_WORDS, Around, Span, decoded, fitting, in_documents, numbers_of, pieces_of
+from bertworks.tasks.tag import Tag, TagCase, Tagged, TagQuestion
+from bertworks.tasks.tagging import (
+    CONTEXT_WORDS,
+    PASSAGE_WORDS,
+    Around,
+    Read,
+    Span,
+    decoded,
+    gathered,
+    in_documents,
+    numbers_of,
+    packed,
+    pieces_of,
+)
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
 from bertworks.training.pace import ByStep
@@ -56,6 +68,12 @@ def sentence(words: str | Sequence[str], tags: str | None = None, document: int 
 
 def case(words: str | Sequence[str], tags: str | None = None, before: Any = (), after: Any = ()) -> TagCase:
     return TagCase("1", Around(sentence(words, tags), tuple(map(sentence, before)), tuple(map(sentence, after))))
+
+
+def document(*sentences: tuple[str, str | None]) -> TagCase:
+    """A case of several sentences, each with its tags and on a line of its own."""
+    parts = [sentence(words, tags, place=f"line {number}") for number, (words, tags) in enumerate(sentences, 1)]
+    return TagCase("1", gathered(parts, (), ()))
 
 
 def ids(pieces: str) -> list[int]:
@@ -91,24 +109,25 @@ York NNP I-NP I-LOC
 """
 
 
-def test_sentences_are_read_with_those_of_their_own_document_around_them(tmp_path: Path):
+def test_the_sentences_of_a_document_are_one_case(tmp_path: Path):
     (tmp_path / "train.txt").write_text(CONLL)
     cases = list(Tag.read(tmp_path / "train.txt", {}))
-    assert [one.id for one in cases] == ["1", "2", "3"]
-    assert [one.texts for one in cases] == [("Ann saw",), ("Rome",), ("New York",)]
-    assert [one.label for one in cases] == [("B-PER", "O"), ("B-LOC",), ("B-LOC", "I-LOC")]  # the I- was mended
-    assert [[near.text for near in one.around.before] for one in cases] == [[], ["Ann saw"], []]
-    assert [[near.text for near in one.around.after] for one in cases] == [["Rome"], [], []]
-    assert cases[1].place == "train.txt, line 6"
+    assert [one.id for one in cases] == ["1", "2"]
+    assert [one.texts for one in cases] == [("Ann saw\nRome",), ("New York",)]
+    assert [one.examples for one in cases] == [(("Ann saw",), ("Rome",)), (("New York",),)]
+    assert [one.label for one in cases] == [("B-PER", "O", "B-LOC"), ("B-LOC", "I-LOC")]  # the I- was mended
+    assert [one.place for one in cases[0].around.sentences] == ["train.txt, line 3", "train.txt, line 6"]
+    whole = cases[0].sentence
+    assert tuple(whole.text[start:end] for start, end in whole.offsets) == whole.words == ("Ann", "saw", "Rome")
 
 
 def test_the_column_of_the_tags_can_be_named(tmp_path: Path):
     (tmp_path / "train.txt").write_text(CONLL)
     chunks = list(Tag.read(tmp_path / "train.txt", {"text": "0", "label": "2"}))
-    assert chunks[0].label == ("B-NP", "B-VP")
+    assert chunks[0].label == ("B-NP", "B-VP", "B-NP")
 
 
-def test_a_long_document_is_streamed_and_little_of_it_is_kept():
+def test_a_long_document_is_read_in_passages_that_know_what_is_around_them():
     drawn = 0
 
     def endless() -> Iterator[Sentence]:
@@ -116,11 +135,20 @@ def test_a_long_document_is_streamed_and_little_of_it_is_kept():
         for drawn in itertools.count(1):
             yield sentence([f"w{drawn}", "x"])
 
-    for number, around in enumerate(itertools.islice(in_documents(endless()), 1_000), 1):
-        assert around.sentence.words[0] == f"w{number}"
-        assert drawn <= number + CONTEXT_WORDS // 2
-    assert [near.words[0] for near in around.before] == [f"w{n}" for n in range(744, 1_000)]
-    assert [near.words[0] for near in around.after] == [f"w{n}" for n in range(1_001, 1_257)]
+    own, near = PASSAGE_WORDS // 2, CONTEXT_WORDS // 2  # sentences of two words
+    for number, around in enumerate(itertools.islice(in_documents(endless()), 4)):
+        first = 1 + number * own
+        assert [one.words[0] for one in around.sentences] == [f"w{n}" for n in range(first, first + own)]
+        assert drawn <= (number + 1) * own + near
+    assert [one.words[0] for one in around.before] == [f"w{n}" for n in range(first - near - 1, first)]
+    assert [one.words[0] for one in around.after] == [f"w{n}" for n in range(first + own, first + own + near)]
+
+
+def test_a_sentence_longer_than_a_passage_is_a_passage():
+    long = [sentence(["w"] * (PASSAGE_WORDS + 1)) for _ in range(2)]
+    short = sentence("a b")
+    found = [around.sentences for around in in_documents([short, *long, short])]
+    assert found == [(short,), (long[0],), (long[1],), (short,)]
 
 
 def test_plain_text_is_cut_at_white_space_punctuation_and_ideographs():
@@ -146,39 +174,97 @@ def test_only_the_first_piece_of_a_word_is_asked(little: Tokenizer):
 
 def test_a_sentence_is_read_with_its_document_around_it_but_only_its_own_words_are_asked(little: Tokenizer):
     one = case("rome", "B-LOC", before=["saw and", "in abc"], after=["smith , .", "new"])
-    (row,) = Tag(LABELS).ask(one, little, WindowRule(9, 2)).rows
-    # Six pieces are left beside "rome": three for either side, but "abc" takes all three of the left one.
-    assert row.window.ids.tolist() == ids("[CLS] a ##b ##c rome smith , . [SEP]")
+    (row,) = Tag(LABELS).ask(one, little, WindowRule(20, 4)).rows  # two pieces on either side
+    assert row.window.ids.tolist() == ids("[CLS] ##b ##c rome smith , [SEP]")
     assert row.places is not None
-    assert row.places.tolist() == [4]
-    (row,) = Tag(LABELS).ask(one, little, WindowRule(10, 2)).rows
-    assert row.window.ids.tolist() == ids("[CLS] in a ##b ##c rome smith , . [SEP]")
-    (row,) = Tag(LABELS).ask(one, little, RULE).rows
+    assert row.places.tolist() == [3]
+    (row,) = Tag(LABELS).ask(one, little, WindowRule(48, 12)).rows  # six, but there are only five and four
     assert row.window.ids.tolist() == ids("[CLS] saw and in a ##b ##c rome smith , . new [SEP]")
+    (row,) = Tag(LABELS).ask(one, little, WindowRule(16, 0)).rows
+    assert row.window.ids.tolist() == ids("[CLS] rome [SEP]")
+
+
+def test_sentences_stand_together_and_each_is_asked_in_one_row(little: Tokenizer):
+    one = document(
+        ("ann saw new york .", "B-PER O B-LOC I-LOC O"),
+        ("smith in rome .", "B-PER O B-LOC O"),
+        ("and a", "O O"),
+        ("ann .", "B-PER O"),
+    )
+    # A row of 16 has room for 14 pieces, two of them context on either side: the first two sentences with what comes
+    # after them are 11; the third would make it 13, the fourth with nothing behind it 13 too, so that all fit.
+    question = Tag(LABELS).ask(one, little, RULE)
+    (row,) = question.rows
+    assert row.window.ids.tolist() == ids("[CLS] ann saw new york . smith in rome . and a ann . [SEP]")
+    assert row.places is not None
+    assert row.places.tolist() == list(range(1, 14))
+    assert question.num_examples == 4
+    first, second = Tag(LABELS).ask(one, little, WindowRule(13, 3)).rows  # room for 11, one piece on either side
+    assert first.window.ids.tolist() == ids("[CLS] ann saw new york . smith in rome . and [SEP]")
+    assert second.window.ids.tolist() == ids("[CLS] . and a ann . [SEP]")
+    assert first.places is not None
+    assert first.targets is not None
+    assert second.places is not None
+    assert second.targets is not None
+    assert (first.places.tolist(), first.targets.tolist()) == (list(range(1, 10)), [3, 0, 1, 2, 0, 3, 0, 1, 0])
+    assert (second.places.tolist(), second.targets.tolist()) == ([2, 3, 4, 5], [0, 0, 3, 0])
+
+
+def test_each_row_can_be_learned_from_by_itself_and_a_long_sentence_as_a_whole(little: Tokenizer):
+    one = document(("ann saw", "O O"), ("rome .", "O O"), (" ".join(["rome"] * 40), " ".join(["O"] * 40)), ("a", "O"))
+    question = Tag(LABELS).ask(one, little, RULE)
+    assert [part.num_examples for part in question.parts] == [2, 1, 1]
+    assert [len(part.rows) for part in question.parts] == [1, len(question.rows) - 2, 1]
+    assert len(question.parts[1].rows) > 2
+    assert question.drawn == question.parts
+    assert tuple(row for part in question.parts for row in part.rows) == question.rows
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=30),
+    st.integers(0, 12),
+    st.integers(0, 12),
+    st.sampled_from([(14, 2), (30, 4), (14, 0), (62, 8)]),
+)
+@settings(deadline=None)
+def test_context_on_both_sides_is_a_margin_or_all_there_is(
+    lengths: list[int], before: int, after: int, sizes: tuple[int, int]
+):
+    room, margin = sizes
+    edges = before + np.cumsum([0, *lengths])
+    total = int(edges[-1]) + after
+    stretches = list(packed(Read(np.zeros(total, dtype=np.int64), edges[:-1], edges), room, margin))
+    assert [one for each in stretches for one in range(each.first, each.stop)] == list(range(len(lengths)))
+    for one in stretches:
+        left, right = edges[one.first] - one.begin, one.end - edges[one.stop]
+        wanted = min(margin, int(edges[one.first])), min(margin, total - int(edges[one.stop]))
+        own = int(edges[one.stop] - edges[one.first])
+        if own > room or own + sum(wanted) <= room:
+            assert (left, right) == wanted
+        else:  # a sentence that fills its row but for a little
+            assert one.stop == one.first + 1
+            assert own + left + right == room
+            assert min(left, right) >= min(*wanted, (room - own) // 2)
+
+
+def test_rows_of_a_document_take_few_more_pieces_than_it_has(little: Tokenizer):
+    generator = np.random.default_rng(0)
+    parts = [sentence(["rome"] * int(count)) for count in generator.integers(3, 40, 200)]
+    text = sum(len(one.words) for one in parts)
+    one = TagCase("1", gathered(parts, (), ()))
+    for length in (128, 512):
+        question = Tag(LABELS).ask(one, little, WindowRule(length, length // 4))
+        assert question.num_pieces < 1.45 * text  # 4 / 3 for the context, and rows that no whole sentence fills up
+    one_by_one = Tag(LABELS, context=False).ask(one, little, RULE)
+    assert one_by_one.num_examples == len(one_by_one.parts) == 200
 
 
 def test_without_context_a_sentence_is_read_alone(little: Tokenizer):
     one = case("rome", "B-LOC", before=["ann saw"], after=["smith ."])
     (row,) = Tag(LABELS, context=False).ask(one, little, RULE).rows
     assert row.window.ids.tolist() == ids("[CLS] rome [SEP]")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "room", "taken"),
-    [
-        ([1, 1, 1], [1, 1, 1], 4, (2, 2)),
-        ([1, 1, 1, 1], [1], 4, (3, 1)),  # what one side cannot fill is the other's
-        ([1], [1, 1, 1, 1], 4, (1, 3)),
-        ([3, 1], [1, 1, 1], 4, (0, 3)),  # the left half has no room for a word of three
-        ([2, 3, 1], [1, 1], 5, (2, 2)),  # nor does a farther word take the place of a nearer one
-        ([], [], 4, (0, 0)),
-        ([1], [1], 0, (0, 0)),
-    ],
-)
-def test_context_is_taken_in_whole_words_from_both_sides(
-    before: list[int], after: list[int], room: int, taken: tuple[int, int]
-):
-    assert fitting(np.array(before, dtype=np.int64), np.array(after, dtype=np.int64), room) == taken
+    rows = Tag(LABELS, context=False).ask(document(("ann saw", None), ("rome", None)), little, RULE).rows
+    assert [row.window.ids.tolist() for row in rows] == [ids("[CLS] ann saw [SEP]"), ids("[CLS] rome [SEP]")]
 
 
 def test_a_word_of_which_nothing_remains_is_read_as_unknown_and_asked(little: Tokenizer):
@@ -265,6 +351,20 @@ def test_words_cut_off_by_request_are_no_entities_and_their_pieces_are_counted(l
     assert len(found.spans) == 13
 
 
+def test_in_the_middle_of_a_document_a_long_sentence_alone_is_cut_at_its_end(little: Tokenizer):
+    task = Tag(("B-LOC", "O"))
+    tags = " ".join(["B-LOC"] * 16)
+    one = document(("ann saw", "O O"), (" ".join(["rome"] * 16), tags), ("ann", "O"))
+    question = task.ask(one, little, replace(RULE, truncate=True))
+    assert question.num_cut == 2
+    assert question.words.tolist() == [0, 1, *range(2, 16), 18]
+    right = [np.array([[1.0, 0.0]] * count, dtype=np.float32) for count in (2, 14, 1)]
+    found = task.answer(one, question, right)
+    assert found.tags == ("B-LOC",) * 16 + ("O", "O", "B-LOC")
+    assert task.score([(one, found)]).figures["recall"] == pytest.approx(14 / 16)
+    assert isinstance(task.calibrated([one], [found]), Tag)
+
+
 def test_several_sentences_of_one_batch_are_asked_at_their_own_places(little: Tokenizer):
     task = Tag(LABELS)
     cases = [case("rome .", "B-LOC O"), case("ann smith saw rome", "B-PER I-PER O B-LOC")]
@@ -298,7 +398,8 @@ def test_spans_have_offsets_into_the_text_and_the_product_of_their_words_probabi
     one = TagCase.of_text(text, name="7")
     logits = told_logits(["O", "I-PER", "I-PER", "O", "B-LOC", "I-LOC", "O"])
     logits[1:3] *= 2
-    found = Tag(LABELS, temperature=2.0).answer(one, Question(()), [logits[:4], logits[4:]])
+    question = TagQuestion(rows=(), words=np.arange(7))
+    found = Tag(LABELS, temperature=2.0).answer(one, question, [logits[:4], logits[4:]])
     assert found.tags == ("O", "B-PER", "I-PER", "O", "B-LOC", "I-LOC", "O")
     one_word = np.e / (np.e + 4), np.e**2 / (np.e**2 + 4)  # logits of 2 and of 4, halved, among five labels
     assert [replace(span, probability=0.0) for span in found.spans] == [
@@ -312,6 +413,15 @@ def test_spans_have_offsets_into_the_text_and_the_product_of_their_words_probabi
     assert told["id"] == "7"
     assert told["words"] == ["saw", "Ann", "Smith", ",", "New", "York", "."]
     assert told["spans"][1]["text"] == "New York"
+
+
+def test_an_entity_does_not_go_on_in_the_next_sentence():
+    one = document(("saw ann", None), ("smith in", None), ("new york", None))
+    logits = told_logits("O B-PER I-PER O B-LOC I-LOC".split())
+    found = Tag(LABELS).answer(one, TagQuestion(rows=(), words=np.arange(6)), [logits[:2], logits[2:]])
+    assert found.tags == ("O", "B-PER", "B-PER", "O", "B-LOC", "I-LOC")
+    assert [(span.start, span.text) for span in found.spans] == [(4, "ann"), (8, "smith"), (17, "new york")]
+    assert one.sentence.text == "saw ann\nsmith in\nnew york"
 
 
 def tagged(tags: str, sure: float = 2.0) -> Tagged:
@@ -338,6 +448,21 @@ def test_scores_are_of_whole_entities_and_accuracy_of_words():
     assert scored.details["confusion"][LABELS.index("I-LOC"), LABELS.index("O")] == 1
     mistakes = {(wrong.right, wrong.said) for wrong in scored.details["mistakes"]}
     assert mistakes == {("LOC: new york", "LOC: new"), ("nothing", "PER: ann")}
+
+
+def test_a_document_is_scored_sentence_by_sentence():
+    one = document(("ann smith", "B-PER I-PER"), ("saw rome", "O B-LOC"), ("new york", "B-LOC I-LOC"))
+    scored = Tag(LABELS).score([(one, tagged("B-PER I-PER O B-LOC B-LOC O"))])
+    apart = [case("ann smith", "B-PER I-PER"), case("saw rome", "O B-LOC"), case("new york", "B-LOC I-LOC")]
+    said = [tagged("B-PER I-PER"), tagged("O B-LOC"), tagged("B-LOC O")]
+    assert scored.figures == Tag(LABELS).score(zip(apart, said, strict=True)).figures
+    ((wrong),) = scored.details["mistakes"]
+    assert (wrong.texts, wrong.right, wrong.said, wrong.place) == (
+        ("new york",),
+        "LOC: new york",
+        "LOC: new",
+        "line 3",
+    )
 
 
 def test_temperature_is_fitted_on_the_words_of_dev_and_kept():
@@ -396,6 +521,8 @@ def test_a_type_seen_only_in_dev_is_named_with_its_place(little: Tokenizer):
     task = Tag.learned([case("ann", "B-PER")], {})
     with pytest.raises(InputError, match=r"here: the tag 'B-LOC' does not occur .* known are: O, B-PER, I-PER"):
         task.ask(case("rome", "B-LOC"), little, RULE)
+    with pytest.raises(InputError, match=r"line 2: the tag 'B-LOC' does not occur"):
+        task.ask(document(("ann", "B-PER"), ("rome", "B-LOC")), little, RULE)
 
 
 def test_a_sentence_without_words_is_named_with_its_line(tmp_path: Path):
@@ -413,6 +540,8 @@ def test_training_sentences_without_any_entity_are_refused():
 def test_training_sentences_without_tags_are_refused():
     with pytest.raises(InputError, match="here: there are no tags"):
         Tag.learned([case("ann")], {})
+    with pytest.raises(InputError, match="line 2: there are no tags"):
+        Tag.learned([document(("ann", "B-PER"), ("rome", None))], {})
 
 
 def test_a_column_that_is_no_number_is_refused(tmp_path: Path):
@@ -531,6 +660,18 @@ def test_a_sentence_alone_and_among_longer_ones_has_the_same_logits(trained: Pre
     for one, logits in zip(cases, together, strict=True):
         ((_, alone),) = trained.predict([one])
         assert float(np.abs(alone.logits - logits).max()) < 1e-5
+
+
+def test_documents_are_tagged_alike_in_whatever_order_they_come(trained: Predictor):
+    generator = np.random.default_rng(3)
+    cases = []
+    for count in (1, 9, 4, 2):
+        words = [toy(generator.integers(0, len(PARTS), 5))[0] for _ in range(count)]
+        cases.append(document(*((" ".join(own), None) for own in words)))
+    ahead = [found.logits for _, found in trained.predict(cases)]
+    back = [found.logits for _, found in trained.predict(cases[::-1])][::-1]
+    for one, other in zip(ahead, back, strict=True):
+        assert float(np.abs(one - other).max()) < 1e-5
 
 
 def test_what_only_the_document_tells_is_learned_with_context_and_not_without(little: Tokenizer):

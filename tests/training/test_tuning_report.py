@@ -16,6 +16,7 @@ from outline import Outline, outline
 from bertworks.engines.windows import Run, Window, WindowRule
 from bertworks.errors import FolderError
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored
+from bertworks.tasks.metrics import Matches
 from bertworks.training.bars import BarChart, draw_bars
 from bertworks.training.judged import calibration_part, classes_part, confusion_part, mistakes_part
 from bertworks.training.records import Record, Records, ScoreRecord, StepRecord
@@ -147,6 +148,13 @@ def test_types_of_entities_stand_instead_of_the_tags_of_words():
     assert words == "type precision recall F1 entities LOC 0.700 0.900 0.800 1,668"
 
 
+def test_each_of_several_labels_of_a_text_has_its_line():
+    found = (Matches(3, 4, 6), Matches(0, 0, 2))
+    words = outline(classes_part(scored(0.5, labels=("angry", "glad"), found=found))).words
+    # angry: 3 of 4 found, 3 of 6 there, 2 * 3 / (4 + 6); glad: never said
+    assert words == "class precision recall F1 examples angry 0.750 0.500 0.600 6 glad 0.000 0.000 0.000 2"
+
+
 def test_many_classes_are_listed_from_the_lowest_f1_on():
     counts = np.diag(np.full(31, 10))
     counts[30, 30], counts[30, 0] = 0, 10
@@ -256,6 +264,12 @@ def test_coverage_is_counted_from_questions():
     counted = Coverage.of(questions, WindowRule(8, 2))
     assert counted.lengths.tolist() == [5, 24, 10, 8]
     assert (counted.num_rows, counted.num_long, counted.num_cut) == (7, 1, 3)
+    # Of a document two sentences share a row of 8, and a long one slides over two.
+    parts = Question((row(8),), num_examples=2), Question((row(8), row(4)), num_cut=1)
+    rows = tuple(one for part in parts for one in part.rows)
+    counted = Coverage.of([Question(rows, num_cut=1, num_examples=3, parts=parts)], WindowRule(8, 2))
+    assert counted.lengths.tolist() == [8, 8, 12]
+    assert (counted.num_rows, counted.num_long, counted.num_cut) == (3, 1, 1)
 
 
 def test_lengths_are_counted_in_bars_of_round_width(tmp_path):

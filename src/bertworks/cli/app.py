@@ -32,6 +32,7 @@ VERBS = {
     "explain": "Show which words drove a prediction of a fine-tuned model.",
     "bundle": "Put models, what they came from and the corpus into one folder for production.",
     "serve": "Answer over HTTP with any number of models, and show what they see on a page.",
+    "export": "Write a model for ONNX Runtime or OpenVINO, in half precision or 8 bits, with a certificate.",
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
 

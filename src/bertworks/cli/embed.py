@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bertworks.cli.options import Engine
 from bertworks.cli.progress import watching
 from bertworks.engines.gathering import BUDGET
 from bertworks.errors import SettingsError
@@ -33,6 +34,7 @@ def embed(
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut long texts instead of reading all of them.")
     ] = False,
+    engine: Engine = None,
 ) -> None:
     """Write a vector for each text of FILE: its pieces joined as the model's folder says, else their mean.
 
@@ -43,7 +45,7 @@ def embed(
         raise SettingsError("--pieces and --words exclude each other; leave one out")
     unit = "pieces" if pieces else "words" if words else "texts"
     request = embedding.EmbedRequest(
-        model, file, out, text, unit, layers, pooling, half, format, batch_pieces, truncate
+        model, file, out, text, unit, layers, pooling, half, format, batch_pieces, truncate, engine
     )
     with watching() as watch:
         done = embedding.embed(request, watch)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bertworks.cli.options import Engine
 from bertworks.tasks.model import load
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -18,10 +19,11 @@ def fill(
     model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
     text: Annotated[str, typer.Argument(help="The text, with [MASK] where a piece is missing.")],
     top: Annotated[int, typer.Option(help="How many candidates.")] = 5,
+    engine: Engine = None,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON: text, blanks, fillings.")] = False,
 ) -> None:
     """Print the likeliest pieces for each [MASK] of TEXT, and the best ways to fill all of them together."""
-    found = load(model).fill(text, top)
+    found = load(model, engine=engine).fill(text, top)
     if as_json:
         print(json.dumps(asdict(found), ensure_ascii=False))
         return

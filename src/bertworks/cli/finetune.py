@@ -9,9 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
+from bertworks.cli.evaluate import side_by_side
+from bertworks.cli.progress import watching
+from bertworks.errors import SettingsError
 from bertworks.features.strategies import STRATEGIES
 from bertworks.runs.finetune import finetune
+from bertworks.runs.published import Published
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.runs.targets import target_of
@@ -21,8 +26,23 @@ from bertworks.training.devices import DEVICES
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+# What `--test` stands for where no file follows it: the test files of a published set are to be handed in.
+HAND_IN = Path("the set's own")
 
-@app.command("finetune")
+
+class WithLoneTest(TyperCommand):
+    """A command whose option --test may stand without a file; the parser knows no option of two kinds."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        lone = [
+            number
+            for number, word in enumerate(args)
+            if word == "--test" and (number + 1 == len(args) or args[number + 1].startswith("--"))
+        ]
+        return super().parse_args(ctx, [f"--test={HAND_IN}" if at in lone else word for at, word in enumerate(args)])
+
+
+@app.command("finetune", cls=WithLoneTest)
 def finetune_verb(
     task: Annotated[
         str, typer.Argument(help="classify, regress, choose, tag or answer; or a published set such as glue/MRPC.")
@@ -31,8 +51,16 @@ def finetune_verb(
     out: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
     train: Annotated[Path | None, typer.Option(help="Labelled file: TSV, CSV, JSON Lines; .gz too.")] = None,
     dev: Annotated[Path | None, typer.Option(help="Labelled file that chooses the best step.")] = None,
-    test: Annotated[Path | None, typer.Option(help="Labelled file that is only scored, at the end.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder of a published set.")] = None,
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled file that is only scored, at the end. Without a file: predict the test files of a published "
+            "set and write what its benchmark wants."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder of a published set; python-docs is written there.")
+    ] = None,
     recipe: Annotated[Path | None, typer.Option(help="A .toml file with any of the settings.")] = None,
     batch: Annotated[int | None, typer.Option(help="Examples of a step (32).")] = None,
     rate: Annotated[float | None, typer.Option(help="The peak learning rate (3e-5; with features 1e-3).")] = None,
@@ -70,35 +98,78 @@ def finetune_verb(
     if grid and chosen.features:
         raise typer.BadParameter("the grid of --sweep is for whole models; with --features try rates and seeds by hand")
     columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
-    target = target_of(task, {"train": train, "dev": dev, "test": test}, data, columns)
+    hands_in = test == HAND_IN
+    target = target_of(task, {"train": train, "dev": dev, "test": None if hands_in else test}, data, columns)
     if target.file("train") is None:
         raise typer.BadParameter("name the labelled training file with --train")
+    published = Published(task, data) if data is not None and "set" in target.settings else None
+    if hands_in:
+        _check_hand_in(published)
     request = FinetuneRequest(
         target.task, model, target.files["train"], out, target.file("dev"), target.file("test"), chosen,
         target.columns, target.settings, device, out / "features",
     )  # fmt: skip
-    if grid or seeds > 1:
-        _show_outcomes(request, grid_of(chosen) if grid else [chosen], seeds)
+    tunings = [again for tuning in (grid_of(chosen) if grid else [chosen]) for again in seeds_of(tuning, seeds)]
+    best = _best_of(request, tunings) if len(tunings) > 1 else _run(request)
+    if best is None or published is None:
         return
-    lines = Lines()
+    if dev is None:
+        _show_further(published, best)
+    if hands_in:
+        _hand_in(published, best, out)
+
+
+def _check_hand_in(published: Published | None) -> None:
+    if published is None:
+        raise SettingsError(
+            "--test without a file is for published sets such as glue/MRPC, in a folder given with --data; name a "
+            "labelled file behind it"
+        )
+    published.to_hand_in()
+
+
+def _show_further(published: Published, run: Path) -> None:
+    """Score the other dev sets, if the set has more than one, and show all side by side."""
+    with watching() as watch:
+        scores = published.further_scores(run, watch)
+    if scores:
+        Console(highlight=False).print(side_by_side(scores))
+
+
+def _hand_in(published: Published, run: Path, out: Path) -> None:
+    with watching() as watch:
+        written = list(published.hand_in(run / "model", out, watch))
+    for path, count in written:
+        print(f"to hand in: {path}, {count:,} predictions")
+
+
+def _run(request: FinetuneRequest) -> Path | None:
+    """Do one run; return its folder, or nothing if somebody stopped it."""
+    lines, is_sealed = Lines(), False
     for one in finetune(request):
         lines.show(one)
+        is_sealed = is_sealed or one.sealed is not None
+    return request.out if is_sealed else None
 
 
-def _show_outcomes(request: FinetuneRequest, tunings: list[Tuning], num_seeds: int) -> None:
+def _best_of(request: FinetuneRequest, tunings: list[Tuning]) -> Path | None:
+    """Do all runs and show what they came to; return the folder of the best, or nothing if somebody stopped them."""
     lines = Lines()
     outcomes: list[Outcome] = []
-    for one in sweep(request, [again for tuning in tunings for again in seeds_of(tuning, num_seeds)]):
+    for one in sweep(request, tunings):
         if isinstance(one, Outcome):
             outcomes.append(one)
         else:
             lines.show(one)
+    if not outcomes:
+        return None
     table = Table("batch", "rate", "epochs", "dev", "deviation", "seeds", box=None)
     for row in Outcome.table(outcomes):
         table.add_row(*row)
     Console(highlight=False).print(table)
     best = max(outcomes, key=lambda outcome: outcome.score)
     print(f"best: {best.folder}")
+    return best.folder if len(outcomes) == len(tunings) else None
 
 
 class Lines:

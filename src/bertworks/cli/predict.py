@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bertworks.cli.options import Engine
+from bertworks.cli.progress import watching
 from bertworks.runs.predict import BY, PredictRequest, predict
+from bertworks.runs.progress import Progress, Watch
+from bertworks.tasks.files import read_lines
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -22,13 +28,35 @@ def predict_verb(
     kind: Annotated[str | None, typer.Option(help="text, tsv, csv or jsonl, where the name does not tell.")] = None,
     text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
     pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
+    engine: Engine = None,
 ) -> None:
     """Predict with MODEL, one JSON object a line, in the order of the texts and as they come."""
     columns = {role: column for role, column in (("text", text), ("pair", pair)) if column}
     if file == "-":
-        request = PredictRequest(model, sys.stdin.buffer, kind or "text", by, columns)
+        request = PredictRequest(model, sys.stdin.buffer, kind or "text", by, columns, engine)
     else:
         usual = None if Path(file).suffixes[:1] in ([".tsv"], [".csv"], [".jsonl"], [".json"]) else "text"
-        request = PredictRequest(model, Path(file), kind or usual, by, columns)
-    for one in predict(request):
-        print(json.dumps(one, ensure_ascii=False), flush=True)
+        request = PredictRequest(model, Path(file), kind or usual, by, columns, engine)
+    out, total = sys.stdout, _total(request)
+    with _watching() as watch:
+        for number, one in enumerate(predict(request), 1):
+            print(json.dumps(one, ensure_ascii=False), file=out, flush=True)
+            watch(Progress("predict", number, total, f"{by}s"))
+
+
+def _total(request: PredictRequest) -> int | None:
+    """Return how many predictions there will be, where that can be known before: reading a file twice costs little."""
+    if not isinstance(request.source, Path) or not request.source.is_file() or request.by != "text":
+        return None
+    columns = ("text",) if request.kind == "text" else None
+    return sum(1 for _ in read_lines(request.source, columns, kind=request.kind))
+
+
+@contextlib.contextmanager
+def _watching() -> Iterator[Watch]:
+    """Yield what shows progress; nothing where the predictions themselves run over the screen."""
+    if sys.stdout.isatty():
+        yield lambda progress: None
+        return
+    with watching() as watch:
+        yield watch

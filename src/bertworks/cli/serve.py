@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bertworks.engines.gathering import BUDGET
 from bertworks.errors import MissingPartError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -25,7 +26,8 @@ def serve(
     max_inputs: Annotated[int, typer.Option(help="Inputs of a request.")] = 512,
     max_characters: Annotated[int, typer.Option(help="Characters of a text.")] = 100_000,
     max_waiting: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are told to come back.")] = 1024,
-    batch_pieces: Annotated[int | None, typer.Option(min=8, help="Pieces that are computed together.")] = None,
+    batch_pieces: Annotated[int, typer.Option(min=8, help="Pieces that are computed together.")] = BUDGET,
+    engine: Annotated[str | None, typer.Option(help="torch, onnx or openvino; else what each folder is for.")] = None,
 ) -> None:
     """Answer over HTTP until stopped: predictions, blanks, vectors, and a page at / that shows what the models see."""
     try:
@@ -45,7 +47,8 @@ def serve(
         named_runs(runs or ()),
         Limits(max_body, max_inputs, max_characters, time_limit),
         Bounds(max_waiting),
-        *(() if batch_pieces is None else (batch_pieces,)),
+        batch_pieces,
+        engine,
     )
     with server.listening(host, port) as sock:  # before the models, so that a port in use is told at once
         opened = server.opened(request)

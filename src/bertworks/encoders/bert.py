@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -76,7 +77,8 @@ class Bert(nn.Module):
     """The encoder of BERT, with its pooler. In training mode it drops values, and then needs a step's seeds.
 
     With `recomputes` a layer keeps only what entered it, and the rest is computed again on the way back: less memory,
-    a third more time.
+    a third more time. With `adds_rows` the pieces that were read add their rows to a gradient of the table that comes
+    whole from elsewhere, instead of making a table of their own, mostly zeros.
     """
 
     reads = ("both", "left", "given")
@@ -85,6 +87,7 @@ class Bert(nn.Module):
         super().__init__()
         self.sizes = sizes
         self.recomputes = False
+        self.adds_rows = False
         self.pieces = nn.Embedding(sizes.vocabulary, sizes.width)
         self.positions = nn.Embedding(sizes.positions, sizes.width)
         self.segments = nn.Embedding(sizes.segments, sizes.width)
@@ -124,7 +127,8 @@ class Bert(nn.Module):
         else:
             ids, segments = ids[layout.index], segments[layout.index]
             positions = self.positions(layout.index % width)
-        return self.norm(self.pieces(ids) + positions + self.segments(segments))
+        pieces = F.embedding(ids, self.pieces.weight, sparse=self.adds_rows)
+        return self.norm(pieces + positions + self.segments(segments))
 
     def set_dropout(self, rate: float) -> None:
         """Drop at another rate than the sizes say, everywhere."""

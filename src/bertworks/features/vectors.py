@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertworks.disk import read_json
 from bertworks.encoders.bert import Bert
 from bertworks.engines.torch_engine import EncodedRows, TorchEngine
 from bertworks.engines.windows import WindowRule, Windows, windows_of
-from bertworks.errors import InputError
+from bertworks.errors import FolderError, InputError
 from bertworks.features.pooling import Pooling, pooling_of
 from bertworks.features.strategies import STRATEGIES, Strategy
 from bertworks.text.document import Counts
@@ -68,10 +69,31 @@ class Portion:
         return len(self.num_rows)
 
 
-def window_rule(pooling: Pooling, positions: int, truncate: bool = False) -> WindowRule:
-    """Return windows as long as the model was made for; with `truncate` there is only the first of them."""
-    length = min(pooling.length or positions, positions)
-    return WindowRule(length, min(_OVERLAP, length // 4), truncate)
+def window_rule(
+    pooling: Pooling, positions: int, truncate: bool = False, stored: WindowRule | None = None
+) -> WindowRule:
+    """Return the rule that is stored with a model, else windows as long as it was made for, never longer than that.
+
+    With `truncate` there is only the first of them, whatever the model says.
+    """
+    stored = stored or WindowRule(positions, min(_OVERLAP, positions // 4))
+    length = min(stored.length, pooling.length or positions, positions)
+    return WindowRule(length, min(stored.overlap, length // 4), truncate or stored.truncate)
+
+
+def stored_rule(folder: Path) -> WindowRule | None:
+    """Return the window rule that a model folder's bertworks.json states; None where it states none."""
+    path = folder / "bertworks.json"
+    told = read_json(path, "a model folder") if path.is_file() else {}
+    window = told.get("window") if isinstance(told, dict) else None
+    if window is None:
+        return None
+    try:
+        return WindowRule(**window)
+    except TypeError:
+        raise FolderError(
+            f"{path}: 'window' is {window!r}; it should have length, overlap and truncate, or not be there"
+        ) from None
 
 
 def vectors_of(engine: TorchEngine, texts: Iterable[str], how: Extraction) -> Iterator[Portion]:
@@ -89,7 +111,7 @@ def embed(encoder: Bert, tokenizer: Tokenizer, folder: Path, texts: Iterable[str
         raise InputError("one text was given where several are expected; put it into a list: [text]")
     pooling = pooling_of(folder)
     pooling = pooling.of_kind(kind) if kind else pooling
-    how = Extraction(pooling=pooling, rule=window_rule(pooling, encoder.sizes.positions))
+    how = Extraction(pooling=pooling, rule=window_rule(pooling, encoder.sizes.positions, stored=stored_rule(folder)))
     width = encoder.sizes.width * len(pooling.kinds)
     portions = [portion.vectors for portion in vectors_of(TorchEngine(encoder, tokenizer), texts, how)]
     return np.concatenate([np.empty((0, width), dtype=np.float32), *portions])

@@ -34,8 +34,7 @@ class Pretraining(nn.Module):
         # Without a pair nothing asks the pooler: no gradient would ever come, for which an optimizer's state and the
         # exchange between processes would wait.
         encoder.pooler.requires_grad_(self.pair is not None)
-        # The table's gradient comes whole from the masked head; the pieces that were read only add their rows to it.
-        encoder.pieces.sparse = True
+        encoder.adds_rows = True  # the masked head gives the whole table a gradient
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers each part of the loss will have: known before anything is computed."""

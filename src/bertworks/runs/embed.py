@@ -38,6 +38,7 @@ class EmbedRequest:
     format: str = "npy"
     budget: int = BUDGET
     truncate: bool = False
+    engine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def embed(request: EmbedRequest, watch: Watch = lambda progress: None) -> Embedd
     total = None
     if request.file != STANDARD_INPUT:  # reading it once before costs little, and finds a broken line at once
         total = sum(1 for _ in texts_in(request.file, request.column))
-    return embed_with(load(request.model), request, total, watch)
+    return embed_with(load(request.model, engine=request.engine), request, total, watch)
 
 
 def embed_with(model: Model, request: EmbedRequest, total: int | None, watch: Watch) -> Embedded:

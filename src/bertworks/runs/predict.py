@@ -20,20 +20,24 @@ BY = ("text", "sentence")
 
 @dataclass(frozen=True, slots=True)
 class PredictRequest:
-    """What to predict: a model, a file or a stream of lines, columns, and whether each sentence is its own text."""
+    """What to predict: a model, a file or a stream of lines, columns, and whether each sentence is its own text.
+
+    `engine` None is the one that a folder was exported for, else torch.
+    """
 
     model: str
     source: Path | BinaryIO
     kind: str | None = None
     by: str = "text"
     columns: Mapping[str, str] = field(default_factory=dict)
+    engine: str | None = None
 
 
 def predict(request: PredictRequest) -> Iterator[dict[str, Any]]:
     """Yield the prediction of each text as JSON has it, in order; memory does not grow with the number of texts."""
     if request.by not in BY:
         raise SettingsError(f"there is no '--by {request.by}'; choose one of: {', '.join(BY)}")
-    predictor = load_predictor(request.model)
+    predictor = load_predictor(request.model, engine=request.engine)
     lines = _lines(request)
     if request.by == "sentence":
         yield from _by_sentence(predictor, lines, request.columns.get("text", "text"))

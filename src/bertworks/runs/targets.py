@@ -48,7 +48,12 @@ def target_of(name: str, files: Mapping[str, Path | None], data: Path | None, co
 
 
 def _files(one: NamedSet, data: Path) -> dict[str, Path]:
-    """Return the files of a set that are there; the first of several dev sets is the one that chooses the model."""
+    """Return the files of a set that are there; the first of several dev sets is the one that chooses the model.
+
+    Those of a built-in set are written first.
+    """
+    if one.write is not None and not one.holds(data, "train"):
+        one.write(data)
     found = {}
     for kind in ("train", "dev", "test"):
         for split in one.of_kind(kind)[:1]:

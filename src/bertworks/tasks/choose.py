@@ -74,12 +74,13 @@ class Choose:
 
     name: ClassVar[str] = "choose"
     architecture: ClassVar[str] = "BertForMultipleChoice"
+    default_rule: ClassVar[WindowRule] = WindowRule()
     temperature: float = 1.0
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[ChoiceCase]:
         names = columns.get("header", "")
-        wanted = {role: column for role, column in columns.items() if role != "header"}
+        wanted = {role: column for role, column in columns.items() if role != "header" and column != ""}
         lines = (_renamed(line, wanted) for line in read_lines(path, names.split(",") if names else None))
         for one in choices_of(lines, counts):
             yield ChoiceCase(one.id, one.place, one.prompt, one.endings, one.label)

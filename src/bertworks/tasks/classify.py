@@ -64,6 +64,7 @@ class Classify:
 
     name: ClassVar[str] = "classify"
     architecture: ClassVar[str] = "BertForSequenceClassification"
+    default_rule: ClassVar[WindowRule] = WindowRule()
     labels: tuple[str, ...]
     several: bool = False
     metrics: tuple[str, ...] = _METRICS
@@ -186,6 +187,8 @@ class Classify:
         details = {"bins": bins, "mistakes": mistakes, "labels": self.labels}
         if isinstance(tally, ConfusionTally):
             details["confusion"] = tally.counts
+        else:
+            details["found"] = tally.by_label()
         return Scored(figures, self.metrics[0], details)
 
     def calibrated(self, cases: Sequence[TextCase], predictions: Sequence[Classified]) -> Task:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,19 @@ class Case(Protocol):
         ...
 
 
+@runtime_checkable
+class Gathered(Protocol):
+    """A case that gathers several examples, as a document does its sentences: `examples` are the texts of each."""
+
+    @property
+    def examples(self) -> tuple[tuple[str, ...], ...]: ...
+
+
+def examples_in(case: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the texts of each example in a case; most cases are one."""
+    return case.examples if isinstance(case, Gathered) else (case.texts,)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A row and what is asked there.
@@ -58,19 +71,34 @@ class Asked:
     places: npt.NDArray[np.int64] | None = None
     targets: npt.NDArray[np.int64] | None = None
 
+    @property
+    def num_places(self) -> int:
+        return 0 if self.places is None else len(self.places)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An example ready for batches: its rows, how many units they form, its label, and how many pieces were cut off."""
+    """A case ready for batches: its rows, how many units they form, its label, and how many pieces were cut off.
+
+    num_examples   how many examples are asked in the rows: more than one where a case gathers several
+    parts          what can be learned from by itself, together all the rows; empty where nothing less than all can be
+    """
 
     rows: tuple[Asked, ...]
     num_units: int = 1
     label: Any = None
     num_cut: int = 0
+    num_examples: int = 1
+    parts: tuple[Question, ...] = ()
 
     @property
     def num_pieces(self) -> int:
         return sum(len(row.window) for row in self.rows)
+
+    @property
+    def drawn(self) -> tuple[Question, ...]:
+        """What training draws one by one."""
+        return self.parts or (self,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +141,7 @@ class Task(Protocol):
 
     name: ClassVar[str]
     architecture: ClassVar[str]  # transformers' class, such as BertForSequenceClassification
+    default_rule: ClassVar[WindowRule]  # how long texts are cut where neither a person nor a folder says
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[Any]:
@@ -188,4 +217,13 @@ class Task(Protocol):
 
     def calibrated(self, cases: Sequence[Any], predictions: Sequence[Any]) -> Task:
         """Return the task with what is tuned on dev (temperature, null threshold); itself if there is nothing."""
+        ...
+
+
+@runtime_checkable
+class Scaled(Protocol):
+    """A task whose head learns in a scale of its own, such as prices less their mean, and gives it up at the end."""
+
+    def unscaled(self, head: nn.Module) -> Task:
+        """Change the head so that it says what is meant in the labels' own scale; return the task that goes with it."""
         ...

@@ -12,14 +12,17 @@ import numpy.typing as npt
 import torch
 
 from bertworks.encoders.bert import Bert
+from bertworks.engines.graph_encoder import Runtime
+from bertworks.engines.runtimes import RUNTIMES, TORCH, engine_of
 from bertworks.errors import FolderError
 from bertworks.features.vectors import embed
-from bertworks.models.folder import encoder_of, read_folder
+from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import LoadReport, load_into
 from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
 from bertworks.tasks.files import Line
 from bertworks.tasks.fill import Filled, Filler
+from bertworks.tasks.graphs import GraphMasked, exported_folder, graph_head, parts_through
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import is_tuned, predictor_of, task_in
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -58,17 +61,51 @@ class Model:
 
     def fill(self, text: str, top: int = 5) -> Filled:
         """Return the `top` candidates for each [MASK] in `text`, and the best ways to fill all of them."""
-        if self.masked is None:
+        if self.filler is None:
             raise FolderError(
                 f"{self.folder} has no head for filling blanks (it is an encoder only); choose a pretrained model, "
                 f"such as the one `bertworks pretrain` writes"
             )
-        return Filler(self.encoder, self.masked, self.tokenizer).fill(text, top)
+        return self.filler.fill(text, top)
+
+    @property
+    def filler(self) -> Filler | None:
+        """What fills blanks, if the model can."""
+        if self.masked is None:
+            return None
+        encoder = self.masked.encoder if isinstance(self.masked, GraphMasked) else self.encoder
+        return Filler(encoder, self.masked, self.tokenizer)
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether the summary of a row is the model's own, and not of a pooler that was drawn anew."""
+        return not any(".pooler." in name for name in self.report.newly_initialised)
 
 
-def load(name: str | Path, revision: str | None = None) -> Model:
-    """Load a model: a folder, or a name on the hub, which is downloaded once and then taken from the cache."""
-    folder = read_folder(fetch(str(name), revision))
+def load(name: str | Path, revision: str | None = None, engine: str | None = None) -> Model:
+    """Load a model: a folder, or a name on the hub, which is downloaded once and then taken from the cache.
+
+    `engine` is what computes it: torch, onnx or openvino; the one that a folder was exported for, else torch, if none
+    is named.
+    """
+    path = fetch(str(name), revision)
+    engine, is_exported = engine_of(path, engine)
+    if is_exported:
+        return _through(RUNTIMES[engine].open(path), exported_folder(path), LoadReport((), (), ()))
+    folder = read_folder(path)
+    model = _in_torch(folder)
+    if engine == TORCH:
+        return model
+    head = graph_head(model.masked, model.predictor)
+    return _through(RUNTIMES[engine].of(model.encoder, head, model.has_pooler), folder, model.report)
+
+
+def _through(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> Model:
+    encoder, masked, predictor = parts_through(runtime, folder)
+    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told, predictor)
+
+
+def _in_torch(folder: ModelFolder) -> Model:
     encoder, report = encoder_of(folder)
     assert isinstance(encoder, Bert)
     encoder.eval()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bertworks.disk import replacing
 from bertworks.errors import InputError, SettingsError
+from bertworks.tasks.built_in import PACKAGES, write_python_docs
 from bertworks.tasks.files import Line, read_lines
 from bertworks.text.document import Counts
 
@@ -35,7 +36,9 @@ class NamedSet:
 
     `splits` are "train", "dev" and "test"; MNLI has "dev_matched", "dev_mismatched" and so on. `roles` are the columns
     of the text, the pair, the label and the id where the task reads a table. `submissions` gives the file that the
-    benchmark wants for a split. `has_broken_lines` says that the published file is known to have some.
+    benchmark wants for a split; `also` names sets that are handed in with the predictions of the same model.
+    `has_broken_lines` says that the published file is known to have some. `write` makes the files of a set that is
+    built in.
     """
 
     name: str
@@ -47,6 +50,8 @@ class NamedSet:
     roles: Mapping[str, str] = field(default_factory=dict)
     submissions: Mapping[str, str] = field(default_factory=dict)
     has_broken_lines: bool = False
+    also: tuple[str, ...] = ()
+    write: Callable[[Path], None] | None = None
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """The splits that are "train", "dev" or "test": two of MNLI, none where the set has no such file."""
@@ -69,6 +74,25 @@ class NamedSet:
             f"{data} has no {split} file of {self.name}; put {files[0]} (or .gz) into {data / self.folders[0]}, or "
             f"give the folder that holds it"
         )
+
+    def holds(self, data: Path, split: str) -> bool:
+        """Whether the file of a split is there."""
+        try:
+            return self.find(data, split).is_file()
+        except InputError:
+            return False
+
+    def columns_of(self, split: str) -> dict[str, str]:
+        """The columns of a split as a task reads them: roles, "header", "broken", and no label where it has none."""
+        one = self.split(split)
+        found = dict(self.roles)
+        if one.columns:
+            found["header"] = ",".join(one.columns)
+        if self.has_broken_lines:
+            found["broken"] = "yes"
+        if not one.is_labelled:
+            found["label"] = ""
+        return found
 
     def wanted(self, split: str) -> dict[str, str | None]:
         """The columns of a split, as `recognise` takes them: the label only where the file has it, an id if it does."""
@@ -163,6 +187,7 @@ _SETS = (
         _THREE_WAY,
         {**_TWO, "label": "gold_label"},
         {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+        also=("glue/AX",),
     ),
     _glue("QNLI", "classify", ("accuracy",), _ENTAILMENT, {"text": "question", "pair": "sentence", "label": "label"}),
     _glue("RTE", "classify", ("accuracy",), _ENTAILMENT, _TWO),
@@ -176,6 +201,16 @@ _SETS = (
         _THREE_WAY,
         _TWO,
         {"test": "AX.tsv"},
+    ),
+    NamedSet(
+        "python-docs",
+        "classify",
+        ("python-docs",),
+        {"train": Split(("train.tsv",)), "dev": Split(("dev.tsv",))},
+        ("accuracy",),
+        PACKAGES,
+        {"text": "text", "label": "label"},
+        write=write_python_docs,
     ),
     NamedSet(
         "swag",

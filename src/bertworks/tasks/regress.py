@@ -1,13 +1,15 @@
 """Give a text or a pair a number: labelled lines in, values out, as for how alike two sentences are (STS-B).
 
-Where a text takes several windows, its value is the mean of theirs. U examples.
+Where a text takes several windows, its value is the mean of theirs. The head learns values less the mean of those of
+train, in units of their deviation, so that prices are learned as well as stars; at the end it takes mean and deviation
+into its weights, and says values as they are written. U examples.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +28,7 @@ from bertworks.tasks.contract import Mistake, Question, Scored, Task, worst
 from bertworks.tasks.files import Line
 from bertworks.tasks.heads import CLASSIFIER_NAMES, SummaryHead, mean_by_group
 from bertworks.tasks.metrics import CorrelationTally
+from bertworks.tasks.recurrent import RecurrentHead
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -43,10 +46,16 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Regress:
-    """Which number? Models are chosen by how alike they and the labels order the texts (Spearman)."""
+    """Which number? Models are chosen by how alike they and the labels order the texts (Spearman).
+
+    What the head says, times `deviation` and plus `mean`, is a value.
+    """
 
     name: ClassVar[str] = "regress"
     architecture: ClassVar[str] = "BertForSequenceClassification"
+    default_rule: ClassVar[WindowRule] = WindowRule()
+    mean: float = 0.0
+    deviation: float = 1.0
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TextCase]:
@@ -60,12 +69,13 @@ class Regress:
     def learned(cls, cases: Sequence[TextCase], settings: Mapping[str, Any]) -> Regress:
         if not cases:
             raise InputError("there are no texts to learn from; give a file with at least one labelled line")
-        if len({value_of(case) for case in cases}) == 1:
+        values = np.array([value_of(case) for case in cases])
+        if values.min() == values.max():
             raise InputError(
                 f"all {len(cases):,} training texts have the same value {cases[0].label}; there is nothing to learn: "
                 f"add texts of other values, or name the right column with --label"
             )
-        return cls()
+        return cls(float(values.mean()), float(values.std()))
 
     @classmethod
     def told(cls, told: Mapping[str, Any], config: Mapping[str, Any]) -> Regress:
@@ -75,10 +85,11 @@ class Regress:
                 f"config.json states {len(labels)} labels ({', '.join(labels[:5])}), but a score has one; this model "
                 f"is for 'classify'"
             )
-        return cls()
+        return cls(*told.get("scale", ()))
 
     def tell(self) -> dict[str, Any]:
-        return {}
+        """Return nothing of a head that says values as they are written."""
+        return {} if self == Regress() else {"scale": [self.mean, self.deviation]}
 
     def config(self) -> dict[str, Any]:
         return {**label_config(("value",)), "problem_type": "regression"}
@@ -98,17 +109,20 @@ class Regress:
         return ask_text(case, tokenizer, rule, None if case.label is None else value_of(case))
 
     def labels_of(self, questions: Sequence[Question]) -> dict[str, torch.Tensor]:
-        return {"value": torch.tensor([question.label for question in questions], dtype=torch.float32)}
+        values = np.array([question.label for question in questions])
+        scaled = (values - self.mean) / self.deviation  # before it is rounded: years less their mean are few
+        return {"value": torch.from_numpy(scaled.astype(np.float32))}
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        values = mean_by_group(outputs, batch.groups)[:, 0]  # (U,)
-        return F.mse_loss(values, batch.labels["value"], reduction="sum")
+        said = mean_by_group(outputs, batch.groups)[:, 0]  # (U,)
+        return F.mse_loss(said, batch.labels["value"], reduction="sum")
 
     def num_answers(self, batch: Batch) -> int:
         return len(batch.labels["value"])
 
     def answer(self, case: TextCase, question: Question, outputs: Sequence[npt.NDArray[np.float32]]) -> Rated:
-        return Rated(case.id, float(np.mean(outputs, dtype=np.float64)))  # of all windows
+        said = float(np.mean(outputs, dtype=np.float64))  # of all windows
+        return Rated(case.id, said * self.deviation + self.mean)
 
     def score(self, pairs: Iterable[tuple[TextCase, Rated]]) -> Scored:
         tally = CorrelationTally()
@@ -123,6 +137,15 @@ class Regress:
 
     def calibrated(self, cases: Sequence[TextCase], predictions: Sequence[Rated]) -> Task:
         return self  # nothing is tuned on dev
+
+    def unscaled(self, head: nn.Module) -> Regress:
+        """Take mean and deviation into the last product of the head: then transformers says the same values."""
+        last = head.body if isinstance(head, RecurrentHead) else head
+        assert isinstance(last.score, nn.Linear)
+        with torch.no_grad():
+            last.score.weight.mul_(self.deviation)
+            last.score.bias.mul_(self.deviation).add_(self.mean)
+        return replace(self, mean=0.0, deviation=1.0)
 
 
 def value_of(case: TextCase) -> float:

@@ -18,8 +18,7 @@ from bertworks.encoders.bert import Bert
 from bertworks.encoders.families import ENCODERS
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError
-from bertworks.models.folder import ModelFolder, encoder_of, read_folder, write_folder
-from bertworks.models.hub import fetch
+from bertworks.models.folder import ModelFolder, read_folder, write_folder
 from bertworks.models.names import load_into, to_theirs
 from bertworks.tasks.contract import Task
 from bertworks.tasks.module import TaskModule
@@ -46,15 +45,18 @@ def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
     write_folder(path, config, tensors, predictor.tokenizer, {**own, **told})
 
 
-def load_predictor(name: str | Path, wanted: str | None = None) -> Predictor:
-    """Load a fine-tuned model, ours or one of transformers; `wanted` is the task that it must be for."""
-    folder = read_folder(fetch(str(name)))
-    task = task_in(folder)
+def load_predictor(name: str | Path, wanted: str | None = None, engine: str | None = None) -> Predictor:
+    """Load a fine-tuned model, ours, one of transformers or an exported one; `wanted` is the task it must be for."""
+    from bertworks.tasks.model import load  # here, since a Model is made with what stands below
+
+    model = load(name, engine=engine)
+    if model.predictor is None:
+        task_in(read_folder(model.folder))  # says why it is none
+    assert model.predictor is not None
+    task = model.predictor.module.task
     if wanted is not None and task.name != wanted:
-        raise FolderError(f"{folder.path} is a model for '{task.name}', not for '{wanted}'; choose another folder")
-    encoder, _ = encoder_of(folder)
-    assert isinstance(encoder, Bert)
-    return predictor_of(folder, encoder, task)
+        raise FolderError(f"{model.folder} is a model for '{task.name}', not for '{wanted}'; choose another folder")
+    return model.predictor
 
 
 def is_tuned(folder: ModelFolder) -> bool:
@@ -79,7 +81,7 @@ def predictor_of(folder: ModelFolder, encoder: Bert, task: Task) -> Predictor:
 
 def rule_in(told: Mapping[str, Any], task: Task, positions: int) -> WindowRule:
     """Return the window rule of a folder, or the task's own, no longer than the model has positions."""
-    rule = WindowRule(**told["window"]) if "window" in told else getattr(task, "default_rule", WindowRule())
+    rule = WindowRule(**told["window"]) if "window" in told else task.default_rule
     length = min(rule.length, positions)
     return replace(rule, length=length, overlap=min(rule.overlap, length // 4))
 

@@ -1,14 +1,13 @@
-"""The pure part of tagging. Sentences in, each with its document around it out; a sentence in, its pieces between as
-much of the document as fits out; logits of words in, BIO tags and spans out.
+"""The pure part of tagging. Sentences in, those of a document together out; such a passage in, which of its sentences
+stand together in a row, between how much of the document, out; logits of words in, BIO tags and spans out.
 
-W words, P pieces, C labels.
+S sentences, W words, P pieces, C labels.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,9 +23,10 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[Any]
 
-# How many words of its document a sentence keeps at hand on either side. A word has at least one piece, so a row of 512
-# places has never room for more; neighbours share their words, so what is kept are only references to sentences.
-CONTEXT_WORDS = 512
+# Of how many words the sentences are that a case gathers, unless one alone has more: a document of any length is read
+# in bounded memory. And how many words of its document such a passage keeps at hand on either side: a word has at least
+# one piece, so rows of 4,096 places need no more.
+PASSAGE_WORDS, CONTEXT_WORDS = 4_096, 512
 
 NUM_BINS = 15
 
@@ -55,11 +55,24 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A sentence and what stands before and after it in its document, nearest to it in the middle."""
+    """What is asked, and what stands before and after it in its document, nearest to it in the middle.
+
+    Where it is several sentences, `parts` are these, and `sentence` has the words of all.
+    """
 
     sentence: Sentence
     before: tuple[Sentence, ...] = ()
     after: tuple[Sentence, ...] = ()
+    parts: tuple[Sentence, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        return self.parts or (self.sentence,)
+
+    @property
+    def word_edges(self) -> Ints:
+        """Return (S + 1,): the first word of each sentence, and how many words there are."""
+        return np.cumsum([0, *(len(one.words) for one in self.sentences)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,69 +85,122 @@ class WordPieces:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a model reads for a sentence: pieces, context included (P,), and where the sentence's words begin (W,)."""
+    """What a model may read: pieces, context included (P,); where the words that are asked begin (W,), and where each
+    of their sentences begins and the last one ends (S + 1,)."""
 
     ids: Ints
     firsts: Ints
+    edges: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Sentences `first` up to but not including `stop`, asked together among the pieces `begin` up to `end`."""
+
+    first: int
+    stop: int
+    begin: int
+    end: int
 
 
 def in_documents(sentences: Iterable[Sentence]) -> Iterator[Around]:
-    """Yield each sentence with its document around it, holding no more of a document than that."""
+    """Yield the sentences of each document together; of a long one, a passage at a time with the words around it."""
     for _, document in itertools.groupby(sentences, key=lambda sentence: sentence.document):
-        source = iter(document)
-        before: deque[Sentence] = deque()
-        after: deque[Sentence] = deque(itertools.islice(source, 1))
-        while after:
-            sentence = after.popleft()
-            while _num_words(after) < CONTEXT_WORDS and (following := next(source, None)) is not None:
-                after.append(following)
-            yield Around(sentence, tuple(before), tuple(after))
-            before.append(sentence)
-            while _num_words(before) - len(before[0].words) >= CONTEXT_WORDS:
-                before.popleft()
+        yield from _passages(document)
+
+
+def _passages(document: Iterator[Sentence]) -> Iterator[Around]:
+    before: list[Sentence] = []
+    held: list[Sentence] = []
+    while True:
+        missing = PASSAGE_WORDS + CONTEXT_WORDS - _num_words(held)
+        while missing > 0 and (sentence := next(document, None)) is not None:
+            held.append(sentence)
+            missing -= len(sentence.words)
+        if not held:
+            return
+        count = max(1, _num_within(held, PASSAGE_WORDS))
+        own, held = held[:count], held[count:]
+        yield gathered(own, before, held[: _num_within(held, CONTEXT_WORDS) + 1])
+        before = [*before, *own]
+        del before[: -_num_within(before[::-1], CONTEXT_WORDS) - 1]
 
 
 def _num_words(sentences: Iterable[Sentence]) -> int:
     return sum(len(sentence.words) for sentence in sentences)
 
 
+def _num_within(sentences: Sequence[Sentence], num_words: int) -> int:
+    """Return how many sentences from the first on have so many words or fewer."""
+    ends = itertools.accumulate(len(sentence.words) for sentence in sentences)
+    return sum(1 for _ in itertools.takewhile(lambda end: end <= num_words, ends))
+
+
+def gathered(sentences: Sequence[Sentence], before: Sequence[Sentence], after: Sequence[Sentence]) -> Around:
+    """Return sentences that follow one another as a passage: their words as those of one, a line each in its text."""
+    around = tuple(before), tuple(after)
+    if len(sentences) == 1:
+        return Around(sentences[0], *around)
+    texts = [one.text for one in sentences]
+    begins = itertools.accumulate((len(text) + 1 for text in texts[:-1]), initial=0)
+    offsets = tuple(
+        (start + begin, end + begin) for one, begin in zip(sentences, begins, strict=True) for start, end in one.offsets
+    )
+    words = tuple(word for one in sentences for word in one.words)
+    tags = None
+    if all(one.tags is not None for one in sentences):
+        tags = tuple(tag for one in sentences for tag in one.tags or ())
+    whole = Sentence(words, tags, "\n".join(texts), offsets, sentences[0].document, sentences[0].place)
+    return Around(whole, *around, tuple(sentences))
+
+
 def read_alone(around: Around, tokenizer: Tokenizer) -> Read:
-    """Return the pieces of the sentence and nothing else."""
+    """Return the pieces of what is asked and nothing else."""
+    return read_in_context(around, tokenizer, 0)
+
+
+def read_in_context(around: Around, tokenizer: Tokenizer, margin: int) -> Read:
+    """Return the pieces of what is asked between those of its document, at most `margin` of these on either side."""
     own = pieces_of(_spaced(around.sentence), tokenizer)
-    return Read(own.ids, np.cumsum(own.counts) - own.counts)
+    # A word has at least one piece, so no more words than pieces are wanted.
+    before = pieces_of(_last_words(around.before, margin), tokenizer).ids
+    before = before[max(0, len(before) - margin) :]
+    after = pieces_of(_first_words(around.after, margin), tokenizer).ids[:margin]
+    begins = np.concatenate([[0], np.cumsum(own.counts)]) + len(before)  # (W + 1,)
+    ids = np.concatenate([before, own.ids, after])
+    return Read(ids, begins[:-1], begins[around.word_edges])
 
 
-def read_in_context(around: Around, tokenizer: Tokenizer, room: int) -> Read:
-    """Return the pieces of the sentence with as many whole words of its document on both sides as `room` pieces hold.
+def packed(read: Read, room: int, margin: int) -> Iterator[Stretch]:
+    """Yield which sentences stand together: as many as a row has room for beside `margin` pieces of context on either
+    side, or all that the document has there.
 
-    A sentence that fills the room by itself stays alone.
+    A sentence too long for that has what context its row has left; one that is longer than a row has all of it, to
+    slide over.
     """
-    own = pieces_of(_spaced(around.sentence), tokenizer)
-    left = room - len(own.ids)
-    firsts = np.cumsum(own.counts) - own.counts
-    if left <= 0:
-        return Read(own.ids, firsts)
-    # A word has at least one piece, so no more words than places can fit.
-    before = pieces_of(_last_words(around.before, left), tokenizer)
-    after = pieces_of(_first_words(around.after, left), tokenizer)
-    num_before, num_after = fitting(before.counts[::-1], after.counts, left)
-    ids = np.concatenate([before.ids[len(before.ids) - num_before :], own.ids, after.ids[:num_after]])
-    return Read(ids, firsts + num_before)
+    edges, total = read.edges.tolist(), len(read.ids)
+
+    def context(first: int, stop: int) -> tuple[int, int]:
+        return min(margin, edges[first]), min(margin, total - edges[stop])
+
+    first, num_sentences = 0, len(edges) - 1
+    while first < num_sentences:
+        stop = first + 1
+        while stop < num_sentences and edges[stop + 1] - edges[first] + sum(context(first, stop + 1)) <= room:
+            stop += 1
+        before, after = context(first, stop)
+        spare = room - (edges[stop] - edges[first])
+        if spare >= 0:
+            after = min(after, max(spare // 2, spare - before))
+            before = min(before, spare - after)
+        yield Stretch(first, stop, edges[first] - before, edges[stop] + after)
+        first = stop
 
 
-def fitting(before: Ints, after: Ints, room: int) -> tuple[int, int]:
-    """Return how many pieces on either side fit, whole words only, given how many each word has, the nearest first.
-
-    Either side has half of the room; what it cannot fill is the other's.
-    """
-    num_after = _reach(after, room // 2)
-    num_before = _reach(before, room - num_after)
-    return num_before, _reach(after, room - num_before)
-
-
-def _reach(counts: Ints, room: int) -> int:
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    return int(ends[np.searchsorted(ends, room, side="right") - 1])
+def each_alone(read: Read) -> Iterator[Stretch]:
+    """Yield the sentences one by one, with nothing around them."""
+    for number, (begin, end) in enumerate(itertools.pairwise(read.edges.tolist())):
+        yield Stretch(number, number + 1, begin, end)
 
 
 def pieces_of(words: Sequence[str], tokenizer: Tokenizer) -> WordPieces:

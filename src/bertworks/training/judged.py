@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.tasks.contract import Mistake, Scored
-from bertworks.tasks.metrics import ConfusionTally
+from bertworks.tasks.metrics import ConfusionTally, Matches
 from bertworks.training.bars import BarChart, draw_bars
 from bertworks.training.page import folded, scrolled, share_words, table
 
@@ -109,13 +109,22 @@ def _type_rows(scored: Scored) -> Iterator[tuple[str, float, float, float, int]]
 
 
 def _class_rows(scored: Scored) -> Iterator[tuple[str, float, float, float, int]]:
-    counts, labels = scored.details.get("confusion"), scored.details.get("labels")
-    if counts is None or labels is None:
+    labels = scored.details.get("labels")
+    found = _found(scored)
+    if found is None or labels is None:
         return
-    tally = ConfusionTally(len(labels))
-    tally.counts += counts
-    for label, one in zip(labels, tally.by_class(), strict=True):
+    for label, one in zip(labels, found, strict=True):
         yield plain_name(label), one.precision, one.recall, one.f1, one.num_gold
+
+
+def _found(scored: Scored) -> Sequence[Matches] | None:
+    """Return how each class was found: counted one by one where a text may have several, else by the matrix."""
+    counts, found = scored.details.get("confusion"), scored.details.get("found")
+    if counts is None:
+        return found
+    tally = ConfusionTally(len(counts))
+    tally.counts += counts
+    return tally.by_class()
 
 
 def calibration_part(scored: Scored, error_before: float | None = None) -> str:

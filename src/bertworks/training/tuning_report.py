@@ -53,7 +53,8 @@ _BARS_A_TICK = 5
 class Coverage:
     """How the training examples fill rows: what the rule made of them, and what it left out.
 
-    lengths    (N,) pieces of each example, special ones too, and those twice that stand in two windows
+    lengths    (N,) pieces of each example, special ones too, and those twice that stand in two windows; of examples
+               that share a row, all of that row
     num_long   examples that slide over several windows
     num_cut    pieces that no row holds
     """
@@ -66,12 +67,14 @@ class Coverage:
 
     @classmethod
     def of(cls, questions: Sequence[Question], rule: WindowRule) -> Coverage:
+        drawn = [part for question in questions for part in question.drawn]
+        lengths = np.array([part.num_pieces for part in drawn], dtype=np.int64)
         return cls(
             rule,
-            np.array([question.num_pieces for question in questions], dtype=np.int64),
-            sum(len(question.rows) for question in questions),
-            sum(len(question.rows) > question.num_units for question in questions),
-            sum(question.num_cut for question in questions),
+            np.repeat(lengths, [part.num_examples for part in drawn]),
+            sum(len(part.rows) for part in drawn),
+            sum(len(part.rows) > part.num_units for part in drawn),
+            sum(part.num_cut for part in drawn),
         )
 
     def words(self) -> str:

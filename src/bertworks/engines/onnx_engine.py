@@ -1,0 +1,64 @@
+"""ONNX Runtime: a graph in, its outputs for rows of pieces out, on the threads that torch has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertworks.disk import sha256
+from bertworks.encoders.bert import Bert
+from bertworks.engines.graph_encoder import Ints
+from bertworks.engines.onnx_graph import INPUTS, GraphHead, graph_of
+from bertworks.engines.parts import part
+from bertworks.errors import BertworksError, FolderError
+
+_QUIET = 3  # errors only: it warns of machines it finds no accelerator on
+
+
+class OnnxRuntime:
+    """A graph that is loaded into ONNX Runtime."""
+
+    name = "ONNX Runtime"
+    file = "model.onnx"
+
+    def __init__(self, graph: str | bytes, digest: bytes) -> None:
+        onnxruntime = part("onnxruntime", "onnx", "running a model in ONNX Runtime")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = _QUIET
+        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        # Without this it computes all outputs, the scores of the whole vocabulary too, and returns the wanted ones.
+        self._options = onnxruntime.RunOptions()
+        self._options.only_execute_path_to_fetches = True
+        self.outputs = tuple(one.name for one in self._session.get_outputs())
+        self.digest = digest
+
+    @classmethod
+    def open(cls, folder: Path) -> OnnxRuntime:
+        """Load the graph of an exported folder."""
+        path = folder / cls.file
+        try:
+            return cls(str(path), bytes.fromhex(sha256(path)))
+        except Exception as error:  # what onnxruntime raises has no closer parent
+            if isinstance(error, BertworksError):
+                raise
+            first = (str(error).splitlines() or [""])[0]
+            raise FolderError(f"{path} cannot be read by ONNX Runtime ({first}); export the model again") from None
+
+    @classmethod
+    def of(cls, encoder: Bert, head: GraphHead | None, has_pooler: bool) -> OnnxRuntime:
+        """Load the graph of an encoder with its head."""
+        graph = graph_of(encoder, head, has_pooler).SerializeToString()
+        return cls(graph, hashlib.sha256(graph).digest())
+
+    def run(self, rows: tuple[Ints, Ints, Ints], wanted: Sequence[str]) -> list[npt.NDArray[np.float32]]:
+        """Return these outputs of ids, attention mask and segments, each (B, T)."""
+        fed = dict(zip(INPUTS, rows, strict=True))
+        found: list[Any] = self._session.run(list(wanted), fed, self._options)
+        return found

@@ -1,0 +1,82 @@
+"""OpenVINO: a graph in, its outputs for rows of pieces out, on the threads that torch has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertworks.disk import sha256
+from bertworks.encoders.bert import Bert
+from bertworks.engines.graph_encoder import Ints
+from bertworks.engines.onnx_graph import INPUTS, GraphHead, graph_of
+from bertworks.engines.parts import part
+from bertworks.errors import FolderError
+
+_PURPOSE = "running a model in OpenVINO"
+
+
+class OpenvinoRuntime:
+    """A graph that is loaded into OpenVINO. It computes whole graphs, so each choice of outputs is compiled apart."""
+
+    name = "OpenVINO"
+    file = "openvino_model.xml"
+
+    def __init__(self, model: Any, digest: bytes) -> None:
+        self._model = model
+        self._results = {one.get_any_name(): one for one in model.outputs}
+        self._requests: dict[tuple[str, ...], Any] = {}
+        self.outputs = tuple(self._results)
+        self.digest = digest
+
+    @classmethod
+    def open(cls, folder: Path) -> OpenvinoRuntime:
+        """Load the graph of an exported folder."""
+        openvino = part("openvino", "openvino", _PURPOSE)
+        path = folder / cls.file
+        weights = path.with_suffix(".bin")
+        try:
+            model = openvino.Core().read_model(path)
+            digest = hashlib.sha256(f"{sha256(path)} {sha256(weights)}".encode()).digest()
+        except (RuntimeError, OSError) as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise FolderError(f"{path} cannot be read by OpenVINO ({first}); export the model again") from None
+        return cls(model, digest)
+
+    @classmethod
+    def of(cls, encoder: Bert, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
+        """Load the graph of an encoder with its head."""
+        openvino = part("openvino", "openvino", _PURPOSE)
+        graph = graph_of(encoder, head, has_pooler).SerializeToString()
+        return cls(openvino.Core().read_model(graph), hashlib.sha256(graph).digest())
+
+    def save(self, folder: Path) -> None:
+        """Write the graph as OpenVINO's own files, in full precision."""
+        openvino = part("openvino", "openvino", _PURPOSE)
+        openvino.save_model(self._model, folder / self.file, compress_to_fp16=False)
+
+    def run(self, rows: tuple[Ints, Ints, Ints], wanted: Sequence[str]) -> list[npt.NDArray[np.float32]]:
+        """Return these outputs of ids, attention mask and segments, each (B, T)."""
+        request = self._request(tuple(wanted))
+        request.infer(dict(zip(INPUTS, rows, strict=True)))
+        # Copies, for the next run writes over the same memory.
+        return [np.array(request.get_output_tensor(number).data) for number in range(len(wanted))]
+
+    def _request(self, wanted: tuple[str, ...]) -> Any:
+        """Return what computes these outputs and nothing else, compiled when it is first asked for."""
+        if wanted not in self._requests:
+            openvino = part("openvino", "openvino", _PURPOSE)
+            results = [self._results[name].get_node() for name in wanted]
+            settings = {
+                "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+                "INFERENCE_PRECISION_HINT": "f32",  # some processors would take bfloat16 without a word
+                "PERFORMANCE_HINT": "LATENCY",
+            }
+            model = openvino.Model(results, self._model.get_parameters(), "bert")
+            self._requests[wanted] = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+        return self._requests[wanted]

@@ -1,0 +1,302 @@
+"""Runs in, one folder for production out; such a folder in, its models and corpus out, every hash checked.
+
+    bundle.json        models, corpus, the hash of every file, and the chain: corpus -> pretrained -> fine-tuned
+    models/NAME/       a model folder, as its run wrote it
+    corpus/            the manifest of the corpus; its text, and an index to search it, where they were asked for
+
+A link of the chain is `recorded` if the later one's own bertworks.json names the hash of the earlier; otherwise it is
+what the person who made the bundle said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bertworks
+from bertworks.disk import explained, read_json, sha256, write_json
+from bertworks.engines.runtimes import RUNTIMES, exported_for
+from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.examples.corpus import MANIFEST, read_manifest
+from bertworks.examples.text_shard import SplitDocument, read_text
+from bertworks.models.weights import find_weights
+from bertworks.serving.models import check_name, named_folders
+from bertworks.serving.searching import write_passages, write_vectors
+from bertworks.tasks.model import load
+
+BUNDLE = "bundle.json"
+FORMAT = 1
+CORPUS = "corpus"
+# What a model's bertworks.json calls the hash of the weights it began with, and of the corpus it learned from.
+BASE_HASH, CORPUS_HASH = "base_sha256", "corpus_sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class BundleRequest:
+    """What to put together. `runs` and `bases` are NAME=FOLDER or FOLDER, of runs or models; bases are the pretrained
+    ones. `corpus` is taken with its text, `manifest` without. `index` names the model that embeds the text for search:
+    "" chooses one, "none" makes no index."""
+
+    runs: tuple[str, ...]
+    out: Path
+    bases: tuple[str, ...] = ()
+    corpus: Path | None = None
+    manifest: Path | None = None
+    index: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """That `later` came from `earlier`, whose hash is `sha256`; None where it is not in the bundle."""
+
+    later: str
+    earlier: str | None
+    sha256: str | None
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle on disk: its models by name, where the index of its corpus lies, and which model made it."""
+
+    folder: Path
+    models: Mapping[str, Path]
+    chain: tuple[Link, ...]
+    index: Path | None = None
+    index_model: str = ""
+    num_files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A model to be put in: where it lies, what its folder tells, and the hash of its weights."""
+
+    name: str
+    path: Path
+    told: Mapping[str, Any]
+    sha256: str
+
+    @property
+    def is_tuned(self) -> bool:
+        return "task" in self.told
+
+
+@dataclass(slots=True)
+class _Making:
+    """A bundle in the making."""
+
+    request: BundleRequest
+    staged: Path
+    files: dict[str, str] = field(default_factory=dict)
+
+    def copy(self, source: Path, target: str) -> None:
+        """Copy a file into the bundle and note its hash."""
+        path = self.staged / target
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, path)
+        except OSError as error:
+            raise explained(error, path) from error
+        self.note(target)
+
+    def note(self, target: str) -> None:
+        self.files[target] = sha256(self.staged / target)
+
+
+def bundle(request: BundleRequest, watch: Callable[[int, int], None] = lambda done, total: None) -> Bundle:
+    """Make a bundle. `watch` is told how many passages of the corpus are embedded. A killed one is taken up again."""
+    if request.out.exists():
+        raise FolderError(f"{request.out} exists; choose another folder with --out, or remove it")
+    if request.corpus and request.manifest:
+        raise SettingsError("the corpus was given with its text and again for its manifest alone; leave one out")
+    models = _models(request)
+    making = _Making(request, request.out.with_name(f".{request.out.name}.part"))
+    for one in models:
+        for file in _files(one.path):
+            making.copy(file, f"models/{one.name}/{file.relative_to(one.path).as_posix()}")
+    corpus = _corpus(making)
+    index = _index(making, models, watch) if request.corpus and request.index != "none" else None
+    chain = _chain(models, None if corpus is None else corpus["sha256"])
+    told = {
+        "format": FORMAT,
+        "made_by": f"bertworks {bertworks.__version__}",
+        "models": {one.name: {"task": one.told.get("task"), "sha256": one.sha256} for one in models},
+        "corpus": corpus,
+        "index": index,
+        "chain": [{name: getattr(link, name) for name in Link.__slots__} for link in chain],
+        "files": making.files,
+    }
+    write_json(making.staged / BUNDLE, told)
+    making.staged.rename(request.out)
+    return read_bundle(request.out)
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Open a bundle and check every file and every link; a file that changed is refused by name."""
+    told = read_json(folder / BUNDLE, "a bundle (see `bertworks bundle`)")
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        raise FolderError(f"{folder / BUNDLE} is not of this format ({FORMAT}); make the bundle anew")
+    for name, digest in told["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise FolderError(f"{folder} lacks {name}, which its {BUNDLE} lists; copy or make the bundle anew")
+        if sha256(path) != digest:
+            raise FolderError(f"{path} is not what {BUNDLE} says: it changed or was damaged; make the bundle anew")
+    chain = tuple(Link(**link) for link in told["chain"])
+    for link in chain:
+        _check_link(folder, told, link)
+    models = {name: folder / "models" / name for name in told["models"]}
+    index = told["index"]
+    return Bundle(
+        folder,
+        models,
+        chain,
+        folder / CORPUS if index else None,
+        index["model"] if index else "",
+        len(told["files"]),
+    )
+
+
+def is_bundle(folder: Path) -> bool:
+    return (folder / BUNDLE).is_file()
+
+
+def corpus_hash(manifest: Mapping[str, Any]) -> str:
+    """Return the hash of a corpus: of its text, and not of the vocabularies that it was cut with since."""
+    shards = [[shard["file"], shard["sha256"]] for shard in manifest["shards"]]
+    return hashlib.sha256(json.dumps(shards, sort_keys=True).encode()).hexdigest()
+
+
+def _check_link(folder: Path, told: Mapping[str, Any], link: Link) -> None:
+    """Refuse a link whose ends do not have the hashes that it states."""
+    if link.earlier is None or link.sha256 is None:
+        return
+    stated = told["corpus"] if link.earlier == CORPUS else told["models"].get(link.earlier)
+    is_right = stated is not None and stated["sha256"] == link.sha256
+    if is_right and link.earlier != CORPUS:
+        weights = _weights(folder / "models" / link.earlier)
+        is_right = weights is not None and told["files"].get(weights.relative_to(folder).as_posix()) == link.sha256
+    if is_right and link.earlier == CORPUS:
+        is_right = corpus_hash(read_manifest(folder / CORPUS)) == link.sha256
+    if not is_right:
+        raise FolderError(
+            f"{folder / BUNDLE}: '{link.later}' should come from '{link.earlier}', but their hashes do not fit; make "
+            f"the bundle anew"
+        )
+
+
+def _models(request: BundleRequest) -> list[_Found]:
+    """Return the models of all runs and bases, each once."""
+    if not request.runs:
+        raise InputError("there is nothing to bundle; name at least one run or model folder")
+    folders = named_folders(request.runs)
+    seen = {Path(folder).resolve() for folder in folders.values()}
+    for name, folder in named_folders(request.bases).items():
+        if Path(folder).resolve() not in seen:
+            free = name if name not in folders else f"{name}-base"
+            check_name(free, folder)
+            folders[free] = folder
+    found = []
+    for name, folder in folders.items():
+        weights = _weights(Path(folder)) if Path(folder).is_dir() else None
+        if weights is None:
+            raise InputError(f"{folder} holds no model with weights; give a finished run, or a model folder")
+        path = Path(folder) / "bertworks.json"
+        told = read_json(path, "a model folder") if path.is_file() else {}
+        found.append(_Found(name, Path(folder), told, sha256(weights)))
+    return found
+
+
+def _weights(folder: Path) -> Path | None:
+    """Return the file that holds the weights, or the graph of a folder that was exported."""
+    engine = exported_for(folder)
+    return find_weights(folder) if engine is None else folder / RUNTIMES[engine].file
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a model folder; hidden ones and what else a run keeps are no part of it."""
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden:
+            yield path
+
+
+def _corpus(making: _Making) -> dict[str, Any] | None:
+    """Copy the corpus, or its manifest, and return what bundle.json says of it."""
+    request = making.request
+    source = request.corpus or request.manifest
+    if source is None:
+        return None
+    manifest = read_manifest(source)
+    making.copy(source / MANIFEST, f"{CORPUS}/{MANIFEST}")
+    if request.corpus:
+        for shard in manifest["shards"]:
+            target = f"{CORPUS}/{shard['file']}"
+            making.copy(source / shard["file"], target)
+            if making.files[target] != shard["sha256"]:
+                raise FolderError(
+                    f"{source / shard['file']} is not what its manifest says; run `bertworks prepare --verify` on it"
+                )
+    counts = {name: manifest[name] for name in ("documents", "sentences", "characters")}
+    return {"sha256": corpus_hash(manifest), "text": request.corpus is not None, **counts}
+
+
+def _index(making: _Making, models: Sequence[_Found], watch: Callable[[int, int], None]) -> dict[str, Any]:
+    """Cut the text into passages, embed them, and return what bundle.json says of the index."""
+    chosen = _embedder(models, making.request.index)
+    folder = making.staged / CORPUS
+    count = write_passages(folder, _documents(folder))
+    width = write_vectors(folder, load(chosen.path), lambda done: watch(done, count))
+    for path in sorted(folder.iterdir()):
+        target = f"{CORPUS}/{path.name}"
+        if path.is_file() and target not in making.files:
+            making.note(target)
+    return {"model": chosen.name, "passages": count, "width": width}
+
+
+def _documents(folder: Path) -> Iterator[SplitDocument]:
+    for path in sorted((folder / "text").iterdir()):
+        yield from read_text(path)
+
+
+def _embedder(models: Sequence[_Found], wanted: str) -> _Found:
+    """Return the model that is best at vectors of texts: one made for it, else a pretrained one, else the first."""
+    if wanted:
+        for one in models:
+            if one.name == wanted:
+                return one
+        raise SettingsError(f"--index {wanted}: there is no such model; choose {', '.join(m.name for m in models)}")
+    return min(models, key=lambda one: (not (one.path / "modules.json").is_file(), one.is_tuned))
+
+
+def _chain(models: Sequence[_Found], corpus: str | None) -> list[Link]:
+    """Return where each model came from; a recorded hash that is nobody's among them is a link into nothing."""
+    links = []
+    bases = [one for one in models if not one.is_tuned]
+    for one in models:
+        if one.is_tuned:
+            links.append(_base_link(one, bases))
+            continue
+        recorded = one.told.get(CORPUS_HASH)
+        if recorded or (corpus is not None and "objective" in one.told):  # a model from elsewhere learned elsewhere
+            if recorded and corpus and recorded != corpus:
+                raise FolderError(f"'{one.name}' was trained on another corpus than the one given; give the right one")
+            links.append(Link(one.name, CORPUS if corpus else None, corpus or recorded, bool(recorded)))
+    return links
+
+
+def _base_link(one: _Found, bases: Sequence[_Found]) -> Link:
+    recorded = one.told.get(BASE_HASH)
+    if recorded:
+        base = next((base.name for base in bases if base.sha256 == recorded), None)
+        return Link(one.name, base, str(recorded), True)
+    # Only a name is recorded: that of the base's folder, which is "model" in a run.
+    named = [base for base in bases if one.told.get("base") in (base.path.name, base.name)]
+    if len(named) == 1:
+        return Link(one.name, named[0].name, named[0].sha256, False)
+    return Link(one.name, None, None, False)

@@ -1,0 +1,127 @@
+"""What a model sees: a text in; its pieces, the embeddings that are summed there, and who reads whom out.
+
+T places, L layers, H heads, d = width / H.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertworks.encoders.bert import Bert
+from bertworks.encoders.layers import Attention, Layer, product
+from bertworks.errors import InputError
+from bertworks.examples.batch import Batch, batch_of_rows
+from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
+
+# How many components of each embedding are shown.
+_SHOWN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The places of an encoding that a model can read; `num_cut` pieces are beyond them."""
+
+    encoding: Encoding
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+    num_cut: int
+
+
+def tokenized(tokenizer: Tokenizer, text: str, pair: str | None) -> tuple[Encoding, dict[str, Any]]:
+    """Return a text or a pair as pieces, and the same as JSON has it, each piece with the text it stands for."""
+    encoding = tokenizer.encode(text, pair)
+    is_second, texts = False, []
+    for place, offset in enumerate(encoding.offsets):
+        # The second text begins behind the separator, whatever the segments say: RoBERTa knows none.
+        is_second = is_second or (pair is not None and place > 0 and offset is None)
+        texts.append("" if offset is None else (pair or "" if is_second else text)[slice(*offset)])
+    told = {
+        "pieces": encoding.pieces,
+        "ids": encoding.ids,
+        "segments": encoding.segments,
+        "positions": encoding.positions,
+        "offsets": encoding.offsets,
+        "texts": texts,
+    }
+    return encoding, told
+
+
+def readable(encoding: Encoding, encoder: Bert) -> Row:
+    """Return as much of an encoding as the model has positions for."""
+    room = encoder.sizes.positions
+    return Row(encoding, encoding.ids[:room], encoding.segments[:room], max(0, len(encoding) - room))
+
+
+@torch.inference_mode()
+def embeddings(encoder: Bert, row: Row) -> dict[str, Any]:
+    """Return how long the embeddings of each place are, and the first of their components."""
+    device = encoder.pieces.weight.device
+    places = torch.arange(len(row.ids), device=device)
+    parts = {
+        "piece": encoder.pieces(torch.tensor(row.ids, device=device)),
+        "position": encoder.positions(places),
+        "segment": encoder.segments(torch.tensor(row.segments, device=device)),
+    }
+    parts["sum"] = torch.stack(tuple(parts.values())).sum(0)
+    return {
+        "norms": {name: values.norm(dim=1).tolist() for name, values in parts.items()},
+        "sample": {name: values[:, :_SHOWN].tolist() for name, values in parts.items()},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Which links are wanted: so many of the strongest, of one layer and head or of all."""
+
+    strongest: int
+    layer: int | None = None
+    head: int | None = None
+
+    def check(self, num_layers: int, num_heads: int) -> None:
+        for what, number, count in (("layer", self.layer, num_layers), ("head", self.head, num_heads)):
+            if number is not None and not 0 <= number < count:
+                raise InputError(f"there is no {what} {number}; this model has {count}, counted from 0")
+
+
+@torch.inference_mode()
+def attention(encoder: Bert, row: Row, pad: int, look: Look) -> dict[str, Any]:
+    """Return the strongest links [layer, head, from, to, weight]: how much place `from` reads of place `to`."""
+    num_layers, num_heads = encoder.sizes.num_layers, encoder.sizes.num_heads
+    look.check(num_layers, num_heads)
+    batch = batch_of_rows([row], pad).to(encoder.pieces.weight.device)
+    found = encoder(batch).layers
+    heads = slice(None) if look.head is None else slice(look.head, look.head + 1)
+    links: list[list[float]] = []
+    for number in range(num_layers) if look.layer is None else (look.layer,):
+        layer = encoder.layers[number]
+        assert isinstance(layer, Layer)
+        shares = _shares(layer.attention, found[number], batch)[heads]  # (H, T, T)
+        links += _strongest(shares, look.strongest, number, look.head or 0)
+    links.sort(key=lambda link: -link[4])
+    return {
+        "pieces": row.encoding.pieces[: len(row.ids)],
+        "segments": row.segments,
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "links": links[: look.strongest],
+        "cut": row.num_cut,
+    }
+
+
+def _shares(attention: Attention, values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return (H, T, T): how much of each place every place reads, given what entered the layer (T, D)."""
+    mixed = product(values, attention.query_key_value).view(batch.ids.shape[1], 3, attention.num_heads, -1)
+    queries, keys, _ = mixed.permute(1, 2, 0, 3)  # each (H, T, d)
+    return torch.softmax(queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1]), -1)
+
+
+def _strongest(shares: torch.Tensor, count: int, layer: int, first_head: int) -> list[list[float]]:
+    best = shares.flatten().topk(min(count, shares.numel()))
+    heads, reader, read = np.unravel_index(best.indices.cpu().numpy(), tuple(shares.shape))
+    parts = zip((heads + first_head).tolist(), reader.tolist(), read.tolist(), best.values.tolist(), strict=True)
+    return [[layer, head, start, end, weight] for head, start, end, weight in parts]

@@ -1,0 +1,221 @@
+"""A server on a port: what to serve in, a process that answers until it is asked to stop out.
+
+SIGTERM or Ctrl-C drains it: nothing new is taken (503, and /ready says so), what was taken is answered, then the
+process ends. A second one ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bertworks.engines.gathering import BUDGET
+from bertworks.errors import FolderError, SettingsError
+from bertworks.serving.app import app_of
+from bertworks.serving.bundle import is_bundle, read_bundle
+from bertworks.serving.following import Runs
+from bertworks.serving.gathering import Bounds, Gatherer
+from bertworks.serving.metrics import Metrics
+from bertworks.serving.models import load_served, named_folders
+from bertworks.serving.searching import Index
+from bertworks.serving.security import App, Limits, access_of
+from bertworks.serving.service import Search, Service
+
+# How long a client may take to send the head of a request, and how long an answer may lie unread.
+_HEAD_SECONDS = 10.0
+_IDLE_SECONDS = 15
+# How long Python lets a thread go on while others wait. The worker only hands work to torch, and must not be kept from
+# that for its usual 5 ms.
+_SWITCH_SECONDS = 0.001
+_MOST_CONNECTIONS = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """What to serve: models as NAME=FOLDER or FOLDER, or a bundle; where, to whom, and within which limits."""
+
+    models: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    key_file: Path | None = None
+    origins: tuple[str, ...] = ()
+    runs: Mapping[str, Path] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    bounds: Bounds = field(default_factory=Bounds)
+    budget: int = BUDGET
+    engine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What is served: the app, and the service behind it."""
+
+    app: App
+    service: Service
+
+
+def opened(request: ServeRequest) -> Opened:
+    """Load all models, check what is to be checked, and return the app."""
+    access = access_of(request.host, request.key_file)
+    folders, index = _folders(request.models)
+    metrics = Metrics(folders)
+    gatherer = Gatherer(request.bounds, metrics.computed)
+    try:
+        models = {
+            name: load_served(name, folder, gatherer.pause, request.budget, request.engine)
+            for name, folder in folders.items()
+        }
+        search = None if index is None else Search(Index(index[0]), models[index[1]])
+    except BaseException:
+        gatherer.close()
+        raise
+    metrics.watch_queue(lambda: gatherer.num_requests, lambda: gatherer.num_pieces)
+    service = Service(models, gatherer, request.limits, Runs(request.runs), search)
+    return Opened(app_of(service, metrics, access, request.origins), service)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; port 0 is any that is free."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_MOST_CONNECTIONS)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"cannot listen at {host}, port {port} ({reason}); choose another --port or --host"
+        ) from None
+
+
+def serve(found: Opened, sock: socket.socket) -> None:
+    """Answer at a socket until the process is asked to stop."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        server_of(found).run([sock])
+    finally:
+        found.service.close()
+
+
+def server_of(found: Opened) -> Draining:
+    """Return the server of an app, to be run."""
+    config = uvicorn.Config(
+        found.app,
+        http=Patient,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_IDLE_SECONDS,
+        limit_concurrency=_MOST_CONNECTIONS,
+    )
+    return Draining(config, found.service)
+
+
+def _folders(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, str] | None]:
+    """Return the folders of models by name, and where the index of a corpus lies and which model made it."""
+    bundles = [argument for argument in arguments if is_bundle(Path(argument))]
+    if not bundles:
+        return named_folders(arguments), None
+    if len(arguments) > 1:
+        raise SettingsError(f"{bundles[0]} is a bundle and is served alone; bundle everything together instead")
+    found = read_bundle(Path(bundles[0]))
+    if found.index is not None and found.index_model not in found.models:
+        raise FolderError(f"{found.folder}: the model of the index is not in the bundle; make it anew")
+    index = None if found.index is None else (found.index, found.index_model)
+    return {name: str(path) for name, path in found.models.items()}, index
+
+
+class Patient(HttpToolsProtocol):
+    """A connection that does not wait forever: for the head of a request, or for an unread answer to be read."""
+
+    _waiting: asyncio.TimerHandle | None = None
+    _num_unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that is not used; one whose answer is being read, however slowly, may go on."""
+        unread = self.transport.get_write_buffer_size()
+        if unread and unread != self._num_unread:
+            self._num_unread = unread
+            self.timeout_keep_alive_task = self.loop.call_later(_IDLE_SECONDS, self.timeout_keep_alive_handler)
+        elif unread:
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _await_head(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(_HEAD_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._waiting = None
+        self.transport.abort()
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+
+class Draining(uvicorn.Server):
+    """A server that answers what it has taken before it ends."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._until = 0.0
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Listen to signals for as long as the server runs. Being asked to stop is no failure, so it ends with 0."""
+        if threading.current_thread() is not threading.main_thread():  # only that one is told of signals
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._service.standing.is_draining:
+            self.should_exit = self.force_exit = True
+            return
+        self._service.standing.is_draining = True
+        self._until = time.monotonic() + self._service.limits.seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        standing = self._service.standing
+        is_over = standing.num_open == 0 or time.monotonic() > self._until
+        if standing.is_draining and is_over:
+            return True
+        return await super().on_tick(counter)
