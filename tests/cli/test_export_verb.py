@@ -64,3 +64,32 @@ def test_a_refusal_is_one_sentence_and_leaves_nothing(
     assert "1e-09 is allowed (--tolerance)" in said
     assert said.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_verbs_take_an_exported_folder_and_any_engine(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "texts.txt").write_text("the film was good\nbad\n")
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nthe film was good\tyes\nthe film was bad\tno\n")
+    assert run(monkeypatch, "export", folder, "--to", "onnx", "--out", tmp_path / "out") == 0
+    found: dict[str, list[object]] = {"predict": [], "evaluate": []}
+    for model in ([folder], [folder, "--engine", "openvino"], [tmp_path / "out"]):
+        capsys.readouterr()
+        assert run(monkeypatch, "predict", model[0], tmp_path / "texts.txt", *model[1:]) == 0
+        found["predict"].append([json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()])
+        assert run(monkeypatch, "evaluate", model[0], tmp_path / "dev.tsv", "--json", *model[1:]) == 0
+        found["evaluate"].append(json.loads(capsys.readouterr().out)["accuracy"])
+    assert found["predict"] == [found["predict"][0]] * 3
+    assert found["evaluate"] == [found["evaluate"][0]] * 3
+    assert len(found["predict"][0]) == 2
+
+
+def test_middle_layers_of_an_export_are_refused_in_one_sentence(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "texts.txt").write_text("good\n")
+    arguments = ("embed", folder, tmp_path / "texts.txt", "--out", tmp_path / "v.npy", "--engine", "onnx")
+    assert run(monkeypatch, *arguments, "--layers", "embeddings") == 2
+    assert "gives its last layer and answers only" in capsys.readouterr().err
+    assert run(monkeypatch, *arguments) == 0
+    assert (tmp_path / "v.npy").is_file()

@@ -226,6 +226,15 @@ def test_a_full_line_answers_429_and_says_when_to_come_back(ask_app, folders, ga
             assert error_of(answer) == (429, "queue_full")
 
 
+def test_who_waits_for_a_long_text_to_be_cut_stands_in_line_too(ask_app, folders):
+    ask = ask_app(models=(f"one={folders['sentences']}",), bounds=Bounds(requests=2))
+    service = ask.app.service
+    service._at_desk.acquire()
+    threading.Timer(0.5, service._at_desk.release).start()
+    answers = ask.at_once(*[("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})] * 5)
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
+
+
 def test_a_request_that_takes_too_long_answers_504_and_leaves_the_line(ask_app, folders, gate):
     ask = ask_app(models=(f"one={folders['sentences']}",), limits=Limits(seconds=0.3))
     request = ("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})

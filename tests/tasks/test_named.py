@@ -50,9 +50,9 @@ def write(path: Path, content: str) -> Path:
     return path
 
 
-def test_the_sets_of_the_paper_and_their_chinese_counterparts_are_known():
+def test_the_sets_of_the_paper_their_chinese_counterparts_and_the_built_in_one_are_known():
     glue = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX"]
-    others = ["swag", "comve", "squad1", "squad2", "cmrc2018", "conll2003", "chnsenticorp"]
+    others = ["python-docs", "swag", "comve", "squad1", "squad2", "cmrc2018", "conll2003", "chnsenticorp"]
     assert list(NAMED) == [f"glue/{name}" for name in glue] + others
 
 

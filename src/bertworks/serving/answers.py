@@ -140,6 +140,8 @@ def explain_work(served: Served, given: Input, target: str | None) -> Work:
     assert served.predict is not None
     predictor = served.predict.predictor
     case = case_of(served.predict, given, 0)
+    # Asked once here, where tokenizers are used one at a time: the worker then finds all words known, and learns none.
+    predictor.module.task.ask(case, predictor.tokenizer, predictor.rule)
     return _whole(served, predictor.module.head, lambda: explain(predictor, case, target).as_json())
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -25,7 +24,6 @@ from bertworks.serving.security import Access, App, Guard
 from bertworks.serving.service import Service
 
 PAGE = Path(__file__).parent / "page"
-_LOG = logging.getLogger("bertworks.serving")
 
 _MESSAGES = {
     404: "there is nothing at this address; /docs lists what there is",
@@ -57,7 +55,7 @@ def app_of(service: Service, metrics: Metrics, access: Access, origins: Sequence
     return CORSMiddleware(guard, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=allowed)
 
 
-def _lifespan(service: Service):  # type: ignore[no-untyped-def]
+def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.standing.is_ready = True
@@ -127,6 +125,5 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What nobody foresaw: told in full to the log, and to the client only that it happened."""
-    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    """What nobody foresaw: the server's log has all of it, the client is only told that it happened."""
     return await _refused(request, RefusedError(500, "the server failed to answer this; its log tells why"))

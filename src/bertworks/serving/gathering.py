@@ -135,9 +135,9 @@ class Gatherer:
         """How many pieces wait."""
         return self._state.num_pieces
 
-    def check_room(self) -> None:
-        """Refuse early, before a text is cut, if no more requests may wait."""
-        if self._state.num_requests >= self._bounds.requests:
+    def check_room(self, num_coming: int = 0) -> None:
+        """Refuse early, before a text is cut, if no more requests may wait than those that are already coming."""
+        if self._state.num_requests + num_coming >= self._bounds.requests:
             raise LineFullError(self._seconds_of_line())
 
     def submit(self, lane: Lane, rows: Sequence[Any]) -> Future[list[Any]]:

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 # Texts of so many characters are cut at once; a thread would cost more.
 _SHORT = 4_000
+# Outputs of so many rows are put together at once, for the same reason.
+_FEW = 40
 # A passage that is searched for is embedded as the passages of its corpus were: by the model that made the index.
 SEARCH = "search"
 
@@ -58,6 +60,7 @@ class Service:
         self.standing = Standing()
         self._desk = ThreadPoolExecutor(1, thread_name_prefix="bertworks-desk")
         self._at_desk = threading.Lock()
+        self._num_at_desk = 0
 
     def model(self, name: str, able: str) -> Served:
         """Return the model of that name; refused if there is none or it cannot do what is asked."""
@@ -88,10 +91,9 @@ class Service:
         try:
             async with asyncio.timeout(self.limits.seconds):
                 with _told_plainly():
-                    self.gatherer.check_room()
                     work = await self.at_desk(make, num_characters)
                     outputs = await asyncio.wrap_future(self.gatherer.submit(work.lane, work.rows))
-                    if len(outputs) <= _SHORT // 100:
+                    if len(outputs) <= _FEW:
                         return work.finish(outputs)
                     return await asyncio.to_thread(work.finish, outputs)
         except TimeoutError:
@@ -99,13 +101,18 @@ class Service:
             raise RefusedError(504, message) from None
 
     async def at_desk(self, make: Callable[[], T], num_characters: int) -> T:
-        """Return what `make` returns, which uses tokenizers."""
+        """Return what `make` returns, which uses tokenizers. Who waits at the desk stands in line already."""
+        self.gatherer.check_room(self._num_at_desk)
         if num_characters <= _SHORT and self._at_desk.acquire(blocking=False):
             try:
                 return make()
             finally:
                 self._at_desk.release()
-        return await asyncio.get_running_loop().run_in_executor(self._desk, self._locked, make)
+        self._num_at_desk += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._desk, self._locked, make)
+        finally:
+            self._num_at_desk -= 1
 
     def _locked(self, make: Callable[[], T]) -> T:
         with self._at_desk:
