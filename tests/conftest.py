@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import settings
 
 from bertworks.examples.corpus import Corpus
 from bertworks.examples.units import PrepareSettings
@@ -17,6 +18,10 @@ from bertworks.runs.prepare import PrepareRequest, prepare
 from bertworks.text.cleaning import CleanSettings
 from bertworks.text.sources import ReadSettings, Source
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("bertworks", deadline=None)
+settings.load_profile("bertworks")
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = tuple(f"[unused{number}]" for number in range(5))
