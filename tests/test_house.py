@@ -139,3 +139,9 @@ def test_every_module_says_first_what_it_is():
         if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert wordless == []
+
+
+def test_no_two_files_of_tests_have_the_same_name():
+    # pytest imports them by their bare names, and would refuse the second.
+    names = [path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"]
+    assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)
