@@ -176,7 +176,7 @@ def test_tabs_go_with_arrow_keys_and_there_is_one_stop_for_all(visit):
     page.keyboard.press("End")
     assert page.locator("[aria-selected=true]").inner_text() == "Runs"
     page.keyboard.press("Home")
-    assert page.url.endswith("#blanks")
+    page.wait_for_url("**/#blanks")
     assert page.locator("[role=tab][tabindex='0']").count() == 1
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
