@@ -34,6 +34,27 @@ def one(folders: dict[str, Path], one_thread: None) -> Iterator[Running]:
             yield found
 
 
+class Gate:
+    """Holds vectors back until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    found, compute = Gate(), EmbedLane.compute
+
+    def held(self: EmbedLane, rows: Any) -> Any:
+        found.entered.set()
+        assert found.go_on.wait(PATIENCE)
+        return compute(self, rows)
+
+    monkeypatch.setattr(EmbedLane, "compute", held)
+    yield found
+    found.go_on.set()
+
+
 def connected(one: Running) -> socket.socket:
     return socket.create_connection(("127.0.0.1", one.port), timeout=PATIENCE)
 
@@ -127,19 +148,11 @@ def test_what_is_not_http_is_closed_and_harms_nobody(data, one):
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "half-close"])
-def test_who_goes_away_leaves_the_line(how, one, monkeypatch):
-    go_on, entered, compute = threading.Event(), threading.Event(), EmbedLane.compute
-
-    def held(self: EmbedLane, rows: Any) -> Any:
-        entered.set()
-        assert go_on.wait(PATIENCE)
-        return compute(self, rows)
-
-    monkeypatch.setattr(EmbedLane, "compute", held)
+def test_who_goes_away_leaves_the_line(how, one, gate):
     gatherer = one.app.service.gatherer
     first = connected(one)
     first.sendall(head(len(BODY)) + BODY)
-    assert entered.wait(PATIENCE)
+    assert gate.entered.wait(PATIENCE)
     second = connected(one)
     second.sendall(head(len(BODY)) + BODY)
     wait_for(lambda: gatherer.num_requests == 2)
@@ -151,7 +164,7 @@ def test_who_goes_away_leaves_the_line(how, one, monkeypatch):
         second.close()
     wait_for(lambda: gatherer.num_requests == 1)
     assert gatherer.num_pieces == 0
-    go_on.set()
+    gate.go_on.set()
     assert first.recv(2**16).startswith(b"HTTP/1.1 200")
     first.close()
     second.close()
@@ -218,23 +231,15 @@ def test_a_process_serves_goes_on_without_its_folder_and_drains_when_it_is_asked
         assert process.wait(PATIENCE) == 0
 
 
-def test_what_was_taken_is_answered_before_a_server_ends(folders, monkeypatch, one_thread):
-    go_on, entered, compute = threading.Event(), threading.Event(), EmbedLane.compute
-
-    def held(self: EmbedLane, rows: Any) -> Any:
-        entered.set()
-        assert go_on.wait(PATIENCE)
-        return compute(self, rows)
-
-    monkeypatch.setattr(EmbedLane, "compute", held)
+def test_what_was_taken_is_answered_before_a_server_ends(folders, gate, one_thread):
     with running(f"one={folders['sentences']}") as found:
         taken = connected(found)
         taken.sendall(head(len(BODY), "/v1/models/one/embed") + BODY)
-        assert entered.wait(PATIENCE)
+        assert gate.entered.wait(PATIENCE)
         found.server.handle_exit(signal.SIGTERM, None)
         assert httpx.get(f"{found.address}/ready", timeout=PATIENCE).status_code == 503
         assert not found.server.should_exit
-        go_on.set()
+        gate.go_on.set()
         assert until_closed(taken).startswith(b"HTTP/1.1 200")
         found.thread.join(PATIENCE)
         assert not found.thread.is_alive()
