@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,58 +130,47 @@ def peer_run(data: Path, name: str, seed: int, epochs: int) -> dict[str, float]:
     return {metric: float(METRICS[metric](guesses, found.label_ids)) for metric in ("accuracy", "f1")}
 
 
-def our_stretches(data: Path, name: str, steps: int) -> Callable[[], float]:
-    """Return a function that does some steps of ours and tells the examples per second."""
-    folder = tempfile.mkdtemp()
-    request = request_of(data, name, Path(folder), Tuning(BATCH, RATE, 3, WARMUP, restarts=0))
-    steps_of = (told.step for told in finetune(request) if told.step is not None)
+class Stretches:
+    """Steps in, a speed out for each stretch of them: a stretch begins when a line comes on standard input."""
 
-    def stretch() -> float:
-        start = time.perf_counter()
-        for _ in range(steps):
-            next(steps_of)
-        return steps * BATCH / (time.perf_counter() - start)
+    def __init__(self, steps: int) -> None:
+        self.steps, self.done, self.start = steps, 0, 0.0
 
-    return stretch
-
-
-def peer_stretches(data: Path, name: str, steps: int) -> Callable[[], float]:
-    """Return a function that does some steps of the peer's own training loop and tells the examples per second."""
-    import torch
-
-    trainer = peer_trainer(data, name, 0, 3, Path(tempfile.mkdtemp()))
-    trainer.create_optimizer_and_scheduler(1_000)
-    loader: Iterator[Any] = iter([])
-
-    def stretch() -> float:
-        nonlocal loader
-        start = time.perf_counter()
-        for _ in range(steps):
-            batch = next(loader, None)
-            if batch is None:
-                loader = iter(trainer.get_train_dataloader())
-                batch = next(loader)
-            trainer.training_step(trainer.model, batch)
-            torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
-            trainer.optimizer.step()
-            trainer.lr_scheduler.step()
-            trainer.model.zero_grad()
-        return steps * BATCH / (time.perf_counter() - start)
-
-    return stretch
+    def step(self) -> None:
+        """Count a step; after a stretch tell its examples per second, and wait to be asked for the next one."""
+        self.done += 1
+        if self.done % self.steps:
+            return
+        speed = self.steps * BATCH / (time.perf_counter() - self.start)
+        print("ready" if self.done == self.steps else speed, flush=True)  # the first stretch only warms up
+        if not sys.stdin.readline():
+            sys.exit()
+        self.start = time.perf_counter()
 
 
-ENGINES = {"ours": our_stretches, "peer": peer_stretches}
+def our_steps(data: Path, name: str, stretches: Stretches) -> None:
+    """Train as `bertworks finetune` does, until the stretches end it."""
+    request = request_of(data, name, Path(tempfile.mkdtemp()), Tuning(BATCH, RATE, 100, WARMUP, restarts=0))
+    for told in finetune(request):
+        if told.step is not None:
+            stretches.step()
+
+
+def peer_steps(data: Path, name: str, stretches: Stretches) -> None:
+    """Train with the peer's own loop, until the stretches end it."""
+    import transformers
+
+    class AfterEachStep(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            stretches.step()
+
+    trainer = peer_trainer(data, name, 0, 100, Path(tempfile.mkdtemp()))
+    trainer.add_callback(AfterEachStep())
+    trainer.train()
+
+
+ENGINES = {"ours": our_steps, "peer": peer_steps}
 RUNS = {"ours": our_run, "peer": peer_run}
-
-
-def serve(engine: str, data: Path, name: str, steps: int) -> None:
-    """Do a stretch for every line on standard input, and answer with its speed."""
-    stretch = ENGINES[engine](data, name, steps)
-    stretch()  # warm
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(stretch(), flush=True)
 
 
 def speeds(data: Path, name: str, steps: int, rounds: int = 5) -> dict[str, float]:
@@ -219,7 +207,7 @@ def main() -> None:
     parser.add_argument("--child", choices=list(ENGINES), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        serve(options.child, options.data, options.sets, options.steps)
+        ENGINES[options.child](options.data, options.sets, Stretches(options.steps))
         return
     told: dict[str, float] = {}
     for name in options.sets.split(","):
