@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,43 @@ def test_a_real_checkpoint_gives_the_numbers_of_transformers(
     for ours, ours_exactly, theirs, exactly in zip(found, layers(double_pair[0], batch), expected, exact, strict=True):
         assert farthest(ours_exactly, exactly) < CLOSE_IN_DOUBLE
         assert farthest(ours, theirs) < max(CLOSE, 2 * farthest(theirs, exactly))
+
+
+@pytest.mark.parametrize("reads", ["both", "left"])
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+def test_the_last_layer_at_some_places_is_that_of_all_with_the_same_slopes(lengths: tuple[int, ...], reads: str):
+    """Values and gradients, in double precision; places in any order, many in some rows and none in others."""
+    ours = Bert(TINY, torch.Generator().manual_seed(1)).double().eval()
+    batch = replace(batch_with(lengths, TINY.vocabulary), reads=reads)
+    real = real_places(batch).flatten().nonzero().flatten()
+    places = real[torch.randperm(len(real), generator=torch.Generator().manual_seed(2))[: 1 + len(real) // 3]]
+    answers = []
+    for wanted in (None, places):
+        ours.zero_grad()
+        found = ours(batch, places=wanted)
+        assert found.summary is not None
+        (found.at(places).sin().sum() + found.summary.cos().sum()).backward()
+        slopes = [parameter.grad.clone() for parameter in ours.parameters() if parameter.grad is not None]
+        answers.append([found.at(places).detach(), found.summary.detach(), *slopes])
+    for all_places, some_places in zip(*answers, strict=True):
+        assert farthest(some_places, all_places) < CLOSE_IN_DOUBLE
+
+
+def test_at_some_places_values_are_dropped_at_the_same_rate_and_layers_computed_again_are_the_same():
+    sizes = replace(TINY, dropout=0.3, attention_dropout=0.3)
+    ours = Bert(sizes, torch.Generator().manual_seed(1)).train()
+    batch, seeds = batch_with((40, 38, 40), sizes.vocabulary), Seeds(torch.tensor(7, dtype=torch.int32))
+    places = torch.tensor([3, 60, 119])
+    found = []
+    for recomputes in (False, True):
+        ours.recomputes = recomputes
+        ours.zero_grad()
+        encoded = ours(batch, seeds=seeds, places=places)
+        encoded.last.sum().backward()
+        found.append((encoded.last.detach(), ours.pieces.weight.grad.clone()))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert farthest(found[0][0], ours.eval()(batch, places=places).last.detach()) > 0.01  # something was dropped
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu", "tanh", "gelu_pytorch_tanh"])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bertworks.encoders.encoded import Encoded, Group, layout_of, reading_mask
+from bertworks.encoders.encoded import Encoded, Group, layout_of, reading_mask, wanted_of
 from bertworks.examples.batch import Batch
 
 NEVER = float("-inf")
@@ -87,3 +87,18 @@ def test_padding_is_zero_in_the_shape_of_the_batch_however_it_was_computed():
     padded = Encoded((values,), None, layout_of(batch)).padded()
     assert padded[0].tolist() == [[1.0, 1.0]] * 10
     assert padded[1].tolist() == [[1.0, 1.0]] * 9 + [[0.0, 0.0]]
+
+
+def test_wanted_pieces_are_the_first_of_each_row_and_those_asked_filled_up_by_group():
+    layout = layout_of(batch_with([5, 2, 2, 1], 5))  # pieces 0-4, 5-6, 7-8, 9
+    wanted = wanted_of(layout, torch.tensor([11, 4, 2]))  # row 2 place 1, row 0 places 4 and 2
+    assert wanted.pieces.tolist() == [0, 5, 7, 9, 8, 4, 2]
+    assert wanted.counts == (3, 2, 1)
+    # Row 0 has three, rows 1 and 2 are filled up to two, row 3 has its first piece.
+    assert wanted.lined.tolist() == [0, 4, 2, 5, 5, 7, 8, 9]
+    assert wanted.lined[wanted.order].tolist() == wanted.pieces.tolist()
+
+
+def test_where_no_place_is_wanted_the_first_piece_of_each_row_is():
+    wanted = wanted_of(layout_of(batch_with([4, 4], 4)), torch.empty(0, dtype=torch.long))
+    assert wanted.pieces.tolist() == wanted.lined.tolist() == [0, 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bertworks.encoders.dropping import drop
-from bertworks.encoders.encoded import Encoded, Layout, layout_of
+from bertworks.encoders.encoded import Encoded, Layout, layout_of, wanted_of
 from bertworks.encoders.layers import ACTIVATIONS, Attention, Layer, LayerSizes, Seeds
 from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
@@ -96,27 +96,49 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(sizes.width, sizes.width)
         initialise(self, sizes.spread, generator)
 
-    def forward(self, batch: Batch, state: object | None = None, seeds: Seeds | None = None) -> Encoded:
-        """Return all layers and the pooled first piece. `seeds` are for dropout, and only used in training mode."""
+    def forward(
+        self,
+        batch: Batch,
+        state: object | None = None,
+        seeds: Seeds | None = None,
+        places: torch.Tensor | None = None,
+    ) -> Encoded:
+        """Return all layers and the pooled first piece. `seeds` are for dropout, and only used in training mode.
+
+        Who looks at the last layer at some places only names them (row * T + place; none for the summary alone): what
+        the last layer makes of all others is then not computed.
+        """
         self._check(batch)
         layout = layout_of(batch)
-        return self.through(self.embed(batch, layout), layout, seeds)
+        return self.through(self.embed(batch, layout), layout, seeds, places)
 
-    def through(self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None) -> Encoded:
+    def through(
+        self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None
+    ) -> Encoded:
         """Return what the layers make of embedded pieces (N, D), such as those between two texts."""
         seeds = seeds if self.training else None
         values = drop(values, seeds.of(0) if seeds else None, self.sizes.dropout)
         found = [values]
-        recomputes = self.recomputes and torch.is_grad_enabled()
+        wanted = None if places is None else wanted_of(layout, places)
         for number, layer in enumerate(self.layers):
             own = tuple(seeds.of(3 * number + place) for place in (1, 2, 3)) if seeds else None
-            if recomputes:  # what is dropped follows from the seeds, so it is the same again
-                values = checkpoint(layer, values, layout, own, use_reentrant=False, preserve_rng_state=False)
+            if wanted is not None and number == len(self.layers) - 1:
+                values = self._passed(layer.at, values, layout, own, wanted)
             else:
-                values = layer(values, layout, own)
+                values = self._passed(layer, values, layout, own)
             found.append(values)
-        summary = torch.tanh(self.pooler(values[layout.starts]))  # (B, D)
-        return Encoded(tuple(found), summary, layout)
+        if wanted is None:
+            firsts = values[layout.starts]
+        else:
+            firsts, found[-1] = values.split([len(layout.starts), len(values) - len(layout.starts)])
+        summary = torch.tanh(self.pooler(firsts))  # (B, D)
+        return Encoded(tuple(found), summary, layout, places=places)
+
+    def _passed(self, layer: Callable[..., torch.Tensor], *given: Any) -> torch.Tensor:
+        """Return what a layer makes of values; where memory is dear, to be computed again on the way back."""
+        if self.recomputes and torch.is_grad_enabled():  # what is dropped follows from the seeds: the same again
+            return checkpoint(layer, *given, use_reentrant=False, preserve_rng_state=False)
+        return layer(*given)
 
     def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
         """Return (N, D): the three embeddings of each piece, summed and normalised."""

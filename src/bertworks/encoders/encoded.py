@@ -1,6 +1,6 @@
 """What leaves an encoder, and how its rows of pieces lie: a Batch in, a Layout out; layers in, an Encoded out.
 
-B rows of T places; N pieces (rows that are computed); D width.
+B rows of T places; N pieces (rows that are computed); D width; M pieces of which the last layer is wanted.
 """
 
 from __future__ import annotations
@@ -45,6 +45,50 @@ class Layout:
             return places
         width = self.shape[1]
         return self.starts[places // width] + places % width
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The pieces of which the last layer is wanted: the first of each row, then those at the places that were asked.
+
+    pieces   (M,) where they lie among the N
+    lined    (R,) the same row by row, those of a group's rows each filled up to as many as its fullest row has
+    counts   how many pieces each row of a group has in `lined`, by group
+    order    (M,) where each of `pieces` lies in `lined`
+    """
+
+    pieces: torch.Tensor
+    lined: torch.Tensor
+    counts: tuple[int, ...]
+    order: torch.Tensor
+
+
+def wanted_of(layout: Layout, places: torch.Tensor) -> Wanted:
+    """Return how the first piece of each row and the given places (row * T + place), in any order, are computed."""
+    rows, width = layout.shape
+    owners = torch.cat([torch.arange(rows, device=places.device), places // width])  # (M,) the row of each
+    pieces = torch.cat([layout.starts, layout.pieces_at(places)])
+    by_row = torch.argsort(owners, stable=True)
+    each = torch.bincount(owners, minlength=rows)  # (B,) pieces of a row
+    firsts = torch.cumsum(each, 0) - each
+    slots = torch.empty_like(owners)
+    slots[by_row] = torch.arange(len(owners), device=places.device) - firsts[owners[by_row]]
+    counts, begins, at, row = [], [], 0, 0
+    for group in layout.groups:
+        most = int(each[row : row + group.count].max())
+        counts.append(most)
+        begins.append(at + most * torch.arange(group.count, device=places.device))
+        at += most * group.count
+        row += group.count
+    order = torch.cat(begins)[owners] + slots
+    # What a row is filled up with is computed and not looked at: its first piece.
+    lined = torch.repeat_interleave(layout.starts, _repeats(layout, counts))
+    return Wanted(pieces, lined.index_copy(0, order, pieces), tuple(counts), order)
+
+
+def _repeats(layout: Layout, counts: list[int]) -> torch.Tensor:
+    numbers = [count for group, count in zip(layout.groups, counts, strict=True) for _ in range(group.count)]
+    return torch.tensor(numbers, device=layout.starts.device)
 
 
 def layout_of(batch: Batch) -> Layout:
@@ -96,12 +140,16 @@ def reading_mask(batch: Batch) -> torch.Tensor | None:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """All layers of an encoder, each (N, D), the embeddings first; the summary of each row (B, D); carried state."""
+    """All layers of an encoder, each (N, D), the embeddings first; the summary of each row (B, D); carried state.
+
+    Where only some `places` (row * T + place) of the last layer were wanted, it is theirs, in their order.
+    """
 
     layers: tuple[torch.Tensor, ...]
     summary: torch.Tensor | None
     layout: Layout
     state: object | None = None
+    places: torch.Tensor | None = None
 
     @property
     def last(self) -> torch.Tensor:
@@ -109,14 +157,21 @@ class Encoded:
 
     def at(self, places: torch.Tensor, layer: int = -1) -> torch.Tensor:
         """Return (P, D): a layer at the given places (row * T + place)."""
+        if self._is_partial(layer):
+            assert places is self.places, "the last layer was computed at other places"
+            return self.last
         return self.layers[layer][self.layout.pieces_at(places)]
 
     def padded(self, layer: int = -1) -> torch.Tensor:
         """Return (B, T, D): a layer in the shape of the batch, zero where there is padding."""
         rows, width = self.layout.shape
         values = self.layers[layer]
+        assert not self._is_partial(layer), "the last layer was computed at some places only"
         if self.layout.index is None:
             padding = torch.arange(width, device=values.device) >= self.layout.lengths[:, None]  # (B, T)
             return values.view(rows, width, -1).masked_fill(padding[..., None], 0.0)
         spread = values.new_zeros(rows * width, values.shape[1])
         return spread.index_copy(0, self.layout.index, values).view(rows, width, -1)
+
+    def _is_partial(self, layer: int) -> bool:
+        return self.places is not None and layer in (-1, len(self.layers) - 1)

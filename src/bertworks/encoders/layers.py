@@ -1,6 +1,7 @@
 """The bricks of a Transformer: tensors in, tensors out.
 
-N pieces, D width, H heads, d = D / H, T places of a row, C rows of a group, I inner width.
+N pieces, D width, H heads, d = D / H, T places of a row, C rows of a group, I inner width; M pieces that are wanted, at
+most K of a row of a group.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders.dropping import drop, kept
-from bertworks.encoders.encoded import Group, Layout
+from bertworks.encoders.encoded import Group, Layout, Wanted
 from bertworks.encoders.kernels import DroppedAttention, GeluFeedForward
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -80,16 +81,53 @@ class Attention(nn.Module):
         width = mixed.shape[1] // 3
         shape = (group.count, group.length, 3, self.num_heads, width // self.num_heads)
         queries, keys, values = mixed.view(shape).permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
+        read = self._attended(queries, keys, values, group.mask, seed)
+        return read.transpose(1, 2).reshape(group.count * group.length, width)
+
+    def at(self, values: torch.Tensor, layout: Layout, seed: torch.Tensor | None, wanted: Wanted) -> torch.Tensor:
+        """Return (M, D): what the wanted pieces read. All others are read, and do not read."""
+        width = values.shape[1]
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        queries = F.linear(values[wanted.lined], weight[:width], bias[:width])
+        mixed = F.linear(values, weight[width:], bias[width:])  # (N, 2D)
+        parts, at = [], 0
+        for group, count in zip(layout.groups, wanted.counts, strict=True):
+            own = slice(at, at := at + group.count * count)
+            shape = (group.count, -1, self.num_heads, width // self.num_heads)
+            rows = mixed[group.start : group.start + group.count * group.length].view(*shape[:2], 2, *shape[2:])
+            keys, read = rows.permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
+            mask = _mask_at(group, wanted.lined[own])
+            asked = queries[own].view(shape).transpose(1, 2)  # (C, H, K, d)
+            found = self._attended(asked, keys, read, mask, _shifted(seed, group.start))
+            parts.append(found.transpose(1, 2).reshape(-1, width))
+        return product(torch.cat(parts)[wanted.order], self.out)
+
+    def _attended(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        mask: torch.Tensor | None,
+        seed: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return (C, H, K, d): the values that queries (C, H, K, d) find by keys (C, H, T, d)."""
         if seed is None:
             # A mask of another precision than the queries' gives wrong numbers in double precision, without a word.
-            mask = None if group.mask is None else group.mask.to(queries.dtype)
-            read = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        else:
-            scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(shape[-1]))  # (C, H, T, T)
-            if group.mask is not None:
-                scores = scores + group.mask
-            read = drop(torch.softmax(scores, -1), seed, self.dropout) @ values
-        return read.transpose(1, 2).reshape(group.count * group.length, width)
+            mask = None if mask is None else mask.to(queries.dtype)
+            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))  # (C, H, K, T)
+        if mask is not None:
+            scores = scores + mask
+        return drop(torch.softmax(scores, -1), seed, self.dropout) @ values
+
+
+def _mask_at(group: Group, pieces: torch.Tensor) -> torch.Tensor | None:
+    """Return (C, 1, 1 or K, T): the mask of those pieces of a group's rows, which lie row by row."""
+    if group.mask is None or group.mask.shape[2] == 1:
+        return group.mask
+    places = (pieces - group.start).view(group.count, -1) % group.length  # (C, K)
+    rows = torch.arange(group.count, device=places.device)[:, None]
+    return group.mask[rows, 0, places][:, None]
 
 
 def _is_plain(values: torch.Tensor) -> bool:
@@ -117,9 +155,21 @@ class Layer(nn.Module):
     def forward(
         self, values: torch.Tensor, layout: Layout, seeds: tuple[torch.Tensor, ...] | None = None
     ) -> torch.Tensor:
-        first, second, third = seeds or (None, None, None)
-        read = drop(self.attention(values, layout, first), second, self.dropout)
-        values = self.attention_norm(values + read)  # (N, D)
+        first, *others = seeds or (None, None, None)
+        return self._joined(values, self.attention(values, layout, first), *others)
+
+    def at(
+        self, values: torch.Tensor, layout: Layout, seeds: tuple[torch.Tensor, ...] | None, wanted: Wanted
+    ) -> torch.Tensor:
+        """Return (M, D): the same, of the wanted pieces only. They read all pieces of their row."""
+        first, *others = seeds or (None, None, None)
+        return self._joined(values[wanted.pieces], self.attention.at(values, layout, first, wanted), *others)
+
+    def _joined(
+        self, values: torch.Tensor, read: torch.Tensor, second: torch.Tensor | None, third: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return what follows attention, of pieces that have read."""
+        values = self.attention_norm(values + drop(read, second, self.dropout))
         return self.norm(values + drop(self._feed_forward(values), third, self.dropout))
 
     def _feed_forward(self, values: torch.Tensor) -> torch.Tensor:

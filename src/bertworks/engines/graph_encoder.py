@@ -126,8 +126,14 @@ class GraphEncoder(Bert):
             refuse(self.runtime.name)
         return super().__getattr__(name)
 
-    def forward(self, batch: Batch, state: object | None = None, seeds: Seeds | None = None) -> Encoded:
-        """Return the last layer and the summary of each row."""
+    def forward(
+        self,
+        batch: Batch,
+        state: object | None = None,
+        seeds: Seeds | None = None,
+        places: torch.Tensor | None = None,
+    ) -> Encoded:
+        """Return the last layer and the summary of each row; a graph computes all places, whatever is wanted."""
         self._check(batch)
         layout = layout_of(batch)
         if self.taken is TAKEN["blanks"]:
@@ -155,7 +161,9 @@ class GraphEncoder(Bert):
     def embed(self, batch: Batch, layout: Layout) -> NoReturn:
         refuse(self.runtime.name)
 
-    def through(self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None) -> NoReturn:
+    def through(
+        self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None
+    ) -> NoReturn:
         refuse(self.runtime.name)
 
     def _run(self, batch: Batch, rows: slice, packs: bool) -> tuple[torch.Tensor, torch.Tensor | None]:

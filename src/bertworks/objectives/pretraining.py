@@ -48,7 +48,7 @@ class Pretraining(nn.Module):
         """Return the loss of a batch; each part scaled as told, for gradients."""
         assert batch.places is not None
         assert batch.targets is not None
-        encoded = self.encoder(batch, seeds=seeds)
+        encoded = self.encoder(batch, seeds=seeds, places=batch.places)
         table = self.encoder.pieces.weight
         vectors = self.masked.transform(encoded.at(batch.places))
         if torch.is_grad_enabled():

@@ -133,6 +133,10 @@ def worst(mistakes: Iterable[Mistake], most: int = 20) -> list[Mistake]:
 class Head(Protocol):
     """What a task puts on an encoder. Returns what `Task` methods call outputs: (B, …), or (P, …) with places asked."""
 
+    def places(self, batch: Batch) -> torch.Tensor | None:
+        """Return at which places (row * T + place) it looks at the last layer; None where it looks at all of them."""
+        ...
+
     def __call__(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor: ...
 
 

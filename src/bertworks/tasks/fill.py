@@ -79,9 +79,9 @@ class Filler:
         batch.ids.copy_(ids)
         device = self.encoder.pieces.weight.device
         width = ids.shape[1]
-        flat = torch.tensor([row * width + place for row in range(len(ids)) for place in places])
+        flat = torch.tensor([row * width + place for row in range(len(ids)) for place in places], device=device)
         self.encoder.eval()
-        vectors = self.encoder(batch.to(device)).at(flat.to(device))
+        vectors = self.encoder(batch.to(device), places=flat).at(flat)
         scores = self.head(vectors, self.encoder.pieces.weight).cpu()
         scores = scores[:, : self.tokenizer.size]  # a table may be padded to a round size: those rows are no pieces
         scores[:, list(self.tokenizer.specials.ids)] = float("-inf")  # a blank is never a [CLS]

@@ -25,6 +25,10 @@ class SummaryHead(nn.Module):
         self.dropout = dropout
         self.score = nn.Linear(width, num_outputs)
 
+    def places(self, batch: Batch) -> torch.Tensor:
+        """None: the summary is enough."""
+        return batch.ids.new_empty(0)
+
     def forward(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
         assert encoded.summary is not None
         return self.score(dropped(self, encoded.summary, seeds))
@@ -38,6 +42,9 @@ class PlaceHead(nn.Module):
         self.dropout = dropout
         self.score = nn.Linear(width, num_outputs)
 
+    def places(self, batch: Batch) -> torch.Tensor | None:
+        return batch.places
+
     def forward(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
         assert batch.places is not None
         return self.score(dropped(self, encoded.at(batch.places), seeds))
@@ -49,6 +56,9 @@ class SpanHead(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.score = nn.Linear(width, 2)
+
+    def places(self, batch: Batch) -> None:
+        """All of them."""
 
     def forward(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
         rows, width = encoded.layout.shape

@@ -95,7 +95,8 @@ class TaskModule(nn.Module):
         """Return what the head answers."""
         if isinstance(self.head, RecurrentHead):
             return self.head.answer(self._features(self.head, batch), batch, seeds)
-        return self.head(self.encoder(batch, seeds=seeds), batch, seeds)
+        places: torch.Tensor | None = self.head.places(batch)  # type: ignore[operator]
+        return self.head(self.encoder(batch, seeds=seeds, places=places), batch, seeds)
 
     def _features(self, head: RecurrentHead, batch: Batch) -> torch.Tensor:
         """Return what the frozen encoder says of the batch, from what is kept if it is there."""
@@ -111,5 +112,6 @@ class TaskModule(nn.Module):
         assert batch.places is not None
         assert batch.targets is not None
         again = None if seeds is None else Seeds(seeds.base + 1)  # the second pass drops other values
-        vectors = self.masked.transform(self.encoder(batch, seeds=again).at(batch.places))
+        encoded = self.encoder(batch, seeds=again, places=batch.places)
+        vectors = self.masked.transform(encoded.at(batch.places))
         return cross_entropy_sum(vectors, self.encoder.pieces.weight, self.masked.bias, batch.targets, scale)
