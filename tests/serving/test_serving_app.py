@@ -175,6 +175,7 @@ def test_many_requests_at_once_to_several_models_each_get_their_own_answer(ask, 
         ("/v1/models/classify/predict", {"inputs": ["a"], "by": "word"}, 400, "malformed"),
         ("/v1/models/classify/predict", [], 400, "malformed"),
         ("/v1/models/classify/predict", {"inputs": [" "]}, 422, "not_possible"),
+        ("/v1/models/tag/explain", {"input": ""}, 422, "not_possible"),
         ("/v1/models/pretrained/fill", {"text": "no blank"}, 422, "not_possible"),
         ("/v1/models/pretrained/fill", {"text": "[MASK]", "top": 0}, 400, "malformed"),
         ("/v1/models/pretrained/fill", {"text": "[MASK]" * 17}, 422, "not_possible"),
@@ -233,6 +234,22 @@ def test_who_waits_for_a_long_text_to_be_cut_stands_in_line_too(ask_app, folders
     threading.Timer(0.5, service._at_desk.release).start()
     answers = ask.at_once(*[("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})] * 5)
     assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
+
+
+def test_pieces_alone_are_refused_and_limited_like_all_else(ask_app, folders):
+    """They need the desk and never the worker."""
+    ask = ask_app(
+        models=(f"one={folders['sentences']}",), bounds=Bounds(requests=2), limits=Limits(seconds=0.2, characters=9_000)
+    )
+    service = ask.app.service
+    request = ("POST", "/v1/models/one/tokenize", {"json": {"text": "a cat " * 1_000}})
+    service._at_desk.acquire()
+    try:
+        answers = ask.at_once(*[request] * 4)
+    finally:
+        service._at_desk.release()
+    assert sorted(answer.status_code for answer in answers) == [429, 429, 504, 504]
+    assert ask(*request[:2], request[2]["json"]).status_code == 200
 
 
 def test_a_request_that_takes_too_long_answers_504_and_leaves_the_line(ask_app, folders, gate):

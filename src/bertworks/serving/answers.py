@@ -141,7 +141,9 @@ def explain_work(served: Served, given: Input, target: str | None) -> Work:
     predictor = served.predict.predictor
     case = case_of(served.predict, given, 0)
     # Asked once here, where tokenizers are used one at a time: the worker then finds all words known, and learns none.
-    predictor.module.task.ask(case, predictor.tokenizer, predictor.rule)
+    question = predictor.module.task.ask(case, predictor.tokenizer, predictor.rule)
+    if all(row.places is not None and not len(row.places) for row in question.rows):
+        raise InputError("the input has no word to explain; write one")
     return _whole(served, predictor.module.head, lambda: explain(predictor, case, target).as_json())
 
 

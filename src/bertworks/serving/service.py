@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -88,20 +88,20 @@ class Service:
 
     async def answer(self, make: Callable[[], Work], num_characters: int) -> Any:
         """Return the answer of the work that `make` makes of a request, in the time that a request may take."""
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                with _told_plainly():
-                    work = await self.at_desk(make, num_characters)
-                    outputs = await asyncio.wrap_future(self.gatherer.submit(work.lane, work.rows))
-                    if len(outputs) <= _FEW:
-                        return work.finish(outputs)
-                    return await asyncio.to_thread(work.finish, outputs)
-        except TimeoutError:
-            message = f"no answer within {self.limits.seconds:g} seconds; send less at a time, or ask again later"
-            raise RefusedError(504, message) from None
+        async with self._bounded():
+            work = await self._cut(make, num_characters)
+            outputs = await asyncio.wrap_future(self.gatherer.submit(work.lane, work.rows))
+            if len(outputs) <= _FEW:
+                return work.finish(outputs)
+            return await asyncio.to_thread(work.finish, outputs)
 
     async def at_desk(self, make: Callable[[], T], num_characters: int) -> T:
-        """Return what `make` returns, which uses tokenizers. Who waits at the desk stands in line already."""
+        """Return what `make` returns, which uses tokenizers and nothing else, in the time that a request may take."""
+        async with self._bounded():
+            return await self._cut(make, num_characters)
+
+    async def _cut(self, make: Callable[[], T], num_characters: int) -> T:
+        """Let `make` use the tokenizers. Who waits at the desk stands in line already."""
         self.gatherer.check_room(self._num_at_desk)
         if num_characters <= _SHORT and self._at_desk.acquire(blocking=False):
             try:
@@ -113,6 +113,17 @@ class Service:
             return await asyncio.get_running_loop().run_in_executor(self._desk, self._locked, make)
         finally:
             self._num_at_desk -= 1
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """Refuse what the library refuses, and what takes longer than a request may take."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                with _told_plainly():
+                    yield
+        except TimeoutError:
+            message = f"no answer within {self.limits.seconds:g} seconds; send less at a time, or ask again later"
+            raise RefusedError(504, message) from None
 
     def _locked(self, make: Callable[[], T]) -> T:
         with self._at_desk:
