@@ -177,7 +177,7 @@ def _plan() -> Iterator[Row]:
               _files("comve-train.csv", "comve-dev.csv", "comve-test.csv"), f"{short} --rate 1e-4", ("accuracy",), 4.5,
               published="81.6 on SWAG, one of four (dev)")  # fmt: skip
     entities = _files("conll-train.txt", "conll-dev.txt", "conll-test.txt")
-    tagging = "--length 128 --batch 8"
+    tagging = "--length 128 --batch 32"
     yield Row("conll", "entities", "fine-tuned", "conll2003", entities, f"{tagging} --epochs 3 --rate 2e-4",
               ("f1",), 5.5, published="96.4 (dev), 92.4 (test)")  # fmt: skip
     for strategy, figure in zip(STRATEGIES, PAPER_FEATURES, strict=True):
@@ -258,16 +258,6 @@ def guessing(row: Row, places: Places) -> dict[str, float]:
     return GUESSES[target.task](cases["train"], cases["dev"]) if target.task in GUESSES else {}
 
 
-def sentences(row: Row, places: Places) -> dict[str, int]:
-    """Return how many sentences the splits of a tagging row have: a run counts documents, the literature sentences."""
-    from bertworks.tasks.conll import read_sentences
-
-    words = places.filled(row.words())
-    files = {split: Path(words[words.index(f"--{split}") + 1]) for split in row.files}
-    is_tagging = row.table == "entities"
-    return {split: sum(1 for _ in read_sentences(path)) for split, path in files.items()} if is_tagging else {}
-
-
 def guessed_class(train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
     common = Counter(case.label for case in train).most_common(1)[0][0]
     share = sum(case.label == common for case in dev) / len(dev)
@@ -315,7 +305,6 @@ def run_row(row: Row, places: Places, threads: int) -> bool:
         return False
     minutes = (time.perf_counter() - start) / 60
     scores, examples = outcome(folder, row.seeds)
-    examples |= sentences(row, places)
     facts = {"minutes": round(minutes, 2), "continued": continued, "examples": examples, "scores": scores}
     write_json(file, {"row": row.name, "command": row.command, **facts, "guessing": guessing(row, places)})
     for heavy in (*folder.rglob("checkpoints"), *folder.rglob("features")):

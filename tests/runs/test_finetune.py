@@ -358,7 +358,8 @@ def test_sentences_of_a_document_are_examples_that_share_rows(base: Path, tmp_pa
     assert any(one.note.startswith("96 training examples in 24 rows of at most 32 places.") for one in told)
     assert max(one.step.number for one in told if one.step) == 6 * 12  # 8 examples are two rows
     assert any("96 of 96 dev texts also stand in train" in one.warning for one in told)
-    scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]
-    assert scores["dev"]["f1"] > 0.95
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert facts["scores"]["dev"]["f1"] > 0.95
+    assert [facts["data"][split]["examples"] for split in ("train", "dev")] == [96, 96]  # sentences, not documents
     window = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())["window"]
     assert window == {"length": 32, "overlap": 8, "truncate": False}

@@ -28,7 +28,7 @@ from bertworks.tasks.module import TaskModule
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.regress import Regress
 from bertworks.tasks.tag import Tag, TagCase
-from bertworks.tasks.tagging import Around
+from bertworks.tasks.tagging import Around, gathered
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
 from bertworks.training.pace import ByStep
@@ -165,7 +165,7 @@ def test_weights_add_up_to_the_difference_of_the_outputs(task: Task, case: Any, 
 
 
 def outputs_of(predictor: Predictor, case: Any) -> list[Any]:
-    return predictor.outputs([predictor.module.task.ask(case, TOKENIZER, RULE)])[0]
+    return predictor.outputs([predictor.module.task.ask(case, TOKENIZER, predictor.rule)])[0]
 
 
 def test_a_class_is_explained_against_the_mean_of_the_others():
@@ -237,6 +237,30 @@ def test_the_document_around_a_sentence_has_a_weight_of_its_own():
     assert found.is_complete
     assert f"the document around the sentence adds {found.elsewhere:+.3f}" in found.as_text()
     assert explain(predictor, TagCase("1", Around(sentence)), "John").elsewhere == 0.0
+
+
+def test_words_behind_the_cut_end_of_a_sentence_keep_their_names():
+    """Of the first sentence fourteen words fit a row; what is asked next is the first word of the second one."""
+    texts = ("the film was good " * 4 + "Paris", "John lives in Paris")
+    sentences = [replace(TagCase.of_text(text).sentence, document=1) for text in texts]
+    predictor = predictor_of(Tag(("O", "B-PER", "I-PER")), rule=WindowRule(16, 4, truncate=True))
+    case = TagCase("1", gathered(sentences, (), ()))
+    first, second = outputs_of(predictor, case)
+    assert (len(first), len(second)) == (14, 4)
+    found = explain(predictor, case, "John=B-PER")
+    assert found.target == "'John' as B-PER"
+    assert found.output == pytest.approx(second[0, 1] - (second[0, 0] + second[0, 2]) / 2, abs=1e-5)
+    assert [number for number, weight in enumerate(found.weights) if weight] == [15, 16, 17, 18, 19, 20]  # two before
+    assert explain(predictor, case, "17=B-PER").weights.tolist() == found.weights.tolist()
+    assert explain(predictor, case, "Paris=O").output == explain(predictor, case, "20=O").output
+    logits = np.concatenate([first, second])
+    with torch.no_grad():  # nothing is an entity, and the word that is the nearest to one stands behind the cut
+        predictor.module.head.score.bias.copy_(torch.tensor([50.0, 0.0, 0.0]))
+    nearest = int((50 + logits[:, 0] - logits[:, 1:].max(1)).argmin())
+    words = [*sentences[0].words[:14], *sentences[1].words]
+    assert explain(predictor, case).target == f"'{words[nearest]}' as O"
+    with pytest.raises(InputError, match="the word '15' was cut off by the model's window rule, and not read"):
+        explain(predictor, case, "15")
 
 
 def test_an_answer_is_explained_where_it_starts_and_ends():

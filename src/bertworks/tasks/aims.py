@@ -22,7 +22,7 @@ from bertworks.tasks.answer import PassageCase, PassageQuestion
 from bertworks.tasks.choose import ChoiceCase
 from bertworks.tasks.classify import Classify, TextCase
 from bertworks.tasks.contract import Question
-from bertworks.tasks.tag import Tag, TagCase
+from bertworks.tasks.tag import Tag, TagCase, TagQuestion
 from bertworks.tasks.tagging import read_alone
 from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
@@ -125,20 +125,21 @@ def _of_word(said: Said, target: str | None) -> Aim:
     """
     task: Tag = said.task
     case: TagCase = said.case
-    logits = np.concatenate(list(said.outputs))  # (words, C)
-    word, label = _word_and_label(said, target, logits)
+    assert isinstance(said.question, TagQuestion)
+    logits = np.concatenate(list(said.outputs))  # (words asked, C)
+    asked, label = _asked_and_label(said, said.question.words.tolist(), target, logits)
     factors: list[Floats | None] = []
     at = 0
     for output in said.outputs:
         own = None
-        if at <= word < at + len(output):
+        if at <= asked < at + len(output):
             own = np.zeros(output.shape)
-            own[word - at] = _against_others(len(task.labels), label)
+            own[asked - at] = _against_others(len(task.labels), label)
         factors.append(own)
         at += len(output)
     text = ReadText("text", case.sentence.text, _cut_words(case, said.tokenizer))
     sources = ((0, _first_piece(said.question)),)
-    named = f"'{case.sentence.words[word]}' as {task.labels[label]}"
+    named = f"'{case.sentence.words[said.question.words[asked]]}' as {task.labels[label]}"
     return Aim(named, (text,), tuple(factors), (sources,) * len(factors))
 
 
@@ -151,30 +152,40 @@ def _first_piece(question: Question) -> int:
     raise AssertionError("a sentence without words is not asked")
 
 
-def _word_and_label(said: Said, target: str | None, logits: Floats) -> tuple[int, int]:
-    labels, words = list(said.task.labels), list(said.case.sentence.words)[: len(logits)]
+def _asked_and_label(said: Said, numbers: list[int], target: str | None, logits: Floats) -> tuple[int, int]:
+    """Return which of the words asked is meant, whose numbers in the text are given, and for which label.
+
+    They are not all words where texts are cut: of a document, the end of any of its sentences may be missing.
+    """
     if target is None:
-        return _most_telling(said, logits)
+        return _most_telling(said, numbers, logits)
+    labels, written = list(said.task.labels), list(said.case.sentence.words)
+    words = [written[number] for number in numbers]
     name, _, tag = target.rpartition("=")
     if not name or tag not in labels:
         name, tag = target, ""
-        if "=" in target and target not in words:
+        if "=" in target and target not in written:
             raise InputError(f"there is no label '{target.rpartition('=')[2]}'; choose one of: {', '.join(labels)}")
-    if name not in words and not (name.isdecimal() and int(name) < len(words)):
+    if name in words:
+        asked = words.index(name)
+    elif name.isdecimal() and int(name) in numbers:
+        asked = numbers.index(int(name))
+    elif name in written or (name.isdecimal() and int(name) < len(written)):
+        raise InputError(f"{said.case.place}: the word '{name}' was cut off by the model's window rule, and not read")
+    else:
         raise InputError(f"{said.case.place}: there is no word '{name}' to explain; give a word, or its number from 0")
-    word = words.index(name) if name in words else int(name)
-    return word, labels.index(tag) if tag else int(logits[word].argmax())
+    return asked, labels.index(tag) if tag else int(logits[asked].argmax())
 
 
-def _most_telling(said: Said, logits: Floats) -> tuple[int, int]:
+def _most_telling(said: Said, numbers: list[int], logits: Floats) -> tuple[int, int]:
     spans, offsets = said.prediction.spans, said.case.sentence.offsets
     if spans:
         surest = max(spans, key=lambda span: span.probability)
-        word = next(number for number, (start, _) in enumerate(offsets) if start == surest.start)
+        asked = next(at for at, number in enumerate(numbers) if offsets[number][0] == surest.start)
     else:
         best = np.sort(logits, axis=1)[:, -2:]
-        word = int((best[:, -1] - best[:, 0]).argmin())
-    return word, int(logits[word].argmax())
+        asked = int((best[:, -1] - best[:, 0]).argmin())
+    return asked, int(logits[asked].argmax())
 
 
 def _cut_words(case: TagCase, tokenizer: Tokenizer) -> Cut:
