@@ -13,7 +13,8 @@ from small_models import TASKS, write_pretrained, write_sentences, write_tuned
 
 from bertworks.disk import sha256
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.serving.bundle import BundleRequest, bundle, corpus_hash, read_bundle
+from bertworks.models.origins import corpus_hash, folders_of, hashes_of
+from bertworks.serving.bundle import BundleRequest, bundle, read_bundle
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,43 @@ def test_a_base_is_found_by_its_name_where_no_hash_is_recorded(folders, tmp_path
     found = bundle(BundleRequest((str(folders["classify"]),), tmp_path / "out", (str(folders["pretrained"]),)))
     (link,) = found.chain
     assert (link.later, link.earlier, link.recorded) == ("classify", "pretrained", False)
+
+
+@pytest.fixture
+def recorded(corpus: Path, tmp_path: Path) -> Path:
+    """A fine-tuning run of a pretraining run, each of which recorded where it came from."""
+    books, sst2 = tmp_path / "runs" / "books", tmp_path / "runs" / "sst2"
+    write_pretrained(books / "model", told=hashes_of(None, corpus))
+    (books / "run.json").write_text(json.dumps(folders_of(None, corpus)))
+    write_tuned(sst2 / "model", TASKS["classify"], told=hashes_of(str(books / "model")))
+    (sst2 / "run.json").write_text(json.dumps(folders_of(str(books / "model"))))
+    return sst2
+
+
+def test_a_run_alone_brings_its_base_and_its_corpus_along(recorded, tmp_path):
+    found = bundle(BundleRequest((str(recorded),), tmp_path / "out"))
+    assert list(found.models) == ["sst2", "books"]
+    assert [(link.later, link.earlier, link.recorded) for link in found.chain] == [
+        ("sst2", "books", True),
+        ("books", "corpus", True),
+    ]
+    assert found.index_model == "books"
+    assert (tmp_path / "out" / "corpus" / "text").is_dir()
+
+
+def test_a_base_or_a_corpus_that_is_no_longer_the_same_is_not_taken(recorded, tmp_path):
+    shutil.rmtree(recorded.parent / "books" / "model")
+    write_pretrained(recorded.parent / "books" / "model", seed=9, told={"corpus_sha256": "0" * 64})
+    (link,) = bundle(BundleRequest((str(recorded),), tmp_path / "out")).chain
+    assert (link.later, link.earlier) == ("sst2", None)
+    (link,) = bundle(BundleRequest((str(recorded.parent / "books"),), tmp_path / "out2")).chain
+    assert (link.later, link.earlier, link.sha256) == ("books", None, "0" * 64)
+
+
+def test_models_of_two_corpora_share_a_bundle_with_one_of_them(recorded, corpus, tmp_path):
+    other = write_pretrained(tmp_path / "runs" / "other" / "model", 5, {"corpus_sha256": "0" * 64}).parent
+    found = bundle(BundleRequest((str(recorded), str(other)), tmp_path / "out", manifest=corpus))
+    assert {link.later: link.earlier for link in found.chain} == {"sst2": "books", "books": "corpus", "other": None}
 
 
 def test_a_base_that_was_not_given_is_told_to_be_missing(tuned, base, tmp_path):

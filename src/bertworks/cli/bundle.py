@@ -27,6 +27,7 @@ def bundle(
 ) -> None:
     """Put models, the pretrained model they came from and the corpus into one folder for `bertworks serve`.
 
+    What the runs recorded of the last two is taken along if it is still there; --base and --corpus name it otherwise.
     bundle.json has the hash of every file and of every step from the corpus to the fine-tuned model.
     """
     request = bundling.BundleRequest(tuple(runs), out, tuple(base or ()), corpus, manifest, index)

@@ -22,6 +22,7 @@ from bertworks.encoders.bert import BertSizes
 from bertworks.errors import BertworksError, FolderError, MissingPartError, SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
+from bertworks.models.origins import folders_of, hashes_of
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.runs.blanks import blanks_of, filled_blanks
 from bertworks.runs.building import build, start_of, write_model
@@ -173,7 +174,7 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
     counts = piece_counts(corpus)
     module, about = build(start, recipe, counts)
     module.to(device)
-    facts = facts_of(corpus, counts, recipe.micro_batch, before)
+    facts = facts_of(corpus, counts, recipe.micro_batch, before) | folders_of(request.start, corpus.folder)
     notes += about
     notes += changes(before, facts)
     notes.append(
@@ -364,6 +365,7 @@ def _finished(run: _Run) -> Iterator[Told]:
             yield Told(note=f"the model is that of {run.best.name}, which had the best held-out loss")
     recipe = run.request.recipe
     told = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
+    told |= hashes_of(run.request.start, run.corpus.folder)
     folder = run.request.out / "model"
     write_model(folder, run.module, run.corpus.tokenizer, told)
     run.facts["finished"] = now()

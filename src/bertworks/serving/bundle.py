@@ -10,11 +10,9 @@ what the person who made the bundle said.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +22,30 @@ from bertworks.engines.runtimes import RUNTIMES, exported_for
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.examples.corpus import MANIFEST, read_manifest
 from bertworks.examples.text_shard import SplitDocument, read_text
+from bertworks.models.origins import (
+    BASE_FOLDER,
+    BASE_HASH,
+    CORPUS_FOLDER,
+    CORPUS_HASH,
+    corpus_hash,
+    recorded_folder,
+)
 from bertworks.models.weights import find_weights
-from bertworks.serving.models import check_name, named_folders
+from bertworks.serving.models import check_name, named_folders, usual_name
 from bertworks.serving.searching import write_passages, write_vectors
 from bertworks.tasks.model import load
 
 BUNDLE = "bundle.json"
 FORMAT = 1
 CORPUS = "corpus"
-# What a model's bertworks.json calls the hash of the weights it began with, and of the corpus it learned from.
-BASE_HASH, CORPUS_HASH = "base_sha256", "corpus_sha256"
 
 
 @dataclass(frozen=True, slots=True)
 class BundleRequest:
     """What to put together. `runs` and `bases` are NAME=FOLDER or FOLDER, of runs or models; bases are the pretrained
-    ones. `corpus` is taken with its text, `manifest` without. `index` names the model that embeds the text for search:
-    "" chooses one, "none" makes no index."""
+    ones. `corpus` is taken with its text, `manifest` without. Bases and the corpus that are not given are looked for
+    where the runs recorded them. `index` names the model that embeds the text for search: "" chooses one, "none" makes
+    no index."""
 
     runs: tuple[str, ...]
     out: Path
@@ -115,6 +120,8 @@ def bundle(request: BundleRequest, watch: Callable[[int, int], None] = lambda do
     if request.corpus and request.manifest:
         raise SettingsError("the corpus was given with its text and again for its manifest alone; leave one out")
     models = _models(request)
+    if not request.corpus and not request.manifest:
+        request = replace(request, corpus=_recorded_corpus(models))
     making = _Making(request, request.out.with_name(f".{request.out.name}.part"))
     for one in models:
         for file in _files(one.path):
@@ -166,12 +173,6 @@ def is_bundle(folder: Path) -> bool:
     return (folder / BUNDLE).is_file()
 
 
-def corpus_hash(manifest: Mapping[str, Any]) -> str:
-    """Return the hash of a corpus: of its text, and not of the vocabularies that it was cut with since."""
-    shards = [[shard["file"], shard["sha256"]] for shard in manifest["shards"]]
-    return hashlib.sha256(json.dumps(shards, sort_keys=True).encode()).hexdigest()
-
-
 def _check_link(folder: Path, told: Mapping[str, Any], link: Link) -> None:
     """Refuse a link whose ends do not have the hashes that it states."""
     if link.earlier is None or link.sha256 is None:
@@ -201,15 +202,49 @@ def _models(request: BundleRequest) -> list[_Found]:
             free = name if name not in folders else f"{name}-base"
             check_name(free, folder)
             folders[free] = folder
-    found = []
-    for name, folder in folders.items():
-        weights = _weights(Path(folder)) if Path(folder).is_dir() else None
-        if weights is None:
-            raise InputError(f"{folder} holds no model with weights; give a finished run, or a model folder")
-        path = Path(folder) / "bertworks.json"
-        told = read_json(path, "a model folder") if path.is_file() else {}
-        found.append(_Found(name, Path(folder), told, sha256(weights)))
+    found = [_found(name, Path(folder)) for name, folder in folders.items()]
+    for one in found:  # which grows on the way: a base may have a base too
+        base = _recorded_base(one, found)
+        if base is not None:
+            found.append(base)
     return found
+
+
+def _found(name: str, folder: Path) -> _Found:
+    weights = _weights(folder) if folder.is_dir() else None
+    if weights is None:
+        raise InputError(f"{folder} holds no model with weights; give a finished run, or a model folder")
+    path = folder / "bertworks.json"
+    told = read_json(path, "a model folder") if path.is_file() else {}
+    return _Found(name, folder, told, sha256(weights))
+
+
+def _recorded_base(one: _Found, others: Sequence[_Found]) -> _Found | None:
+    """Return the base of a model from where its run recorded it, unless it is known, gone or no longer the same."""
+    recorded = one.told.get(BASE_HASH)
+    folder = recorded_folder(one.path, BASE_FOLDER)
+    if recorded is None or folder is None or recorded in {other.sha256 for other in others}:
+        return None
+    weights = _weights(folder)
+    if weights is None or sha256(weights) != recorded:
+        return None
+    taken = {other.name for other in others}
+    name = usual_name(folder)
+    name = name if name not in taken else f"{name}-base"
+    check_name(name, str(folder))
+    return None if name in taken else _found(name, folder)
+
+
+def _recorded_corpus(models: Sequence[_Found]) -> Path | None:
+    """Return the corpus that the models learned from, from where their runs recorded it; None if there are several."""
+    found = {}
+    for one in models:
+        folder = recorded_folder(one.path, CORPUS_FOLDER)
+        if folder is not None and (folder / MANIFEST).is_file():
+            digest = corpus_hash(read_manifest(folder))
+            if digest == one.told.get(CORPUS_HASH):
+                found[digest] = folder
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _weights(folder: Path) -> Path | None:
@@ -278,15 +313,18 @@ def _chain(models: Sequence[_Found], corpus: str | None) -> list[Link]:
     """Return where each model came from; a recorded hash that is nobody's among them is a link into nothing."""
     links = []
     bases = [one for one in models if not one.is_tuned]
+    learned = {one.told.get(CORPUS_HASH) for one in bases} - {None}
+    if corpus and learned and corpus not in learned:
+        names = ", ".join(f"'{one.name}'" for one in bases if one.told.get(CORPUS_HASH))
+        raise FolderError(f"{names}: trained on another corpus than the one given; give the right one")
     for one in models:
-        if one.is_tuned:
+        if one.is_tuned or BASE_HASH in one.told:
             links.append(_base_link(one, bases))
-            continue
         recorded = one.told.get(CORPUS_HASH)
-        if recorded or (corpus is not None and "objective" in one.told):  # a model from elsewhere learned elsewhere
-            if recorded and corpus and recorded != corpus:
-                raise FolderError(f"'{one.name}' was trained on another corpus than the one given; give the right one")
-            links.append(Link(one.name, CORPUS if corpus else None, corpus or recorded, bool(recorded)))
+        if recorded:
+            links.append(Link(one.name, CORPUS if recorded == corpus else None, str(recorded), True))
+        elif corpus is not None and "objective" in one.told:  # a model from elsewhere learned elsewhere
+            links.append(Link(one.name, CORPUS, corpus, False))
     return links
 
 

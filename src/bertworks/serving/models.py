@@ -105,7 +105,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, str]:
         path = Path(folder)
         if not (path / "config.json").is_file() and (path / "model" / "config.json").is_file():
             folder = str(path / "model")
-        name = name or _usual_name(Path(folder))
+        name = name or usual_name(Path(folder))
         check_name(name, argument)
         if name in found:
             raise SettingsError(f"two models are called '{name}'; give each a name of its own: NAME=FOLDER")
@@ -122,7 +122,7 @@ def check_name(name: str, argument: str) -> None:
         )
 
 
-def _usual_name(folder: Path) -> str:
+def usual_name(folder: Path) -> str:
     """Return the name of a folder, of a run for the model in it."""
     resolved = folder.resolve()
     return resolved.parent.name if resolved.name == "model" else resolved.name
