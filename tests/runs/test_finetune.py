@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 from dataclasses import replace
@@ -209,13 +210,53 @@ def test_a_run_stops_when_its_goal_is_reached(base: Path, files: dict[str, Path]
     assert any("accuracy reached" in one.note for one in told)
 
 
+@pytest.mark.parametrize(
+    ("until", "message"),
+    [
+        ("f1=0.9", "dev has no figure 'f1'; choose one of: accuracy, macro_f1$"),
+        ("calibration_error=0.1", "has no figure"),
+    ],
+)
+def test_a_goal_that_dev_never_tells_is_refused_before_anything_is_learned(
+    base: Path, files: dict[str, Path], tmp_path: Path, until: str, message: str
+):
+    with pytest.raises(SettingsError, match=message):
+        list(finetune(request_of(base, files, tmp_path / "run", replace(TUNING, until=until))))
+    assert not (tmp_path / "run").exists()  # the mended command finds a fresh place
+
+
+def test_goals_and_patience_need_dev(base: Path, files: dict[str, Path], tmp_path: Path):
+    for tuning in (replace(TUNING, until="accuracy=0.9"), replace(TUNING, patience=2)):
+        with pytest.raises(SettingsError, match="look at the scores of dev; name a labelled file with --dev"):
+            list(finetune(replace(request_of(base, files, tmp_path / "run", tuning), dev=None)))
+
+
 def test_a_run_that_calls_everything_one_class_is_begun_again(base: Path, files: dict[str, Path], tmp_path: Path):
     tuning = replace(TUNING, rate=1e-9, epochs=1, restarts=1)  # it cannot learn, so it stays where the head was drawn
     told = list(finetune(request_of(base, files, tmp_path / "run", tuning)))
     collapsed = [one.warning for one in told if one.warning.startswith("collapsed: all 40 dev examples")]
-    assert len(collapsed) == 1
+    assert [text.rpartition(". ")[2] for text in collapsed] == [
+        "The run is started again with another seed.",
+        "No other seed is tried, and the model is kept as it is: it tells nothing apart.",
+    ]
+    assert any("but everything is called one class" in one.note for one in told)
+    page = html.unescape((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+    assert all(text in page for text in collapsed)
     assert (tmp_path / "run" / "restart-1" / "metrics.jsonl").exists()
     assert told[-1].sealed == tmp_path / "run" / "model"
+
+
+def test_a_collapsed_run_that_was_stopped_at_its_end_is_begun_again_too(
+    base: Path, files: dict[str, Path], tmp_path: Path
+):
+    tuning = replace(TUNING, rate=1e-9, epochs=1, restarts=1)
+    requests = [request_of(base, files, tmp_path / name, tuning) for name in ("whole", "stopped")]
+    list(finetune(requests[0]))
+    assert list(finetune(replace(requests[1], stop_after=12)))[-1].sealed is None  # all 12 steps are done
+    told = list(finetune(requests[1]))
+    assert len([one for one in told if one.warning.startswith("collapsed")]) == 2
+    sealed = [(request.out / "model" / "model.safetensors").read_bytes() for request in requests]
+    assert sealed[0] == sealed[1]
 
 
 def test_an_auxiliary_masked_loss_is_learned_beside_the_task(base: Path, files: dict[str, Path], tmp_path: Path):
@@ -253,6 +294,13 @@ def test_seeds_are_run_apart_compared_and_not_run_twice(base: Path, files: dict[
     assert float(deviation) >= 0
     again = list(sweep(request, tunings))
     assert not [one for one in again if isinstance(one, Told) and one.step]
+    others = [
+        replace(request, dev=files["test"]),
+        request_of(base, files, request.out, replace(TUNING, epochs=1, until="accuracy=1")),
+    ]
+    for other in others:  # the folders of the runs have the same names
+        with pytest.raises(FolderError, match="seed0 was made with other data or settings; choose another --out"):
+            list(sweep(other, seeds_of(other.tuning, 2)))
 
 
 def lines_of(path: Path, *rows: str) -> Path:

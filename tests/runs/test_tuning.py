@@ -1,5 +1,6 @@
 """Settings of fine-tuning: windows, schedules and goals by hand, and what is refused; verdicts by hand."""
 
+import numpy as np
 import pytest
 
 from bertworks.engines.windows import WindowRule
@@ -42,6 +43,8 @@ def test_goals():
     assert goal_of("") is None
     with pytest.raises(SettingsError, match="is no goal"):
         goal_of("accuracy>0.9")
+    with pytest.raises(SettingsError, match=r"never reached: no figure is above 1; write it as accuracy=0\.9"):
+        goal_of("accuracy=90")
 
 
 @pytest.mark.parametrize(
@@ -60,11 +63,18 @@ def test_settings_that_cannot_be_are_refused(settings: dict, message: str):
 
 
 @pytest.mark.parametrize(
-    ("train", "dev", "word"), [(0.95, 0.93, "fits"), (0.99, 0.85, "over-fitted"), (0.6, 0.58, "under-fitted")]
+    ("train", "dev", "word"),
+    [(0.95, 0.93, "fits"), (0.99, 0.85, "over-fitted"), (0.6, 0.58, "under-fitted"), (0.42, 0.2, "under-fitted")],
 )
 def test_verdicts(train: float, dev: float, word: str):
     scored = {"train": Scored({"f1": train}, "f1"), "dev": Scored({"f1": dev}, "f1")}
     assert verdict_of("f1", scored).startswith(f"{word}: f1 is {train:.3f} on train and {dev:.3f} on dev")
+
+
+def test_a_high_score_of_a_model_that_tells_nothing_apart_is_no_fit():
+    details = {"confusion": np.array([[92, 0], [8, 0]]), "labels": ("ham", "spam")}
+    scored = {split: Scored({"accuracy": 0.92}, "accuracy", details) for split in ("train", "dev")}
+    assert verdict_of("accuracy", scored).startswith("under-fitted: accuracy is 0.920 on train and 0.920 on dev, but")
 
 
 def test_without_dev_nobody_can_say():

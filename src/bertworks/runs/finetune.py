@@ -15,7 +15,7 @@ import torch
 
 from bertworks.disk import sha256
 from bertworks.encoders.bert import Bert
-from bertworks.errors import BertworksError, FolderError, InputError
+from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 from bertworks.examples.masking import Masker
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
@@ -42,6 +42,12 @@ from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import PaperAdam, freeze
 from bertworks.training.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.training.tuning_report import Coverage
+
+# What is done about a model that calls everything one class.
+_ANOTHER_SEED = "The run is started again with another seed."
+_NO_MORE_SEEDS = "No other seed is tried, and the model is kept as it is: it tells nothing apart."
+# Of how many dev examples the score is taken only to see which figures it has.
+_ENOUGH_TO_NAME = 32
 
 
 @dataclass(slots=True)
@@ -74,26 +80,34 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
 
     A run whose model calls everything one class is begun again with another seed, as often as the tuning says.
     """
+    reasons: list[str] = []
     for attempt in range(request.tuning.restarts + 1):
         tuning = replace(request.tuning, seed=request.tuning.seed + 1_000 * attempt)
         folder = request.out if attempt == 0 else request.out / f"restart-{attempt}"
         run, notes = _open(replace(request, tuning=tuning), folder)
         yield from (notes if attempt == 0 else [])
         yield from _features(run)
-        finished = yield from _trained(run)
-        if not finished:
+        if not (yield from _trained(run)):
             return
-        reason = _collapsed(run)
-        if reason is None or attempt == request.tuning.restarts:
+        is_last = attempt == request.tuning.restarts
+        reason = _collapsed(run, _NO_MORE_SEEDS if is_last else _ANOTHER_SEED)
+        if reason is not None:
+            reasons.append(reason)
+            yield Told(warning=reason)
+        if reason is None or is_last:
             break
-        yield Told(warning=reason)
-    if run.best is not None and run.best.step != run.standing.step:
-        best = load_checkpoint(run.folder / "checkpoints" / f"step-{run.best.step:08d}")
+    step = run.standing.step
+    if run.best is not None and run.best.step != step:
+        step = run.best.step
+        best = load_checkpoint(run.folder / "checkpoints" / f"step-{step:08d}")
         run.module.load_state_dict(dict(best.model))
-        yield Told(note=f"the model is that of step {run.best.step:,}, the best on dev")
+        yield Told(note=f"the model is that of step {step:,}, the best on dev")
     if isinstance(run.module.task, Scaled):
         run.module.task = run.module.task.unscaled(run.module.head)
-    yield from sealed(Finished(run.request, run.predictor, run.cases, run.standing.step, run.folder, run.coverage))
+    warnings = [*(one.warning for one in notes if one.warning), *reasons]
+    found = [one.note for one in notes if one.note and one.note != run.coverage.words()]
+    end = Finished(run.request, run.predictor, run.cases, step, run.folder, run.coverage, warnings, found)
+    yield from sealed(end)
 
 
 def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
@@ -126,10 +140,11 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     module.to(device)
     freeze(module, tuning.depths, module.encoder.sizes.num_layers)
     optimizer = PaperAdam(module, tuning.optimizer, tuning.depths, module.encoder.sizes.num_layers)
+    predictor = Predictor(module, base.tokenizer, rule)
+    _check_goal(tuning, predictor, cases.get("dev"))
     digest = _digest(request)
     text = f"task = {json.dumps(request.task)}\n" + as_toml(tuning)
     write_down(folder, text, ("restart-*", ".*"))
-    predictor = Predictor(module, base.tokenizer, rule)
     precision = Precision(tuning.precision, device)
     return _Run(request, predictor, optimizer, drawer, precision, cases, digest, folder, coverage), notes
 
@@ -189,6 +204,20 @@ def _features(run: _Run) -> Iterator[Told]:
     yield Told(note=f"the model is frozen, a recurrent head learns at a rate of {tuning.rate:g}; {kept.place}")
     yield from (Told(note=text) for text in kept.fill())
     run.module.kept = kept
+
+
+def _check_goal(tuning: Tuning, predictor: Predictor, dev: Sequence[Any] | None) -> None:
+    """Refuse, before anything is learned, to wait for what dev will never tell."""
+    if dev is None and (tuning.until or tuning.patience):
+        raise SettingsError("--until and --patience look at the scores of dev; name a labelled file with --dev")
+    goal = goal_of(tuning.until)
+    if goal is None or dev is None:
+        return
+    some = dev[:: max(1, len(dev) // _ENOUGH_TO_NAME)]
+    figures = predictor.module.task.score(predictor.predict(some)).figures
+    known = [name for name in figures if not name.endswith("_error")]  # which are better when they are lower
+    if goal[0] not in known:
+        raise SettingsError(f"--until {tuning.until}: dev has no figure '{goal[0]}'; choose one of: {', '.join(known)}")
 
 
 def _trained(run: _Run) -> Generator[Told, None, bool]:
@@ -284,8 +313,10 @@ def _saved(run: _Run, records: Records) -> None:
     keep_last(folder, 1, {f"step-{run.best.step:08d}"} if run.best else set())
 
 
-def _collapsed(run: _Run) -> str | None:
+def _collapsed(run: _Run, remedy: str) -> str | None:
     """Return why the run has to be begun again, if its model calls everything one class."""
+    if run.last is None and "dev" in run.cases:  # this call did no step: the run had come to its end before
+        run.last = run.module.task.score(run.predictor.predict(run.cases["dev"]))
     if run.last is None or "confusion" not in run.last.details:
         return None
-    return collapsed(run.last.details["confusion"], run.last.details["labels"])
+    return collapsed(run.last.details["confusion"], run.last.details["labels"], remedy)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.disk import sha256, write_json
+from bertworks.models.origins import folders_of, hashes_of
 from bertworks.runs.facts import now
 from bertworks.runs.machine import machine
 from bertworks.runs.recipe import as_toml
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.verdict import verdict_of
-from bertworks.tasks.contract import Scored
+from bertworks.tasks.contract import Scored, examples_in
 from bertworks.tasks.explain import explain
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import seal
@@ -28,7 +29,12 @@ _EXPLAINED, _LONGEST = 3, 256
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that has come to its end. `records` is the folder of its records, `step` the last one."""
+    """A run that has come to its end.
+
+    step       the one whose model is kept
+    records    the folder of its records
+    warnings   what a person should know before they believe a score; `notes` what was mended or left out
+    """
 
     request: FinetuneRequest
     predictor: Predictor
@@ -36,6 +42,8 @@ class Finished:
     step: int
     records: Path
     coverage: Coverage
+    warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def sealed(run: Finished) -> Iterator[Told]:
@@ -44,16 +52,17 @@ def sealed(run: Finished) -> Iterator[Told]:
     folder = run.request.out / "model"
     told = {
         "base": Path(run.request.model).name,
+        **hashes_of(run.request.model),
         "recipe": asdict(run.request.tuning),
         "scores": {split: dict(one.figures) for split, one in scored.items()},
         "data": {
-            split: {"file": path.name, "sha256": sha256(path), "examples": len(run.cases[split])}
-            for split in run.cases
+            split: {"file": path.name, "sha256": sha256(path), "examples": sum(len(examples_in(case)) for case in some)}
+            for split, some in run.cases.items()
             if (path := getattr(run.request, split)) is not None
         },
     }
     seal(folder, run.predictor, told)
-    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told}
+    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told, **folders_of(run.request.model)}
     write_json(run.request.out / "run.json", facts)
     verdict = verdict_of(run.predictor.module.task.main, scored)
     yield Told(note=verdict)
@@ -88,6 +97,8 @@ def _reported(run: Finished, scored: Mapping[str, Scored], verdict: str, facts: 
         machine=facts["machine"],
         coverage=run.coverage,
         explained=[explain(run.predictor, case).as_html() for case in _to_explain(run)],
+        warnings=run.warnings,
+        notes=run.notes,
     )
     return write_tuning_report(run.request.out, contents, run.records)
 

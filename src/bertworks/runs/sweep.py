@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
-from bertworks.disk import read_json, write_json
-from bertworks.errors import SettingsError
+from bertworks.disk import read_json, sha256, write_json
+from bertworks.errors import FolderError, SettingsError
 from bertworks.runs.finetune import finetune
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.tuning import GRID_BATCHES, GRID_EPOCHS, GRID_RATES, Tuning
@@ -67,8 +69,11 @@ def sweep(request: FinetuneRequest, tunings: Sequence[Tuning]) -> Iterator[Told 
     for number, tuning in enumerate(tunings, 1):
         folder = request.out / f"batch{tuning.batch}-rate{tuning.rate:g}-epochs{tuning.epochs}-seed{tuning.seed}"
         yield Told(note=f"run {number} of {len(tunings)}: {folder.name}")
-        if not (folder / "run.json").exists():
-            yield from finetune(replace(request, tuning=tuning, out=folder))
+        own = replace(request, tuning=tuning, out=folder)
+        if (folder / "run.json").exists():
+            _check_same(own, read_json(folder / "run.json", "a finished run"))
+        else:
+            yield from finetune(own)
         if not (folder / "run.json").exists():
             return  # asked to stop
         scores = read_json(folder / "run.json", "a finished run")["scores"]
@@ -77,6 +82,22 @@ def sweep(request: FinetuneRequest, tunings: Sequence[Tuning]) -> Iterator[Told 
         yield outcomes[-1]
     told = [{"folder": one.folder.name, "score": one.score, "scores": one.scores} for one in outcomes]
     write_json(request.out / "sweep.json", told)
+
+
+def _check_same(request: FinetuneRequest, facts: Mapping[str, Any]) -> None:
+    """Refuse to take a finished run for this one if it was made with other files, settings or another model."""
+    files = {"train": request.train, "dev": request.dev, "test": request.test}
+    hashes = {split: sha256(path) for split, path in files.items() if path is not None}
+    # What was written down has lists where the settings have tuples.
+    wanted = [request.task, Path(request.model).name, json.loads(json.dumps(asdict(request.tuning))), hashes]
+    found = [
+        facts["task"],
+        facts["base"],
+        facts["recipe"],
+        {split: one["sha256"] for split, one in facts["data"].items()},
+    ]
+    if found != wanted:
+        raise FolderError(f"{request.out} was made with other data or settings; choose another --out")
 
 
 def _main(request: FinetuneRequest, folder: Path) -> str:

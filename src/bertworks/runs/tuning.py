@@ -117,4 +117,6 @@ def goal_of(told: str) -> tuple[str, float] | None:
     found = re.fullmatch(r"([a-z_0-9]+)=(\d+(?:\.\d+)?)", told)
     if not found:
         raise SettingsError(f"'{told}' is no goal; write it as accuracy=0.9")
+    if float(found[2]) > 1:
+        raise SettingsError(f"'{told}' is never reached: no figure is above 1; write it as {found[1]}=0.9")
     return found[1], float(found[2])

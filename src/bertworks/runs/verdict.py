@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bertworks.tasks.collapse import collapsed
 from bertworks.tasks.contract import Scored
 
 # Dev scores of a few hundred examples vary by about this much from one seed to the next.
@@ -17,8 +18,11 @@ def verdict_of(main: str, scored: Mapping[str, Scored]) -> str:
         return "without dev texts nobody can say how well the model does on new ones; give some with --dev"
     train, dev = scored["train"].figures[main], scored["dev"].figures[main]
     told = f"{main} is {train:.3f} on train and {dev:.3f} on dev"
-    if train - dev > _GAP and train > _LOW:
-        return f"over-fitted: {told}; more texts, fewer epochs or more dropout help"
-    if train < _LOW and train - dev <= _GAP:
+    details = scored["dev"].details
+    if "confusion" in details and collapsed(details["confusion"], details["labels"]):
+        return f"under-fitted: {told}, but everything is called one class; more epochs or another rate help"
+    if train < _LOW:
         return f"under-fitted: {told}; more epochs, a higher rate or a larger model help"
+    if train - dev > _GAP:
+        return f"over-fitted: {told}; more texts, fewer epochs or more dropout help"
     return f"fits: {told}"
