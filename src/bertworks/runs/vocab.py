@@ -12,7 +12,7 @@ from bertworks.disk import write_json
 from bertworks.errors import FolderError
 from bertworks.examples.units import split_draw
 from bertworks.runs.progress import Progress, Watch
-from bertworks.runs.workers import num_cores, run_units
+from bertworks.runs.workers import in_order, num_cores, run_units
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
 from bertworks.text.sources import Block, ReadSettings, Source, blocks, read, total_bytes
@@ -116,7 +116,7 @@ class _Texts:
         num_done = num_held_out = 0
         found = blocks(self._request.sources, self._request.reading)
         work = functools.partial(_clean_block, settings=self._request.cleaning)
-        for part in _in_order(run_units(work, found, self._num_workers)):
+        for part in in_order(run_units(work, found, self._num_workers)):
             self.counts.update(part.counts)
             num_done += part.num_bytes
             if num_held_out < _MOST_HELD_OUT:
@@ -147,14 +147,3 @@ def _clean_block(block: Block, settings: CleanSettings) -> _CleanBlock:
             text = document.text
             (held_out if split_draw(text) < HELD_OUT_RATE else texts).append(text)
     return _CleanBlock(block.number, block.num_bytes, texts, held_out, counts)
-
-
-def _in_order(parts: Iterator[_CleanBlock]) -> Iterator[_CleanBlock]:
-    """Yield parts by their number, holding back those that come too early (never more than there are workers)."""
-    early: dict[int, _CleanBlock] = {}
-    wanted = 0
-    for part in parts:
-        early[part.number] = part
-        while wanted in early:
-            yield early.pop(wanted)
-            wanted += 1

@@ -12,12 +12,22 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bertworks.errors import BertworksError
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
+
+
+class Numbered(Protocol):
+    """A result that knows the number of its unit, counted from 0."""
+
+    @property
+    def number(self) -> int: ...
+
+
+Part = TypeVar("Part", bound=Numbered)
 
 
 def num_cores() -> int:
@@ -59,6 +69,17 @@ def run_units(work: Callable[[Unit], Result], units: Iterable[Unit], num_workers
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_order(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield parts by their number, holding back those that come too early (never more than there are workers)."""
+    early: dict[int, Part] = {}
+    wanted = 0
+    for part in parts:
+        early[part.number] = part
+        while wanted in early:
+            yield early.pop(wanted)
+            wanted += 1
 
 
 @contextlib.contextmanager
