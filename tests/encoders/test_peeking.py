@@ -9,7 +9,8 @@ from torch import nn
 
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.encoders.encoded import Group, Layout
-from bertworks.encoders.layers import Attention, product
+from bertworks.encoders.layers import Attention
+from bertworks.encoders.products import product
 from bertworks.examples.batch import Batch
 
 WIDTH, NUM_PLACES = 8, 5

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.autograd.function import once_differentiable
 
+from bertworks.encoders.products import linear
+
 
 class GeluFeedForward(torch.autograd.Function):
     """outer(gelu(inner(values))), keeping the inner values once."""
@@ -30,17 +32,17 @@ class GeluFeedForward(torch.autograd.Function):
         outer: torch.Tensor,
         outer_bias: torch.Tensor,
     ) -> torch.Tensor:
-        before = (values @ inner.t()).add_(inner_bias)  # (N, I)
+        before = linear(values, inner, inner_bias)  # (N, I)
         ctx.save_for_backward(values, inner, outer, before)
-        return (F.gelu(before) @ outer.t()).add_(outer_bias)  # (N, D)
+        return linear(F.gelu(before), outer, outer_bias)  # (N, D)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slopes: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, inner, outer, before = ctx.saved_tensors
         outer_slopes = slopes.t() @ F.gelu(before)
-        inside = torch.ops.aten.gelu_backward(slopes @ outer, before)  # (N, I)
-        return inside @ inner, inside.t() @ values, inside.sum(0), outer_slopes, slopes.sum(0)
+        inside = torch.ops.aten.gelu_backward(linear(slopes, outer.t()), before)  # (N, I)
+        return linear(inside, inner.t()), inside.t() @ values, inside.sum(0), outer_slopes, slopes.sum(0)
 
 
 class DroppedAttention(torch.autograd.Function):

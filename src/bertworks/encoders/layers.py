@@ -17,6 +17,7 @@ from torch import nn
 from bertworks.encoders.dropping import drop, kept
 from bertworks.encoders.encoded import Group, Layout, Wanted
 from bertworks.encoders.kernels import DroppedAttention, GeluFeedForward
+from bertworks.encoders.products import is_plain, product
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
@@ -37,18 +38,6 @@ class Seeds:
     def of(self, number: int) -> torch.Tensor:
         """Return the seed of place `number`; a large odd stride keeps the places apart."""
         return self.base + torch.tensor(number * 0x3C6EF35 % 2**31, dtype=torch.int32, device=self.base.device)
-
-
-def product(values: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
-    """Return what `linear` makes of values (N, D), its bias added apart.
-
-    torch writes the bias over the result first and lets the product add to it, which costs two passes over memory; a
-    compiled layer adds it in passing to whatever follows. (The view keeps the compiler from joining the two again.)
-    """
-    result = values @ linear.weight.t()
-    if torch.compiler.is_compiling():
-        return (result[:, None] + linear.bias).flatten(0, 1)
-    return result.add_(linear.bias)
 
 
 class Attention(nn.Module):
@@ -74,7 +63,7 @@ class Attention(nn.Module):
         return product(torch.cat(parts), self.out)
 
     def _read(self, mixed: torch.Tensor, group: Group, seed: torch.Tensor | None) -> torch.Tensor:
-        if seed is not None and _is_plain(mixed):
+        if seed is not None and is_plain(mixed):
             size = torch.Size((group.count, self.num_heads, group.length, group.length))
             rows = (group.count, group.length, self.num_heads)
             return DroppedAttention.apply(mixed, rows, group.mask, kept(size, seed, self.dropout), self.dropout)  # type: ignore[no-untyped-call]
@@ -87,9 +76,8 @@ class Attention(nn.Module):
     def at(self, values: torch.Tensor, layout: Layout, seed: torch.Tensor | None, wanted: Wanted) -> torch.Tensor:
         """Return (M, D): what the wanted pieces read. All others are read, and do not read."""
         width = values.shape[1]
-        weight, bias = self.query_key_value.weight, self.query_key_value.bias
-        queries = F.linear(values[wanted.lined], weight[:width], bias[:width])
-        mixed = F.linear(values, weight[width:], bias[width:])  # (N, 2D)
+        queries = product(values[wanted.lined], self.query_key_value, slice(width))
+        mixed = product(values, self.query_key_value, slice(width, None))  # (N, 2D)
         parts, at = [], 0
         for group, count in zip(layout.groups, wanted.counts, strict=True):
             own = slice(at, at := at + group.count * count)
@@ -128,11 +116,6 @@ def _mask_at(group: Group, pieces: torch.Tensor) -> torch.Tensor | None:
     places = (pieces - group.start).view(group.count, -1) % group.length  # (C, K)
     rows = torch.arange(group.count, device=places.device)[:, None]
     return group.mask[rows, 0, places][:, None]
-
-
-def _is_plain(values: torch.Tensor) -> bool:
-    """Whether the kernels by hand may be used: not where a compiler or torch's mixed precision rewrites operations."""
-    return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(values.device.type)
 
 
 def _shifted(seed: torch.Tensor | None, start: int) -> torch.Tensor | None:
@@ -174,7 +157,7 @@ class Layer(nn.Module):
 
     def _feed_forward(self, values: torch.Tensor) -> torch.Tensor:
         inner, outer = self.inner, self.outer
-        if self.activation is F.gelu and torch.is_grad_enabled() and _is_plain(values):
+        if self.activation is F.gelu and torch.is_grad_enabled() and is_plain(values):
             weights = (inner.weight, inner.bias, outer.weight, outer.bias)
             return GeluFeedForward.apply(values, *weights)  # type: ignore[no-untyped-call]
         return product(self.activation(product(values, inner)), outer)  # (N, I) between

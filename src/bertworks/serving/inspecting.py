@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from bertworks.encoders.bert import Bert
-from bertworks.encoders.layers import Attention, Layer, product
+from bertworks.encoders.layers import Attention, Layer
+from bertworks.encoders.products import product
 from bertworks.errors import InputError
 from bertworks.examples.batch import Batch, batch_of_rows
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer

@@ -1,0 +1,39 @@
+"""A product with its library of choice against the plain one: values and slopes, also of some rows of a weight."""
+
+import pytest
+import torch
+from torch import nn
+
+from bertworks.encoders import products
+from bertworks.encoders.products import product
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(params=[True, False], ids=["oneDNN", "MKL"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both libraries compute on any processor; only their speed differs."""
+    monkeypatch.setattr(products, "_has_onednn", lambda: request.param)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("rows", [slice(None), slice(16), slice(16, None)], ids=["all", "first", "others"])
+@pytest.mark.parametrize("count", [0, 1, 37])
+def test_a_product_and_its_slopes_are_those_of_plain_torch(rows: slice, count: int):
+    torch.manual_seed(0)
+    part, values = nn.Linear(24, 40), torch.randn(count, 24, requires_grad=True)
+    slopes = torch.randn_like(values @ part.weight[rows].t())
+    tensors = (values, part.weight, part.bias)
+    expected = values @ part.weight[rows].t() + part.bias[rows]
+    expected_slopes = torch.autograd.grad(expected, tensors, slopes)
+    found = product(values, part, rows)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    for own, wanted in zip(torch.autograd.grad(found, tensors, slopes), expected_slopes, strict=True):
+        torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(product(values, part, rows), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_double_precision_stays_double():
+    part, values = nn.Linear(3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
+    assert (product(values, part) - (values @ part.weight.t() + part.bias)).abs().max() < 1e-12
