@@ -29,6 +29,7 @@ VERBS = {
     "fill": "Fill the blanks of a text with a pretrained model.",
     "embed": "Turn texts into vectors: of whole texts, words or pieces, from any layers.",
     "search": "Find the texts of a file that are nearest to a query.",
+    "vectors": "Train and try static word vectors: Word2Vec and GloVe, beside which BERT's can be judged.",
     "explain": "Show which words drove a prediction of a fine-tuned model.",
     "bundle": "Put models, what they came from and the corpus into one folder for production.",
     "serve": "Answer over HTTP with any number of models, and show what they see on a page.",

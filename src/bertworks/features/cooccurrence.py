@@ -1,0 +1,196 @@
+"""Numbered words in, how often each pair of words stands near each other out, in bounded memory.
+
+Two words at a distance of d count 1/d, in both orders. Pairs are gathered in memory, summed, and written to a sorted
+run on disk whenever the memory is full; runs are then merged block by block. Counts are whole numbers of 2^-24: sums of
+these are exact in any order, so that the outcome does not depend on the memory or on where the text was cut.
+
+V words, W the window. A pair (a, b) with a <= b is the key a * V + b. A word beside itself counts twice: once for each
+order, as any two words do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bertworks.features.word_stream import END, Ids
+
+# What a distance of one counts.
+UNIT = 2**24
+# What a pair takes while it is sorted and summed: key, count, order, and copies of these.
+BYTES_A_PAIR = 64
+
+
+class Pairs(NamedTuple):
+    """Keys in rising order, each once, and their counts in steps of 1 / UNIT."""
+
+    keys: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+
+def memory_in_pairs(memory_mb: int) -> int:
+    """Return how many pairs may be at work at once."""
+    return memory_mb * 2**20 // BYTES_A_PAIR
+
+
+class PairCounter:
+    """Takes chunks of numbered words and counts pairs; `merged` then yields all of them in rising order.
+
+    At most `most_pairs` are at work at once. Runs on disk go to `folder`.
+    """
+
+    def __init__(self, num_words: int, window: int, folder: Path, most_pairs: int) -> None:
+        self._num_words, self._window, self._folder = num_words, window, folder
+        self._most = most_pairs
+        self._tail = np.zeros(0, dtype=np.int64)  # the last words of the stretch that the chunk ended in
+        self._held: list[Pairs] = []
+        self._runs: list[Path] = []
+
+    @property
+    def chunk_size(self) -> int:
+        """How many words a chunk may have."""
+        return max(1, self._most // (4 * self._window))
+
+    def add(self, chunk: Ids) -> None:
+        """Count the pairs whose second word is in the chunk; the first may lie in the chunk before."""
+        ends = chunk == END
+        stretches = np.cumsum(ends)[~ends]
+        words = np.concatenate([self._tail, chunk[~ends].astype(np.int64)])
+        stretches = np.concatenate([np.zeros(len(self._tail), dtype=np.int64), stretches])
+        keys = self._keys(words, stretches, len(self._tail))
+        self._tail = words[stretches == np.count_nonzero(ends)][-self._window :]
+        self._held.append(self._summed_by_distance(keys))
+        if sum(len(pairs.keys) for pairs in self._held) > self._most // 2:
+            self._held = [_joined(self._held)]
+            if len(self._held[0].keys) > self._most // 4:
+                self._spill()
+
+    def merged(self) -> Iterator[Pairs]:
+        """Yield all pairs in rising order, some at a time."""
+        held = [_joined(self._held)] if self._held else []
+        runs = [*(_mapped(path) for path in self._runs), *held]
+        at = [0] * len(runs)
+        share = max(1, self._most // (2 * max(1, len(runs))))
+        while any(start < len(run.keys) for start, run in zip(at, runs, strict=True)):
+            # Up to the least key at which a share ends, no run can hold anything that is not in its share.
+            left = [run.keys[start + share - 1 :] for start, run in zip(at, runs, strict=True)]
+            limit = min((keys[0] for keys in left if len(keys) > 1), default=np.iinfo(np.int64).max)
+            parts = []
+            for number, run in enumerate(runs):
+                keys = run.keys[at[number] : at[number] + share]
+                end = at[number] + int(np.searchsorted(keys, limit, side="right"))
+                parts.append(Pairs(run.keys[at[number] : end], run.counts[at[number] : end]))
+                at[number] = end
+            yield _joined(parts)
+
+    def num_pairs(self) -> int:
+        """Return how many pairs there are at most: those that are in several runs are counted in each."""
+        return sum(len(np.load(_keys_of(path), mmap_mode="r")) for path in self._runs) + sum(
+            len(pairs.keys) for pairs in self._held
+        )
+
+    def _keys(
+        self, words: npt.NDArray[np.int64], stretches: npt.NDArray[np.int64], num_old: int
+    ) -> npt.NDArray[np.int64]:
+        """Return a key for each pair that is met, with the distance less one in its lowest bits."""
+        bits = (self._window - 1).bit_length()
+        found = []
+        for distance in range(1, min(self._window, len(words) - 1) + 1):
+            first = max(num_old, distance)  # the first second word
+            near, far = words[first:], words[first - distance : len(words) - distance]
+            same = stretches[first:] == stretches[first - distance : len(words) - distance]
+            near, far = near[same], far[same]
+            pairs = np.minimum(near, far) * self._num_words + np.maximum(near, far)
+            found.append((pairs << bits) | (distance - 1))
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+    def _summed_by_distance(self, keys: npt.NDArray[np.int64]) -> Pairs:
+        """Sum 1/distance over equal pairs: one sort of plain integers, which is several times as fast as an order."""
+        bits = (self._window - 1).bit_length()
+        keys.sort()
+        worth = np.array([round(UNIT / distance) for distance in range(1, self._window + 1)], dtype=np.int64)
+        counts = worth[keys & ((1 << bits) - 1)]
+        keys >>= bits
+        pairs = _summed(keys, counts)
+        itself = pairs.keys // self._num_words == pairs.keys % self._num_words
+        pairs.counts[itself] *= 2
+        return pairs
+
+    def _spill(self) -> None:
+        path = self._folder / f"{len(self._runs):06d}"
+        (pairs,) = self._held
+        np.save(_keys_of(path), pairs.keys)
+        np.save(_counts_of(path), pairs.counts)
+        self._runs.append(path)
+        self._held = []
+
+
+def _keys_of(path: Path) -> Path:
+    return path.with_suffix(".keys.npy")
+
+
+def _counts_of(path: Path) -> Path:
+    return path.with_suffix(".counts.npy")
+
+
+def _mapped(path: Path) -> Pairs:
+    return Pairs(np.load(_keys_of(path), mmap_mode="r"), np.load(_counts_of(path), mmap_mode="r"))
+
+
+def _joined(parts: Iterable[Pairs]) -> Pairs:
+    """Merge sorted pairs; equal keys are added up."""
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    keys = np.concatenate([pairs.keys for pairs in parts])
+    order = np.argsort(keys, kind="stable")  # quick on stretches that are in order already
+    return _summed(keys[order], np.concatenate([pairs.counts for pairs in parts])[order])
+
+
+def _summed(keys: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Pairs:
+    if not len(keys):
+        return Pairs(keys, counts)
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    return Pairs(keys[starts], np.add.reduceat(counts, starts))
+
+
+_SHUFFLED = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<f4")])
+Shuffled = npt.NDArray[np.void]
+
+
+class ShuffledPairs:
+    """All pairs on disk, thrown at random into as many files as it takes for each to fit in memory.
+
+    An epoch reads the files in an order of its own and shuffles each: a pair may stand anywhere among its file's.
+    """
+
+    def __init__(
+        self, pairs: Iterable[Pairs], num_words: int, num_files: int, folder: Path, generator: np.random.Generator
+    ) -> None:
+        self._paths = [folder / f"{number:06d}.pairs" for number in range(num_files)]
+        self.num_pairs = 0
+        files = [path.open("wb") for path in self._paths]
+        try:
+            for block in pairs:
+                rows = np.empty(len(block.keys), dtype=_SHUFFLED)
+                rows["first"], rows["second"] = np.divmod(block.keys, num_words)
+                rows["count"] = block.counts / UNIT
+                self.num_pairs += len(rows)
+                where = generator.integers(num_files, size=len(rows))
+                for number, file in enumerate(files):
+                    (rows if num_files == 1 else rows[where == number]).tofile(file)
+        finally:
+            for file in files:
+                file.close()
+
+    def epoch(self, generator: np.random.Generator, batch: int) -> Iterator[Shuffled]:
+        """Yield every pair once, `batch` at a time."""
+        for number in generator.permutation(len(self._paths)):
+            rows = np.fromfile(self._paths[number], dtype=_SHUFFLED)
+            order = generator.permutation(len(rows))
+            for start in range(0, len(rows), batch):
+                yield rows[order[start : start + batch]]
