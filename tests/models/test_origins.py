@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertworks.disk import sha256
-from bertworks.models.origins import corpus_hash, folders_of, hashes_of, recorded_folder
+from bertworks.models.origins import corpus_hash, folders_of, hashes_of, recorded_folder, usual_name
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +54,15 @@ def test_a_run_tells_where_its_base_and_its_corpus_lie(base, corpus, tmp_path):
 
 def test_a_model_of_the_hub_has_no_place():
     assert folders_of("google-bert/bert-base-uncased") == {}
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        ("runs/books/model", "books"),
+        ("models/minilm", "minilm"),
+        ("google-bert/bert-base-uncased", "bert-base-uncased"),
+    ],
+)
+def test_a_model_of_a_run_is_called_by_its_run(base, name):
+    assert usual_name(base) == name

@@ -226,7 +226,12 @@ def explain(body: Mapping[str, Any]) -> dict[str, Any]:
     texts = [text for value in values for text in ([value] if isinstance(value, str) else value)]
     weighed = [_weighed(text, number) for number, text in enumerate(texts, 1)]
     total = sum(word["weight"] for text in weighed for word in text["words"])
-    told = {"target": body["target"] or "positive", "output": 0.4 + total, "baseline_output": 0.4, "texts": weighed}
+    told = {
+        "target": f"'{body['target'] or 'positive'}'",
+        "output": 0.4 + total,
+        "baseline_output": 0.4,
+        "texts": weighed,
+    }
     return {**told, "elsewhere": 0.0, "gap": 0.0, "steps": 32, "cut": 0}
 
 

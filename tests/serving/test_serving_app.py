@@ -322,10 +322,12 @@ def test_metrics_count_what_was_asked(ask_app, folders):
     ask("POST", "/v1/models/one/embed", {"inputs": ["a cat", "a dog"]})
     ask("POST", "/v1/embeddings", {"model": "one", "input": "a cat"})
     ask("POST", "/v1/models/other/embed", {"inputs": ["a"]})
+    ask("POST", "/v1/models/one/predict", {"inputs": ["a"]})
     told = ask("GET", "/metrics").text
     assert 'bertworks_requests_total{endpoint="embed",model="one",status="200"} 1.0' in told
     assert 'bertworks_requests_total{endpoint="embeddings",model="one",status="200"} 1.0' in told
     assert 'bertworks_requests_total{endpoint="embed",model="none",status="404"} 1.0' in told
+    assert 'bertworks_requests_total{endpoint="predict",model="one",status="422"} 1.0' in told
     assert 'bertworks_batch_rows_sum{model="one"} 3.0' in told
     assert "bertworks_queue_requests 0.0" in told
 

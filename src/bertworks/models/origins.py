@@ -54,6 +54,12 @@ def folders_of(base: str | None, corpus: Path | None = None) -> dict[str, str]:
     return found
 
 
+def usual_name(base: str | Path) -> str:
+    """Return what a model is called: by its folder, by its run if it lies in one, or by its name on the hub."""
+    resolved = Path(base).resolve()
+    return resolved.parent.name if resolved.name == "model" else resolved.name
+
+
 def recorded_folder(model: Path, which: str) -> Path | None:
     """Return the folder of a model's base or corpus, as the run around it recorded it; None if it is not there."""
     facts = model.parent / "run.json"

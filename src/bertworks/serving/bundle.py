@@ -29,9 +29,10 @@ from bertworks.models.origins import (
     CORPUS_HASH,
     corpus_hash,
     recorded_folder,
+    usual_name,
 )
 from bertworks.models.weights import find_weights
-from bertworks.serving.models import check_name, named_folders, usual_name
+from bertworks.serving.models import check_name, named_folders
 from bertworks.serving.searching import write_passages, write_vectors
 from bertworks.tasks.model import load
 

@@ -167,9 +167,8 @@ class Endpoints:
         return [run.summary() for run in self._service.runs.all()]
 
     def _model(self, request: Request, name: str, able: str) -> Served:
-        served = self._service.model(name, able)
-        request.scope["model"] = served.name  # for the metrics
-        return served
+        request.scope["model"] = name  # for the metrics, which know their models
+        return self._service.model(name, able)
 
     async def _embedded(self, make: Callable[[], Work], size: int) -> Vectors:
         found: Vectors = await self._service.answer(make, size)

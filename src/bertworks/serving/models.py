@@ -15,6 +15,7 @@ from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError, SettingsError
 from bertworks.features.pooling import Pooling, pooling_of
 from bertworks.features.vectors import stored_rule, window_rule
+from bertworks.models.origins import usual_name
 from bertworks.serving.lanes import EmbedLane, PredictLane, WholeLane
 from bertworks.tasks.explain import CASES
 from bertworks.tasks.model import Model, load
@@ -105,7 +106,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, str]:
         path = Path(folder)
         if not (path / "config.json").is_file() and (path / "model" / "config.json").is_file():
             folder = str(path / "model")
-        name = name or usual_name(Path(folder))
+        name = name or usual_name(folder)
         check_name(name, argument)
         if name in found:
             raise SettingsError(f"two models are called '{name}'; give each a name of its own: NAME=FOLDER")
@@ -120,12 +121,6 @@ def check_name(name: str, argument: str) -> None:
             f"{argument}: '{name}' cannot be the name of a model; use up to 64 letters, digits, dots, hyphens and "
             f"underscores: NAME=FOLDER"
         )
-
-
-def usual_name(folder: Path) -> str:
-    """Return the name of a folder, of a run for the model in it."""
-    resolved = folder.resolve()
-    return resolved.parent.name if resolved.name == "model" else resolved.name
 
 
 def _described(served: Served) -> str:

@@ -203,7 +203,7 @@ export const CHINESE = {
   "why.send": "解释",
   "why.target": "改为解释",
   "why.target.hint": "一个类、一个结尾……",
-  "why.status": "支持与反对“{target}”的词",
+  "why.status": "支持与反对 {target} 的词",
   "why.for": "支持",
   "why.against": "反对",
   "why.outputs": "得分为 {output}；遮住所有词时为 {baseline}。各词权重之和即为两者之差。",

@@ -211,7 +211,7 @@ export const ENGLISH = {
   "why.send": "Explain",
   "why.target": "Instead of its answer",
   "why.target.hint": "a class, an ending …",
-  "why.status": "For and against “{target}”",
+  "why.status": "For and against {target}",
   "why.for": "speaks for it",
   "why.against": "speaks against it",
   "why.outputs":
