@@ -58,7 +58,7 @@ def test_counts_are_those_of_plain_loops(tmp_path: Path, window: int):
 
 @pytest.mark.parametrize(("most", "size"), [(10**6, 1), (10**6, 7), (400, 50), (64, 5), (8, 1_000)])
 def test_neither_memory_nor_cuts_change_a_count(tmp_path: Path, most: int, size: int):
-    ids = some_text(1_500)
+    ids = some_text(500)
     assert counted(tmp_path, ids, 5, most, size) == by_loops(ids, 5)
     assert any(tmp_path.glob("*.keys.npy")) == (most < 1_000), "little memory: runs on disk"
 

@@ -43,18 +43,19 @@ def test_a_step_is_the_formula_with_gradients_of_colliding_rows_added_up():
     of_words, of_contexts = (side.biases.double().numpy().copy()[:, 0] for side in (glove._words, glove._contexts))
     ordered = [(0, 1, 2.0), (1, 0, 2.0), (0, 2, 30.0), (2, 0, 30.0), (1, 1, 5.0), (0, 3, 0.5), (3, 0, 0.5)]
     gradients = [np.zeros((4, 3)), np.zeros((4, 3)), np.zeros(4), np.zeros(4)]
+    squares = [np.ones((4, 3)), np.ones((4, 3)), np.ones(4), np.ones(4)]
     cost = 0.0
     for row, column, count in ordered:
         miss = words[row] @ contexts[column] + of_words[row] + of_contexts[column] - np.log(count)
         pull = min(1.0, count / 10.0) ** 0.75 * miss
         cost += 0.5 * pull * miss
-        gradients[0][row] += pull * contexts[column]
-        gradients[1][column] += pull * words[row]
-        gradients[2][row] += pull
-        gradients[3][column] += pull
+        places = (row, column, row, column)
+        for number, gradient in enumerate((pull * contexts[column], pull * words[row], pull, pull)):
+            gradients[number][places[number]] += gradient
+            squares[number][places[number]] += gradient**2
     expected = [
-        values - 0.1 * gradient / np.sqrt(1 + gradient**2)
-        for values, gradient in zip((words, contexts, of_words, of_contexts), gradients, strict=True)
+        values - 0.1 * gradient / np.sqrt(square)
+        for values, gradient, square in zip((words, contexts, of_words, of_contexts), gradients, squares, strict=True)
     ]
     assert glove.step(batch) == pytest.approx(cost, rel=1e-5)
     sides = (glove._words, glove._contexts)

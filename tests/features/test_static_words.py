@@ -1,4 +1,4 @@
-"""What a word is to static vectors: English by letters and digits, Chinese by jieba, windows by document or sentence."""
+"""What a word is to static vectors: English by letters and digits, Chinese by jieba; where windows end."""
 
 import pytest
 

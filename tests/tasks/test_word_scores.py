@@ -1,4 +1,4 @@
-"""Scores of word vectors on lists that people made: values by hand, gensim's on random vectors, unknown words counted."""
+"""Scores of word vectors on lists that people made: values by hand, gensim's scores, unknown words counted."""
 
 from pathlib import Path
 
@@ -99,6 +99,8 @@ def test_questions_are_read_with_their_sections(tmp_path: Path):
     ("text", "said"),
     [
         ("", "list is empty"),
+        (": family\n", "list holds nothing to ask"),
+        ("first\tsecond\tscore\n", "list holds nothing to ask"),
         ("a\tb\t1\nc\td\n", "list, line 2: not two words and a score"),
         ("a\tb\t1\nc\td\tnan\n", "line 2"),
         (": s\na b c d\na b c\n", "list, line 3: 3 words instead of four"),

@@ -4,8 +4,9 @@ The objective is the paper's (Pennington, Socher and Manning, 2014): for each pa
 word's vector with the other's context vector, and their two biases, shall be the logarithm of its count; its square
 error weighs min(1, count / x_max) ** alpha. A word's vector in the end is the sum of both of its own.
 
-The original tool takes one pair after another. Here a batch of shuffled pairs is taken at once: gradients of a word
-that stands in several pairs of the batch are added up before AdaGrad sees them, so that nothing is lost.
+The original tool takes one pair after another. Here a batch of shuffled pairs is taken at once. For a word that stands
+in several of them both gradients and their squares are added up, pair by pair, so that AdaGrad's pace is that of the
+original: squares of the sums would take a single short step where the original takes many.
 
 V words, D the width, P the pairs of a batch in both orders, U the different words among them.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +63,20 @@ def _counted(
     return ShuffledPairs(counter.merged(), len(stream.words), num_files, work, generator)
 
 
+class _Sums(NamedTuple):
+    """Sums over the pairs of each word: of gradients, and of their squares; (U, D) for vectors, (U, 1) for biases."""
+
+    gradients: Tensor
+    squares: Tensor
+
+
+class _Pulled(NamedTuple):
+    """What a batch asks of the vectors and of the biases of its words."""
+
+    vectors: _Sums
+    biases: _Sums
+
+
 class _Side:
     """The vectors and biases of words, or of contexts, and the squares of gradients that AdaGrad has seen."""
 
@@ -68,14 +84,14 @@ class _Side:
         drawn = (generator.random((num_words, width + 1), dtype=np.float32) - np.float32(0.5)) / width
         self.vectors = torch.from_numpy(np.ascontiguousarray(drawn[:, :width]))  # (V, D)
         self.biases = torch.from_numpy(np.ascontiguousarray(drawn[:, width:]))  # (V, 1)
-        self._squares = [torch.ones_like(self.vectors), torch.ones_like(self.biases)]
+        self._seen = [torch.ones_like(self.vectors), torch.ones_like(self.biases)]
 
-    def descend(self, rows: Tensor, gradients: tuple[Tensor, Tensor], rate: float) -> None:
-        """One step of AdaGrad for `rows` (U,), each of which has one gradient: (U, D) and (U, 1)."""
-        for values, squares, gradient in zip((self.vectors, self.biases), self._squares, gradients, strict=True):
-            seen = squares.index_select(0, rows).addcmul_(gradient, gradient)
-            squares.index_copy_(0, rows, seen)
-            values.index_add_(0, rows, gradient.div_(seen.sqrt_()), alpha=-rate)
+    def descend(self, rows: Tensor, pulled: _Pulled, rate: float) -> None:
+        """One step of AdaGrad for `rows` (U,), each of which is there once."""
+        for values, seen, part in zip((self.vectors, self.biases), self._seen, pulled, strict=True):
+            squares = part.squares.add_(seen.index_select(0, rows))
+            seen.index_copy_(0, rows, squares)
+            values.index_add_(0, rows, part.gradients.div_(squares.sqrt_()), alpha=-rate)
 
 
 class Glove:
@@ -146,9 +162,18 @@ class _Met:
         given[self._order] = values
         return given[self._turned][self._order]
 
-    def sums(self, pulls: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return, for each first word, the sum of pulls times the second words' vectors, and that of the pulls."""
+    def sums(self, pulls: Tensor, vectors: Tensor) -> _Pulled:
+        """Return, for each first word, the sums of pulls times the second words' vectors, and those of the pulls."""
         starts = self._starts.index_select(0, self.present)
-        of_vectors = embedding_bag(self.columns, vectors, starts, mode="sum", per_sample_weights=pulls)  # (U, D)
-        of_biases = torch.bincount(self.rows, weights=pulls).index_select(0, self.present)
-        return of_vectors, of_biases.to(torch.float32).view(-1, 1)
+        squares = pulls.square()
+        return _Pulled(
+            _Sums(
+                embedding_bag(self.columns, vectors, starts, mode="sum", per_sample_weights=pulls),
+                embedding_bag(self.columns, vectors.square(), starts, mode="sum", per_sample_weights=squares),
+            ),
+            _Sums(self._by_word(pulls), self._by_word(squares)),
+        )
+
+    def _by_word(self, values: Tensor) -> Tensor:
+        sums = torch.bincount(self.rows, weights=values).index_select(0, self.present)
+        return sums.to(torch.float32).view(-1, 1)

@@ -25,17 +25,11 @@ class Neighbour(NamedTuple):
     cosine: float
 
 
-def _refuse(vectors: StaticVectors, word: str) -> Table:
-    close = difflib.get_close_matches(word.lower(), vectors.words, 3)
-    hint = f"; did you mean {', '.join(close)}?" if close else "; ask for another word"
-    raise InputError(f"'{word}' is not among the {len(vectors):,} words that have a vector{hint}")
-
-
 # What a word without a vector gets: zeros, the mean of all vectors, or a refusal that names it.
 UNKNOWN_RULES: dict[str, Callable[[StaticVectors, str], Table]] = {
     "zeros": lambda vectors, word: np.zeros(vectors.width, dtype=np.float32),
     "mean": lambda vectors, word: vectors.mean,
-    "refuse": _refuse,
+    "refuse": lambda vectors, word: vectors.vector(word),
 }
 
 
@@ -79,9 +73,18 @@ class StaticVectors:
         number = self._numbers.get(word)
         return self._numbers.get(word.lower()) if number is None else number
 
+    def row(self, word: str) -> int:
+        """Return the row of a word; one without a vector is refused, with words that are spelled like it."""
+        number = self.find(word)
+        if number is None:
+            close = difflib.get_close_matches(word.lower(), self.words, 3)
+            hint = f"; did you mean {', '.join(close)}?" if close else "; ask for another word"
+            raise InputError(f"'{word}' is not among the {len(self):,} words that have a vector{hint}")
+        return number
+
     def vector(self, word: str) -> Table:
-        """Return the vector (D,) of a word; one without is refused, with words that are spelled like it."""
-        return self.rows([word], "refuse")[0]
+        """Return the vector (D,) of a word; one without is refused."""
+        return self.table[self.row(word)].copy()
 
     def known(self, words: Iterable[str]) -> npt.NDArray[np.bool_]:
         """Return, for each word, whether it has a vector, (N,)."""
@@ -112,9 +115,5 @@ class StaticVectors:
 
     def analogy(self, first: str, second: str, third: str, top: int = 10) -> list[Neighbour]:
         """Return what is to `third` as `second` is to `first` (3CosAdd); none of the three is an answer."""
-        rows = [self.find(word) for word in (first, second, third)]
-        for word, row in zip((first, second, third), rows, strict=True):
-            if row is None:
-                _refuse(self, word)
-        one, two, three = self.directions[rows]
+        one, two, three = self.directions[[self.row(word) for word in (first, second, third)]]
         return self.nearest(two - one + three, top, (first, second, third))

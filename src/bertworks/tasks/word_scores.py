@@ -86,7 +86,7 @@ def similarity(vectors: StaticVectors, pairs: Sequence[WordPair]) -> Similarity:
     if len(known) < 2:
         return Similarity(len(pairs), len(known), 0.0)
     first, second = (
-        vectors.directions[[vectors.find(word) for word in words]]
+        vectors.directions[[vectors.row(word) for word in words]]
         for words in zip(*(pair[:2] for pair in known), strict=True)
     )
     cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
