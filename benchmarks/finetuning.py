@@ -160,7 +160,7 @@ def peer_steps(data: Path, name: str, stretches: Stretches) -> None:
     """Train with the peer's own loop, until the stretches end it."""
     import transformers
 
-    class AfterEachStep(transformers.TrainerCallback):  # type: ignore[misc]
+    class AfterEachStep(transformers.TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
             stretches.step()
 

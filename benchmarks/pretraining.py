@@ -21,7 +21,8 @@ from pathlib import Path
 
 import torch
 
-from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import BertSizes
 from bertworks.examples.batch import Batch
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.training.loop import Standing, Training, train

@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from bertworks.cli import main
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.models.folder import write_folder
 from bertworks.models.names import joined, to_theirs
-from bertworks.objectives.heads import MASKED_NAMES
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -58,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rest = len(PIECES) - 5 - 2
         module.masked.bias[PIECES.index("好")] = torch.tensor(2.0 * rest).log()
         module.masked.bias[PIECES.index("坏")] = torch.tensor(1.0 * rest).log()
-    tensors = to_theirs(module.state_dict(), joined({"encoder": names_of(sizes), "masked": MASKED_NAMES}))
+    tensors = to_theirs(module.state_dict(), joined({"encoder": names_of(sizes), "masked": HEADS["masked"]}))
     tokenizer = Tokenizer.load(folder / "vocab.txt")
     write_folder(folder / "model", config_of(sizes, ["BertForMaskedLM"]), tensors, tokenizer, {})
     return folder

@@ -9,9 +9,9 @@ from bertworks.examples.batch import Batch
 NEVER = float("-inf")
 
 
-def batch_with(lengths: list[int], width: int, reads: str | torch.Tensor = "both") -> Batch:
+def batch_with(lengths: list[int], width: int) -> Batch:
     ids = torch.ones(len(lengths), width, dtype=torch.long)
-    return Batch(ids, torch.zeros_like(ids), torch.tensor(lengths), reads)
+    return Batch(ids, torch.zeros_like(ids), torch.tensor(lengths))
 
 
 def test_a_full_batch_keeps_its_shape_and_needs_no_mask():
@@ -54,7 +54,7 @@ def test_places_of_a_full_batch_are_its_pieces():
 
 
 def test_reading_left_allows_each_place_and_those_before_it():
-    mask = reading_mask(batch_with([3, 3], 3, "left"))
+    mask = reading_mask(batch_with([3, 3], 3), "left")
     assert mask is not None
     triangle = [[0.0, NEVER, NEVER], [0.0, 0.0, NEVER], [0.0, 0.0, 0.0]]
     assert mask.expand(2, 1, 3, 3).tolist() == [[triangle], [triangle]]
@@ -63,7 +63,7 @@ def test_reading_left_allows_each_place_and_those_before_it():
 def test_padding_reads_itself_under_a_table_so_that_no_row_of_scores_is_empty():
     nothing = torch.zeros(1, 3, 3, dtype=torch.bool)
     nothing[0, 0, 1] = nothing[0, 0, 2] = True  # place 2 is padding: it may not be read, whatever the table says
-    mask = reading_mask(batch_with([2], 3, nothing))
+    mask = reading_mask(batch_with([2], 3), nothing)
     assert mask is not None
     assert mask[0, 0].tolist() == [[0.0, 0.0, NEVER], [NEVER, 0.0, NEVER], [NEVER, NEVER, 0.0]]
 
@@ -91,7 +91,7 @@ def test_padding_is_zero_in_the_shape_of_the_batch_however_it_was_computed():
 
 def test_wanted_pieces_are_the_first_of_each_row_and_those_asked_filled_up_by_group():
     layout = layout_of(batch_with([5, 2, 2, 1], 5))  # pieces 0-4, 5-6, 7-8, 9
-    wanted = wanted_of(layout, torch.tensor([11, 4, 2]))  # row 2 place 1, row 0 places 4 and 2
+    wanted = wanted_of(layout, layout.starts, torch.tensor([11, 4, 2]))  # row 2 place 1, row 0 places 4 and 2
     assert wanted.pieces.tolist() == [0, 5, 7, 9, 8, 4, 2]
     assert wanted.counts == (3, 2, 1)
     # Row 0 has three, rows 1 and 2 are filled up to two, row 3 has its first piece.
@@ -100,5 +100,6 @@ def test_wanted_pieces_are_the_first_of_each_row_and_those_asked_filled_up_by_gr
 
 
 def test_where_no_place_is_wanted_the_first_piece_of_each_row_is():
-    wanted = wanted_of(layout_of(batch_with([4, 4], 4)), torch.empty(0, dtype=torch.long))
+    layout = layout_of(batch_with([4, 4], 4))
+    wanted = wanted_of(layout, layout.starts, torch.empty(0, dtype=torch.long))
     assert wanted.pieces.tolist() == wanted.lined.tolist() == [0, 4]

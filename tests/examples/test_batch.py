@@ -44,7 +44,7 @@ def test_a_batch_holds_what_its_examples_hold() -> None:
     assert batch.places.tolist() == [2, 8 + 1, 8 + 6, 16 + 3]
     assert batch.targets.tolist() == [12, 21, 25, 32]
     assert batch.labels["pair"].tolist() == [0, 1, 0]
-    assert batch.reads == "both"
+    assert batch.reads is None
 
 
 def test_everything_is_of_the_type_that_torch_takes_as_an_index() -> None:

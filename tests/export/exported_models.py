@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.engines.windows import WindowRule
 from bertworks.models.folder import write_folder
 from bertworks.models.names import joined, to_theirs
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.tasks.answer import Answer
 from bertworks.tasks.choose import Choose
@@ -71,7 +70,7 @@ def pretrained(folder: Path) -> Path:
     """A model folder as `bertworks pretrain` writes it."""
     generator = torch.Generator().manual_seed(0)
     module = Pretraining(Bert(SIZES, generator), "masked-next", generator)
-    names = joined({"encoder": names_of(SIZES), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+    names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     tensors = to_theirs(module.state_dict(), names)
     write_folder(folder, config_of(SIZES, ["BertForPreTraining"]), tensors, tokenizer(), {"objective": "masked-next"})
     return folder

@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import bertworks
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.errors import FolderError
 from bertworks.examples.batch import Batch
 from bertworks.models.folder import encoder_of, read_folder, write_folder
 from bertworks.models.names import joined, load_into, to_theirs
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES, MaskedHead, PairHead
+from bertworks.objectives.heads import MaskedHead, PairHead
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 CLOSE = 1e-5
@@ -34,9 +34,9 @@ class Parts(nn.Module):
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
         self.encoder = Bert(sizes)
-        self.masked = MaskedHead(sizes.width, sizes.vocabulary)
+        self.masked = MaskedHead(sizes)
         self.pair = PairHead(sizes.width)
-        self.names = joined({"encoder": names_of(sizes), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+        self.names = joined({"encoder": names_of(sizes), "masked": HEADS["masked"], "pair": HEADS["pair"]})
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for name, parameter in self.named_parameters():

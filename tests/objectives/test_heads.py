@@ -11,11 +11,11 @@ import torch.nn.functional as F  # noqa: N812
 import transformers
 from torch import nn
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, initialise, names_of, sizes_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, initialise, names_of, sizes_of
 from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.models.names import joined, load_into, to_theirs
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES, MaskedHead, PairHead
+from bertworks.objectives.heads import MaskedHead, PairHead
 
 CLOSE = 1e-5
 CLOSE_IN_DOUBLE = 1e-11
@@ -33,9 +33,9 @@ class Ours(nn.Module):
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
         self.encoder = Bert(sizes)
-        self.masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
+        self.masked = MaskedHead(sizes)
         self.pair = PairHead(sizes.width)
-        self.names = joined({"encoder": names_of(sizes), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+        self.names = joined({"encoder": names_of(sizes), "masked": HEADS["masked"], "pair": HEADS["pair"]})
 
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         assert batch.places is not None
@@ -160,7 +160,7 @@ def test_a_real_checkpoint_agrees_in_single_and_in_double_precision(real_pair: P
 
 def test_a_masked_head_by_hand():
     """Width 2, three pieces. The transform is the identity, then relu, then a norm: (3, -1) -> (3, 0) -> (1, -1)."""
-    head = MaskedHead(2, 3, "relu")
+    head = MaskedHead(BertSizes(3, 2, num_heads=1, activation="relu"))
     with torch.no_grad():
         head.dense.weight.copy_(torch.eye(2))
         head.dense.bias.zero_()
@@ -180,7 +180,7 @@ def test_a_pair_head_by_hand():
 
 
 def test_heads_are_drawn_like_the_encoder_and_start_without_bias():
-    head = MaskedHead(64, 100)
+    head = MaskedHead(BertSizes(100, 64, num_heads=1))
     initialise(head, 0.02, torch.Generator().manual_seed(0))
     assert 0 < float(head.dense.weight.detach().abs().max()) <= 0.04
     assert not head.dense.bias.any()
@@ -188,10 +188,10 @@ def test_heads_are_drawn_like_the_encoder_and_start_without_bias():
 
 
 def test_the_tables_name_every_tensor_of_their_heads():
-    assert set(MASKED_NAMES) == set(MaskedHead(4, 5).state_dict())
-    assert set(PAIR_NAMES) == set(PairHead(4).state_dict())
+    assert set(HEADS["masked"]) == set(MaskedHead(BertSizes(5, 4, num_heads=1)).state_dict())
+    assert set(HEADS["pair"]) == set(PairHead(4).state_dict())
 
 
 def test_an_unknown_activation_is_refused_with_the_known_ones():
     with pytest.raises(SettingsError, match="there is no activation 'swiglu'; choose one of: gelu, gelu_new"):
-        MaskedHead(4, 5, "swiglu")
+        MaskedHead(BertSizes(5, 4, num_heads=1, activation="swiglu"))

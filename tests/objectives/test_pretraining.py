@@ -6,17 +6,16 @@ import pytest
 import torch
 import transformers
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.encoders.layers import Seeds
 from bertworks.examples.arrangements import READS
 from bertworks.examples.batch import Batch
 from bertworks.models.names import joined, load_into, to_theirs
 from bertworks.objectives import scoring
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
 from bertworks.objectives.pretraining import ASKS_PAIR, Pretraining
 
 SIZES = BertSizes(60, 32, 2, 4, 64, 64, dropout=0.0, attention_dropout=0.0)
-NAMES = joined({"encoder": names_of(SIZES), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+NAMES = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 CLOSE = 1e-5
 BATCHES = {"full": (13, 13), "nearly full": (20, 19, 20), "ragged": (32, 7, 7, 15)}

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import torch
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.engines.windows import WindowRule
 from bertworks.models.folder import write_folder
 from bertworks.models.names import joined, to_theirs
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.tasks.answer import Answer
 from bertworks.tasks.choose import Choose
@@ -58,7 +57,7 @@ def write_pretrained(folder: Path, seed: int = 0, told: Mapping[str, object] | N
     """Write a model as `bertworks pretrain` does."""
     generator = torch.Generator().manual_seed(seed)
     module = Pretraining(Bert(SIZES, generator), "masked-next", generator)
-    names = joined({"encoder": names_of(SIZES), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+    names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     tokenizer = tokenizer_in(folder.parent / f"{folder.name}-vocabulary")
     config = config_of(SIZES, ["BertForPreTraining"])
     tensors = to_theirs(module.state_dict(), names)

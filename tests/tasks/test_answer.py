@@ -17,7 +17,7 @@ import transformers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
@@ -464,15 +464,15 @@ def module_of(seed: int = 0) -> TaskModule:
 
 @pytest.mark.parametrize("lengths", [(5, 5), (3, 9, 20), (20, 1, 1, 2)], ids=str)
 def test_logits_and_loss_equal_those_of_transformers(lengths: Sequence[int]):
-    config = transformers.BertConfig(**config_of(SIZES, [Answer.architecture]))
-    theirs = getattr(transformers, Answer.architecture)(config).eval()
+    config = transformers.BertConfig(**config_of(SIZES, ["BertForQuestionAnswering"]))
+    theirs = transformers.BertForQuestionAnswering(config).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.empty_like(parameter).normal_(0.0, 0.1, generator=generator))
     ours = module_of().eval()
     encoder = load_into(ours.encoder, theirs.state_dict(), names_of(SIZES))
-    head = load_into(ours.head, theirs.state_dict(), Answer().names)
+    head = load_into(ours.head, theirs.state_dict(), HEADS["spans"])
     assert head.newly_initialised == ()
     assert set(encoder.newly_initialised) == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}  # they have none
     batch = batch_of(*(case("fox " + "the cat " * length, "fox") for length in lengths), rule=WindowRule(64, 8))

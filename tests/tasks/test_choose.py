@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError
 from bertworks.examples.batch import Batch
@@ -147,7 +147,7 @@ def test_logits_equal_those_of_transformers(lengths: tuple[tuple[int, int], ...]
     ours = module_of().eval()
     state = theirs.state_dict()
     report = load_into(ours.encoder, state, names_of(SIZES))
-    head = load_into(ours.head, state, Choose().names)
+    head = load_into(ours.head, state, HEADS["choices"])
     assert (report.newly_initialised, head.newly_initialised) == ((), ())
     assert set(report.unused) == set(head.loaded)
     cases = [case("the dog " * 3, *(ending_of(number) for number in each), label=0) for each in lengths]

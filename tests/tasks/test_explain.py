@@ -63,6 +63,9 @@ class Table(nn.Module):
             for piece, values in rows.items():
                 self.pieces.weight[TOKENIZER.pieces.index(piece)] = torch.tensor(values)
 
+    def laid(self, batch: Batch) -> Layout:
+        return layout_of(batch)
+
     def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
         return self.pieces(batch.ids.flatten())
 

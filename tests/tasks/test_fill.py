@@ -68,7 +68,7 @@ def fixed_filler(folder: Path, weights: dict[str, int]) -> Filler:
     pieces = [*SPECIALS, *weights]
     tokenizer = Tokenizer.load(write_vocabulary(folder, pieces))
     sizes = BertSizes(len(pieces), width=8, num_layers=1, num_heads=1, inner=8, positions=16)
-    head = MaskedHead(sizes.width, sizes.vocabulary)
+    head = MaskedHead(sizes)
     with torch.no_grad():
         head.norm.weight.zero_()  # the transform is then 0, and the logits are the bias
         head.bias.copy_(torch.tensor([100.0] * len(SPECIALS) + [float(one) for one in weights.values()]))

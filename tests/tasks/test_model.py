@@ -8,11 +8,10 @@ import torch
 import transformers
 
 import bertworks
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.errors import FolderError, InputError
 from bertworks.models.folder import write_folder
 from bertworks.models.names import joined, to_theirs
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.tasks.model import Model, load
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -33,7 +32,7 @@ def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, Pretraining]
     """A model folder as `bertworks pretrain` writes it, and the module that went into it."""
     generator = torch.Generator().manual_seed(0)
     module = Pretraining(Bert(SIZES, generator), "masked-next", generator)
-    names = joined({"encoder": names_of(SIZES), "masked": MASKED_NAMES, "pair": PAIR_NAMES})
+    names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     folder = tmp_path / "pretrained"
     told = {"objective": "masked-next"}
     tensors = to_theirs(module.state_dict(), names)
@@ -70,7 +69,7 @@ def test_a_pretrained_folder_comes_back_whole(pretrained: tuple[Path, Pretrainin
 
 def test_nothing_of_a_pretrained_folder_is_drawn_anew(pretrained: tuple[Path, Pretraining]):
     report = load(pretrained[0]).report
-    heads = {name for names in MASKED_NAMES.values() for name in names}
+    heads = {name for names in HEADS["masked"].values() for name in names}
     assert report.newly_initialised == ()
     assert heads <= set(report.loaded)
     assert sorted(report.unused) == ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError, InputError
 from bertworks.examples.batch import Batch
@@ -84,7 +84,7 @@ def test_values_equal_those_of_transformers(lengths: tuple[int, ...]):
             parameter.add_(torch.empty_like(parameter).normal_(0.0, 0.1, generator=generator))
     ours = module_of().eval()
     report = load_into(ours.encoder, theirs.state_dict(), names_of(SIZES))
-    head = load_into(ours.head, theirs.state_dict(), Regress().names)
+    head = load_into(ours.head, theirs.state_dict(), HEADS["rows"])
     assert (report.newly_initialised, head.newly_initialised) == ((), ())
     assert set(report.unused) == set(head.loaded)
     texts = [" ".join(WORDS[number * length % len(WORDS)] for number in range(length)) for length in lengths]

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError
 from bertworks.models.names import joined as joined_names
@@ -562,9 +562,10 @@ def test_logits_equal_those_of_transformers(little: Tokenizer, lengths: tuple[in
     with torch.no_grad():
         for parameter in module.parameters():  # biases too, which are zero at first
             parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(parameter.numel()))
-    config = BertConfig(**config_of(sizes, [task.architecture]), **task.config(), attn_implementation="eager")
+    told = config_of(sizes, ["BertForTokenClassification"])
+    config = BertConfig(**told, **task.config(), attn_implementation="eager")
     peer = BertForTokenClassification(config).eval()
-    names = joined_names({"encoder": names_of(sizes), "head": task.names})
+    names = joined_names({"encoder": names_of(sizes), "head": HEADS["places"]})
     found = peer.load_state_dict(to_theirs(module.state_dict(), names), strict=False)
     assert found.missing_keys == []
     assert found.unexpected_keys == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]  # theirs has no pooler

@@ -169,4 +169,4 @@ def test_a_batch_goes_to_a_device_whole():
     moved = batch.to(torch.device("meta"))
     for tensor in (moved.ids, moved.segments, moved.lengths, moved.places, moved.targets, moved.labels["pair"]):
         assert tensor.device.type == "meta"
-    assert moved.reads == "both"
+    assert moved.reads is None

@@ -2,180 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from bertworks.encoders.dropping import drop
-from bertworks.encoders.encoded import Encoded, Layout, layout_of, wanted_of
-from bertworks.encoders.layers import ACTIVATIONS, Attention, Layer, LayerSizes, Seeds
-from bertworks.errors import InputError, SettingsError
+from bertworks.encoders.encoded import Layout
+from bertworks.encoders.layers import Layer
+from bertworks.encoders.names import with_ends
+from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 
-# Layers, width and heads of the released sizes; the inner width is always four times the width.
-RELEASED = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
 
-
-@dataclass(frozen=True, slots=True)
-class BertSizes:
-    """What a BERT is made of. The defaults are the paper's Base."""
-
-    vocabulary: int = 30_522
-    width: int = 768
-    num_layers: int = 12
-    num_heads: int = 12
-    inner: int = 3_072
-    positions: int = 512
-    segments: int = 2
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    norm_eps: float = 1e-12
-    spread: float = 0.02
-
-    def __post_init__(self) -> None:
-        if self.width % self.num_heads:
-            raise SettingsError(f"width {self.width} cannot be divided among {self.num_heads} heads; choose a multiple")
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise SettingsError(f"there is no activation '{self.activation}'; choose one of: {known}")
-
-    @classmethod
-    def released(cls, name: str, vocabulary: int) -> BertSizes:
-        """Return one of the released sizes by name."""
-        if name not in RELEASED:
-            raise SettingsError(f"there is no size '{name}'; choose one of: {', '.join(RELEASED)}")
-        num_layers, width, num_heads = RELEASED[name]
-        return cls(vocabulary, width, num_layers, num_heads, 4 * width)
-
-    @property
-    def layer(self) -> LayerSizes:
-        return LayerSizes(
-            self.width,
-            self.num_heads,
-            self.inner,
-            self.dropout,
-            self.attention_dropout,
-            self.activation,
-            self.norm_eps,
-        )
-
-
-class Bert(nn.Module):
-    """The encoder of BERT, with its pooler. In training mode it drops values, and then needs a step's seeds.
-
-    With `recomputes` a layer keeps only what entered it, and the rest is computed again on the way back: less memory,
-    a third more time. With `adds_rows` the pieces that were read add their rows to a gradient of the table that comes
-    whole from elsewhere, instead of making a table of their own, mostly zeros.
-    """
-
-    reads = ("both", "left", "given")
+class Bert(Stack):
+    """The encoder of BERT, with its pooler."""
 
     def __init__(self, sizes: BertSizes, generator: torch.Generator | None = None) -> None:
-        super().__init__()
-        self.sizes = sizes
-        self.recomputes = False
-        self.adds_rows = False
+        super().__init__(sizes)
         self.pieces = nn.Embedding(sizes.vocabulary, sizes.width)
-        self.positions = nn.Embedding(sizes.positions, sizes.width)
+        self.positions = nn.Embedding(sizes.first_position + sizes.positions, sizes.width)
         self.segments = nn.Embedding(sizes.segments, sizes.width)
         self.norm = nn.LayerNorm(sizes.width, eps=sizes.norm_eps)
         self.layers = nn.ModuleList(Layer(sizes.layer) for _ in range(sizes.num_layers))
         self.pooler = nn.Linear(sizes.width, sizes.width)
         initialise(self, sizes.spread, generator)
 
-    def forward(
-        self,
-        batch: Batch,
-        state: object | None = None,
-        seeds: Seeds | None = None,
-        places: torch.Tensor | None = None,
-    ) -> Encoded:
-        """Return all layers and the pooled first piece. `seeds` are for dropout, and only used in training mode.
-
-        Who looks at the last layer at some places only names them (row * T + place; none for the summary alone): what
-        the last layer makes of all others is then not computed.
-        """
-        self._check(batch)
-        layout = layout_of(batch)
-        return self.through(self.embed(batch, layout), layout, seeds, places)
-
-    def through(
-        self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None
-    ) -> Encoded:
-        """Return what the layers make of embedded pieces (N, D), such as those between two texts."""
-        seeds = seeds if self.training else None
-        values = drop(values, seeds.of(0) if seeds else None, self.sizes.dropout)
-        found = [values]
-        wanted = None if places is None else wanted_of(layout, places)
-        for number, layer in enumerate(self.layers):
-            own = tuple(seeds.of(3 * number + place) for place in (1, 2, 3)) if seeds else None
-            if wanted is not None and number == len(self.layers) - 1:
-                values = self._passed(layer.at, values, layout, own, wanted)
-            else:
-                values = self._passed(layer, values, layout, own)
-            found.append(values)
-        if wanted is None:
-            firsts = values[layout.starts]
-        else:
-            firsts, found[-1] = values.split([len(layout.starts), len(values) - len(layout.starts)])
-        summary = torch.tanh(self.pooler(firsts))  # (B, D)
-        return Encoded(tuple(found), summary, layout, places=places)
-
-    def _passed(self, layer: Callable[..., torch.Tensor], *given: Any) -> torch.Tensor:
-        """Return what a layer makes of values; where memory is dear, to be computed again on the way back."""
-        if self.recomputes and torch.is_grad_enabled():  # what is dropped follows from the seeds: the same again
-            return checkpoint(layer, *given, use_reentrant=False, preserve_rng_state=False)
-        return layer(*given)
-
     def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
         """Return (N, D): the three embeddings of each piece, summed and normalised."""
-        width = batch.ids.shape[1]
-        ids, segments = batch.ids.flatten(), batch.segments.flatten()
-        if layout.index is None:
-            positions = self.positions.weight[:width].repeat(batch.ids.shape[0], 1)
-        else:
-            ids, segments = ids[layout.index], segments[layout.index]
-            positions = self.positions(layout.index % width)
-        pieces = F.embedding(ids, self.pieces.weight, sparse=self.adds_rows)
-        return self.norm(pieces + positions + self.segments(segments))
-
-    def set_dropout(self, rate: float) -> None:
-        """Drop at another rate than the sizes say, everywhere."""
-        self.sizes = replace(self.sizes, dropout=rate, attention_dropout=rate)
-        for part in self.modules():
-            if isinstance(part, Layer | Attention):
-                part.dropout = rate
-
-    def _check(self, batch: Batch) -> None:
-        if batch.ids.shape[1] > self.sizes.positions:
-            raise InputError(
-                f"a row of {batch.ids.shape[1]} places is longer than the {self.sizes.positions} positions of this "
-                f"model; cut the text into windows, or choose a shorter length"
-            )
-        if int(batch.lengths.min()) < 1:
-            raise InputError("a row without a single piece cannot be read; an empty text still has [CLS] and [SEP]")
-
-
-def initialise(module: nn.Module, spread: float, generator: torch.Generator | None) -> None:
-    """Draw weights from a normal distribution cut at two standard deviations; biases 0, norms 1. As in the release."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.trunc_normal_(part.weight, 0.0, spread, -2 * spread, 2 * spread, generator=generator)
-        if isinstance(part, nn.Linear):
-            nn.init.zeros_(part.bias)
+        pieces, places, segments = self.looked_up(batch, layout)
+        return self.norm(pieces + self.positions(places) + self.segments(segments))
 
 
 # Hugging Face's key in config.json for each size. Whole numbers have to be there; for the others both sides assume the
@@ -206,18 +64,30 @@ ONLY: dict[str, Any] = {
 
 def sizes_of(config: Mapping[str, Any]) -> BertSizes:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    for key, value in ONLY.items():
+    check_only(config)
+    return BertSizes(**read_sizes(config, CONFIG_KEYS))
+
+
+def check_only(config: Mapping[str, Any], only: Mapping[str, Any] | None = None) -> None:
+    """Refuse settings that would change the numbers; `only` are those of a relative beside BERT's."""
+    for key, value in {**ONLY, **(only or {})}.items():
         if config.get(key) not in (None, value):
             raise SettingsError(f"{key} is {config[key]!r}, but only {value!r} is supported; choose another model")
+
+
+def read_sizes(config: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the sizes that a config.json states under these keys; whole numbers have to be there."""
     found = {}
     for part in fields(BertSizes):
-        key = CONFIG_KEYS[part.name]
+        if part.name not in keys:
+            continue
+        key = keys[part.name]
         value = config.get(key, None if isinstance(part.default, int) else part.default)
         if not _fits(value, part.default):
             wanted = _WANTED[type(part.default)]
             raise SettingsError(f"{key} should be {wanted}, but is {value!r}; bring the model's own config.json")
         found[part.name] = value
-    return BertSizes(**found)
+    return found
 
 
 _WANTED = {int: "a whole number above 0", float: "a number from 0 to below 1", str: "a name"}
@@ -266,8 +136,27 @@ def names_of(sizes: BertSizes) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's, in the order of their rows."""
     names = dict(NAMES)
     for number in range(sizes.num_layers):
-        for ours, theirs in LAYER_NAMES.items():
-            for end in ("weight", "bias"):
-                there = tuple(f"bert.encoder.layer.{number}.{part}.{end}" for part in theirs)
-                names[f"layers.{number}.{ours}.{end}"] = there
+        there = f"bert.encoder.layer.{number}."
+        names |= with_ends(
+            {f"layers.{number}.{ours}": tuple(there + one for one in theirs) for ours, theirs in LAYER_NAMES.items()}
+        )
     return names
+
+
+# The heads of a BERT. `cls.predictions.decoder` repeats the piece embeddings and the bias; transformers ties it by
+# itself, so it is not written.
+HEADS = {
+    "masked": {
+        **with_ends({"dense": ("cls.predictions.transform.dense",), "norm": ("cls.predictions.transform.LayerNorm",)}),
+        "bias": ("cls.predictions.bias",),
+    },
+    "pair": with_ends({"score": ("cls.seq_relationship",)}),
+    "rows": with_ends({"score": ("classifier",)}),
+    "places": with_ends({"score": ("classifier",)}),
+    "choices": with_ends({"score": ("classifier",)}),
+    "spans": with_ends({"score": ("qa_outputs",)}),
+}
+COPIES = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}

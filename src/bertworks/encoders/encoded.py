@@ -49,7 +49,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The pieces of which the last layer is wanted: the first of each row, then those at the places that were asked.
+    """The pieces of which the last layer is wanted: the one that sums each row up, then those at the places asked.
 
     pieces   (M,) where they lie among the N
     lined    (R,) the same row by row, those of a group's rows each filled up to as many as its fullest row has
@@ -63,11 +63,11 @@ class Wanted:
     order: torch.Tensor
 
 
-def wanted_of(layout: Layout, places: torch.Tensor) -> Wanted:
-    """Return how the first piece of each row and the given places (row * T + place), in any order, are computed."""
+def wanted_of(layout: Layout, summaries: torch.Tensor, places: torch.Tensor) -> Wanted:
+    """Return how the piece that sums each row up (B,) and the given places (row * T + place) are computed."""
     rows, width = layout.shape
     owners = torch.cat([torch.arange(rows, device=places.device), places // width])  # (M,) the row of each
-    pieces = torch.cat([layout.starts, layout.pieces_at(places)])
+    pieces = torch.cat([summaries, layout.pieces_at(places)])
     by_row = torch.argsort(owners, stable=True)
     each = torch.bincount(owners, minlength=rows)  # (B,) pieces of a row
     firsts = torch.cumsum(each, 0) - each
@@ -91,16 +91,16 @@ def _repeats(layout: Layout, counts: list[int]) -> torch.Tensor:
     return torch.tensor(numbers, device=layout.starts.device)
 
 
-def layout_of(batch: Batch) -> Layout:
-    """Choose how a batch is computed.
+def layout_of(batch: Batch, reads: str | torch.Tensor = "both") -> Layout:
+    """Choose how a batch is computed in which `reads` says who may read whom.
 
     A nearly full batch keeps its shape, so that a compiled layer always meets the same one; otherwise padding is left
     out, and rows of equal length that lie together are attended together without a mask.
     """
     rows, width = batch.ids.shape
     lengths = batch.lengths.tolist()
-    if batch.reads != "both" or sum(lengths) >= 0.9 * rows * width:
-        mask = reading_mask(batch)
+    if not isinstance(reads, str) or reads != "both" or sum(lengths) >= 0.9 * rows * width:
+        mask = reading_mask(batch, reads)
         starts = torch.arange(rows, device=batch.ids.device) * width
         return Layout((Group(0, rows, width, mask),), starts, batch.lengths, None, (rows, width))
     groups = []
@@ -119,7 +119,7 @@ def layout_of(batch: Batch) -> Layout:
     return Layout(tuple(groups), starts, batch.lengths, index, (rows, width))
 
 
-def reading_mask(batch: Batch) -> torch.Tensor | None:
+def reading_mask(batch: Batch, reads: str | torch.Tensor) -> torch.Tensor | None:
     """Return (B, 1, 1 or T, T): 0 where a place may be read, minus infinity where not; None if all may be.
 
     A place that may read nothing (padding under some masks) reads itself, so that no row of scores is empty.
@@ -127,12 +127,12 @@ def reading_mask(batch: Batch) -> torch.Tensor | None:
     width = batch.ids.shape[1]
     places = torch.arange(width, device=batch.ids.device)
     real = places < batch.lengths[:, None]  # (B, T)
-    if isinstance(batch.reads, str) and batch.reads == "both":
+    if isinstance(reads, str) and reads == "both":
         if bool(real.all()):
             return None
         allowed = real[:, None, None, :]
     else:
-        given = batch.reads if isinstance(batch.reads, torch.Tensor) else (places <= places[:, None])[None]
+        given = reads if isinstance(reads, torch.Tensor) else (places <= places[:, None])[None]
         allowed = (given & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=places.device)
         allowed = allowed[:, None]
     return torch.zeros(allowed.shape, device=places.device).masked_fill_(~allowed, float("-inf"))

@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
-from bertworks.encoders import bert
+from bertworks.encoders import albert, bert, gpt, roberta
+from bertworks.encoders.names import NameTable, is_turned, plain
+from bertworks.encoders.stack import BertSizes, Stack, initialise
 from bertworks.errors import SettingsError
-
-# Our name of each tensor -> Hugging Face's. Where they have several, ours is theirs, one under the other.
-NameTable = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What an encoder answers. `Sizes` are its own frozen dataclass; BERT's are `BertSizes`.
+    """What an encoder answers. `Sizes` are a frozen dataclass; BERT's and its nearest relatives' are `BertSizes`.
 
-    reads         what it can obey of `Batch.reads`
+    classes       how the names of transformers' classes begin: "Bert" as in BertForMaskedLM
     prefix        what stands before its tensors' names in a file that holds heads as well
     optional      how the names of parts begin that a file may lack: they are then drawn anew
     copies        tensors that others write a second time -> the tensor each of them repeats
+    heads         for each kind of head its tensors' names there; what a table lacks, the head does without. The kinds:
+                  masked, pair, next (objectives); rows, places, spans, choices (tasks)
+    moved         for some kinds of heads, how names of the encoder's own parts begin -> how they begin beside that head
     sizes_of      a config.json -> Sizes; refuses what the encoder cannot obey
     config_of     Sizes and transformers' architectures -> a config.json
     build         Sizes and a generator -> the module, its weights drawn
-    initialise    draw the weights of a part of that module, given its Sizes and a generator
     names_of      Sizes -> the table of all its tensors' names
+    released      the name of a released size and how many pieces there are -> Sizes
     """
 
-    reads: tuple[str, ...]
+    classes: str
     prefix: str
     optional: tuple[str, ...]
     copies: Mapping[str, str]
-    sizes_of: Callable[[Mapping[str, Any]], bert.BertSizes]
-    config_of: Callable[[bert.BertSizes, Sequence[str]], dict[str, Any]]
-    build: Callable[[bert.BertSizes, torch.Generator | None], nn.Module]
-    initialise: Callable[[nn.Module, bert.BertSizes, torch.Generator | None], None]
-    names_of: Callable[[bert.BertSizes], NameTable]
+    heads: Mapping[str, NameTable]
+    sizes_of: Callable[[Mapping[str, Any]], BertSizes]
+    config_of: Callable[[Any, Sequence[str]], dict[str, Any]]
+    build: Callable[[Any, torch.Generator | None], Stack]
+    names_of: Callable[[Any], NameTable]
+    released: Callable[[str, int], BertSizes]
+    moved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def family_of(model_type: object) -> Family:
@@ -50,30 +53,90 @@ def family_of(model_type: object) -> Family:
     return ENCODERS[model_type]
 
 
-def shapes_of(family: Family, sizes: bert.BertSizes) -> dict[str, tuple[int, ...]]:
+def initialise_part(part: torch.nn.Module, sizes: BertSizes, generator: torch.Generator | None) -> None:
+    """Draw the weights of a part of an encoder, or of a head on it."""
+    initialise(part, sizes.spread, generator)
+
+
+def shapes_of(family: Family, sizes: BertSizes) -> dict[str, tuple[int, ...]]:
     """Return the shape of each of the encoder's tensors under Hugging Face's name. Nothing is allocated."""
     with torch.device("meta"):
         state = family.build(sizes, None).state_dict()
     shapes: dict[str, tuple[int, ...]] = {}
     for ours, theirs in family.names_of(sizes).items():
         rows, *rest = state[ours].shape
-        shapes |= {name: (rows // len(theirs), *rest) for name in theirs}
+        for name in theirs:
+            shape = (rows // len(theirs), *rest)
+            shapes[plain(name)] = shape[::-1] if is_turned(name) else shape
     return shapes
+
+
+# How transformers calls a model with a head of each kind, behind the name of its family.
+CLASS_ENDS = {
+    "masked": "ForMaskedLM",
+    "masked and pair": "ForPreTraining",
+    "next": "LMHeadModel",
+    "rows": "ForSequenceClassification",
+    "places": "ForTokenClassification",
+    "choices": "ForMultipleChoice",
+    "spans": "ForQuestionAnswering",
+    "": "Model",
+}
+
+
+def architecture_of(sizes: BertSizes, head: str = "") -> str:
+    """Return transformers' class for an encoder with a head of that kind, or with none."""
+    return family_of(sizes.family).classes + CLASS_ENDS[head]
 
 
 ENCODERS: dict[str, Family] = {
     "bert": Family(
-        reads=bert.Bert.reads,
+        classes="Bert",
         prefix="bert.",
         optional=("bert.pooler.",),
-        copies={
-            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
+        copies=bert.COPIES,
+        heads=bert.HEADS,
         sizes_of=bert.sizes_of,
         config_of=bert.config_of,
         build=bert.Bert,
-        initialise=lambda part, sizes, generator: bert.initialise(part, sizes.spread, generator),
         names_of=bert.names_of,
+        released=BertSizes.released,
+    ),
+    "roberta": Family(
+        classes="Roberta",
+        prefix="roberta.",
+        optional=("roberta.pooler.",),
+        copies=roberta.COPIES,
+        heads=roberta.HEADS,
+        moved=roberta.MOVED,
+        sizes_of=roberta.sizes_of,
+        config_of=roberta.config_of,
+        build=bert.Bert,
+        names_of=roberta.names_of,
+        released=roberta.released,
+    ),
+    "albert": Family(
+        classes="Albert",
+        prefix="albert.",
+        optional=("albert.pooler.",),
+        copies=albert.COPIES,
+        heads=albert.HEADS,
+        sizes_of=albert.sizes_of,
+        config_of=albert.config_of,
+        build=albert.Albert,
+        names_of=albert.names_of,
+        released=albert.released,
+    ),
+    "openai-gpt": Family(
+        classes="OpenAIGPT",
+        prefix="transformer.",
+        optional=(),
+        copies=gpt.COPIES,
+        heads=gpt.HEADS,
+        sizes_of=gpt.sizes_of,
+        config_of=gpt.config_of,
+        build=gpt.Gpt,
+        names_of=gpt.names_of,
+        released=gpt.released,
     ),
 }

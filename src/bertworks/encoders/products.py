@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 def _has_onednn() -> bool:
     """Whether torch has oneDNN's product with a bias, and the processor what makes it fast."""
     return (
-        torch.backends.mkldnn.is_available()
+        torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.encoded import Encoded, Layout, layout_of
+from bertworks.encoders.encoded import Encoded, Layout
 from bertworks.encoders.layers import Seeds
+from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.engines.onnx_graph import ENDS, LAST, LOGITS, STARTS, SUMMARY
 from bertworks.errors import FolderError, SettingsError
 from bertworks.examples.batch import Batch
@@ -105,21 +105,27 @@ class _Absent(nn.Module):
         refuse(self.runtime)
 
 
-class GraphEncoder(Bert):
+class GraphEncoder(Stack):
     """A BERT whose layers are computed by a runtime. It has no weights to look at, only their digest.
 
     With the scores of blanks taken it answers with those instead of vectors, when it is asked for some.
     """
 
     def __init__(self, sizes: BertSizes, runtime: Runtime, taken: Taken | None = None) -> None:
-        nn.Module.__init__(self)  # not Bert's: it would draw weights
+        nn.Module.__init__(self)  # not Stack's: it has no layers
         self.sizes = sizes
+        self.own_reads = "both"
         self.recomputes = False
         self.runtime = runtime
         self.taken = taken or Taken(summary=SUMMARY if SUMMARY in runtime.outputs else None)
         self.pieces = _Absent(runtime.name, sizes.width)  # type: ignore[assignment]
         self.register_buffer("digest", torch.tensor(list(runtime.digest), dtype=torch.uint8))
         self.eval()
+
+    def laid(self, batch: Batch) -> Layout:
+        if batch.reads not in (None, "both"):
+            raise SettingsError(f"a graph in {self.runtime.name} reads both ways only; use --engine torch")
+        return super().laid(batch)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("layers", "positions", "segments", "norm", "pooler"):
@@ -134,19 +140,13 @@ class GraphEncoder(Bert):
         places: torch.Tensor | None = None,
     ) -> Encoded:
         """Return the last layer and the summary of each row; a graph computes all places, whatever is wanted."""
-        self._check(batch)
-        layout = layout_of(batch)
+        layout = self.laid(batch)
         if self.taken is TAKEN["blanks"]:
             return Unscored((torch.empty(0, self.sizes.vocabulary),), None, layout, encoder=self, batch=batch)
         found = [self._run(batch, rows, layout.index is not None) for rows in _runs(layout)]
         last = torch.cat([one for one, _ in found]) if self.taken.last else torch.empty(0, self.sizes.width)
         summary = torch.cat([one for _, one in found if one is not None]) if self.taken.summary else None
         return Encoded(OnlyLast.of(last, self.sizes.num_layers, self.runtime.name), summary, layout)
-
-    def _check(self, batch: Batch) -> None:
-        super()._check(batch)
-        if batch.reads != "both":
-            raise SettingsError(f"a graph in {self.runtime.name} reads both ways only; use --engine torch")
 
     def outputs(self, batch: Batch, rows: slice, wanted: Sequence[str]) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Return outputs of some rows, as wide as the longest of them, and which of their places are real."""

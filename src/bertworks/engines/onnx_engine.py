@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from bertworks.disk import sha256
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import Stack
 from bertworks.engines.graph_encoder import Ints
 from bertworks.engines.onnx_graph import INPUTS, GraphHead, graph_of
 from bertworks.engines.parts import part
@@ -52,7 +52,7 @@ class OnnxRuntime:
             raise FolderError(f"{path} cannot be read by ONNX Runtime ({first}); export the model again") from None
 
     @classmethod
-    def of(cls, encoder: Bert, head: GraphHead | None, has_pooler: bool) -> OnnxRuntime:
+    def of(cls, encoder: Stack, head: GraphHead | None, has_pooler: bool) -> OnnxRuntime:
         """Load the graph of an encoder with its head."""
         graph = graph_of(encoder, head, has_pooler).SerializeToString()
         return cls(graph, hashlib.sha256(graph).digest())

@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import Stack
 from bertworks.engines.parts import part
+from bertworks.errors import SettingsError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LAST, SUMMARY, LOGITS = "last_hidden_state", "pooler_output", "logits"
@@ -87,10 +89,15 @@ def activated(nodes: Nodes, values: str, activation: str) -> str:
     return nodes.op({"relu": "Relu", "tanh": "Tanh"}[activation], (values,))
 
 
-def graph_of(encoder: Bert, head: GraphHead | None, has_pooler: bool, product: Product = plain_product) -> Any:
+def graph_of(encoder: Stack, head: GraphHead | None, has_pooler: bool, product: Product = plain_product) -> Any:
     """Return the graph of an encoder with its head as an onnx.ModelProto. `product` computes those of the layers."""
+    if not isinstance(encoder, Bert):
+        raise SettingsError(
+            f"a model of the family '{encoder.sizes.family}' runs in torch only; leave --engine and export out"
+        )
     onnx = part("onnx", "onnx", "writing an ONNX graph")
     state = {name: values.detach().float().cpu().numpy() for name, values in encoder.state_dict().items()}
+    state["positions.weight"] = state["positions.weight"][encoder.sizes.first_position :]
     writer = _Writer(Nodes(onnx.helper), encoder, state, product)
     last = writer.layers(writer.embedded())
     outputs: Shapes = {LAST: ("batch", "sequence", encoder.sizes.width)}

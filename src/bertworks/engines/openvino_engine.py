@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from bertworks.disk import sha256
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import Stack
 from bertworks.engines.graph_encoder import Ints
 from bertworks.engines.onnx_graph import INPUTS, GraphHead, graph_of
 from bertworks.engines.parts import part
@@ -49,7 +49,7 @@ class OpenvinoRuntime:
         return cls(model, digest)
 
     @classmethod
-    def of(cls, encoder: Bert, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
+    def of(cls, encoder: Stack, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
         """Load the graph of an encoder with its head."""
         openvino = part("openvino", "openvino", _PURPOSE)
         graph = graph_of(encoder, head, has_pooler).SerializeToString()

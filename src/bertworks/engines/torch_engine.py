@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from bertworks.encoders.bert import Bert
 from bertworks.encoders.encoded import Encoded
+from bertworks.encoders.stack import Stack
 from bertworks.engines.gathering import BUDGET, WINDOW, in_budget, in_order
 from bertworks.examples.batch import Row, batch_of_rows
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ class EncodedRows(Generic[R]):
 class TorchEngine:
     """An encoder that is fed batches of at most `budget` pieces, gathered from `window` rows at a time."""
 
-    def __init__(self, encoder: Bert, tokenizer: Tokenizer, budget: int = BUDGET, window: int = WINDOW) -> None:
+    def __init__(self, encoder: Stack, tokenizer: Tokenizer, budget: int = BUDGET, window: int = WINDOW) -> None:
         self.encoder = encoder
         self.tokenizer = tokenizer
         self.budget = budget

@@ -21,7 +21,7 @@ class Batch:
     ids        (B, T) pieces, padded at the right
     segments   (B, T) 0 or 1
     lengths    (B,)   how many places of a row are real: the only word on padding
-    reads      who may read whom: "both", "left", or a (B, T, T) boolean tensor
+    reads      who may read whom: "both", "left", or a (B, T, T) boolean tensor; None: as the model does by itself
     places     (P,)   the places to predict, counted through the batch: row * T + place
     targets    (P,)   the true pieces there
     labels     by head: {"pair": (B,)} and so on
@@ -32,7 +32,7 @@ class Batch:
     ids: torch.Tensor
     segments: torch.Tensor
     lengths: torch.Tensor
-    reads: str | torch.Tensor = "both"
+    reads: str | torch.Tensor | None = None
     places: torch.Tensor | None = None
     targets: torch.Tensor | None = None
     labels: dict[str, torch.Tensor] = field(default_factory=dict)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import Stack
 from bertworks.engines.gathering import in_budget
 from bertworks.engines.onnx_graph import LAST, LOGITS, SUMMARY
 from bertworks.engines.windows import Window, WindowRule, windows_of
@@ -90,7 +90,7 @@ def compare(original: Model, exported: Model, sample: Sample) -> Compared:
 
 
 @torch.inference_mode()
-def row_vectors(encoder: Bert, rows: Sequence[Window], pooling: Pooling, pad: int) -> Floats:
+def row_vectors(encoder: Stack, rows: Sequence[Window], pooling: Pooling, pad: int) -> Floats:
     """Return (R, D): the sentence vector of each row, longer rows first."""
     found = []
     for batch in _batches(rows, pad):

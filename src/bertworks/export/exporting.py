@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.disk import sha256, write_json
-from bertworks.encoders.families import ENCODERS
+from bertworks.encoders.families import architecture_of, family_of
 from bertworks.engines.processor import CERTIFICATE
 from bertworks.engines.runtimes import exported_for
 from bertworks.errors import FolderError, InputError, SettingsError
@@ -135,7 +135,8 @@ def _scored(model: Model, request: ExportRequest) -> Scored | None:
 
 def _config(model: Model) -> dict[str, Any]:
     """Return the config.json of a model that came without one of today's kind."""
-    return ENCODERS["bert"].config_of(model.encoder.sizes, ["BertForPreTraining" if model.masked else "BertModel"])
+    sizes = model.encoder.sizes
+    return family_of(sizes.family).config_of(sizes, [architecture_of(sizes, "masked" if model.masked else "")])
 
 
 def _origin(folder: Path) -> dict[str, str]:

@@ -19,12 +19,11 @@ import numpy as np
 import safetensors
 import tokenizers
 import torch
-from torch import nn
 
 import bertworks
 from bertworks.disk import explained, read_json, write_json
-from bertworks.encoders.bert import BertSizes
-from bertworks.encoders.families import ENCODERS, Family, family_of, shapes_of
+from bertworks.encoders.families import ENCODERS, Family, family_of, initialise_part, shapes_of
+from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.errors import FolderError, SettingsError
 from bertworks.models.names import LoadReport, load_into
 from bertworks.models.tf1 import import_release
@@ -101,7 +100,7 @@ def read_folder(path: str | Path) -> ModelFolder:
     return ModelFolder(path, config, _read_told(path / "bertworks.json"), Weights(stored))
 
 
-def encoder_of(folder: ModelFolder, generator: torch.Generator | None = None) -> tuple[nn.Module, LoadReport]:
+def encoder_of(folder: ModelFolder, generator: torch.Generator | None = None) -> tuple[Stack, LoadReport]:
     """Build the encoder of a folder and fill it. Parts that the folder lacks (a pooler) are drawn from `generator`."""
     family, sizes = folder.family, folder.sizes
     with torch.device("meta"):  # drawing weights only to overwrite them would take seconds
@@ -111,7 +110,7 @@ def encoder_of(folder: ModelFolder, generator: torch.Generator | None = None) ->
     for part in encoder.modules():
         if any(parameter.is_meta for parameter in part.parameters(recurse=False)):
             part.to_empty(device="cpu", recurse=False)
-            family.initialise(part, sizes, generator)
+            initialise_part(part, sizes, generator)
     return encoder, report
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from bertworks.encoders.families import NameTable
+from bertworks.encoders.names import NameTable, is_turned, plain
 from bertworks.errors import FolderError
 
 
@@ -32,14 +32,15 @@ def joined(parts: Mapping[str, NameTable]) -> dict[str, tuple[str, ...]]:
 
 def to_ours(tensors: Mapping[str, torch.Tensor], names: NameTable) -> dict[str, torch.Tensor]:
     """Return our tensors: theirs, stacked row under row where ours is made of several. All must be there."""
-    return {ours: _stacked([tensors[name] for name in theirs]) for ours, theirs in names.items()}
+    return {ours: _stacked(tensors, theirs) for ours, theirs in names.items()}
 
 
 def to_theirs(state: Mapping[str, torch.Tensor], names: NameTable) -> dict[str, torch.Tensor]:
     """Return theirs: ours, cut into equal bands of rows where they have several. They share ours' memory."""
     found: dict[str, torch.Tensor] = {}
     for ours, theirs in names.items():
-        found |= dict(zip(theirs, state[ours].chunk(len(theirs)), strict=True))
+        for name, values in zip(theirs, state[ours].chunk(len(theirs)), strict=True):
+            found[plain(name)] = values.t() if is_turned(name) else values
     return found
 
 
@@ -51,20 +52,21 @@ def load_into(module: nn.Module, tensors: Mapping[str, torch.Tensor], names: Nam
     loaded: list[str] = []
     missing: list[str] = []
     for ours, theirs in names.items():
-        present = [name for name in theirs if name in tensors]
+        there = [plain(name) for name in theirs]
+        present = [name for name in there if name in tensors]
         if not present:
-            missing += theirs
+            missing += there
             continue
         if len(present) < len(theirs):
-            lacking = next(name for name in theirs if name not in tensors)
+            lacking = next(name for name in there if name not in tensors)
             raise FolderError(f"tensor '{present[0]}' is there but '{lacking}' is not; bring the whole model")
-        _put(module, ours, theirs, _stacked([tensors[name] for name in theirs]))
-        loaded += theirs
+        _put(module, ours, there, _stacked(tensors, theirs))
+        loaded += there
     taken = set(loaded)
     return LoadReport(tuple(loaded), tuple(missing), tuple(name for name in tensors if name not in taken))
 
 
-def _put(module: nn.Module, ours: str, theirs: tuple[str, ...], values: torch.Tensor) -> None:
+def _put(module: nn.Module, ours: str, theirs: Sequence[str], values: torch.Tensor) -> None:
     path, _, last = ours.rpartition(".")
     owner = module.get_submodule(path)
     parameter: nn.Parameter = getattr(owner, last)
@@ -83,5 +85,6 @@ def _put(module: nn.Module, ours: str, theirs: tuple[str, ...], values: torch.Te
             parameter.copy_(values)
 
 
-def _stacked(parts: list[torch.Tensor]) -> torch.Tensor:
+def _stacked(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> torch.Tensor:
+    parts = [tensors[plain(name)].t() if is_turned(name) else tensors[name] for name in names]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -20,7 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from bertworks.disk import read_json, replacing
-from bertworks.encoders.families import Family, NameTable
+from bertworks.encoders.families import Family
+from bertworks.encoders.names import NameTable
 from bertworks.errors import FolderError
 
 Shape = tuple[int, ...]
@@ -76,6 +77,7 @@ def normalised(stored: Mapping[str, Stored], family: Family, table: NameTable) -
     Old files call a norm's weight and bias gamma and beta; the names of a bare encoder have no prefix; buffers and
     second copies of tied tensors are no weights.
     """
+    moved = {there: here for beside in family.moved.values() for here, there in beside.items()}
     roots = {name.removeprefix(family.prefix).split(".")[0] + "." for theirs in table.values() for name in theirs}
     found: dict[str, Stored] = {}
     for name, place in stored.items():
@@ -83,6 +85,7 @@ def normalised(stored: Mapping[str, Stored], family: Family, table: NameTable) -
             continue
         now = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         now = family.prefix + now if now.startswith(tuple(roots)) else now
+        now = next((here + now.removeprefix(there) for there, here in moved.items() if now.startswith(there)), now)
         if now in found:
             raise FolderError(f"{place.file} holds '{now}' twice, the second time as '{name}'; {AGAIN}")
         found[now] = place

@@ -1,6 +1,7 @@
-"""The heads of pretraining: vectors of an encoder in, logits out; each with its table of Hugging Face's names.
+"""The heads of pretraining: vectors of an encoder in, logits out.
 
-P places to predict, B rows, D width, V pieces of the vocabulary. A head's weights are drawn by `bert.initialise`.
+P places to predict, B rows, D width, E width of the table of pieces, V pieces of the vocabulary. A head's weights are
+drawn by `stack.initialise`.
 """
 
 from __future__ import annotations
@@ -10,23 +11,21 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders.layers import ACTIVATIONS
-from bertworks.errors import SettingsError
+from bertworks.encoders.stack import BertSizes
 
 
 class MaskedHead(nn.Module):
     """Which piece stood here? A transform, then a product with the piece embeddings, whose matrix is not the head's."""
 
-    def __init__(self, width: int, vocabulary: int, activation: str = "gelu", norm_eps: float = 1e-12) -> None:
+    def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise SettingsError(f"there is no activation '{activation}'; choose one of: {', '.join(ACTIVATIONS)}")
-        self.dense = nn.Linear(width, width)
-        self.activation = ACTIVATIONS[activation]
-        self.norm = nn.LayerNorm(width, eps=norm_eps)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.dense = nn.Linear(sizes.width, sizes.table_width)
+        self.activation = ACTIVATIONS[sizes.activation]
+        self.norm = nn.LayerNorm(sizes.table_width, eps=sizes.norm_eps)
+        self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
 
     def transform(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return (P, D): what is compared with the embedding of each piece."""
+        """Return (P, E): what is compared with the embedding of each piece."""
         return self.norm(self.activation(self.dense(vectors)))
 
     def forward(self, vectors: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -44,18 +43,3 @@ class PairHead(nn.Module):
     def forward(self, summary: torch.Tensor) -> torch.Tensor:
         """Return the logits (B, 2) of summaries (B, D)."""
         return self.score(summary)
-
-
-# Our name of each tensor -> Hugging Face's. Their `cls.predictions.decoder` repeats the piece embeddings and the bias;
-# transformers ties it by itself, so it is not written.
-MASKED_NAMES = {
-    "dense.weight": ("cls.predictions.transform.dense.weight",),
-    "dense.bias": ("cls.predictions.transform.dense.bias",),
-    "norm.weight": ("cls.predictions.transform.LayerNorm.weight",),
-    "norm.bias": ("cls.predictions.transform.LayerNorm.bias",),
-    "bias": ("cls.predictions.bias",),
-}
-PAIR_NAMES = {
-    "score.weight": ("cls.seq_relationship.weight",),
-    "score.bias": ("cls.seq_relationship.bias",),
-}

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.bert import Bert, initialise
 from bertworks.encoders.layers import Seeds
+from bertworks.encoders.stack import Stack, initialise
 from bertworks.examples.batch import Batch
 from bertworks.objectives.heads import MaskedHead, PairHead
 from bertworks.objectives.loss import Loss, Part
@@ -22,11 +22,11 @@ ASKS_PAIR = {"masked-next": True, "masked-order": True, "masked": False}
 class Pretraining(nn.Module):
     """An encoder with the heads of an objective. Its loss is the mean over hidden places plus the mean over pairs."""
 
-    def __init__(self, encoder: Bert, objective: str, generator: torch.Generator | None = None) -> None:
+    def __init__(self, encoder: Stack, objective: str, generator: torch.Generator | None = None) -> None:
         super().__init__()
         sizes = encoder.sizes
         self.encoder = encoder
-        self.masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
+        self.masked = MaskedHead(sizes)
         initialise(self.masked, sizes.spread, generator)
         self.pair = PairHead(sizes.width) if ASKS_PAIR[objective] else None
         if self.pair is not None:

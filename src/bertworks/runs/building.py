@@ -13,14 +13,14 @@ import numpy.typing as npt
 import torch
 
 from bertworks.encoders.beginning import begin_with_neighbours, begin_with_waves
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.families import ENCODERS
+from bertworks.encoders.bert import Bert
+from bertworks.encoders.families import architecture_of, family_of
+from bertworks.encoders.stack import BertSizes
 from bertworks.errors import SettingsError
 from bertworks.models.folder import read_folder, write_folder
 from bertworks.models.growing import Grown, grown
 from bertworks.models.hub import fetch
 from bertworks.models.names import joined, load_into, to_theirs
-from bertworks.objectives.heads import MASKED_NAMES, PAIR_NAMES
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.runs.recipe import Recipe
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -75,10 +75,14 @@ def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[
 
 def _begin(module: Pretraining, recipe: Recipe, counts: npt.NDArray[np.int64]) -> None:
     """Put the first weights where the recipe wants them; all others are drawn."""
-    if recipe.model.position_start in ("waves", "neighbours"):
-        begin_with_waves(module.encoder)
+    encoder = module.encoder
+    if recipe.model.position_start != "normal":
+        if not isinstance(encoder, Bert):
+            raise SettingsError(f"position_start is for BERT; leave it out for the family '{encoder.sizes.family}'")
+        begin_with_waves(encoder)
     if recipe.model.position_start == "neighbours":
-        begin_with_neighbours(module.encoder, torch.Generator().manual_seed(recipe.seed))
+        assert isinstance(encoder, Bert)
+        begin_with_neighbours(encoder, torch.Generator().manual_seed(recipe.seed))
     if recipe.model.bias_start == "counts":
         # One more of each, so that a piece that does not occur is rare and not impossible.
         shares = torch.from_numpy((counts + 1) / (counts.sum() + len(counts)))
@@ -88,13 +92,16 @@ def _begin(module: Pretraining, recipe: Recipe, counts: npt.NDArray[np.int64]) -
 
 def write_model(folder: Path, module: Pretraining, tokenizer: Tokenizer, told: Mapping[str, Any]) -> None:
     """Write a trained module as a model folder."""
-    config = ENCODERS["bert"].config_of(module.encoder.sizes, ["BertForPreTraining"])
+    sizes = module.encoder.sizes
+    head = "masked" if module.pair is None else "masked and pair"
+    config = family_of(sizes.family).config_of(sizes, [architecture_of(sizes, head)])
     write_folder(folder, config, to_theirs(module.state_dict(), _names(module)), tokenizer, told)
 
 
 def _names(module: Pretraining) -> dict[str, tuple[str, ...]]:
-    parts = {"encoder": ENCODERS["bert"].names_of(module.encoder.sizes), "masked": MASKED_NAMES}
-    return joined(parts if module.pair is None else parts | {"pair": PAIR_NAMES})
+    family = family_of(module.encoder.sizes.family)
+    heads = {"masked": family.heads["masked"], **({} if module.pair is None else {"pair": family.heads["pair"]})}
+    return joined({"encoder": family.names_of(module.encoder.sizes), **heads})
 
 
 def _told_growth(found: Grown) -> list[str]:

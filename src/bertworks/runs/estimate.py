@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.errors import SettingsError
 from bertworks.examples.corpus import Corpus
 from bertworks.runs.hardware import Hardware, hardware_of

@@ -15,7 +15,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import BertSizes
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
 from bertworks.objectives.pretraining import ASKS_PAIR, Pretraining

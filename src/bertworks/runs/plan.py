@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.errors import SettingsError
 from bertworks.examples.corpus import Corpus
 from bertworks.examples.shard import map_shard

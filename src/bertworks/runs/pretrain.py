@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from bertworks.disk import read_json, write_json
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.errors import BertworksError, FolderError, MissingPartError, SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus

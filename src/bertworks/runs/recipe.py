@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.disk import write_text
-from bertworks.encoders.bert import RELEASED, BertSizes
+from bertworks.encoders.stack import RELEASED, BertSizes
 from bertworks.errors import FolderError, SettingsError
 from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertworks.encoders.bert import Bert
 from bertworks.encoders.layers import Attention, Layer
 from bertworks.encoders.products import product
+from bertworks.encoders.stack import Stack
 from bertworks.errors import InputError
 from bertworks.examples.batch import Batch, batch_of_rows
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
@@ -52,22 +52,17 @@ def tokenized(tokenizer: Tokenizer, text: str, pair: str | None) -> tuple[Encodi
     return encoding, told
 
 
-def readable(encoding: Encoding, encoder: Bert) -> Row:
+def readable(encoding: Encoding, encoder: Stack) -> Row:
     """Return as much of an encoding as the model has positions for."""
     room = encoder.sizes.positions
     return Row(encoding, encoding.ids[:room], encoding.segments[:room], max(0, len(encoding) - room))
 
 
 @torch.inference_mode()
-def embeddings(encoder: Bert, row: Row) -> dict[str, Any]:
+def embeddings(encoder: Stack, row: Row) -> dict[str, Any]:
     """Return how long the embeddings of each place are, and the first of their components."""
     device = encoder.pieces.weight.device
-    places = torch.arange(len(row.ids), device=device)
-    parts = {
-        "piece": encoder.pieces(torch.tensor(row.ids, device=device)),
-        "position": encoder.positions(places),
-        "segment": encoder.segments(torch.tensor(row.segments, device=device)),
-    }
+    parts = encoder.tables(torch.tensor(row.ids, device=device), torch.tensor(row.segments, device=device))
     parts["sum"] = torch.stack(tuple(parts.values())).sum(0)
     return {
         "norms": {name: values.norm(dim=1).tolist() for name, values in parts.items()},
@@ -90,7 +85,7 @@ class Look:
 
 
 @torch.inference_mode()
-def attention(encoder: Bert, row: Row, pad: int, look: Look) -> dict[str, Any]:
+def attention(encoder: Stack, row: Row, pad: int, look: Look) -> dict[str, Any]:
     """Return the strongest links [layer, head, from, to, weight]: how much place `from` reads of place `to`."""
     num_layers, num_heads = encoder.sizes.num_layers, encoder.sizes.num_heads
     look.check(num_layers, num_heads)

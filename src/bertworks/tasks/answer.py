@@ -18,14 +18,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.engines.windows import Run, WindowRule, windows_of
 from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.tasks import squad
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
 from bertworks.tasks.files import Line
-from bertworks.tasks.heads import SPAN_NAMES, SpanHead
+from bertworks.tasks.heads import SpanHead
 from bertworks.tasks.reading_scores import RULES, NoAnswerTally, ReadingTally
 from bertworks.tasks.spans import Edges, Stretch, best_spans, chances, edges_of, pieces_of
 from bertworks.text.document import Counts
@@ -64,6 +64,11 @@ class PassageCase:
     @property
     def texts(self) -> tuple[str, ...]:
         return self.question, self.passage
+
+    @property
+    def label(self) -> tuple[squad.Answer, ...] | None:
+        """The right answers, none of them where there is none; None where it is not known."""
+        return self.answers if self.answers or self.is_impossible else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +117,7 @@ class Answer:
     """Which words of the passage? With `no_answer` a passage may hold none (SQuAD 2.0)."""
 
     name: ClassVar[str] = "answer"
-    architecture: ClassVar[str] = "BertForQuestionAnswering"
+    head_kind: ClassVar[str] = "spans"
     default_rule: ClassVar[WindowRule] = WindowRule(384, 96)
     no_answer: bool = False
     null_threshold: float = 0.0
@@ -178,10 +183,6 @@ class Answer:
         return SpanHead(sizes.width)
 
     @property
-    def names(self) -> Mapping[str, tuple[str, ...]]:
-        return SPAN_NAMES
-
-    @property
     def main(self) -> str:
         return "f1"
 
@@ -194,6 +195,8 @@ class Answer:
         for part, text in (("question", case.question), ("passage", case.passage)):
             if not text.strip():
                 raise InputError(f"{case.place}: the {part} is empty; fill it in or remove the question")
+        if case.label is not None:
+            self._right(case)  # refuses what this model cannot be scored on
         passage, edges = _cut_passage(tokenizer, case.passage)
         windows = windows_of(tokenizer, [tokenizer.cut(case.question).ids, passage.ids], rule)
         runs = [window.runs[1] for window in windows.rows]

@@ -32,12 +32,14 @@ class Choice:
 
 def read_choices(path: Path, counts: Counts | None = None) -> Iterator[Choice]:
     """Read a file of choices; records with an empty ending are left out and counted in `counts`."""
-    return choices_of(read_lines(path), counts)
+    return choices_of(read_lines(path), Counts() if counts is None else counts)
 
 
 def choices_of(lines: Iterable[Line], counts: Counts | None = None) -> Iterator[Choice]:
-    """Turn records into choices. The layout is told by the names of the fields: see `LAYOUTS`."""
-    counts = Counts() if counts is None else counts
+    """Turn records into choices. The layout is told by the names of the fields: see `LAYOUTS`.
+
+    A record with an empty ending is left out and counted; where nobody counts, it is refused.
+    """
     for number, line in enumerate(lines):
         for is_this, arrange in LAYOUTS:
             if is_this(line.fields):
@@ -51,6 +53,8 @@ def choices_of(lines: Iterable[Line], counts: Counts | None = None) -> Iterator[
         if len(endings) < 2:
             raise InputError(f"{line.place}: fewer than two choices; give at least two")
         if not all(ending.strip() for ending in endings):
+            if counts is None:
+                raise InputError(f"{line.place}: an ending is empty; fill it in or remove the line")
             counts["records left out: an ending is empty"] += 1
             continue
         yield Choice(prompt, endings, label, str(line.fields.get("id", number)), line.place)

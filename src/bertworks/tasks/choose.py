@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.engines.windows import WindowRule, windows_of
 from bertworks.errors import InputError
 from bertworks.examples.batch import Batch
@@ -27,7 +27,7 @@ from bertworks.tasks.calibration import fit_temperature
 from bertworks.tasks.choices import choices_of
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
 from bertworks.tasks.files import Line, read_lines
-from bertworks.tasks.heads import CLASSIFIER_NAMES, SummaryHead, mean_by_group
+from bertworks.tasks.heads import SummaryHead, mean_by_group
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -73,7 +73,7 @@ class Choose:
     """Which ending?"""
 
     name: ClassVar[str] = "choose"
-    architecture: ClassVar[str] = "BertForMultipleChoice"
+    head_kind: ClassVar[str] = "choices"
     default_rule: ClassVar[WindowRule] = WindowRule()
     temperature: float = 1.0
 
@@ -82,7 +82,7 @@ class Choose:
         names = columns.get("header", "")
         wanted = {role: column for role, column in columns.items() if role != "header" and column != ""}
         lines = (_renamed(line, wanted) for line in read_lines(path, names.split(",") if names else None))
-        for one in choices_of(lines, counts):
+        for one in choices_of(lines, Counts() if counts is None else counts):
             yield ChoiceCase(one.id, one.place, one.prompt, one.endings, one.label)
 
     @classmethod
@@ -110,10 +110,6 @@ class Choose:
 
     def head(self, sizes: BertSizes) -> nn.Module:
         return SummaryHead(sizes.width, 1, sizes.dropout)
-
-    @property
-    def names(self) -> Mapping[str, tuple[str, ...]]:
-        return CLASSIFIER_NAMES
 
     @property
     def main(self) -> str:

@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.engines.windows import WindowRule, windows_of
 from bertworks.errors import InputError
 from bertworks.examples.batch import Batch
 from bertworks.tasks.calibration import fit_temperature
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
 from bertworks.tasks.files import Line, read_lines, recognise
-from bertworks.tasks.heads import CLASSIFIER_NAMES, SummaryHead, mean_by_group
+from bertworks.tasks.heads import SummaryHead, mean_by_group
 from bertworks.tasks.metrics import ConfusionTally, LabelsTally
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -63,7 +63,7 @@ class Classify:
     """Which class? `several` says that a text may have more than one, written with | between them."""
 
     name: ClassVar[str] = "classify"
-    architecture: ClassVar[str] = "BertForSequenceClassification"
+    head_kind: ClassVar[str] = "rows"
     default_rule: ClassVar[WindowRule] = WindowRule()
     labels: tuple[str, ...]
     several: bool = False
@@ -85,6 +85,8 @@ class Classify:
         for case in cases:
             if case.label is None:
                 raise InputError(f"{case.place}: there is no label; name its column with --label")
+            if not several and not case.label.strip():
+                raise InputError(f"{case.place}: the label is empty; fill it or remove the line")
             seen |= dict.fromkeys(part for part in (case.label.split(SEVERAL) if several else [case.label]) if part)
         labels = tuple(settings.get("labels") or sorted(seen, key=_order))
         if len(labels) < 2 and not several:
@@ -113,10 +115,6 @@ class Classify:
         return SummaryHead(sizes.width, len(self.labels), sizes.dropout)
 
     @property
-    def names(self) -> Mapping[str, tuple[str, ...]]:
-        return CLASSIFIER_NAMES
-
-    @property
     def main(self) -> str:
         return self.metrics[0]
 
@@ -125,7 +123,8 @@ class Classify:
 
     def _target(self, case: TextCase) -> int | npt.NDArray[np.float32]:
         """Return the number of the class, or a one for each of several."""
-        assert case.label is not None
+        if case.label is None:
+            raise InputError(f"{case.place}: there is no label; fill it in, or name its column with --label")
         parts = [part for part in case.label.split(SEVERAL) if part] if self.several else [case.label]
         unknown = [part for part in parts if part not in self.labels]
         if unknown:
@@ -217,10 +216,13 @@ def text_cases(lines: Iterable[Line], columns: Mapping[str, str], name: str) -> 
 
 def text_case(fields: Mapping[str, Any], columns: Mapping[str, str], place: str, number: str) -> TextCase:
     """Return the case of one line of a file; an empty text is refused."""
-    texts = tuple(str(fields[columns[part]]) for part in ("text", "pair") if part in columns)
-    for part, text in zip(("text", "pair"), texts, strict=False):
-        if not text.strip():
-            raise InputError(f"{place}: the column '{columns[part]}' is empty; fill it or remove the line")
+    parts = [columns[part] for part in ("text", "pair") if part in columns]
+    for column in parts:
+        if column not in fields:  # of JSON Lines each may have other fields
+            raise InputError(f"{place}: there is no '{column}', which other lines have; add it or remove the line")
+        if fields[column] is None or not str(fields[column]).strip():
+            raise InputError(f"{place}: the column '{column}' is empty; fill it or remove the line")
+    texts = tuple(str(fields[column]) for column in parts)
     label = fields.get(columns["label"]) if "label" in columns else None
     if isinstance(label, list | tuple):
         label = SEVERAL.join(map(str, label))

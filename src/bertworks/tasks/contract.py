@@ -17,9 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import BertSizes
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.layers import Seeds
+from bertworks.encoders.stack import BertSizes
 from bertworks.engines.windows import Window, WindowRule
 from bertworks.examples.batch import Batch
 from bertworks.tasks.files import Line
@@ -40,6 +40,11 @@ class Case(Protocol):
     @property
     def texts(self) -> tuple[str, ...]:
         """All its texts, to look for the same example in two files."""
+        ...
+
+    @property
+    def label(self) -> Any:
+        """What is right, None where it is not known."""
         ...
 
 
@@ -144,7 +149,7 @@ class Task(Protocol):
     """The answers of a task. `labels` are learned from the training file or read back from a model folder."""
 
     name: ClassVar[str]
-    architecture: ClassVar[str]  # transformers' class, such as BertForSequenceClassification
+    head_kind: ClassVar[str]  # "rows", "places", "choices" or "spans": a family has names for the tensors of each
     default_rule: ClassVar[WindowRule]  # how long texts are cut where neither a person nor a folder says
 
     @classmethod
@@ -178,12 +183,7 @@ class Task(Protocol):
         ...
 
     def head(self, sizes: BertSizes) -> nn.Module:
-        """Return the head, its weights to be drawn by `bert.initialise`; its HEAD_NAMES are `names`."""
-        ...
-
-    @property
-    def names(self) -> Mapping[str, tuple[str, ...]]:
-        """The head's tensors -> Hugging Face's names."""
+        """Return the head, its weights to be drawn by `stack.initialise`."""
         ...
 
     @property

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.encoders.encoded import layout_of
 from bertworks.errors import InputError
 from bertworks.tasks.aims import Aim, Said, aim_of
 from bertworks.tasks.answer import PassageCase
@@ -138,7 +137,7 @@ class _Way:
         for one in (masked, row):
             batch = batch_of_asked([one], self.pad).to(self._device)
             with torch.no_grad():
-                found.append(self.module.encoder.embed(batch, layout_of(batch)))
+                found.append(self.module.encoder.embed(batch, self.module.encoder.laid(batch)))
         return found[0], found[1]
 
     def _slopes(
@@ -164,7 +163,7 @@ class _Way:
     def _outputs(self, row: Asked, points: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         """Return (S,): the outputs of rows that are given as embedded places, each times its factor, summed."""
         batch = batch_of_asked([row] * len(points), self.pad).to(self._device)
-        encoded = self.module.encoder.through(points.flatten(0, 1), layout_of(batch))
+        encoded = self.module.encoder.through(points.flatten(0, 1), self.module.encoder.laid(batch))
         outputs = self.module.head(encoded, batch).reshape(len(points), *factors.shape)
         return (outputs * factors).flatten(1).sum(1)
 

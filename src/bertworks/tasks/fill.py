@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import Stack
 from bertworks.errors import InputError
 from bertworks.examples.batch import batch_of_rows
 from bertworks.objectives.heads import MaskedHead
@@ -47,7 +47,7 @@ class Filled:
 class Filler:
     """What fills blanks: an encoder, its head, and the tokenizer they were trained with."""
 
-    encoder: Bert
+    encoder: Stack
     head: MaskedHead
     tokenizer: Tokenizer
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bertworks.disk import read_json
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.engines.graph_encoder import TAKEN, GraphEncoder, Runtime, refuse
 from bertworks.engines.onnx_graph import LAST, LOGITS, GraphHead
 from bertworks.engines.processor import check_processor

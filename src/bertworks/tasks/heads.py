@@ -84,8 +84,3 @@ def mean_by_group(values: torch.Tensor, groups: torch.Tensor | None) -> torch.Te
     sums = values.new_zeros(num_groups, values.shape[1]).index_add(0, groups, values)
     counts = torch.bincount(groups, minlength=num_groups)
     return sums / counts[:, None]
-
-
-# Our name of each tensor -> Hugging Face's.
-CLASSIFIER_NAMES = {"score.weight": ("classifier.weight",), "score.bias": ("classifier.bias",)}
-SPAN_NAMES = {"score.weight": ("qa_outputs.weight",), "score.bias": ("qa_outputs.bias",)}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import Stack
 from bertworks.engines.graph_encoder import Runtime
 from bertworks.engines.runtimes import RUNTIMES, TORCH, engine_of
 from bertworks.errors import FolderError
@@ -19,7 +19,7 @@ from bertworks.features.vectors import embed
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import LoadReport, load_into
-from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
+from bertworks.objectives.heads import MaskedHead
 from bertworks.tasks.files import Line
 from bertworks.tasks.fill import Filled, Filler
 from bertworks.tasks.graphs import GraphMasked, exported_folder, graph_head, parts_through
@@ -36,7 +36,7 @@ class Model:
     """
 
     folder: Path
-    encoder: Bert
+    encoder: Stack
     tokenizer: Tokenizer
     masked: MaskedHead | None
     report: LoadReport
@@ -107,14 +107,13 @@ def _through(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> Model
 
 def _in_torch(folder: ModelFolder) -> Model:
     encoder, report = encoder_of(folder)
-    assert isinstance(encoder, Bert)
     encoder.eval()
     masked = None
-    if all(theirs in folder.tensors for names in MASKED_NAMES.values() for theirs in names):
-        sizes = folder.sizes
+    table = folder.family.heads.get("masked")
+    if table is not None and all(theirs in folder.tensors for names in table.values() for theirs in names):
         with torch.device("meta"):
-            masked = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
-        report = _joined(report, load_into(masked, folder.tensors, MASKED_NAMES))
+            masked = MaskedHead(folder.sizes)
+        report = _joined(report, load_into(masked, folder.tensors, table))
         masked.eval()
     predictor = None
     if is_tuned(folder):

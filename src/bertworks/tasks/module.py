@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import Bert, initialise
+from bertworks.encoders.families import Family, family_of
 from bertworks.encoders.layers import Seeds
+from bertworks.encoders.stack import Stack, initialise
 from bertworks.examples.batch import Batch
 from bertworks.objectives.heads import MaskedHead
 from bertworks.objectives.loss import Loss, Part
@@ -35,7 +36,7 @@ class TaskModule(nn.Module):
 
     def __init__(
         self,
-        encoder: Bert,
+        encoder: Stack,
         task: Task,
         generator: torch.Generator | None = None,
         auxiliary: Auxiliary | None = None,
@@ -60,9 +61,13 @@ class TaskModule(nn.Module):
         return self.head.settings if isinstance(self.head, RecurrentHead) else None
 
     @property
+    def family(self) -> Family:
+        return family_of(self.encoder.sizes.family)
+
+    @property
     def head_names(self) -> Mapping[str, tuple[str, ...]]:
         """The head's tensors -> their names in a model folder."""
-        return self.head.names if isinstance(self.head, RecurrentHead) else self.task.names
+        return self.head.names if isinstance(self.head, RecurrentHead) else self.family.heads[self.task.head_kind]
 
     def train(self, mode: bool = True) -> TaskModule:
         """Change between training and use; a frozen encoder is always in use."""

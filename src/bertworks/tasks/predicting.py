@@ -16,11 +16,15 @@ from bertworks.engines.windows import WindowRule
 from bertworks.tasks.asking import batch_of_asked
 from bertworks.tasks.contract import Asked, Question
 from bertworks.tasks.module import TaskModule
+from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # How many cases are looked at together, to find rows of similar length. The first chunks are small, so that the first
 # answers come soon.
 _FIRST_CHUNK, _CHUNK = 16, 512
+
+# What is counted where a folder's rule cuts long texts.
+CUT_OFF = "pieces did not fit and stayed unread, as the model's window rule says"
 
 Outputs = npt.NDArray[np.float32]
 
@@ -33,12 +37,14 @@ class Predictor:
     tokenizer: Tokenizer
     rule: WindowRule
 
-    def predict(self, cases: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield each case with its prediction, in the order they came."""
+    def predict(self, cases: Iterable[Any], counts: Counts | None = None) -> Iterator[tuple[Any, Any]]:
+        """Yield each case with its prediction, in the order they came; what was cut off is added to `counts`."""
         source, size = iter(cases), _FIRST_CHUNK
         while chunk := list(itertools.islice(source, size)):
             size = min(2 * size, _CHUNK)
             questions = [self.module.task.ask(case, self.tokenizer, self.rule) for case in chunk]
+            if counts is not None and (num_cut := sum(question.num_cut for question in questions)):
+                counts[CUT_OFF] += num_cut
             for case, question, outputs in zip(chunk, questions, self.outputs(questions), strict=True):
                 yield case, self.module.task.answer(case, question, outputs)
 

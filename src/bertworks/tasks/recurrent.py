@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import BertSizes, initialise
 from bertworks.encoders.dropping import drop
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.layers import Seeds
+from bertworks.encoders.stack import BertSizes, initialise
 from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.features.strategies import WeightedLayers, strategy_of

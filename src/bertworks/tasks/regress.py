@@ -19,14 +19,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError, InputError
 from bertworks.examples.batch import Batch
 from bertworks.tasks.classify import Classify, TextCase, ask_text, label_config, labels_in, read_texts
 from bertworks.tasks.contract import Mistake, Question, Scored, Task, worst
 from bertworks.tasks.files import Line
-from bertworks.tasks.heads import CLASSIFIER_NAMES, SummaryHead, mean_by_group
+from bertworks.tasks.heads import SummaryHead, mean_by_group
 from bertworks.tasks.metrics import CorrelationTally
 from bertworks.tasks.recurrent import RecurrentHead
 from bertworks.text.document import Counts
@@ -52,7 +52,7 @@ class Regress:
     """
 
     name: ClassVar[str] = "regress"
-    architecture: ClassVar[str] = "BertForSequenceClassification"
+    head_kind: ClassVar[str] = "rows"
     default_rule: ClassVar[WindowRule] = WindowRule()
     mean: float = 0.0
     deviation: float = 1.0
@@ -96,10 +96,6 @@ class Regress:
 
     def head(self, sizes: BertSizes) -> nn.Module:
         return SummaryHead(sizes.width, 1, sizes.dropout)
-
-    @property
-    def names(self) -> Mapping[str, tuple[str, ...]]:
-        return CLASSIFIER_NAMES
 
     @property
     def main(self) -> str:

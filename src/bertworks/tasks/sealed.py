@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders.bert import Bert
-from bertworks.encoders.families import ENCODERS
+from bertworks.encoders.families import architecture_of
+from bertworks.encoders.stack import Stack
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError
 from bertworks.models.folder import ModelFolder, read_folder, write_folder
@@ -26,23 +26,25 @@ from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.recurrent import RecurrentSettings
 from bertworks.tasks.table import TASKS, task_of
 
-# The class of transformers that reads a folder whose head only we know.
-_ENCODER_ALONE = "BertModel"
-
 
 def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
     """Write a fine-tuned model; `told` is what else bertworks.json keeps (scores, recipe, the data's hashes)."""
     module = predictor.module
     sizes, task, recurrent = module.encoder.sizes, module.task, module.recurrent
-    tensors = to_theirs(module.encoder.state_dict(), ENCODERS["bert"].names_of(sizes))
-    head = module.head.state_dict()
-    tensors |= {theirs: head[ours] for ours, (theirs,) in module.head_names.items()}
-    architecture = task.architecture if recurrent is None else _ENCODER_ALONE
-    config = {**ENCODERS["bert"].config_of(sizes, [architecture]), **task.config()}
+    family, kind = module.family, task.head_kind if recurrent is None else ""  # "": a head that only we know
+    tensors = to_theirs(module.encoder.state_dict(), family.names_of(sizes))
+    for here, there in family.moved.get(kind, {}).items():
+        tensors = {_moved(name, here, there): values for name, values in tensors.items()}
+    tensors |= to_theirs(module.head.state_dict(), module.head_names)
+    config = {**family.config_of(sizes, [architecture_of(sizes, kind)]), **task.config()}
     own = {"task": task.name, **task.tell(), "window": asdict(predictor.rule)}
     if recurrent is not None:
         own["features"] = asdict(recurrent)
     write_folder(path, config, tensors, predictor.tokenizer, {**own, **told})
+
+
+def _moved(name: str, here: str, there: str) -> str:
+    return there + name.removeprefix(here) if name.startswith(here) else name
 
 
 def load_predictor(name: str | Path, wanted: str | None = None, engine: str | None = None) -> Predictor:
@@ -61,11 +63,15 @@ def load_predictor(name: str | Path, wanted: str | None = None, engine: str | No
 
 def is_tuned(folder: ModelFolder) -> bool:
     """Whether a folder is fine-tuned for a task."""
-    architectures = folder.config.get("architectures") or []
-    return "task" in folder.told or any(task.architecture in architectures for task in TASKS.values())
+    return "task" in folder.told or any(_is_for(folder, task) for task in TASKS.values())
 
 
-def predictor_of(folder: ModelFolder, encoder: Bert, task: Task) -> Predictor:
+def _is_for(folder: ModelFolder, task: type[Task]) -> bool:
+    """Whether a class of transformers that the folder names has the head of that task."""
+    return architecture_of(folder.sizes, task.head_kind) in (folder.config.get("architectures") or [])
+
+
+def predictor_of(folder: ModelFolder, encoder: Stack, task: Task) -> Predictor:
     """Return what predicts: the folder's encoder with the head of its task."""
     recurrent = RecurrentSettings(**folder.told["features"]) if "features" in folder.told else None
     module = TaskModule(encoder, task, torch.Generator().manual_seed(0), recurrent=recurrent)
@@ -93,12 +99,12 @@ def task_in(folder: ModelFolder) -> Task:
         return task_of(str(name)).told(folder.told, folder.config)
     architectures = folder.config.get("architectures") or []
     for task in TASKS.values():
-        if task.architecture in architectures and _fits(task.name, folder.config):
+        if _is_for(folder, task) and _fits(task.name, folder.config):
             return task.told({}, folder.config)
     raise FolderError(
         f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architecture is stated'}); make "
         f"one with `bertworks finetune`, or name one of transformers' with: "
-        f"{', '.join(sorted({task.architecture for task in TASKS.values()}))}"
+        f"{', '.join(sorted({architecture_of(folder.sizes, task.head_kind) for task in TASKS.values()}))}"
     )
 
 

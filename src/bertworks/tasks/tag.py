@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.engines.windows import WindowRule, Windows, windows_of
 from bertworks.errors import InputError
 from bertworks.examples.batch import Batch
@@ -29,7 +29,7 @@ from bertworks.tasks.conll import Sentence, read_sentences, split_words
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
 from bertworks.tasks.entity_scores import EntityTally
 from bertworks.tasks.files import Line
-from bertworks.tasks.heads import CLASSIFIER_NAMES, PlaceHead
+from bertworks.tasks.heads import PlaceHead
 from bertworks.tasks.metrics import ConfusionTally, Matches
 from bertworks.tasks.tagging import (
     NUM_BINS,
@@ -130,7 +130,7 @@ class Tag:
     """Which words are entities, and of what type? With `context` a sentence is read with its document around it."""
 
     name: ClassVar[str] = "tag"
-    architecture: ClassVar[str] = "BertForTokenClassification"
+    head_kind: ClassVar[str] = "places"
     # A quarter of a row is context: an eighth on either side of what is asked.
     default_rule: ClassVar[WindowRule] = WindowRule(512, 128)
     labels: tuple[str, ...]
@@ -188,10 +188,6 @@ class Tag:
 
     def head(self, sizes: BertSizes) -> nn.Module:
         return PlaceHead(sizes.width, len(self.labels), sizes.dropout)
-
-    @property
-    def names(self) -> Mapping[str, tuple[str, ...]]:
-        return CLASSIFIER_NAMES
 
     @property
     def main(self) -> str:

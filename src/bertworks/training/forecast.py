@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 
 # Backward costs twice the forward pass: a product of matrices has two slopes.
 _PASSES = 3

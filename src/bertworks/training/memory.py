@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.stack import BertSizes
 from bertworks.objectives.scoring import block_rows
 
 _FLOAT = 4

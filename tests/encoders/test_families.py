@@ -1,0 +1,163 @@
+"""One suite over every encoder: parity with transformers both ways, reading, padding, folders of their names."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from bertworks.encoders.families import CLASS_ENDS, ENCODERS, architecture_of, family_of, shapes_of
+from bertworks.encoders.stack import BertSizes, Stack
+from bertworks.errors import SettingsError
+from bertworks.examples.batch import Batch
+from bertworks.models.names import load_into, to_theirs
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CLOSE = 1e-5
+LENGTHS = {"full": (9, 9), "nearly full": (20, 19, 20), "ragged": (17, 3, 3, 1, 8)}
+
+
+def sizes_for(name: str) -> BertSizes:
+    """A small model of the family, its numbers unlike one another."""
+    usual = ENCODERS[name].released("tiny", 70)
+    return replace(usual, width=24, num_layers=3, num_heads=3, inner=96, positions=40)
+
+
+def drawn(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Draw every parameter anew, biases and norms too, so that none of them is without effect."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(0.1, 0.3, generator=generator)
+    return module
+
+
+def peer_of(sizes: BertSizes) -> Any:
+    """transformers' encoder of these sizes, with weights of its own."""
+    config = family_of(sizes.family).config_of(sizes, [architecture_of(sizes)])
+    kind = transformers.AutoConfig.for_model(**config, attn_implementation="eager")
+    return drawn(getattr(transformers, architecture_of(sizes))(kind)).eval()
+
+
+def batch_with(lengths: tuple[int, ...], sizes: BertSizes) -> Batch:
+    generator = torch.Generator().manual_seed(len(lengths))
+    ids = torch.randint(5, sizes.vocabulary, (len(lengths), max(lengths)), generator=generator)
+    segments = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        if sizes.segments > 1:
+            segments[row, length // 2 : length] = 1
+        ids[row, length:] = 1  # the padding piece of RoBERTa, of which it counts no positions
+    return Batch(ids, segments, torch.tensor(lengths))
+
+
+def theirs_of(peer: Any, batch: Batch, sizes: BertSizes) -> list[torch.Tensor]:
+    real = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    more = {"token_type_ids": batch.segments} if sizes.segments > 1 else {}
+    with torch.no_grad():
+        found = peer(batch.ids, attention_mask=real.long(), output_hidden_states=True, **more)
+    return [values[real] for values in found.hidden_states]
+
+
+@pytest.fixture(params=list(ENCODERS))
+def sizes(request: pytest.FixtureRequest) -> BertSizes:
+    return sizes_for(request.param)
+
+
+@pytest.fixture
+def pair(sizes: BertSizes) -> tuple[Stack, Any]:
+    """Ours and transformers', with the same weights."""
+    family, peer = family_of(sizes.family), peer_of(sizes)
+    ours = family.build(sizes, None).eval()
+    report = load_into(
+        ours, {family.prefix + name: one for name, one in peer.state_dict().items()}, family.names_of(sizes)
+    )
+    assert report.newly_initialised == ()
+    assert report.unused == ()
+    return ours, peer
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_every_layer_equals_that_of_transformers(pair: tuple[Stack, Any], lengths: tuple[int, ...]):
+    ours, peer = pair
+    batch = batch_with(lengths, ours.sizes)
+    with torch.no_grad():
+        found = ours(batch)
+    real = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    expected = theirs_of(peer, batch, ours.sizes)
+    assert len(found.layers) == len(expected)
+    for number, values in enumerate(expected):
+        assert float((found.padded(number)[real] - values).abs().max()) < CLOSE
+
+
+def test_weights_go_back_under_the_names_they_had(pair: tuple[Stack, Any]):
+    ours, peer = pair
+    family = family_of(ours.sizes.family)
+    back = to_theirs(ours.state_dict(), family.names_of(ours.sizes))
+    expected = {family.prefix + name: values for name, values in peer.state_dict().items()}
+    assert set(back) == set(expected)
+    for name, values in expected.items():
+        assert torch.equal(back[name], values)
+    assert shapes_of(family, ours.sizes) == {name: tuple(values.shape) for name, values in expected.items()}
+
+
+def test_a_config_says_the_sizes_again(sizes: BertSizes):
+    family = family_of(sizes.family)
+    config = family.config_of(sizes, [architecture_of(sizes)])
+    assert family.sizes_of(config) == sizes
+    assert config["model_type"] == sizes.family
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_the_last_layer_at_some_places_is_that_of_all(sizes: BertSizes, lengths: tuple[int, ...]):
+    ours = drawn(family_of(sizes.family).build(sizes, None)).double().eval()
+    batch = batch_with(lengths, sizes)
+    places = torch.tensor([batch.ids.shape[1] * (len(lengths) - 1), lengths[0] - 1, 0])
+    with torch.no_grad():
+        whole, some = ours(batch), ours(batch, places=places)
+    assert float((whole.at(places) - some.at(places)).abs().max()) < 1e-10
+    assert float((whole.summary - some.summary).abs().max()) < 1e-10
+
+
+def test_padding_changes_nothing(sizes: BertSizes):
+    ours = drawn(family_of(sizes.family).build(sizes, None)).double().eval()
+    alone = batch_with((7,), sizes)
+    wide = Batch(torch.cat([alone.ids, alone.ids.new_ones(1, 5)], 1), torch.zeros(1, 12).long(), alone.lengths)
+    wide = replace(wide, segments=torch.cat([alone.segments, wide.segments[:, 7:]], 1))
+    with torch.no_grad():
+        found = [ours(batch).padded()[0, :7] for batch in (alone, wide)]
+    assert float((found[0] - found[1]).abs().max()) < 1e-10
+
+
+def test_a_place_that_may_not_be_read_changes_nothing(sizes: BertSizes):
+    ours = drawn(family_of(sizes.family).build(sizes, None)).double().eval()
+    batch = batch_with((9,), sizes)
+    for reads in set(ours.reads) & {"left"}:
+        layout = ours.laid(replace(batch, reads=reads))
+        values = ours.embed(batch, layout).detach().requires_grad_()
+        ours.through(values, layout).last[3].sum().backward()
+        assert values.grad is not None
+        assert values.grad[4:].abs().max() == 0
+        assert values.grad[:4].abs().min() > 0
+
+
+def test_a_way_of_reading_that_an_encoder_cannot_obey_is_refused():
+    ours = ENCODERS["openai-gpt"].build(sizes_for("openai-gpt"), None)
+    with pytest.raises(SettingsError, match="reads left only"):
+        ours(replace(batch_with((5,), ours.sizes), reads="both"))
+
+
+def test_every_table_of_a_head_has_a_class_of_transformers(sizes: BertSizes):
+    family = family_of(sizes.family)
+    for kind in family.heads:
+        if kind == "pair":  # it never stands alone
+            continue
+        assert hasattr(transformers, family.classes + CLASS_ENDS[kind]), kind
+
+
+def test_layers_of_albert_share_their_weights():
+    shallow, deep = sizes_for("albert"), replace(sizes_for("albert"), num_layers=9)
+    counts = [
+        sum(one.numel() for one in ENCODERS["albert"].build(sizes, None).parameters()) for sizes in (shallow, deep)
+    ]
+    assert counts[0] == counts[1]
