@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from bertworks.disk import read_json
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.stack import Stack
 from bertworks.engines.torch_engine import EncodedRows, TorchEngine
 from bertworks.engines.windows import WindowRule, Windows, windows_of
 from bertworks.errors import FolderError, InputError
@@ -105,7 +105,7 @@ def vectors_of(engine: TorchEngine, texts: Iterable[str], how: Extraction) -> It
         yield make(engine, gathered, how)
 
 
-def embed(encoder: Bert, tokenizer: Tokenizer, folder: Path, texts: Iterable[str], kind: str | None) -> Floats:
+def embed(encoder: Stack, tokenizer: Tokenizer, folder: Path, texts: Iterable[str], kind: str | None) -> Floats:
     """Return (texts, D): a vector a text, pooled in that way, or else as the model's folder says."""
     if isinstance(texts, str):
         raise InputError("one text was given where several are expected; put it into a list: [text]")
