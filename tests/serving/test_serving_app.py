@@ -338,6 +338,7 @@ def test_other_origins_may_not_ask_unless_they_are_named(ask, ask_app, folders):
     open_to = ask_app(models=(f"one={folders['sentences']}",), origins=("https://example.org",))
     allowed = open_to("GET", "/v1/models", headers=origin).headers
     assert allowed["access-control-allow-origin"] == "https://example.org"
+    assert allowed["access-control-expose-headers"] == "Retry-After"
     assert open_to("OPTIONS", "/v1/models", headers=origin).status_code == 200
     other = open_to("GET", "/v1/models", headers={"Origin": "https://other.org"}).headers
     assert "access-control-allow-origin" not in other

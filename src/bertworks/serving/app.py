@@ -40,6 +40,7 @@ def app_of(service: Service, metrics: Metrics, access: Access, origins: Sequence
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(service),
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics tells what there is to tell
     )
     add_endpoints(app, service)
     _add_plain(app, service, metrics)
@@ -51,8 +52,13 @@ def app_of(service: Service, metrics: Metrics, access: Access, origins: Sequence
     guard: App = Guard(app, access, service.limits, metrics, service.standing)
     if not origins:
         return guard
-    allowed = ["Authorization", "Content-Type"]
-    return CORSMiddleware(guard, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=allowed)
+    return CORSMiddleware(
+        guard,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type"],
+        expose_headers=["Retry-After"],
+    )
 
 
 def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
