@@ -152,11 +152,10 @@ def test_eight_bits_stay_above_the_cosine_and_say_what_was_tried(make: Make, tmp
     assert (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other) > 0.98
 
 
-def test_a_cosine_of_one_leaves_every_product_in_full_precision(make: Make, tmp_path: Path):
-    out = exported(make("sentences"), "int8", tmp_path / "out", cosine=1 - 1e-9)
-    told = json.loads((out / "certificate.json").read_text())
-    assert len(told["scheme"]["kept_in_fp32"]) == told["scheme"]["products"]
-    assert told["max_difference"]["last_hidden_state"] < 1e-4
+def test_eight_bits_in_which_nothing_could_be_are_refused_and_nothing_is_left(make: Make, tmp_path: Path):
+    with pytest.raises(FolderError, match=r"int8 is refused.*with all products in 8 bits.*--cosine.*export to onnx"):
+        exported(make("sentences"), "int8", tmp_path / "out", cosine=1 - 1e-9)
+    assert list(tmp_path.glob("*out*")) == []
 
 
 def test_a_certificate_names_texts_differences_and_the_original(make: Make, tmp_path: Path):

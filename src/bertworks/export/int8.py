@@ -28,6 +28,7 @@ from bertworks.engines.onnx_graph import Nodes, activated, graph_of, plain_produ
 from bertworks.engines.parts import part
 from bertworks.engines.processor import multiplies_8_bits
 from bertworks.engines.windows import Window
+from bertworks.errors import FolderError
 from bertworks.examples.batch import batch_of_rows
 from bertworks.export.comparing import Sample, cosines_of, row_vectors
 from bertworks.features.pooling import pooling_of
@@ -110,7 +111,10 @@ class EightBits:
 
 
 def write_int8(model: Model, folder: Path, sample: Sample, cosine: float) -> dict[str, Any]:
-    """Write model.onnx with 8-bit products at a mean cosine of at least `cosine`; return what was tried and chosen."""
+    """Write model.onnx with 8-bit products at a mean cosine of at least `cosine`; return what was tried and chosen.
+
+    Where not a single product can be in 8 bits, there is nothing to export, and that is said.
+    """
     how = planned(model, sample.rows, 8 if multiplies_8_bits() else 7)
     worst_first = sorted(how.rounded, key=lambda name: -how.rounded[name].error)
     tried: dict[int, float] = {}
@@ -121,6 +125,12 @@ def write_int8(model: Model, folder: Path, sample: Sample, cosine: float) -> dic
         return tried[num_kept] >= cosine
 
     num_kept = fewest(len(worst_first), passes)
+    if num_kept == len(worst_first):
+        raise FolderError(
+            f"the export of {model.folder} to int8 is refused, and nothing is written: the mean cosine is "
+            f"{tried[0]:.4f} with all products in 8 bits and stays below {cosine:g} even with one (--cosine); ask for "
+            f"less, or export to onnx"
+        )
     how = replace(how, kept=frozenset(worst_first[:num_kept]))
     graph = graph_of(model.encoder, graph_head(model.masked, model.predictor), model.has_pooler, how.product)
     write_bytes(folder / OnnxRuntime.file, graph.SerializeToString())
