@@ -55,7 +55,7 @@ def our_step(size: str, batches: list[Batch], compiled: bool) -> Callable[[], ob
     """Return a function that does one step of our loop."""
     sizes = BertSizes.released(size, VOCABULARY)
     generator = torch.Generator().manual_seed(0)
-    module = Pretraining(Bert(sizes, generator), "masked-next", generator)
+    module = Pretraining(Bert(sizes, generator), generator)
     if compiled:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)

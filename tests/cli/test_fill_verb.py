@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fill")
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
     sizes = BertSizes(len(PIECES), width=8, num_layers=1, num_heads=1, inner=8, positions=32)
-    module = Pretraining(Bert(sizes, torch.Generator().manual_seed(0)), "masked")
+    module = Pretraining(Bert(sizes, torch.Generator().manual_seed(0)), asks_pair=False)
     with torch.no_grad():
         module.masked.norm.weight.zero_()  # the logits are then the bias
         module.masked.bias.fill_(0.0)

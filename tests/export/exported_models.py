@@ -69,7 +69,7 @@ def tuned(folder: Path, task: Task, recurrent: RecurrentSettings | None = None) 
 def pretrained(folder: Path) -> Path:
     """A model folder as `bertworks pretrain` writes it."""
     generator = torch.Generator().manual_seed(0)
-    module = Pretraining(Bert(SIZES, generator), "masked-next", generator)
+    module = Pretraining(Bert(SIZES, generator), generator)
     names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     tensors = to_theirs(module.state_dict(), names)
     write_folder(folder, config_of(SIZES, ["BertForPreTraining"]), tensors, tokenizer(), {"objective": "masked-next"})

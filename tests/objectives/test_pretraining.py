@@ -12,7 +12,8 @@ from bertworks.examples.arrangements import READS
 from bertworks.examples.batch import Batch
 from bertworks.models.names import joined, load_into, to_theirs
 from bertworks.objectives import scoring
-from bertworks.objectives.pretraining import ASKS_PAIR, Pretraining
+from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.table import OBJECTIVES
 
 SIZES = BertSizes(60, 32, 2, 4, 64, 64, dropout=0.0, attention_dropout=0.0)
 NAMES = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
@@ -34,7 +35,7 @@ def pair() -> tuple[Pretraining, Theirs]:
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
             parameter.normal_(1.0 if "LayerNorm.weight" in name else 0.0, 0.1, generator=generator)
-    ours = Pretraining(Bert(SIZES), "masked-next").eval()
+    ours = Pretraining(Bert(SIZES)).eval()
     report = load_into(ours, {k: v for k, v in theirs.state_dict().items() if k not in TIED}, NAMES)
     assert (report.newly_initialised, report.unused) == ((), ())
     return ours, theirs
@@ -144,7 +145,7 @@ def test_only_hidden_places_are_scored(pair: tuple[Pretraining, Theirs]):
 
 def test_dropout_follows_the_seeds_in_training_and_rests_in_evaluation():
     sizes = BertSizes(60, 16, 1, 2, 32, 32)
-    module = Pretraining(Bert(sizes, torch.Generator().manual_seed(0)), "masked-next", torch.Generator().manual_seed(0))
+    module = Pretraining(Bert(sizes, torch.Generator().manual_seed(0)), torch.Generator().manual_seed(0))
     batch = batch_with((12, 12))
     scales = means(module, batch)
     one, two = (Seeds(torch.tensor(number, dtype=torch.int32)) for number in (1, 2))
@@ -155,7 +156,7 @@ def test_dropout_follows_the_seeds_in_training_and_rests_in_evaluation():
 
 
 def test_an_objective_without_a_pair_asks_only_for_pieces_and_trains_all_that_is_asked():
-    module = Pretraining(Bert(SIZES), "masked")
+    module = Pretraining(Bert(SIZES), asks_pair=False)
     full = batch_with((12, 12))
     batch = Batch(full.ids, full.segments, full.lengths, "both", full.places, full.targets)
     assert module.counts(batch) == {"masked": 6}  # places 1, 6 and 11 of both rows
@@ -169,7 +170,7 @@ def test_an_objective_without_a_pair_asks_only_for_pieces_and_trains_all_that_is
 
 def test_the_same_generator_draws_the_same_model():
     one, same, other = (
-        Pretraining(Bert(SIZES, generator), "masked-next", generator)
+        Pretraining(Bert(SIZES, generator), generator)
         for generator in (torch.Generator().manual_seed(seed) for seed in (3, 3, 4))
     )
     assert all(torch.equal(one.state_dict()[name], values) for name, values in same.state_dict().items())
@@ -177,4 +178,4 @@ def test_the_same_generator_draws_the_same_model():
 
 
 def test_every_objective_that_reads_examples_is_known_here():
-    assert set(ASKS_PAIR) == set(READS)
+    assert set(OBJECTIVES) == set(READS)

@@ -50,7 +50,7 @@ def test_the_paper_s_recipe_is_the_paper_s(name: str):
     assert recipe.warmup == 10_000
     adam = recipe.optimizer
     assert (adam.beta1, adam.beta2, adam.weight_decay) == (0.9, 0.999, 0.01)
-    assert (recipe.model.dropout, recipe.model.activation) == (0.1, "gelu")
+    assert (recipe.model.dropout, recipe.model.sizes(100).activation) == (0.1, "gelu")
     masking = recipe.masking
     assert (masking.rate, masking.mask_rate, masking.random_rate) == (0.15, 0.8, 0.1)
     assert not masking.whole_words

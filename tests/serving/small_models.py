@@ -56,7 +56,7 @@ def write_tuned(folder: Path, task: Task, seed: int = 0, told: Mapping[str, obje
 def write_pretrained(folder: Path, seed: int = 0, told: Mapping[str, object] | None = None) -> Path:
     """Write a model as `bertworks pretrain` does."""
     generator = torch.Generator().manual_seed(seed)
-    module = Pretraining(Bert(SIZES, generator), "masked-next", generator)
+    module = Pretraining(Bert(SIZES, generator), generator)
     names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     tokenizer = tokenizer_in(folder.parent / f"{folder.name}-vocabulary")
     config = config_of(SIZES, ["BertForPreTraining"])

@@ -31,7 +31,7 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, Pretraining]:
     """A model folder as `bertworks pretrain` writes it, and the module that went into it."""
     generator = torch.Generator().manual_seed(0)
-    module = Pretraining(Bert(SIZES, generator), "masked-next", generator)
+    module = Pretraining(Bert(SIZES, generator), generator)
     names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     folder = tmp_path / "pretrained"
     told = {"objective": "masked-next"}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def module_of(sizes: BertSizes = SIZES) -> Pretraining:
     generator = torch.Generator().manual_seed(0)
-    return Pretraining(Bert(sizes, generator), "masked-next", generator)
+    return Pretraining(Bert(sizes, generator), generator)
 
 
 def batch_of_random_pieces(seed: int = 0) -> Batch:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture
 def module() -> Pretraining:
     generator = torch.Generator().manual_seed(0)
-    return Pretraining(Bert(SIZES, generator), "masked-next", generator)
+    return Pretraining(Bert(SIZES, generator), generator)
 
 
 def rows(first: int, last: int, hidden: Sequence[int]) -> Batch:

@@ -12,7 +12,7 @@ FLOOR = 6.0
 
 
 def step(number: int, loss: float, norm: float = 1.0) -> Step:
-    return Step(number, 0, {"pair": 0.5, "masked": loss}, 3e-4, norm, float(number), number)
+    return Step(number, 0, {"masked": loss, "pair": 0.5}, 3e-4, norm, float(number), number)
 
 
 def warnings(health: Health, losses: Iterable[float]) -> list[Warning]:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def model(sizes: BertSizes, seed: int = 0) -> Pretraining:
     generator = torch.Generator().manual_seed(seed)
-    return Pretraining(Bert(sizes, generator), "masked-next", generator)
+    return Pretraining(Bert(sizes, generator), generator)
 
 
 def micro_batches(step: int, sizes: Sequence[int]) -> list[Batch]:

@@ -48,7 +48,7 @@ def batch_of_rows(sizes: BertSizes, rows: int, length: int) -> Batch:
 
 def bytes_taken(sizes: BertSizes, rows: int, length: int) -> int:
     """What a second step takes: parameters and moments, and the most that torch then allocates at a time."""
-    module = Pretraining(Bert(sizes), "masked-next")
+    module = Pretraining(Bert(sizes))
     batch = batch_of_rows(sizes, rows, length)
     optimizer = PaperAdam(module, AdamSettings())
     steps = train(Training(module, module, optimizer, ByStep((3,), 1, 1e-3), lambda *_: [batch], 0), Standing())

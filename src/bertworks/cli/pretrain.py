@@ -111,8 +111,9 @@ class _Lines:
         if told.held_out is not None:
             one = told.held_out
             pair = "" if one.pair_accuracy is None else f", pairs right {one.pair_accuracy:.1%}"
-            loss = one.losses["masked"]
-            print(f"held out, step {one.step:,}: loss {loss:.3f}, pieces right {one.accuracy:.1%}{pair}", flush=True)
+            print(
+                f"held out, step {one.step:,}: loss {one.loss:.3f}, pieces right {one.accuracy:.1%}{pair}", flush=True
+            )
         elif told.saved is not None:
             print(f"saved {told.saved}", flush=True)
         elif told.warning:

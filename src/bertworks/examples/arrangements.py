@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from bertworks.examples.blocks import Blocks
 from bertworks.examples.corpus import Split
-from bertworks.examples.loading import Arrangement
+from bertworks.examples.following import NextPieces
+from bertworks.examples.loading import Arrangement, Hider
+from bertworks.examples.masking import Masker, MaskSettings
 from bertworks.examples.pairs import NextSentencePairs, OrderedPairs
-from bertworks.vocabulary.tokenizer import Specials
+from bertworks.vocabulary.tokenizer import Specials, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +28,19 @@ ARRANGEMENTS = {
     "blocks": Way(Blocks),
 }
 
-# The pretraining objectives and the arrangement that each one reads. (What they learn from it: `objectives`.)
-READS = {"masked-next": "next", "masked-order": "order", "masked": "blocks"}
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an objective reads: the arrangement of sentences, and what asks about an example of it."""
+
+    arrangement: str
+    hider: Callable[[Tokenizer, MaskSettings], Hider]
+
+
+# The pretraining objectives, and what each one reads. (What they learn from it: `objectives`.)
+READS = {
+    "masked-next": Reading("next", Masker),
+    "masked-order": Reading("order", Masker),
+    "masked": Reading("blocks", Masker),
+    "next": Reading("blocks", lambda tokenizer, settings: NextPieces()),
+}

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from bertworks.examples.example import Example
-from bertworks.examples.masking import Hidden, Masker
+from bertworks.examples.masking import Hidden
 from bertworks.examples.order import Stream
 
 
@@ -22,6 +22,12 @@ class Arrangement(Protocol):
     def example(self, anchor: float, generator: np.random.Generator) -> Example: ...
 
 
+class Hider(Protocol):
+    """What is hidden in an example, or asked about it."""
+
+    def hide(self, example: Example, generator: np.random.Generator) -> Hidden: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Loader:
     """All examples of one phase in their order.
@@ -31,7 +37,7 @@ class Loader:
     """
 
     arrangement: Arrangement
-    masker: Masker
+    hider: Hider
     stream: Stream
     num_fresh_epochs: int = 0
 
@@ -47,7 +53,7 @@ class Loader:
         """Return the example of one anchor in one epoch."""
         generator = self.stream.generator(epoch, anchor)
         example = self.arrangement.example(anchor + self.stream.offset(epoch), generator)
-        return example, self.masker.hide(example, generator)
+        return example, self.hider.hide(example, generator)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Example, Hidden]]:
         """Yield all examples of one epoch, in its order."""

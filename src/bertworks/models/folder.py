@@ -111,6 +111,7 @@ def encoder_of(folder: ModelFolder, generator: torch.Generator | None = None) ->
         if any(parameter.is_meta for parameter in part.parameters(recurse=False)):
             part.to_empty(device="cpu", recurse=False)
             initialise_part(part, sizes, generator)
+    encoder.own_reads = folder.told.get("reads", encoder.own_reads)
     return encoder, report
 
 

@@ -13,28 +13,33 @@ from bertworks.encoders.stack import Stack, initialise
 from bertworks.examples.batch import Batch
 from bertworks.objectives.heads import MaskedHead, PairHead
 from bertworks.objectives.loss import Loss, Part
-from bertworks.objectives.scoring import count_right, cross_entropy_sum
-
-# Whether an objective asks about the pair besides the hidden pieces. (Which arrangement it reads: `examples`.)
-ASKS_PAIR = {"masked-next": True, "masked-order": True, "masked": False}
+from bertworks.objectives.scoring import scored_sum
 
 
 class Pretraining(nn.Module):
     """An encoder with the heads of an objective. Its loss is the mean over hidden places plus the mean over pairs."""
 
-    def __init__(self, encoder: Stack, objective: str, generator: torch.Generator | None = None) -> None:
+    def __init__(self, encoder: Stack, generator: torch.Generator | None = None, asks_pair: bool = True) -> None:
         super().__init__()
         sizes = encoder.sizes
         self.encoder = encoder
         self.masked = MaskedHead(sizes)
         initialise(self.masked, sizes.spread, generator)
-        self.pair = PairHead(sizes.width) if ASKS_PAIR[objective] else None
+        self.pair = PairHead(sizes.width) if asks_pair else None
         if self.pair is not None:
             initialise(self.pair, sizes.spread, generator)
         # Without a pair nothing asks the pooler: no gradient would ever come, for which an optimizer's state and the
         # exchange between processes would wait.
         encoder.pooler.requires_grad_(self.pair is not None)
         encoder.adds_rows = True  # the masked head gives the whole table a gradient
+
+    @property
+    def kind(self) -> str:
+        return "masked" if self.pair is None else "masked and pair"
+
+    @property
+    def heads(self) -> dict[str, str]:
+        return {"masked": "masked"} if self.pair is None else {"masked": "masked", "pair": "pair"}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers each part of the loss will have: known before anything is computed."""
@@ -51,13 +56,8 @@ class Pretraining(nn.Module):
         encoded = self.encoder(batch, seeds=seeds, places=batch.places)
         table = self.encoder.pieces.weight
         vectors = self.masked.transform(encoded.at(batch.places))
-        if torch.is_grad_enabled():
-            value = cross_entropy_sum(vectors, table, self.masked.bias, batch.targets, scales["masked"])
-            parts = {"masked": Part(value.detach() / scales["masked"], len(batch.targets))}
-        else:
-            total, num_right = count_right(vectors, table, self.masked.bias, batch.targets)
-            value = total * scales["masked"]
-            parts = {"masked": Part(total, len(batch.targets), num_right)}
+        value, part = scored_sum(vectors, table, self.masked.bias, batch.targets, scales["masked"])
+        parts = {"masked": part}
         if self.pair is not None:
             answers, labels = self.pair(encoded.summary), batch.labels["pair"]
             total = F.cross_entropy(answers, labels, reduction="sum")

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.autograd.function import once_differentiable
 
+from bertworks.objectives.loss import Part
+
 # Scores in one block: 32 MB of floats.
 _BLOCK = 8 * 2**20
 
@@ -113,3 +115,15 @@ def count_right(
         total += F.cross_entropy(scores, wanted, reduction="sum")
         num_right += int((scores.argmax(-1) == wanted).sum())
     return total, num_right
+
+
+def scored_sum(
+    vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, Part]:
+    """Return scale * the summed cross entropy, and the part of the loss that it is; where nothing is learned, the part
+    says how many targets had the highest score, too."""
+    if torch.is_grad_enabled():
+        value = cross_entropy_sum(vectors, table, bias, targets, scale)
+        return value, Part(value.detach() / scale, len(targets))
+    total, num_right = count_right(vectors, table, bias, targets)
+    return total * scale, Part(total, len(targets), num_right)

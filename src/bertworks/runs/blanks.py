@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from torch import nn
+
 from bertworks.examples.corpus import Corpus
 from bertworks.examples.text_shard import read_text
 from bertworks.objectives.pretraining import Pretraining
@@ -14,9 +16,11 @@ from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
 
 def filled_blanks(
-    module: Pretraining, tokenizer: Tokenizer, blanks: tuple[str, ...], step: int
+    module: nn.Module, tokenizer: Tokenizer, blanks: tuple[str, ...], step: int
 ) -> Iterator[SampleRecord]:
     """Yield each blank as the model fills it after `step` steps."""
+    if not isinstance(module, Pretraining):
+        return  # it has learned to go on, not to fill in
     filler = Filler(module.encoder, module.masked, tokenizer)
     was_training = module.training
     for text in blanks:

@@ -22,6 +22,7 @@ from bertworks.models.growing import Grown, grown
 from bertworks.models.hub import fetch
 from bertworks.models.names import joined, load_into, to_theirs
 from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.table import OBJECTIVES, Objective
 from bertworks.runs.recipe import Recipe
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -54,10 +55,11 @@ def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
     return Start(sizes, found, _digest(found.tensors))
 
 
-def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[Pretraining, list[str]]:
+def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[Objective, list[str]]:
     """Return the module to train, and what there is to say about it. `counts` says how often each piece occurs."""
     generator = torch.Generator().manual_seed(recipe.seed)
-    module = Pretraining(Bert(start.sizes, generator), recipe.objective, generator)
+    encoder = family_of(start.sizes.family).build(start.sizes, generator)
+    module = OBJECTIVES[recipe.objective](encoder, generator)
     module.encoder.recomputes = recipe.recompute
     notes = []
     if start.grown is None:
@@ -73,7 +75,7 @@ def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[
     return module, notes
 
 
-def _begin(module: Pretraining, recipe: Recipe, counts: npt.NDArray[np.int64]) -> None:
+def _begin(module: Objective, recipe: Recipe, counts: npt.NDArray[np.int64]) -> None:
     """Put the first weights where the recipe wants them; all others are drawn."""
     encoder = module.encoder
     if recipe.model.position_start != "normal":
@@ -84,23 +86,30 @@ def _begin(module: Pretraining, recipe: Recipe, counts: npt.NDArray[np.int64]) -
         assert isinstance(encoder, Bert)
         begin_with_neighbours(encoder, torch.Generator().manual_seed(recipe.seed))
     if recipe.model.bias_start == "counts":
+        if not isinstance(module, Pretraining):
+            raise SettingsError(f"bias_start is for masked pieces; leave it out for the objective '{recipe.objective}'")
         # One more of each, so that a piece that does not occur is rare and not impossible.
         shares = torch.from_numpy((counts + 1) / (counts.sum() + len(counts)))
         with torch.no_grad():
             module.masked.bias[: len(counts)].copy_(shares.log() - shares.log().mean())
 
 
-def write_model(folder: Path, module: Pretraining, tokenizer: Tokenizer, told: Mapping[str, Any]) -> None:
+def write_model(folder: Path, module: Objective, tokenizer: Tokenizer, told: Mapping[str, Any]) -> None:
     """Write a trained module as a model folder."""
     sizes = module.encoder.sizes
-    head = "masked" if module.pair is None else "masked and pair"
-    config = family_of(sizes.family).config_of(sizes, [architecture_of(sizes, head)])
-    write_folder(folder, config, to_theirs(module.state_dict(), _names(module)), tokenizer, told)
+    config = family_of(sizes.family).config_of(sizes, [architecture_of(sizes, module.kind)])
+    write_folder(
+        folder,
+        config,
+        to_theirs(module.state_dict(), _names(module)),
+        tokenizer,
+        {"reads": module.encoder.own_reads, **told},
+    )
 
 
-def _names(module: Pretraining) -> dict[str, tuple[str, ...]]:
+def _names(module: Objective) -> dict[str, tuple[str, ...]]:
     family = family_of(module.encoder.sizes.family)
-    heads = {"masked": family.heads["masked"], **({} if module.pair is None else {"pair": family.heads["pair"]})}
+    heads = {part: family.heads[kind] for part, kind in module.heads.items()}
     return joined({"encoder": family.names_of(module.encoder.sizes), **heads})
 
 

@@ -17,9 +17,10 @@ from torch import nn
 
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.stack import BertSizes
+from bertworks.examples.arrangements import ARRANGEMENTS, READS
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
-from bertworks.objectives.pretraining import ASKS_PAIR, Pretraining
+from bertworks.objectives.table import OBJECTIVES
 from bertworks.runs.recipe import PhaseRecipe, Recipe
 from bertworks.runs.rows import Rows
 from bertworks.training.devices import Precision
@@ -125,7 +126,7 @@ class Stopwatch:
         generator = torch.Generator().manual_seed(recipe.seed)
         encoder = Bert(recipe.model.sizes(trial.vocabulary), generator)
         encoder.recomputes = recipe.recompute
-        module = Pretraining(encoder, recipe.objective, generator).to(self._device)
+        module = OBJECTIVES[recipe.objective](encoder, generator).to(self._device)
         drawn = Rows(corpus, recipe).draw if corpus is not None else _random_rows(trial)
         return Training(
             module,
@@ -180,13 +181,14 @@ def _random_rows(trial: Trial) -> Draw:
     num_hidden = max(1, round(recipe.masking.rate * (length - 3)))
     chosen = torch.rand(shape, generator=generator).topk(num_hidden).indices.sort().values
     places = (chosen + length * torch.arange(recipe.batch)[:, None]).flatten()
+    asks_pair = bool(ARRANGEMENTS[READS[recipe.objective].arrangement].labels)
     batch = Batch(
         ids=ids,
         segments=(torch.arange(length) >= length // 2).long().expand(shape).contiguous(),
         lengths=torch.full((recipe.batch,), length),
         places=places,
         targets=ids.flatten()[places],
-        labels={"pair": torch.arange(recipe.batch) % 2} if ASKS_PAIR[recipe.objective] else {},
+        labels={"pair": torch.arange(recipe.batch) % 2} if asks_pair else {},
     )
 
     def draw(phase: int, step: int) -> Sequence[Batch]:

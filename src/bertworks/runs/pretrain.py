@@ -23,7 +23,7 @@ from bertworks.errors import BertworksError, FolderError, MissingPartError, Sett
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
 from bertworks.models.origins import folders_of, hashes_of
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.table import Objective
 from bertworks.runs.blanks import blanks_of, filled_blanks
 from bertworks.runs.building import build, start_of, write_model
 from bertworks.runs.facts import changes, facts_of, now, piece_counts
@@ -105,7 +105,7 @@ class _Run:
 
     request: PretrainRequest
     corpus: Corpus
-    module: Pretraining
+    module: Objective
     optimizer: PaperAdam
     rows: Rows
     precision: Precision
@@ -244,7 +244,7 @@ def _resume(run: _Run, checkpoint: Checkpoint) -> None:
 def _remember(run: _Run, record: HeldOutRecord) -> None:
     """Keep in mind what was measured, and whether it is the best. An untrained model is never the best."""
     run.measured = record
-    loss = record.losses["masked"]
+    loss = record.loss
     if record.step and math.isfinite(loss):
         run.best = min(run.best, _Best(-_phase_numbers(run.request.recipe)[record.phase], loss, record.step))
 
@@ -338,8 +338,8 @@ def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]
         run.standing.step,
         length,
         scores.losses,
-        math.exp(min(scores.losses["masked"], 50.0)),
-        scores.accuracies["masked"],
+        math.exp(min(scores.loss, 50.0)),
+        scores.accuracy,
         scores.accuracies.get("pair"),
     )
     records.add(record)
@@ -347,13 +347,13 @@ def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]
         records.add(sample)
     _remember(run, record)
     yield Told(held_out=record)
-    yield from _looked_after(run, run.health.held_out(scores.losses["masked"], run.standing.step))
+    yield from _looked_after(run, run.health.held_out(scores.loss, run.standing.step))
 
 
 def _finished(run: _Run) -> Iterator[Told]:
     """Write the model with the best held-out loss, and the report."""
     assert run.measured is not None
-    loss = run.measured.losses["masked"]
+    loss = run.measured.loss
     if run.best.step not in (0, run.measured.step):
         try:
             best = load_checkpoint(run.request.out / "checkpoints" / run.best.name)

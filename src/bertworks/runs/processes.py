@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bertworks.encoders.layers import Seeds
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.examples.batch import Batch
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.table import Objective
 from bertworks.runs.workers import num_cores
 from bertworks.training.loop import Trainable, num_processes
 
@@ -74,7 +74,7 @@ def share_of(batch: int) -> int:
     return batch // num_processes()
 
 
-def shared(module: Pretraining, draw: Callable[[], Batch]) -> Trainable:
+def shared(module: Objective, draw: Callable[[], Batch]) -> Trainable:
     """Return a module that adds up its gradients over all processes; alone, the module itself."""
     if num_processes() == 1:
         return module

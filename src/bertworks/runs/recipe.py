@@ -6,12 +6,13 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bertworks.disk import write_text
-from bertworks.encoders.stack import RELEASED, BertSizes
+from bertworks.encoders.families import family_of
+from bertworks.encoders.stack import BertSizes
 from bertworks.errors import FolderError, SettingsError
 from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings
@@ -25,8 +26,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True)
 class ModelRecipe:
-    """A released size by name, or numbers of one's own; what is given beside a size changes it.
+    """A family and a released size by name, or numbers of one's own; what is given beside a size changes it.
 
+    family           bert, roberta, albert or openai-gpt; their activation is their own unless it is given
     Two ways to begin that spare a short run the first stretch of its way; both are off in the paper's recipes.
     position_start   "normal"; "waves": the learned positions begin as sines and cosines, so that a neighbour is found
                      the same way everywhere; "neighbours": besides, the first heads begin by looking at neighbours
@@ -38,10 +40,11 @@ class ModelRecipe:
     width: int | None = None
     num_heads: int | None = None
     positions: int = 512
-    activation: str = "gelu"
+    activation: str | None = None
     dropout: float = 0.1
     position_start: str = "normal"
     bias_start: str = "zero"
+    family: str = "bert"
 
     def __post_init__(self) -> None:
         for name, known in (("position_start", POSITION_STARTS), ("bias_start", BIAS_STARTS)):
@@ -49,16 +52,16 @@ class ModelRecipe:
                 raise SettingsError(f"{name} is '{getattr(self, name)}'; choose one of: {', '.join(known)}")
 
     def sizes(self, vocabulary: int) -> BertSizes:
-        released = BertSizes.released(self.size, vocabulary)
+        released = family_of(self.family).released(self.size, vocabulary)
         width = self.width or released.width
-        return BertSizes(
-            vocabulary,
-            width,
-            self.num_layers or released.num_layers,
-            self.num_heads or released.num_heads,
-            4 * width,
-            self.positions,
-            activation=self.activation,
+        return replace(
+            released,
+            width=width,
+            num_layers=self.num_layers or released.num_layers,
+            num_heads=self.num_heads or released.num_heads,
+            inner=4 * width,
+            positions=self.positions,
+            activation=self.activation or released.activation,
             dropout=self.dropout,
             attention_dropout=self.dropout,
         )
@@ -108,8 +111,7 @@ class Recipe:
         seconds_of(self.budget)
 
     def _check_choices(self) -> None:
-        if self.model.size not in RELEASED:
-            raise SettingsError(f"there is no size '{self.model.size}'; choose one of: {', '.join(RELEASED)}")
+        self.model.sizes(vocabulary=1)  # refuses what there is not
         if self.objective not in READS:
             raise SettingsError(f"there is no objective '{self.objective}'; choose one of: {', '.join(READS)}")
         if self.precision not in PRECISIONS:

@@ -13,7 +13,6 @@ from bertworks.examples.arrangements import ARRANGEMENTS, READS
 from bertworks.examples.batch import Batch, batch_of
 from bertworks.examples.corpus import Corpus
 from bertworks.examples.loading import Loader
-from bertworks.examples.masking import Masker
 from bertworks.examples.order import Stream
 from bertworks.runs.recipe import Recipe
 
@@ -26,7 +25,8 @@ class Rows:
             raise SettingsError(f"there is no objective '{recipe.objective}'; choose one of: {', '.join(READS)}")
         self._recipe = recipe
         self._pad = corpus.tokenizer.specials.pad
-        self._masker = Masker(corpus.tokenizer, recipe.masking)
+        self._reading = READS[recipe.objective]
+        self._hider = self._reading.hider(corpus.tokenizer, recipe.masking)
         self._corpus = corpus
         self._loaders = [self._loader("train", phase.length, f"{phase.length}") for phase in recipe.phases]
         self._ahead: tuple[tuple[int, int], Future[list[Batch]]] | None = None
@@ -71,10 +71,10 @@ class Rows:
         return batch_of([drawn[place][0] for place in order], [drawn[place][1] for place in order], self._pad)
 
     def _loader(self, split: str, length: int, phase: str) -> Loader:
-        way = ARRANGEMENTS[READS[self._recipe.objective]]
+        way = ARRANGEMENTS[self._reading.arrangement]
         arrangement = way.arrange(self._corpus.split(split), length, self._corpus.tokenizer.specials)
         stream = Stream(self._recipe.seed, phase, split)
-        return Loader(arrangement, self._masker, stream, self._recipe.num_fresh_epochs)
+        return Loader(arrangement, self._hider, stream, self._recipe.num_fresh_epochs)
 
 
 def _place() -> tuple[int, int]:

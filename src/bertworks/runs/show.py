@@ -11,7 +11,7 @@ from bertworks.errors import FolderError, InputError
 from bertworks.examples.arrangements import ARRANGEMENTS, READS
 from bertworks.examples.corpus import MANIFEST, Corpus, read_manifest
 from bertworks.examples.loading import Loader
-from bertworks.examples.masking import Masker, MaskSettings
+from bertworks.examples.masking import MaskSettings
 from bertworks.examples.order import Stream
 from bertworks.examples.text_shard import SplitDocument, read_text
 from bertworks.text.cleaning import CleanSettings, clean
@@ -62,12 +62,13 @@ def examples(request: ShowRequest) -> Iterator[ShownExample]:
     """Yield the first examples of an epoch, exactly as a training run with this seed draws them."""
     if request.objective not in READS:
         raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(READS)}")
-    way = ARRANGEMENTS[READS[request.objective]]
+    reading = READS[request.objective]
+    way = ARRANGEMENTS[reading.arrangement]
     corpus = Corpus.open(request.folder, request.vocabulary)
     tokenizer = corpus.tokenizer
     arrangement = way.arrange(corpus.split(request.split), request.length, tokenizer.specials)
-    masker = Masker(tokenizer, MaskSettings(whole_words=request.whole_words))
-    loader = Loader(arrangement, masker, Stream(request.seed, "show", request.split))
+    hider = reading.hider(tokenizer, MaskSettings(whole_words=request.whole_words))
+    loader = Loader(arrangement, hider, Stream(request.seed, "show", request.split))
     for example, hidden in islice(loader.epoch(request.epoch), request.count):
         yield ShownExample(
             pieces=tuple(tokenizer.pieces[number] for number in hidden.ids),

@@ -8,20 +8,28 @@ from dataclasses import dataclass
 import torch
 
 from bertworks.examples.batch import Batch
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.table import Objective
 from bertworks.training.devices import Precision
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Mean loss and share of right answers of each part."""
+    """Mean loss and share of right answers of each part, the one to choose models by first."""
 
     losses: dict[str, float]
     accuracies: dict[str, float]
 
+    @property
+    def loss(self) -> float:
+        return next(iter(self.losses.values()))
+
+    @property
+    def accuracy(self) -> float:
+        return next(iter(self.accuracies.values()))
+
 
 @torch.no_grad()
-def evaluate(module: Pretraining, batches: Iterable[Batch], precision: Precision = Precision()) -> Scores:
+def evaluate(module: Objective, batches: Iterable[Batch], precision: Precision = Precision()) -> Scores:
     """Return the scores over all batches; sums and counts are kept, nothing else."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}

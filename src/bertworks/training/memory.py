@@ -37,7 +37,9 @@ def step_bytes(sizes: BertSizes, micro_batch: int, length: int, recompute: bool 
     slopes = _FLOAT * (4 * width + max(3 * sizes.inner, 4 * shares))
     num_hidden = math.ceil(_HIDDEN_RATE * num_pieces)
     scores = 2 * _FLOAT * min(num_hidden, block_rows(sizes.vocabulary)) * sizes.vocabulary
-    layers = layer + _FLOAT * width * sizes.num_layers if recompute else sizes.num_layers * layer
+    # The last layer has keys and values of all pieces, and the rest of the hidden ones only.
+    last = _FLOAT * 3 * width + math.ceil(_HIDDEN_RATE * layer)
+    layers = layer + _FLOAT * width * sizes.num_layers if recompute else (sizes.num_layers - 1) * layer + last
     return kept + num_pieces * layers + max(scores, num_pieces * slopes)
 
 

@@ -62,6 +62,11 @@ class HeldOutRecord:
     accuracy: float
     pair_accuracy: float | None = None
 
+    @property
+    def loss(self) -> float:
+        """The one to choose models by: the first part's."""
+        return next(iter(self.losses.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class SampleRecord:

@@ -1,0 +1,53 @@
+"""Predict the next piece: a Batch in, a Loss out. Every place reads those before it and is scored on what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from bertworks.encoders.layers import Seeds
+from bertworks.encoders.stack import Stack
+from bertworks.examples.batch import Batch
+from bertworks.objectives.loss import Loss
+from bertworks.objectives.scoring import scored_sum
+
+
+class NextPiece(nn.Module):
+    """A left-to-right language model: the last layer is compared with the table of pieces itself (GPT).
+
+    The encoder reads to the left from now on, also where it could read both ways: that is the paper's ablation.
+    """
+
+    kind = "next"
+    heads: Mapping[str, str] = {}
+
+    def __init__(self, encoder: Stack, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        encoder.own_reads = "left"
+        encoder.adds_rows = True  # scoring gives the whole table a gradient
+        if hasattr(encoder, "pooler"):
+            encoder.pooler.requires_grad_(False)  # nobody asks it
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Return how many answers the loss will have."""
+        assert batch.targets is not None
+        return {"next": len(batch.targets)}
+
+    def forward(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss:
+        """Return the loss of a batch, scaled as told for gradients."""
+        assert batch.places is not None
+        assert batch.targets is not None
+        vectors = self.encoder(batch, seeds=seeds, places=batch.places).at(batch.places)
+        table = self.encoder.pieces.weight
+        value, part = scored_sum(vectors, table, table.new_zeros(len(table)), batch.targets, scales["next"])
+        return Loss(value, {"next": part})
+
+
+def next_scores(encoder: Stack, batch: Batch) -> torch.Tensor:
+    """Return (B, V): the scores of every piece after the last one of each row."""
+    width = batch.ids.shape[1]
+    lasts = torch.arange(len(batch.ids), device=batch.ids.device) * width + batch.lengths - 1
+    return encoder(batch, places=lasts).at(lasts) @ encoder.pieces.weight.t()
