@@ -37,3 +37,25 @@ def test_a_product_and_its_slopes_are_those_of_plain_torch(rows: slice, count: i
 def test_double_precision_stays_double():
     part, values = nn.Linear(3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
     assert (product(values, part) - (values @ part.weight.t() + part.bias)).abs().max() < 1e-12
+
+
+def test_a_product_takes_along_what_follows_it_and_sees_weights_that_change(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(products, "_has_onednn", lambda: True)
+    torch.manual_seed(0)
+    part, values, residual = nn.Linear(24, 40), torch.randn(7, 24), torch.randn(7, 40)
+    for _ in range(2):
+        plain = values @ part.weight.t() + part.bias
+        with torch.inference_mode():
+            assert products.joins(values)
+            torch.testing.assert_close(product(values, part), plain.detach(), rtol=1e-5, atol=1e-6)
+            with_gelu = products.joined(values, part, activation="gelu")
+            torch.testing.assert_close(with_gelu, nn.functional.gelu(plain.detach()), rtol=1e-5, atol=1e-6)
+            added = products.joined(values, part, residual)
+            torch.testing.assert_close(added, plain.detach() + residual, rtol=1e-5, atol=1e-6)
+        with torch.no_grad():
+            part.weight.mul_(2.0)  # as an optimizer does, in place
+
+
+def test_nothing_is_joined_where_something_is_learned(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(products, "_has_onednn", lambda: True)
+    assert not products.joins(torch.randn(2, 3))

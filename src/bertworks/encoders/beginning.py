@@ -37,7 +37,7 @@ def waves(num_positions: int, width: int, spread: float) -> torch.Tensor:
 def begin_with_waves(encoder: Bert) -> None:
     """Let the learned positions begin as waves."""
     sizes = encoder.sizes
-    encoder.positions.weight.copy_(waves(sizes.positions, sizes.width, sizes.spread))
+    encoder.positions.weight[sizes.first_position :].copy_(waves(sizes.positions, sizes.width, sizes.spread))
 
 
 @torch.no_grad()

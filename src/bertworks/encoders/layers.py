@@ -17,7 +17,7 @@ from torch import nn
 from bertworks.encoders.dropping import drop, kept
 from bertworks.encoders.encoded import Group, Layout, Wanted
 from bertworks.encoders.kernels import DroppedAttention, GeluFeedForward
-from bertworks.encoders.products import is_plain, product
+from bertworks.encoders.products import is_plain, joined, joins, product
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
@@ -51,16 +51,17 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, values: torch.Tensor, layout: Layout, seed: torch.Tensor | None) -> torch.Tensor:
+        """Return (N, D): what every piece read, before the product `out`."""
         mixed = product(values, self.query_key_value)  # (N, 3D)
         if len(layout.groups) == 1:
-            return product(self._read(mixed, layout.groups[0], seed), self.out)
+            return self._read(mixed, layout.groups[0], seed)
         parts = [
             self._read(
                 mixed[group.start : group.start + group.count * group.length], group, _shifted(seed, group.start)
             )
             for group in layout.groups
         ]
-        return product(torch.cat(parts), self.out)
+        return torch.cat(parts)
 
     def _read(self, mixed: torch.Tensor, group: Group, seed: torch.Tensor | None) -> torch.Tensor:
         if seed is not None and is_plain(mixed):
@@ -74,7 +75,7 @@ class Attention(nn.Module):
         return read.transpose(1, 2).reshape(group.count * group.length, width)
 
     def at(self, values: torch.Tensor, layout: Layout, seed: torch.Tensor | None, wanted: Wanted) -> torch.Tensor:
-        """Return (M, D): what the wanted pieces read. All others are read, and do not read."""
+        """Return (M, D): the same of the wanted pieces. All others are read, and do not read."""
         width = values.shape[1]
         queries = product(values[wanted.lined], self.query_key_value, slice(width))
         mixed = product(values, self.query_key_value, slice(width, None))  # (N, 2D)
@@ -88,7 +89,7 @@ class Attention(nn.Module):
             asked = queries[own].view(shape).transpose(1, 2)  # (C, H, K, d)
             found = self._attended(asked, keys, read, mask, _shifted(seed, group.start))
             parts.append(found.transpose(1, 2).reshape(-1, width))
-        return product(torch.cat(parts)[wanted.order], self.out)
+        return torch.cat(parts)[wanted.order]
 
     def _attended(
         self,
@@ -152,7 +153,10 @@ class Layer(nn.Module):
         self, values: torch.Tensor, read: torch.Tensor, second: torch.Tensor | None, third: torch.Tensor | None
     ) -> torch.Tensor:
         """Return what follows attention, of pieces that have read."""
-        values = self.attention_norm(values + drop(read, second, self.dropout))
+        if second is None and third is None and joins(values):
+            values = self.attention_norm(joined(read, self.attention.out, values))
+            return self.norm(joined(self._activated(values), self.outer, values))
+        values = self.attention_norm(values + drop(product(read, self.attention.out), second, self.dropout))
         return self.norm(values + drop(self._feed_forward(values), third, self.dropout))
 
     def _feed_forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -160,7 +164,13 @@ class Layer(nn.Module):
         if self.activation is F.gelu and torch.is_grad_enabled() and is_plain(values):
             weights = (inner.weight, inner.bias, outer.weight, outer.bias)
             return GeluFeedForward.apply(values, *weights)  # type: ignore[no-untyped-call]
-        return product(self.activation(product(values, inner)), outer)  # (N, I) between
+        return product(self._activated(values), outer)
+
+    def _activated(self, values: torch.Tensor) -> torch.Tensor:
+        """Return (N, I): the inner values."""
+        if self.activation is F.gelu and joins(values):
+            return joined(values, self.inner, activation="gelu")
+        return self.activation(product(values, self.inner))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakTensorKeyDictionary
+
+# For how many rows weights are laid out; any number of them can be multiplied.
+_PACKED_ROWS = 2_048
 
 
 @functools.cache
@@ -28,9 +32,40 @@ def _has_onednn() -> bool:
     )
 
 
+# Weights as oneDNN likes them best, each with the version of the weight it was made of: a copy that lives as long as
+# the weight and is made anew when that has changed. Only for use, where weights stay as they are.
+_packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def _ready(weight: torch.Tensor) -> torch.Tensor:
+    if not torch.is_inference_mode_enabled() or weight.is_inference() or not weight.is_leaf:
+        return weight
+    version, ready = _packed.get(weight, (-1, weight))
+    if version != weight._version:
+        ready = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _PACKED_ROWS)
+        _packed[weight] = (weight._version, ready)
+    return ready
+
+
 def is_plain(values: torch.Tensor) -> bool:
     """Whether products by hand may be used: not where a compiler or torch's mixed precision rewrites operations."""
     return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(values.device.type)
+
+
+def joins(values: torch.Tensor) -> bool:
+    """Whether a product may take along what follows it (`joined`): nothing is learned, and oneDNN computes."""
+    is_fit = values.device.type == "cpu" and values.dtype == torch.float32
+    return is_fit and _has_onednn() and is_plain(values) and not torch.is_grad_enabled()
+
+
+def joined(
+    values: torch.Tensor, part: nn.Linear, residual: torch.Tensor | None = None, activation: str = "none"
+) -> torch.Tensor:
+    """Return what `part` makes of values (N, D), with "gelu" after it, or with a residual (N, O) added, in one pass."""
+    weight = _ready(part.weight)
+    if residual is not None:
+        return torch.ops.mkldnn._linear_pointwise.binary(values, residual, weight, part.bias, "add")
+    return torch.ops.mkldnn._linear_pointwise(values, weight, part.bias, activation, [], "none")
 
 
 def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -72,6 +107,8 @@ def product(values: torch.Tensor, part: nn.Linear, rows: slice = slice(None)) ->
         return (values @ weight.t())[:, None].add(bias).flatten(0, 1)
     if not is_plain(values):
         return (values @ weight.t()).add_(bias)
+    if rows == slice(None) and joins(values):
+        return joined(values, part)
     if torch.is_grad_enabled():
         return _Product.apply(values, weight, bias)  # type: ignore[no-untyped-call]
     return linear(values, weight, bias)

@@ -1,4 +1,6 @@
-"""RoBERTa: BERT's encoder with one segment and positions from row 2 on; its config.json and foreign names.
+"""RoBERTa: BERT's encoder with one segment; its config.json and foreign names.
+
+Positions are counted from behind the number of the padding piece, which is 1 in its own vocabulary.
 
 What makes it another model is how it is trained: byte-level pieces, full blocks, fresh masks, no pairs.
 """
@@ -12,9 +14,9 @@ from typing import Any
 from bertworks.encoders import bert
 from bertworks.encoders.names import with_ends
 from bertworks.encoders.stack import BertSizes
+from bertworks.errors import SettingsError
 
-FIRST_POSITION = 2  # behind the row of the padding piece, which is 1
-_OWN: dict[str, Any] = {"segments": 1, "norm_eps": 1e-5, "family": "roberta", "first_position": FIRST_POSITION}
+_OWN: dict[str, Any] = {"segments": 1, "norm_eps": 1e-5, "family": "roberta", "first_position": 2}
 
 HEADS = {
     "masked": {
@@ -40,14 +42,21 @@ def sizes_of(config: Mapping[str, Any]) -> BertSizes:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
     bert.check_only(config)
     found = bert.read_sizes(config, bert.CONFIG_KEYS)
-    found["positions"] -= FIRST_POSITION
-    return BertSizes(**{**found, "family": "roberta", "first_position": FIRST_POSITION})
+    padding = config.get("pad_token_id", 1)
+    if not isinstance(padding, int) or not 0 <= padding < found["positions"] - 1:
+        raise SettingsError(f"pad_token_id should be the number of the padding piece, but is {padding!r}; mend it")
+    found["positions"] -= padding + 1
+    return BertSizes(**found, family="roberta", first_position=padding + 1)
 
 
 def config_of(sizes: BertSizes, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json of these sizes; `architectures` are transformers' classes, such as RobertaForMaskedLM."""
-    told = bert.config_of(sizes, architectures)
-    return {**told, "model_type": "roberta", "max_position_embeddings": sizes.positions + FIRST_POSITION}
+    own = {"model_type": "roberta", "pad_token_id": sizes.first_position - 1}
+    return {
+        **bert.config_of(sizes, architectures),
+        **own,
+        "max_position_embeddings": sizes.positions + sizes.first_position,
+    }
 
 
 def names_of(sizes: BertSizes) -> dict[str, tuple[str, ...]]:
