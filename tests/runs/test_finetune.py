@@ -24,6 +24,7 @@ from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.runs.tuning import Tuning
 from bertworks.tasks.files import Line
+from bertworks.text.document import Counts
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.optimizer import DepthSettings
 from bertworks.vocabulary.kinds import wordpiece_backend
@@ -171,6 +172,61 @@ def test_by_sentence_an_article_is_cut_and_each_sentence_has_its_offsets(run: tu
     assert [one["label"] for one in found] == ["praise", "blame", "praise"]
 
 
+def test_by_sentence_a_column_is_recognised_and_paragraphs_may_be_apart(run: tuple[Path, list[Told]], tmp_path: Path):
+    model = str(run[0] / "model")
+    article = lines_of(tmp_path / "article.txt", "The film was lovely. So dull.", "", "Great music.")
+    found = list(predict(PredictRequest(model, article, "text", by="sentence")))
+    assert [(one["text"], one["start"], one["end"]) for one in found] == [(0, 0, 20), (0, 21, 29), (2, 0, 12)]
+    table = lines_of(tmp_path / "articles.tsv", "id\tbody", "a\tThe film was lovely. So dull.")
+    assert [one["label"] for one in predict(PredictRequest(model, table, by="sentence"))] == ["praise", "blame"]
+    with pytest.raises(SettingsError, match="--by sentence cuts a text for a model that reads one: classify, regress"):
+        list(predict(PredictRequest(model, table, by="sentence", columns={"pair": "id"})))
+
+
+def test_what_a_folder_cuts_off_is_counted_when_it_predicts(base: Path, files: dict[str, Path], tmp_path: Path):
+    tuning = replace(TUNING, epochs=1, length=8, truncate=True)
+    told = list(finetune(request_of(base, files, tmp_path / "run", tuning)))
+    unread = "pieces did not fit and stayed unread, as the model's window rule says"
+    texts = {
+        split: [line.split("\t")[0] for line in path.read_text().splitlines()[1:]] for split, path in files.items()
+    }
+    cut = {split: sum(max(0, len(text.split()) - 6) for text in some) for split, some in texts.items()}
+    assert {one.note for one in told if one.note.endswith(unread)} == {
+        f"dev: {cut['dev']} {unread}",
+        f"test: {cut['test']} {unread}",
+    }
+    counts: Counts = Counts()
+    model = str(tmp_path / "run" / "model")
+    list(predict(PredictRequest(model, lines_of(tmp_path / "texts.txt", *texts["dev"]), "text"), counts))
+    assert counts == {unread: cut["dev"]}
+
+
+def test_a_label_that_test_lacks_is_found_before_anything_is_learned(
+    base: Path, files: dict[str, Path], tmp_path: Path
+):
+    request = request_of(base, files, tmp_path / "run", replace(TUNING, epochs=1))
+    for rows, message in (
+        (('{"text": "the film", "label": "praise"}', '{"text": "so"}'), "line 2: there is no label"),
+        (('{"text": "the film", "label": "praise"}', '{"text": "so", "label": "boring"}'), "'boring' does not occur"),
+        (('{"text": "the film", "label": "praise"}', '{"label": "praise"}'), "line 2: there is no 'text', which other"),
+        (('{"text": "the film", "label": "praise"}', '{"text": null}'), "line 2: the column 'text' is empty"),
+    ):
+        path = lines_of(tmp_path / "test.jsonl", *rows)
+        for split in ("dev", "test"):
+            with pytest.raises(InputError, match=message):
+                list(finetune(replace(request, **{split: path})))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_test_file_without_labels_is_not_scored_and_that_is_said(base: Path, files: dict[str, Path], tmp_path: Path):
+    path = lines_of(tmp_path / "test.tsv", "text", "the film was fine", "so dull")
+    columns = {"": {"text": "text"}, "test": {"label": ""}}
+    request = replace(request_of(base, files, tmp_path / "run", replace(TUNING, epochs=1)), test=path, columns=columns)
+    told = list(finetune(request))
+    assert any(one.note.startswith("test has no labels and is not scored") for one in told)
+    assert {one.score.split for one in told if one.score} == {"train", "dev"}
+
+
 def test_evaluate_gives_the_score_that_was_sealed(run: tuple[Path, list[Told]], files: dict[str, Path]):
     scored, _ = evaluate(str(run[0] / "model"), files["dev"], {})
     assert scored.figures == json.loads((run[0] / "run.json").read_text())["scores"]["dev"]
@@ -244,6 +300,9 @@ def test_a_run_that_calls_everything_one_class_is_begun_again(base: Path, files:
     assert all(text in page for text in collapsed)
     assert (tmp_path / "run" / "restart-1" / "metrics.jsonl").exists()
     assert told[-1].sealed == tmp_path / "run" / "model"
+    request = request_of(base, files, tmp_path / "runs", tuning)
+    for num_steps in (24, 0):  # in a sweep it is not run a third time, though its seed is another now
+        assert sum(isinstance(one, Told) and one.step is not None for one in sweep(request, [tuning])) == num_steps
 
 
 def test_a_collapsed_run_that_was_stopped_at_its_end_is_begun_again_too(
@@ -312,6 +371,7 @@ BROKEN: list[tuple[str, tuple[str, ...], str]] = [
     ("train", ("text\tlabel", "the film\tpraise", "a story\tpraise"), "same label 'praise'"),
     ("dev", ("text\tlabel", "the film\tpraise", "a story\tboring"), "line 3: the label 'boring' does not occur"),
     ("train", ("text\tlabel", "the film\tpraise", "\tblame"), "line 3: the column 'text' is empty"),
+    ("train", ("text\tlabel", "the film\tpraise", "so\t"), "line 3: the label is empty"),
     ("train", ("text\tmood", "the film\tpraise", "so\tblame"), "no column looks like the label"),
     ("train", ("text\tlabel", "the film\tpraise", "so\tblame", "a\tb", "too\tmany\tfields"), "line 5"),
 ]

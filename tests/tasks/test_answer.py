@@ -96,7 +96,7 @@ def test_the_first_right_answer_that_stands_in_the_passage_trains():
 
 
 def test_an_impossible_question_points_to_the_first_place_of_every_row():
-    question = Answer().ask(case("the " * 20, is_impossible=True), TOKENIZER, RULE)
+    question = Answer(no_answer=True).ask(case("the " * 20, is_impossible=True), TOKENIZER, RULE)
     assert labels_of(question) == [(0, 0)] * 4
 
 

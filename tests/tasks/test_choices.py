@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bertworks.errors import InputError
-from bertworks.tasks.choices import Choice, read_choices
+from bertworks.tasks.choices import Choice, choices_of, read_choices
+from bertworks.tasks.files import Line
 from bertworks.text.document import Counts
 
 SWAG = (
@@ -65,6 +66,12 @@ def test_the_order_of_comve_does_not_depend_on_the_place_in_the_file(tmp_path: P
     }
     backwards = list(read_choices(write(tmp_path, "b.csv", COMVE + "".join(reversed(rows)))))
     assert {choice.prompt: choice.endings for choice in backwards} == forwards
+
+
+def test_where_nobody_counts_an_empty_ending_is_refused():
+    lines = [Line({"prompt": "a", "choices": ["b", " "]}, "the input, line 1")]
+    with pytest.raises(InputError, match="the input, line 1: an ending is empty; fill it in or remove the line"):
+        list(choices_of(lines))
 
 
 def test_a_record_with_an_empty_ending_is_left_out_and_counted(tmp_path: Path):

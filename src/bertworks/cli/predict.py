@@ -15,7 +15,8 @@ from bertworks.cli.options import Engine
 from bertworks.cli.progress import watching
 from bertworks.runs.predict import BY, PredictRequest, predict
 from bertworks.runs.progress import Progress, Watch
-from bertworks.tasks.files import read_lines
+from bertworks.tasks.files import kind_of_name, read_lines
+from bertworks.text.document import Counts
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -35,13 +36,14 @@ def predict_verb(
     if file == "-":
         request = PredictRequest(model, sys.stdin.buffer, kind or "text", by, columns, engine)
     else:
-        usual = None if Path(file).suffixes[:1] in ([".tsv"], [".csv"], [".jsonl"], [".json"]) else "text"
-        request = PredictRequest(model, Path(file), kind or usual, by, columns, engine)
-    out, total = sys.stdout, _total(request)
+        request = PredictRequest(model, Path(file), kind or kind_of_name(file) or "text", by, columns, engine)
+    out, total, counts = sys.stdout, _total(request), Counts()
     with _watching() as watch:
-        for number, one in enumerate(predict(request), 1):
+        for number, one in enumerate(predict(request, counts), 1):
             print(json.dumps(one, ensure_ascii=False), file=out, flush=True)
             watch(Progress("predict", number, total, f"{by}s"))
+    for what, count in counts.items():
+        print(f"{count:,} {what}", file=sys.stderr)
 
 
 def _total(request: PredictRequest) -> int | None:

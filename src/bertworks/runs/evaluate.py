@@ -46,7 +46,9 @@ def evaluate_files(
             raise InputError(f"{file.path} holds no example; check the file")
         counts = Counts()
         cases = task.read(file.path, file.columns, counts)
-        pairs = watched(predictor.predict(cases), Progress(f"evaluate {file.name}", 0, total, "examples"), watch)
+        pairs = watched(
+            predictor.predict(cases, counts), Progress(f"evaluate {file.name}", 0, total, "examples"), watch
+        )
         yield Evaluated(file.name, task.score(pairs), counts)
 
 

@@ -6,21 +6,22 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bertworks.disk import sha256
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.families import initialise_part
 from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 from bertworks.examples.masking import Masker
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import load_into
-from bertworks.objectives.heads import MASKED_NAMES, MaskedHead
+from bertworks.objectives.heads import MaskedHead
 from bertworks.runs.caching import KeptFeatures
 from bertworks.runs.questions import Drawer
 from bertworks.runs.recipe import as_toml, write_down
@@ -29,10 +30,10 @@ from bertworks.runs.sealing import Finished, sealed
 from bertworks.runs.stopping import asked_to_stop
 from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.tasks.collapse import collapsed
-from bertworks.tasks.contract import Scaled, Scored, Task, examples_in
+from bertworks.tasks.contract import Question, Scaled, Scored, Task, examples_in
 from bertworks.tasks.module import Auxiliary, TaskModule
 from bertworks.tasks.overlap import overlap
-from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.predicting import CUT_OFF, Predictor
 from bertworks.tasks.recurrent import RecurrentSettings
 from bertworks.tasks.table import task_of
 from bertworks.text.document import Counts
@@ -132,8 +133,8 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     notes = [Told(note=f"{count:,} {what}") for what, count in counts.items() if count]
     coverage = Coverage.of(questions, rule)
     notes += [Told(note=coverage.words()), *_leaks(cases)]
-    for case in cases.get("dev", []):  # a label that training never saw is found now, not after an hour
-        task.ask(case, base.tokenizer, rule)
+    for split in ("dev", "test"):
+        notes += _asked(split, cases.get(split, []), partial(task.ask, tokenizer=base.tokenizer, rule=rule))
     drawer = Drawer(questions, task, base.tokenizer, tuning.batch, tuning.seed)
     if tuning.masked_weight:
         drawer.masker = Masker(base.tokenizer)
@@ -151,19 +152,29 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
 
 def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Generator) -> TaskModule:
     encoder, _ = encoder_of(base, generator)
-    assert isinstance(encoder, Bert)
     if tuning.dropout is not None:
         encoder.set_dropout(tuning.dropout)
     encoder.recomputes = tuning.recompute
     auxiliary = None
     if tuning.masked_weight:
-        sizes = encoder.sizes
-        head = MaskedHead(sizes.width, sizes.vocabulary, sizes.activation, sizes.norm_eps)
-        base.family.initialise(head, sizes, generator)
-        load_into(head, base.tensors, MASKED_NAMES)
+        head = MaskedHead(encoder.sizes)
+        initialise_part(head, encoder.sizes, generator)
+        load_into(head, base.tensors, base.family.heads["masked"])
         auxiliary = Auxiliary(head, tuning.masked_weight)
     recurrent = RecurrentSettings(tuning.features, tuning.recurrent_width) if tuning.features else None
     return TaskModule(encoder, task, generator, auxiliary, recurrent)
+
+
+def _asked(split: str, cases: Sequence[Any], ask: Callable[[Any], Question]) -> list[Told]:
+    """Ask all of a split, so that a label that training never saw, or that lacks, is found now, not after an hour."""
+    without = [case for case in cases if case.label is None]
+    if without and (split == "dev" or len(without) < len(cases)):
+        raise InputError(f"{without[0].place}: there is no label; fill it in, or name its column with --label")
+    num_cut = sum(ask(case).num_cut for case in cases)
+    found = [Told(note=f"{split}: {num_cut:,} {CUT_OFF}")] if num_cut else []
+    if without:
+        found.append(Told(note=f"{split} has no labels and is not scored; `predict` tells what they are"))
+    return found
 
 
 def _leaks(cases: Mapping[str, Sequence[Any]]) -> list[Told]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertworks.errors import SettingsError
+from bertworks.tasks.classify import text_case
 from bertworks.tasks.contract import Scored
-from bertworks.tasks.files import Line, read_lines, read_stream
+from bertworks.tasks.files import Line, read_lines, read_stream, recognise
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import load_predictor
 from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
 
 BY = ("text", "sentence")
+# Tasks that answer for a text by itself. (Entities of a text are found with their places in it anyway.)
+_OF_SENTENCES = ("classify", "regress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +37,20 @@ class PredictRequest:
     engine: str | None = None
 
 
-def predict(request: PredictRequest) -> Iterator[dict[str, Any]]:
-    """Yield the prediction of each text as JSON has it, in order; memory does not grow with the number of texts."""
+def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the prediction of each text as JSON has it, in order; memory does not grow with the number of texts.
+
+    What the model's window rule cuts off is added to `counts`.
+    """
     if request.by not in BY:
         raise SettingsError(f"there is no '--by {request.by}'; choose one of: {', '.join(BY)}")
     predictor = load_predictor(request.model, engine=request.engine)
     lines = _lines(request)
     if request.by == "sentence":
-        yield from _by_sentence(predictor, lines, request.columns.get("text", "text"))
+        yield from _by_sentence(predictor, lines, request.columns, counts)
         return
     cases = predictor.module.task.unlabelled(lines, request.columns)
-    for _, prediction in predictor.predict(cases):
+    for _, prediction in predictor.predict(cases, counts):
         yield prediction.as_json()
 
 
@@ -54,23 +61,34 @@ def _lines(request: PredictRequest) -> Iterator[Line]:
     return read_stream(request.source, request.kind, "standard input", columns)
 
 
-def _by_sentence(predictor: Predictor, lines: Iterable[Line], column: str) -> Iterator[dict[str, Any]]:
+def _by_sentence(
+    predictor: Predictor, lines: Iterable[Line], columns: Mapping[str, str], counts: Counts | None
+) -> Iterator[dict[str, Any]]:
     """Cut each text into sentences, predict each, and say where in the text it stands."""
-    spans: list[tuple[int, int, int]] = []  # of sentences that are being predicted: text, start, end
+    task = predictor.module.task
+    if task.name not in _OF_SENTENCES or "pair" in columns:
+        raise SettingsError(
+            f"--by sentence cuts a text for a model that reads one: {', '.join(_OF_SENTENCES)} without --pair"
+        )
+    spans: deque[tuple[int, int, int]] = deque()  # of sentences that are being predicted: text, start, end
 
     def sentences() -> Iterator[Line]:
+        found: dict[str, str] = {}
         for number, line in enumerate(lines):
-            text = str(line.fields[column])
-            at = 0
+            if not any(str(value).strip() for value in line.fields.values()):
+                continue  # between the paragraphs of an article
+            found = found or recognise(list(line.fields), {"text": columns.get("text")}, "the input")
+            (text,), at = text_case(line.fields, found, line.place, "").texts, 0
             for sentence in split_sentences(text):
-                start = text.index(sentence, at)
-                at = start + len(sentence)
+                own = sentence.strip()
+                start = text.index(own, at)
+                at = start + len(own)
                 spans.append((number, start, at))
-                yield Line({"text": sentence}, line.place)
+                yield Line({"text": own}, line.place)
 
-    cases = predictor.module.task.unlabelled(sentences(), {})
-    for case, prediction in predictor.predict(cases):
-        number, start, end = spans.pop(0)
+    cases = task.unlabelled(sentences(), {})
+    for case, prediction in predictor.predict(cases, counts):
+        number, start, end = spans.popleft()
         told = {key: value for key, value in prediction.as_json().items() if key != "id"}
         yield {"text": number, "start": start, "end": end, "sentence": case.texts[0], **told}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.disk import sha256, write_json
-from bertworks.models.origins import folders_of, hashes_of
+from bertworks.models.origins import folders_of, hashes_of, usual_name
 from bertworks.runs.facts import now
 from bertworks.runs.machine import machine
 from bertworks.runs.recipe import as_toml
@@ -51,7 +51,7 @@ def sealed(run: Finished) -> Iterator[Told]:
     scored = yield from _scored(run)
     folder = run.request.out / "model"
     told = {
-        "base": Path(run.request.model).name,
+        "base": usual_name(run.request.model),
         **hashes_of(run.request.model),
         "recipe": asdict(run.request.tuning),
         "scores": {split: dict(one.figures) for split, one in scored.items()},
@@ -78,7 +78,7 @@ def _scored(run: Finished) -> Generator[Told, None, dict[str, Scored]]:
         module.task = module.task.calibrated(run.cases["dev"], predictions)
     scored: dict[str, Scored] = {}
     for split, some in run.cases.items():
-        if split == "test" and any(getattr(case, "label", True) is None for case in some):
+        if split == "test" and any(case.label is None for case in some):
             continue  # a test file without labels is for `predict`
         sample = some[:: max(1, len(some) // _TRAIN_SAMPLE)] if split == "train" else some
         scored[split] = module.task.score(run.predictor.predict(sample))

@@ -12,6 +12,7 @@ from typing import Any
 
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.errors import FolderError, SettingsError
+from bertworks.models.origins import BASE_HASH, hashes_of
 from bertworks.runs.finetune import finetune
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.tuning import GRID_BATCHES, GRID_EPOCHS, GRID_RATES, Tuning
@@ -88,14 +89,11 @@ def _check_same(request: FinetuneRequest, facts: Mapping[str, Any]) -> None:
     """Refuse to take a finished run for this one if it was made with other files, settings or another model."""
     files = {"train": request.train, "dev": request.dev, "test": request.test}
     hashes = {split: sha256(path) for split, path in files.items() if path is not None}
-    # What was written down has lists where the settings have tuples.
-    wanted = [request.task, Path(request.model).name, json.loads(json.dumps(asdict(request.tuning))), hashes]
-    found = [
-        facts["task"],
-        facts["base"],
-        facts["recipe"],
-        {split: one["sha256"] for split, one in facts["data"].items()},
-    ]
+    # What was written down has lists where the settings have tuples, and the seed with which a run was begun again.
+    tuning = json.loads(json.dumps({**asdict(request.tuning), "seed": 0}))
+    wanted = [request.task, hashes_of(request.model).get(BASE_HASH), tuning, hashes]
+    data = {split: one["sha256"] for split, one in facts["data"].items()}
+    found = [facts["task"], facts.get(BASE_HASH), {**facts["recipe"], "seed": 0}, data]
     if found != wanted:
         raise FolderError(f"{request.out} was made with other data or settings; choose another --out")
 
