@@ -1,10 +1,12 @@
 """Fine-tuning MiniLM, ours beside transformers' Trainer: a data folder in, speeds, their ratio and dev scores out.
 
-    python benchmarks/finetuning.py DATA_FOLDER [--sets mrpc,sst2] [--seeds 3] [--epochs 3] [--steps 40] [--json]
+    python benchmarks/finetuning.py DATA_FOLDER [--sets mrpc,sst2] [--seeds 3] [--epochs 3] [--steps 20] [--json]
+        [--kept FOLDER] [--only scores|speed]
 
 Both take the same weights, batches of 32, rate 3e-5, the same warm-up and decay, and pad each batch to its longest
 text. Speed: in one run, each in a process of its own, the two take turns at stretches of `--steps` steps; medians. The
-scores are those of whole runs, a seed each; with `--seeds 0` only the speed is measured.
+scores are those of whole runs, a seed each, and take most of the time; `--kept` keeps them, so that a second call goes on
+where the first was stopped, and `--only` leaves one half out.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bertworks.disk import read_json, write_json
 from bertworks.runs.finetune import finetune
 from bertworks.runs.requests import FinetuneRequest
 from bertworks.runs.targets import target_of
@@ -196,6 +199,21 @@ def speeds(data: Path, name: str, steps: int, rounds: int = 5) -> dict[str, floa
     return {engine: statistics.median(values) for engine, values in found.items()}
 
 
+def scores_of(engine: str, name: str, options: argparse.Namespace) -> list[float]:
+    """Return the dev score of a whole run for each seed; those that are kept are not run again."""
+    metric, found = "f1" if name == "mrpc" else "accuracy", []
+    for seed in range(options.seeds):
+        file = options.kept and options.kept / f"{engine}-{name}-epochs{options.epochs}-seed{seed}.json"
+        if file and file.is_file():
+            scores = read_json(file, "kept scores")
+        else:
+            scores = RUNS[engine](options.data, name, seed, options.epochs)
+            if file:
+                write_json(file, scores)
+        found.append(scores[metric])
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -203,6 +221,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--kept", type=Path)
+    parser.add_argument("--only", choices=["scores", "speed"])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=list(ENGINES), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -211,16 +231,15 @@ def main() -> None:
         return
     told: dict[str, float] = {}
     for name in options.sets.split(","):
-        fast = speeds(options.data, name, options.steps)
-        told |= {f"examples_per_second_{engine}_{name}": value for engine, value in fast.items()}
-        told[f"ratio_{name}"] = fast["ours"] / fast["peer"]
-        print(f"{name}: {told[f'ratio_{name}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
-        metric = "f1" if name == "mrpc" else "accuracy"
-        for engine, run in RUNS.items():
-            scores = [run(options.data, name, seed, options.epochs)[metric] for seed in range(options.seeds)]
-            if scores:
-                told[f"score_{engine}_{name}"] = statistics.fmean(scores)
-                told[f"deviation_{engine}_{name}"] = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        if options.only != "scores":
+            fast = speeds(options.data, name, options.steps)
+            told |= {f"examples_per_second_{engine}_{name}": value for engine, value in fast.items()}
+            told[f"ratio_{name}"] = fast["ours"] / fast["peer"]
+            print(f"{name}: {told[f'ratio_{name}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
+        for engine in RUNS if options.only != "speed" else ():
+            scores = scores_of(engine, name, options)
+            told[f"score_{engine}_{name}"] = statistics.fmean(scores)
+            told[f"deviation_{engine}_{name}"] = statistics.stdev(scores) if len(scores) > 1 else 0.0
     if options.json:
         print(json.dumps({name: round(value, 4) for name, value in told.items()}))
         return
