@@ -5,8 +5,8 @@
 
 Both take the same weights, batches of 32, rate 3e-5, the same warm-up and decay, and pad each batch to its longest
 text. Speed: in one run, each in a process of its own, the two take turns at stretches of `--steps` steps; medians. The
-scores are those of whole runs, a seed each, and take most of the time; `--kept` keeps them, so that a second call goes on
-where the first was stopped, and `--only` leaves one half out.
+scores are those of whole runs, a seed each, and take most of the time; `--kept` keeps them, so that a second call goes
+on where the first was stopped, and `--only` leaves one half out.
 """
 
 from __future__ import annotations
