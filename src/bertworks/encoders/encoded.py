@@ -66,18 +66,22 @@ class Wanted:
 def wanted_of(layout: Layout, summaries: torch.Tensor, places: torch.Tensor) -> Wanted:
     """Return how the piece that sums each row up (B,) and the given places (row * T + place) are computed."""
     rows, width = layout.shape
-    owners = torch.cat([torch.arange(rows, device=places.device), places // width])  # (M,) the row of each
-    pieces = torch.cat([summaries, layout.pieces_at(places)])
+    owners = torch.cat([torch.arange(rows, device=places.device), places // width])
+    return lined_up(layout, torch.cat([summaries, layout.pieces_at(places)]), owners)
+
+
+def lined_up(layout: Layout, pieces: torch.Tensor, owners: torch.Tensor) -> Wanted:
+    """Return how pieces (M,) are computed, given the row of each (M,)."""
     by_row = torch.argsort(owners, stable=True)
-    each = torch.bincount(owners, minlength=rows)  # (B,) pieces of a row
+    each = torch.bincount(owners, minlength=layout.shape[0])  # (B,) pieces of a row
     firsts = torch.cumsum(each, 0) - each
     slots = torch.empty_like(owners)
-    slots[by_row] = torch.arange(len(owners), device=places.device) - firsts[owners[by_row]]
+    slots[by_row] = torch.arange(len(owners), device=owners.device) - firsts[owners[by_row]]
     counts, begins, at, row = [], [], 0, 0
     for group in layout.groups:
         most = int(each[row : row + group.count].max())
         counts.append(most)
-        begins.append(at + most * torch.arange(group.count, device=places.device))
+        begins.append(at + most * torch.arange(group.count, device=owners.device))
         at += most * group.count
         row += group.count
     order = torch.cat(begins)[owners] + slots

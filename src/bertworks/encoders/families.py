@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders import albert, bert, gpt, roberta
+from bertworks.encoders import albert, bert, gpt, roberta, xlnet
 from bertworks.encoders.names import NameTable, is_turned, plain
 from bertworks.encoders.stack import BertSizes, Stack, initialise
 from bertworks.errors import SettingsError
@@ -23,13 +23,14 @@ class Family:
     optional      how the names of parts begin that a file may lack: they are then drawn anew
     copies        tensors that others write a second time -> the tensor each of them repeats
     heads         for each kind of head its tensors' names there; what a table lacks, the head does without. The kinds:
-                  masked, pair, next (objectives); rows, places, spans, choices (tasks)
+                  masked, pair, next, permuted (objectives); rows, places, spans, choices (tasks)
     moved         for some kinds of heads, how names of the encoder's own parts begin -> how they begin beside that head
     sizes_of      a config.json -> Sizes; refuses what the encoder cannot obey
     config_of     Sizes and transformers' architectures -> a config.json
     build         Sizes and a generator -> the module, its weights drawn
     names_of      Sizes -> the table of all its tensors' names
     released      the name of a released size and how many pieces there are -> Sizes
+    class_ends    for some kinds of heads, how the name of transformers' class ends if not as usual (`CLASS_ENDS`)
     """
 
     classes: str
@@ -43,6 +44,7 @@ class Family:
     names_of: Callable[[Any], NameTable]
     released: Callable[[str, int], BertSizes]
     moved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    class_ends: Mapping[str, str] = field(default_factory=dict)
 
 
 def family_of(model_type: object) -> Family:
@@ -76,6 +78,7 @@ CLASS_ENDS = {
     "masked": "ForMaskedLM",
     "masked and pair": "ForPreTraining",
     "next": "LMHeadModel",
+    "permuted": "LMHeadModel",
     "rows": "ForSequenceClassification",
     "places": "ForTokenClassification",
     "choices": "ForMultipleChoice",
@@ -86,7 +89,8 @@ CLASS_ENDS = {
 
 def architecture_of(sizes: BertSizes, head: str = "") -> str:
     """Return transformers' class for an encoder with a head of that kind, or with none."""
-    return family_of(sizes.family).classes + CLASS_ENDS[head]
+    family = family_of(sizes.family)
+    return family.classes + family.class_ends.get(head, CLASS_ENDS[head])
 
 
 ENCODERS: dict[str, Family] = {
@@ -138,5 +142,19 @@ ENCODERS: dict[str, Family] = {
         build=gpt.Gpt,
         names_of=gpt.names_of,
         released=gpt.released,
+    ),
+    "xlnet": Family(
+        classes="XLNet",
+        prefix="transformer.",
+        optional=("transformer.pooler.",),
+        copies=xlnet.COPIES,
+        heads=xlnet.HEADS,
+        moved=xlnet.MOVED,
+        sizes_of=xlnet.sizes_of,
+        config_of=xlnet.config_of,
+        build=xlnet.Xlnet,
+        names_of=xlnet.names_of,
+        released=xlnet.released,
+        class_ends=xlnet.CLASS_ENDS,
     ),
 }

@@ -56,9 +56,7 @@ class Attention(nn.Module):
         if len(layout.groups) == 1:
             return self._read(mixed, layout.groups[0], seed)
         parts = [
-            self._read(
-                mixed[group.start : group.start + group.count * group.length], group, _shifted(seed, group.start)
-            )
+            self._read(mixed[group.start : group.start + group.count * group.length], group, shifted(seed, group.start))
             for group in layout.groups
         ]
         return torch.cat(parts)
@@ -71,7 +69,7 @@ class Attention(nn.Module):
         width = mixed.shape[1] // 3
         shape = (group.count, group.length, 3, self.num_heads, width // self.num_heads)
         queries, keys, values = mixed.view(shape).permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
-        read = self._attended(queries, keys, values, group.mask, seed)
+        read = attended(queries, keys, values, group.mask, seed, self.dropout)
         return read.transpose(1, 2).reshape(group.count * group.length, width)
 
     def at(self, values: torch.Tensor, layout: Layout, seed: torch.Tensor | None, wanted: Wanted) -> torch.Tensor:
@@ -85,32 +83,33 @@ class Attention(nn.Module):
             shape = (group.count, -1, self.num_heads, width // self.num_heads)
             rows = mixed[group.start : group.start + group.count * group.length].view(*shape[:2], 2, *shape[2:])
             keys, read = rows.permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
-            mask = _mask_at(group, wanted.lined[own])
+            mask = mask_at(group, wanted.lined[own])
             asked = queries[own].view(shape).transpose(1, 2)  # (C, H, K, d)
-            found = self._attended(asked, keys, read, mask, _shifted(seed, group.start))
+            found = attended(asked, keys, read, mask, shifted(seed, group.start), self.dropout)
             parts.append(found.transpose(1, 2).reshape(-1, width))
         return torch.cat(parts)[wanted.order]
 
-    def _attended(
-        self,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        mask: torch.Tensor | None,
-        seed: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Return (C, H, K, d): the values that queries (C, H, K, d) find by keys (C, H, T, d)."""
-        if seed is None:
-            # A mask of another precision than the queries' gives wrong numbers in double precision, without a word.
-            mask = None if mask is None else mask.to(queries.dtype)
-            return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))  # (C, H, K, T)
-        if mask is not None:
-            scores = scores + mask
-        return drop(torch.softmax(scores, -1), seed, self.dropout) @ values
+
+def attended(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    seed: torch.Tensor | None,
+    dropout: float,
+) -> torch.Tensor:
+    """Return (C, H, K, d): the values that queries (C, H, K, d) find by keys (C, H, T, d); scores have `mask` added."""
+    if seed is None:
+        # A mask of another precision than the queries' gives wrong numbers in double precision, without a word.
+        mask = None if mask is None else mask.to(queries.dtype)
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))  # (C, H, K, T)
+    if mask is not None:
+        scores = scores + mask
+    return drop(torch.softmax(scores, -1), seed, dropout) @ values
 
 
-def _mask_at(group: Group, pieces: torch.Tensor) -> torch.Tensor | None:
+def mask_at(group: Group, pieces: torch.Tensor) -> torch.Tensor | None:
     """Return (C, 1, 1 or K, T): the mask of those pieces of a group's rows, which lie row by row."""
     if group.mask is None or group.mask.shape[2] == 1:
         return group.mask
@@ -119,17 +118,17 @@ def _mask_at(group: Group, pieces: torch.Tensor) -> torch.Tensor | None:
     return group.mask[rows, 0, places][:, None]
 
 
-def _shifted(seed: torch.Tensor | None, start: int) -> torch.Tensor | None:
+def shifted(seed: torch.Tensor | None, start: int) -> torch.Tensor | None:
     return None if seed is None else seed + start
 
 
 class Layer(nn.Module):
     """Attention, then a feed-forward network; each is added to what came in, and the sum is normalised (post-norm)."""
 
-    def __init__(self, sizes: LayerSizes) -> None:
+    def __init__(self, sizes: LayerSizes, attention: Attention | None = None) -> None:
         super().__init__()
         self.dropout = sizes.dropout
-        self.attention = Attention(sizes.width, sizes.num_heads, sizes.attention_dropout)
+        self.attention = attention or Attention(sizes.width, sizes.num_heads, sizes.attention_dropout)
         self.attention_norm = nn.LayerNorm(sizes.width, eps=sizes.norm_eps)
         self.inner = nn.Linear(sizes.width, sizes.inner)
         self.outer = nn.Linear(sizes.inner, sizes.width)

@@ -19,7 +19,7 @@ class Batch:
     """What a model reads: B rows of T places, and what it is asked there.
 
     ids        (B, T) pieces, padded at the right
-    segments   (B, T) 0 or 1
+    segments   (B, T) 0 or 1; XLNet's summary piece is in segment 2
     lengths    (B,)   how many places of a row are real: the only word on padding
     reads      who may read whom: "both", "left", or a (B, T, T) boolean tensor; None: as the model does by itself
     places     (P,)   the places to predict, counted through the batch: row * T + place
@@ -27,6 +27,8 @@ class Batch:
     labels     by head: {"pair": (B,)} and so on
     groups     (B,)   to which unit a row belongs, where several windows of a text, or several choices, are one example
     masked     the same rows with places hidden, for a masked-word loss beside a task's
+    permutation  (B, T) in which order a row is told: 0 what is known from the beginning, then 1, 2, … the places to
+                 predict, each of which may read what was told before it
     """
 
     ids: torch.Tensor
@@ -38,6 +40,7 @@ class Batch:
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
     groups: torch.Tensor | None = None
     masked: Batch | None = None
+    permutation: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on that device; itself if it is there. The copy goes on while others compute."""
