@@ -9,6 +9,7 @@ import tokenizers
 
 from bertworks.vocabulary.characters import IDEOGRAPH, SURROGATE
 from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries, piece_type
+from bertworks.vocabulary.words import jieba_words
 
 
 class BackendPieces:
@@ -41,6 +42,32 @@ class BackendPieces:
             else:
                 word_starts += _starts_by_word(encoding)
         return FlatPieces(ids, ends, np.array(word_starts, dtype=np.bool_))
+
+
+class JiebaPieces:
+    """Cuts text into jieba's words, each of them a piece, or several where signs part it. Every piece is a word."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        self._type = piece_type(backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> list[PlacedPiece]:
+        words = jieba_words(text)
+        found = self._backend.encode([word for _, word in words], is_pretokenized=True, add_special_tokens=False)
+        begins = [words[word][0] for word in found.word_ids if word is not None]
+        return [
+            PlacedPiece(number, begin + start, begin + end, True)
+            for number, begin, (start, end) in zip(found.ids, begins, found.offsets, strict=True)
+        ]
+
+    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatPieces:
+        """Return the words of many sentences as flat arrays; `boundaries` have nothing to add."""
+        texts = [[word for _, word in jieba_words(sentence)] for sentence in sentences]
+        found = self._backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
+        ends = np.cumsum(np.fromiter(map(len, found), dtype=np.int64, count=len(found)), dtype=np.int64)
+        total = int(ends[-1]) if found else 0
+        ids = np.fromiter((number for one in found for number in one.ids), dtype=self._type, count=total)
+        return FlatPieces(ids, ends, np.ones(total, dtype=np.bool_))
 
 
 def _starts_by_word(encoding: tokenizers.Encoding) -> list[bool]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import regex
 import tokenizers
@@ -17,6 +18,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.vocabulary.characters import IDEOGRAPHS, REMOVED_BUT_CUT_BY_SPLIT, SPACES
+from bertworks.vocabulary.words import jieba_words
 
 # Google's WordpieceTokenizer gives up on words of more than 200 characters; `tokenizers` alone would take 100.
 MAX_WORD_LENGTH = 200
@@ -118,7 +120,15 @@ def kind_of(backend: tokenizers.Tokenizer) -> Kind:
     model = content["model"]["type"]
     if model == "BPE":
         return KINDS["byte-bpe" if '"ByteLevel"' in json.dumps(content["pre_tokenizer"]) else "bpe"]
-    return KINDS[{"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}[model]]
+    if model == "WordLevel":
+        return KINDS["jieba-words" if joins_ideographs(content) else "words"]
+    return KINDS[{"WordPiece": "wordpiece", "Unigram": "unigram"}[model]]
+
+
+def joins_ideographs(content: Mapping[str, Any]) -> bool:
+    """Whether the words of a tokenizer.json may have several ideographs: jieba finds them, before anything else."""
+    normalizer = content["normalizer"] or {}
+    return normalizer.get("type") == "BertNormalizer" and not normalizer["handle_chinese_chars"]
 
 
 def is_cased(backend: tokenizers.Tokenizer) -> bool:
@@ -203,10 +213,10 @@ def _byte_chunks(cased: bool) -> Callable[[str], list[str]]:
     return lambda text: list(_BYTE_CHUNK.findall(lowering.normalize_str(text)))
 
 
-def _bert_normalizer(cased: bool) -> normalizers.Normalizer:
+def _bert_normalizer(cased: bool, parts_ideographs: bool = True) -> normalizers.Normalizer:
     # strip_accents=None means: strip them exactly when lowering, as Google's BasicTokenizer does.
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=not cased
+        clean_text=True, handle_chinese_chars=parts_ideographs, strip_accents=None, lowercase=not cased
     )
 
 
@@ -308,6 +318,7 @@ def _basic_kind(
     )
 
 
+_WORDS = _basic_kind("words", _words_model, lambda: None)
 KINDS: dict[str, Kind] = {
     "wordpiece": _basic_kind("wordpiece", _wordpiece_model, lambda: decoders.WordPiece(prefix=CONTINUING)),
     "bpe": _basic_kind("bpe", _bpe_model, lambda: decoders.BPEDecoder(suffix=WORD_END)),
@@ -331,5 +342,11 @@ KINDS: dict[str, Kind] = {
         frame=_bert_frame,
         chunks=lambda cased: _spaced_chunks,
     ),
-    "words": _basic_kind("words", _words_model, lambda: None),
+    "words": _WORDS,
+    "jieba-words": replace(
+        _WORDS,
+        name="jieba-words",
+        normalizer=lambda cased: _bert_normalizer(cased, parts_ideographs=False),
+        chunks=lambda cased: lambda text: [word for _, word in jieba_words(text)],
+    ),
 }

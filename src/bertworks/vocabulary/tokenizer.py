@@ -16,10 +16,10 @@ import tokenizers
 
 from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.vocabulary.backend import BackendPieces
+from bertworks.vocabulary.backend import BackendPieces, JiebaPieces
 from bertworks.vocabulary.characters import SURROGATE
 from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries
-from bertworks.vocabulary.kinds import is_cased, kind_of, plain_specials, wordpiece_backend
+from bertworks.vocabulary.kinds import is_cased, joins_ideographs, kind_of, plain_specials, wordpiece_backend
 from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 from bertworks.vocabulary.words import jieba_boundaries
 
@@ -289,6 +289,8 @@ def _cutter(state: dict[str, Any], pieces: Sequence[str], backend: tokenizers.To
     normalizer = state["normalizer"] or {}
     splitter = state["pre_tokenizer"] or {}
     is_bert = normalizer.get("type") == "BertNormalizer" and normalizer["clean_text"]
+    if state["model"]["type"] == "WordLevel" and joins_ideographs(state):
+        return JiebaPieces(backend)
     if not (state["model"]["type"] == "WordPiece" and is_bert and splitter.get("type") == "BertPreTokenizer"):
         return BackendPieces(backend)
     model = state["model"]

@@ -248,4 +248,5 @@ _LEARNERS: dict[str, Callable[[Mapping[str, int], VocabularySettings, Counts], I
     "byte-bpe": _learn_byte_bpe,
     "unigram": _learn_unigram,
     "words": _learn_words,
+    "jieba-words": _learn_words,
 }

@@ -22,3 +22,14 @@ def jieba_boundaries(text: str) -> npt.NDArray[np.bool_]:
     boundaries[0] = True
     boundaries[np.cumsum(lengths)] = True
     return boundaries[:-1]
+
+
+def jieba_words(text: str) -> list[tuple[int, str]]:
+    """Return jieba's words of `text`, each with the place where it begins; white space is none."""
+    words = rjieba.cut(SURROGATE.sub("\ufffd", text), True)
+    found, at = [], 0
+    for word in words:
+        if not word.isspace():
+            found.append((at, word))
+        at += len(word)
+    return found
