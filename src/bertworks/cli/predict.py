@@ -36,7 +36,8 @@ def predict_verb(
     if file == "-":
         request = PredictRequest(model, sys.stdin.buffer, kind or "text", by, columns, engine)
     else:
-        request = PredictRequest(model, Path(file), kind or kind_of_name(file) or "text", by, columns, engine)
+        usual = None if ".json" in Path(file).suffixes else "text"  # whose first line tells, if its name does not
+        request = PredictRequest(model, Path(file), kind or kind_of_name(file) or usual, by, columns, engine)
     out, total, counts = sys.stdout, _total(request), Counts()
     with _watching() as watch:
         for number, one in enumerate(predict(request, counts), 1):
@@ -49,6 +50,8 @@ def predict_verb(
 def _total(request: PredictRequest) -> int | None:
     """Return how many predictions there will be, where that can be known before: reading a file twice costs little."""
     if not isinstance(request.source, Path) or not request.source.is_file() or request.by != "text":
+        return None
+    if request.kind is None:  # perhaps one object with all of SQuAD in it
         return None
     columns = ("text",) if request.kind == "text" else None
     return sum(1 for _ in read_lines(request.source, columns, kind=request.kind))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertworks.errors import SettingsError
+from bertworks.tasks.answer import Answer
 from bertworks.tasks.classify import text_case
-from bertworks.tasks.contract import Scored
-from bertworks.tasks.files import Line, read_lines, read_stream, recognise
+from bertworks.tasks.contract import Scored, Task
+from bertworks.tasks.files import Line, kind_of_name, read_lines, read_stream, recognise
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import load_predictor
 from bertworks.text.document import Counts
@@ -45,13 +46,19 @@ def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[d
     if request.by not in BY:
         raise SettingsError(f"there is no '--by {request.by}'; choose one of: {', '.join(BY)}")
     predictor = load_predictor(request.model, engine=request.engine)
-    lines = _lines(request)
     if request.by == "sentence":
-        yield from _by_sentence(predictor, lines, request.columns, counts)
+        yield from _by_sentence(predictor, _lines(request), request.columns, counts)
         return
-    cases = predictor.module.task.unlabelled(lines, request.columns)
-    for _, prediction in predictor.predict(cases, counts):
+    for _, prediction in predictor.predict(_cases(predictor.module.task, request), counts):
         yield prediction.as_json()
+
+
+def _cases(task: Task, request: PredictRequest) -> Iterator[Any]:
+    source = request.source
+    if isinstance(task, Answer) and isinstance(source, Path) and (request.kind or kind_of_name(source.name)) is None:
+        # SQuAD's JSON is one object, not one a line; its answers are not looked at.
+        return (replace(case, answers=(), is_impossible=False) for case in task.read(source, {}))
+    return task.unlabelled(_lines(request), request.columns)
 
 
 def _lines(request: PredictRequest) -> Iterator[Line]:

@@ -147,7 +147,7 @@ class Answer:
 
     @classmethod
     def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[PassageCase]:
-        for one in squad.questions_of(lines, squad.SquadReport()):
+        for one in squad.questions_of(map(_with_passage, lines), squad.SquadReport()):
             yield PassageCase(one.id, one.place, one.question, one.context, (), False)
 
     @classmethod
@@ -288,6 +288,15 @@ def _cut_passage(tokenizer: Tokenizer, passage: str) -> tuple[Cut, Edges]:
     """Cut a passage. The questions on it follow one another, so it is remembered for a while."""
     cut = tokenizer.cut(passage)
     return cut, edges_of(cut, passage)
+
+
+def _with_passage(line: Line) -> Line:
+    if not line.fields.keys() >= {"question", "context"}:
+        raise InputError(
+            f"{line.place}: a question and its passage are needed; give JSON Lines with 'question' and 'context' "
+            f"(--kind jsonl), or a .json file of SQuAD's shape"
+        )
+    return line
 
 
 def _located(case: PassageCase) -> squad.Answer | None:
