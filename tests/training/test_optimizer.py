@@ -186,3 +186,12 @@ def test_before_the_first_step_there_is_nothing_to_restore():
     optimizer.restore({}, 0)
     assert optimizer.num_steps == 0
     assert optimizer.state() == {}
+
+
+def test_a_step_tells_that_the_parameters_changed():
+    """Whoever keeps something made of a weight, as products do, looks at its version."""
+    module = network(torch.float32)
+    give_gradients(module, 0)
+    before = [parameter._version for parameter in module.parameters()]
+    PaperAdam(module, AdamSettings()).step(1e-2)
+    assert all(one._version > version for one, version in zip(module.parameters(), before, strict=True))

@@ -79,7 +79,8 @@ class PaperAdam:
         groups: dict[tuple[bool, int], list[nn.Parameter]] = {}
         for name, one in self._named.items():
             below = num_layers + 1 - depth_of(name, num_layers) if depths != DepthSettings() else 0
-            groups.setdefault((one.ndim > 1, below), []).append(one)
+            decays = one.ndim > 1 and not name.endswith("bias")  # the biases of relative attention are tables by head
+            groups.setdefault((decays, below), []).append(one)
         self._adam = torch.optim.AdamW(
             [{"params": params, "decays": decays, "below": below} for (decays, below), params in groups.items()],
             betas=(settings.beta1, settings.beta2),
@@ -106,6 +107,8 @@ class PaperAdam:
             own_rate = rate * self.depths.factor(group["below"], self.num_steps - 1)
             group |= self._numbers(own_rate, self.settings.weight_decay if group["decays"] else 0.0)
         self._adam.step()
+        # A fused step does not say that it changed them, and what others made of the old ones would be taken for new.
+        torch.autograd.graph.increment_version(list(self._named.values()))
         self._adam.zero_grad(set_to_none=True)
         return found
 
