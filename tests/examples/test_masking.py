@@ -155,6 +155,45 @@ def test_no_more_than_max_places_are_hidden(tokenizer: Tokenizer, whole_words: b
     assert len(masker.hide(example_of([1] * 20), np.random.default_rng(0)).places) == 3
 
 
+def runs_of(places: np.ndarray) -> list[np.ndarray]:
+    """Hidden places, those that follow one another together."""
+    return np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+
+
+def test_runs_of_one_two_and_three_words_are_hidden_as_6_to_3_to_2(tokenizer: Tokenizer) -> None:
+    """1, 1/2 and 1/3 are 6/11, 3/11 and 2/11. So few are hidden that two runs rarely touch (about 1 in 50)."""
+    masker = Masker(tokenizer, MaskSettings(rate=0.01, max_ngram=3))
+    hidden = hide_all(masker, [example_of([1] * 10_000)] * 100)
+    assert {len(one.places) for one in hidden} == {100}
+    lengths = np.bincount([len(run) for one in hidden for run in runs_of(one.places)])
+    assert lengths.sum() > 5_500  # 10,000 places in runs of 18/11 on average are 6,111
+    # 5 * sqrt(6111 * 0.25) is 0.03 of them; runs that touch, and the last ones, which are shortened, take 0.02.
+    assert np.abs(lengths[1:4] / lengths.sum() - np.array([6, 3, 2]) / 11).max() < 0.05
+    assert lengths[4:].sum() / lengths.sum() < 0.03
+
+
+@pytest.mark.parametrize("max_ngram", [2, 3])
+def test_the_rate_holds_for_runs_of_whole_words_too(tokenizer: Tokenizer, max_ngram: int) -> None:
+    generator = np.random.default_rng(5)
+    examples = [example_of(generator.integers(1, 5, size=40).tolist()) for _ in range(300)]
+    hidden = hide_all(Masker(tokenizer, MaskSettings(whole_words=True, max_ngram=max_ngram)), examples)
+    for example, one in zip(examples, hidden, strict=True):
+        sizes = np.bincount(word_of_each(example)[~example.is_special])
+        hits = np.bincount(word_of_each(example)[one.places], minlength=len(sizes))
+        assert ((hits == 0) | (hits == sizes)).all()
+    num_pieces = sum(len(example) - 2 for example in examples)
+    assert abs(sum(len(one.places) for one in hidden) / num_pieces - 0.15) < 0.002
+
+
+def test_a_run_ends_at_a_separator(tokenizer: Tokenizer) -> None:
+    ids = np.array([CLS, 11, SEP, 12, SEP, 13, SEP], dtype=np.int32)
+    example = Example(ids, np.zeros(7, np.int8), np.ones(7, np.bool_), np.isin(ids, [CLS, SEP]))
+    masker = Masker(tokenizer, MaskSettings(rate=1.0, max_ngram=3))
+    for seed in range(20):
+        found = masker._runs(example, np.array([1, 3, 5]), 3, np.random.default_rng(seed))
+        assert sorted(map(len, found)) == [1, 1, 1]
+
+
 def test_rates_of_the_recipe_are_obeyed(tokenizer: Tokenizer) -> None:
     masker = Masker(tokenizer, MaskSettings(rate=0.4, mask_rate=1.0, random_rate=0.0))
     one = masker.hide(example_of([1] * 50), np.random.default_rng(0))
@@ -163,7 +202,14 @@ def test_rates_of_the_recipe_are_obeyed(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rate": 0.0}, {"rate": 1.5}, {"mask_rate": -0.1}, {"mask_rate": 0.95, "random_rate": 0.1}, {"max_places": -1}],
+    [
+        {"rate": 0.0},
+        {"rate": 1.5},
+        {"mask_rate": -0.1},
+        {"mask_rate": 0.95, "random_rate": 0.1},
+        {"max_places": -1},
+        {"max_ngram": 0},
+    ],
 )
 def test_impossible_rates_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingsError):

@@ -31,6 +31,14 @@ def test_without_warm_up_the_rate_only_falls():
     assert rates(ByStep((4,), 0, 1.0), range(4)) == pytest.approx([0.75, 0.5, 0.25, 0.0])
 
 
+def test_a_cosine_falls_slowly_fast_and_slowly_again():
+    """Four steps behind a warm-up of one: a quarter, a half, three quarters and all of half a turn."""
+    found = rates(ByStep((5,), 1, 2.0, "cosine"), range(5))
+    assert found == pytest.approx([2.0, 1 + 2**-0.5, 1.0, 1 - 2**-0.5, 0.0])
+    half_way = ByClock(10.0, (1.0,), 0.2, 2.0, {}, "cosine").at(0, 6.0)
+    assert half_way == Moment(0, pytest.approx(1.0))
+
+
 def test_phases_follow_one_another_and_the_run_ends_after_the_last():
     pace = ByStep((2, 0, 3), 1, 1.0)
     assert [pace.at(step, 0.0).phase for step in range(7)] == [0, 0, 2, 2, 2, None, None]

@@ -28,6 +28,7 @@ def show(
     count: Annotated[int, typer.Option(min=0, help="How many to show.")] = 5,
     seed: Annotated[int, typer.Option(help="The seed of the run.")] = 0,
     whole_words: Annotated[bool, typer.Option("--whole-words", help="Hide whole words.")] = False,
+    max_ngram: Annotated[int, typer.Option(help="Hide runs of up to so many words, as ALBERT does with 3.")] = 1,
     vocab: Vocabulary = None,
 ) -> None:
     """Print what is in FOLDER.
@@ -52,7 +53,7 @@ def show(
                 )
             console.print()
     else:
-        request = shown.ShowRequest(path, objective, split, length, epoch, count, seed, whole_words, vocab)
+        request = shown.ShowRequest(path, objective, split, length, epoch, count, seed, whole_words, vocab, max_ngram)
         for example in shown.examples(request):
             _show_example(console, example)
 

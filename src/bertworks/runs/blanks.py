@@ -39,7 +39,7 @@ def blanks_of(corpus: Corpus, count: int) -> tuple[str, ...]:
         for document, split in read_text(corpus.folder / shard["file"]):
             for sentence in map(str.strip, document.sentences if split == "held-out" else ()):
                 encoding = tokenizer.encode(sentence)
-                whole = _whole_pieces(encoding)
+                whole = _whole_pieces(sentence, encoding)
                 if 8 <= len(encoding) <= 40 and whole:
                     start, end = whole[len(whole) // 2]
                     found.append(f"{sentence[:start]}{mask}{sentence[end:]}")
@@ -49,15 +49,15 @@ def blanks_of(corpus: Corpus, count: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _whole_pieces(encoding: Encoding) -> list[tuple[int, int]]:
+def _whole_pieces(sentence: str, encoding: Encoding) -> list[tuple[int, int]]:
     """Return the offsets of words that are a single piece of at least four letters, or one ideograph."""
     words = Counter(word for word in encoding.words if word is not None)
     return [
         offset
-        for offset, word, piece in zip(encoding.offsets, encoding.words, encoding.pieces, strict=True)
+        for offset, word in zip(encoding.offsets, encoding.words, strict=True)
         if offset is not None
         and word is not None
         and words[word] == 1
-        and piece.isalpha()
-        and (len(piece) >= 4 or not piece.isascii())
+        and (letters := sentence[slice(*offset)].strip()).isalpha()
+        and (len(letters) >= 4 or not letters.isascii())
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,10 @@ class Start:
 def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
     """Return the start of a run: the recipe's sizes, or the model of that name (a folder, or one on the hub)."""
     if name is None:
-        return Start(recipe.model.sizes(tokenizer.size))
+        sizes = recipe.model.sizes(tokenizer.size)
+        if sizes.first_position:  # they are counted from behind the number of the padding piece
+            sizes = replace(sizes, first_position=tokenizer.specials.pad + 1)
+        return Start(sizes)
     folder = read_folder(fetch(name))
     found = grown(folder, tokenizer)
     sizes = folder.family.sizes_of(found.config)

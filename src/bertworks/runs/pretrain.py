@@ -259,7 +259,7 @@ def _pace(request: PretrainRequest) -> Pace:
     recipe = request.recipe
     budget = seconds_of(recipe.budget)
     if budget is None:
-        return ByStep(tuple(phase.steps for phase in recipe.phases), recipe.warmup, recipe.rate)
+        return ByStep(tuple(phase.steps for phase in recipe.phases), recipe.warmup, recipe.rate, recipe.schedule)
     numbers = _phase_numbers(recipe)
     recorded = {
         record.step - 1: Moment(numbers[record.phase], record.rate)
@@ -267,7 +267,7 @@ def _pace(request: PretrainRequest) -> Pace:
         if isinstance(record, StepRecord)
     }
     shares = tuple(phase.share for phase in recipe.phases)
-    return ByClock(budget, shares, recipe.warmup_rate, recipe.rate, recorded)
+    return ByClock(budget, shares, recipe.warmup_rate, recipe.rate, recorded, recipe.schedule)
 
 
 def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> Iterator[Told]:

@@ -18,6 +18,7 @@ from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings
+from bertworks.training.pace import FALLS
 
 POSITION_STARTS = ("normal", "waves", "neighbours")
 BIAS_STARTS = ("zero", "counts")
@@ -80,6 +81,7 @@ class PhaseRecipe:
 class Recipe:
     """A pretraining run. `batch` counts examples of a step over all processes; micro_batch 0 means: as fits.
 
+    The rate rises over `warmup` steps, or the share `warmup_rate` of a budget, and falls to zero as `schedule` says.
     `compile` has torch compile each layer, `recompute` has layers keep less and compute it again, `precision` is that
     of products.
     """
@@ -94,6 +96,7 @@ class Recipe:
     rate: float = 1e-4
     warmup: int = 10_000
     warmup_rate: float = 0.05
+    schedule: str = "linear"
     phases: tuple[PhaseRecipe, ...] = (PhaseRecipe(128, 900_000, 0.9), PhaseRecipe(512, 100_000, 0.1))
     budget: str = ""
     seed: int = 0
@@ -114,6 +117,8 @@ class Recipe:
         self.model.sizes(vocabulary=1)  # refuses what there is not
         if self.objective not in READS:
             raise SettingsError(f"there is no objective '{self.objective}'; choose one of: {', '.join(READS)}")
+        if self.schedule not in FALLS:
+            raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(FALLS)}")
         if self.precision not in PRECISIONS:
             raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
 

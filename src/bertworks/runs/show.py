@@ -33,6 +33,7 @@ class ShowRequest:
     seed: int = 0
     whole_words: bool = False
     vocabulary: str | None = None
+    max_ngram: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def examples(request: ShowRequest) -> Iterator[ShownExample]:
     corpus = Corpus.open(request.folder, request.vocabulary)
     tokenizer = corpus.tokenizer
     arrangement = way.arrange(corpus.split(request.split), request.length, tokenizer.specials)
-    hider = reading.hider(tokenizer, MaskSettings(whole_words=request.whole_words))
+    hider = reading.hider(tokenizer, MaskSettings(whole_words=request.whole_words, max_ngram=request.max_ngram))
     loader = Loader(arrangement, hider, Stream(request.seed, "show", request.split))
     for example, hidden in islice(loader.epoch(request.epoch), request.count):
         yield ShownExample(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from bertworks.examples.batch import batch_of_rows
 from bertworks.objectives.heads import MaskedHead
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
+from bertworks.vocabulary.writing import Written, piece_written
 
 # A beam keeps at least so many beginnings: with fewer, asking for one filling would give another than asking for five.
 _NARROWEST = 16
@@ -104,7 +106,8 @@ class Filler:
         found = []
         for row, chance in zip(rows[:top].tolist(), chances[:top].exp().tolist(), strict=True):
             pieces = tuple(self.tokenizer.pieces[row[place]] for place in places)
-            found.append(Filling(_written(text, encoding, places, pieces), pieces, chance))
+            own = [piece_written(self.tokenizer, row[place]) for place in places]
+            found.append(Filling(_written(text, encoding, places, own), pieces, chance))
         return tuple(found)
 
 
@@ -114,10 +117,11 @@ def _best(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]
     return best.indices, best.values
 
 
-def _written(text: str, encoding: Encoding, places: list[int], pieces: tuple[str, ...]) -> str:
+def _written(text: str, encoding: Encoding, places: list[int], pieces: Sequence[Written]) -> str:
     """Return the text with its blanks replaced, so that it reads as the pieces do.
 
-    A piece that continues a word is joined to what stands before; two words in blanks that touch get a space between.
+    A piece that continues a word is joined to what stands before; two words in blanks that touch get a space between,
+    and so does every piece that has the space before it in itself.
     """
     written, at = "", 0
     for place, piece in zip(places, pieces, strict=True):
@@ -126,13 +130,17 @@ def _written(text: str, encoding: Encoding, places: list[int], pieces: tuple[str
         start, end = offset
         touches = 0 < at == start
         written += text[at:start]
-        if piece.startswith("##"):
+        if piece.space is False:
             written = written.rstrip()
-        elif touches and _is_letter(written[-1]) and _is_letter(piece[0]):
+        elif written and not written[-1].isspace() and (piece.space or (touches and _run_together(written, piece))):
             written += " "
-        written += piece.removeprefix("##")
+        written += piece.letters
         at = end
     return written + text[at:]
+
+
+def _run_together(written: str, piece: Written) -> bool:
+    return _is_letter(written[-1]) and _is_letter(piece.letters[0])
 
 
 def _is_letter(character: str) -> bool:

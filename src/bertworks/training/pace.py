@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -22,11 +23,12 @@ class Pace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByStep:
-    """Linear warm-up to the peak and linear decay to zero, by steps; phases one after the other."""
+    """Linear warm-up to the peak and decay to zero (one of FALLS), by steps; phases one after the other."""
 
     phase_steps: tuple[int, ...]
     warmup: int
     peak: float
+    fall: str = "linear"
 
     def at(self, step: int, seconds: float) -> Moment:
         total = sum(self.phase_steps)
@@ -34,7 +36,7 @@ class ByStep:
         for phase, steps in enumerate(self.phase_steps):
             end += steps
             if step < end:
-                return Moment(phase, self.peak * _trapezoid(step + 1, self.warmup, total))
+                return Moment(phase, self.peak * _risen(step + 1, self.warmup, total, self.fall))
         return Moment(None, 0.0)
 
 
@@ -68,6 +70,7 @@ class ByClock:
     warmup_rate: float
     peak: float
     recorded: Mapping[int, Moment]
+    fall: str = "linear"
 
     def at(self, step: int, seconds: float) -> Moment:
         if step in self.recorded:
@@ -80,12 +83,19 @@ class ByClock:
         for phase, share in enumerate(self.phase_shares):
             end += share / total
             if done < end:
-                return Moment(phase, self.peak * _trapezoid(done, self.warmup_rate, 1.0))
+                return Moment(phase, self.peak * _risen(done, self.warmup_rate, 1.0, self.fall))
         return Moment(len(self.phase_shares) - 1, 0.0)
 
 
-def _trapezoid(done: float, warmup: float, total: float) -> float:
+# How a rate falls: the share of the fall that is left -> the share of the peak.
+FALLS: dict[str, Callable[[float], float]] = {
+    "linear": lambda left: left,
+    "cosine": lambda left: (1 - math.cos(math.pi * left)) / 2,
+}
+
+
+def _risen(done: float, warmup: float, total: float, fall: str) -> float:
     """Return 0..1: up to 1 at `warmup`, then down to 0 at `total`."""
     if done < warmup:
         return done / warmup
-    return max(0.0, (total - done) / max(total - warmup, 1e-9))
+    return FALLS[fall](max(0.0, (total - done) / max(total - warmup, 1e-9)))
