@@ -11,6 +11,7 @@ from bertworks.examples.following import NextPieces
 from bertworks.examples.loading import Arrangement, Hider
 from bertworks.examples.masking import Masker, MaskSettings
 from bertworks.examples.pairs import NextSentencePairs, OrderedPairs
+from bertworks.examples.permuting import Permuter
 from bertworks.vocabulary.tokenizer import Specials, Tokenizer
 
 
@@ -43,4 +44,5 @@ READS = {
     "masked-order": Reading("order", Masker),
     "masked": Reading("blocks", Masker),
     "next": Reading("blocks", lambda tokenizer, settings: NextPieces()),
+    "permuted": Reading("blocks", Permuter),
 }

@@ -75,6 +75,7 @@ def batch_of(examples: Sequence[Example], hidden: Sequence[Hidden], pad: int) ->
     places = np.concatenate([hid.places + row * width for row, hid in enumerate(hidden)]).astype(np.int64)
     targets = np.concatenate([hid.targets for hid in hidden]).astype(np.int64)
     labels = [example.label for example in examples if example.label is not None]
+    orders = [hid.permutation for hid in hidden if hid.permutation is not None]
     return Batch(
         ids=torch.from_numpy(ids),
         segments=torch.from_numpy(segments),
@@ -82,7 +83,16 @@ def batch_of(examples: Sequence[Example], hidden: Sequence[Hidden], pad: int) ->
         places=torch.from_numpy(places),
         targets=torch.from_numpy(targets),
         labels={"pair": torch.tensor(labels)} if labels else {},
+        permutation=_padded(orders, width) if orders else None,
     )
+
+
+def _padded(rows: Sequence[npt.NDArray[np.int32]], width: int) -> torch.Tensor:
+    """Return (B, T): the rows, with zeros behind them."""
+    found = np.zeros((len(rows), width), dtype=np.int64)
+    for row, values in enumerate(rows):
+        found[row, : len(values)] = values
+    return torch.from_numpy(found)
 
 
 class Row(Protocol):
