@@ -24,6 +24,7 @@ class Telling:
 
     name = "a runtime"
     outputs = ("last_hidden_state", "pooler_output", "logits")
+    num_at_once = 1
     digest = b"0123"
 
     def __init__(self) -> None:

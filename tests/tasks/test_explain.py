@@ -55,6 +55,8 @@ def text(*texts: str) -> TextCase:
 class Table(nn.Module):
     """An encoder of two values a piece and no layers; a mask is (0, 0)."""
 
+    num_at_once, device = 1, torch.device("cpu")
+
     def __init__(self, rows: dict[str, tuple[float, float]]) -> None:
         super().__init__()
         self.pieces = nn.Embedding(TOKENIZER.size, 2)

@@ -20,6 +20,7 @@ from bertworks.encoders.encoded import Encoded, Layout, layout_of, wanted_of
 from bertworks.encoders.layers import ACTIVATIONS, Attention, Layer, LayerSizes, Seeds
 from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Layers, width and heads of the released sizes; the inner width is always four times the width.
 RELEASED = {
@@ -152,6 +153,19 @@ class Stack(nn.Module):
     def stacked(self) -> Sequence[Layer]:
         """The layers in the order in which values pass them."""
         return list(self.layers)  # type: ignore[arg-type]
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.pieces.weight.device
+
+    @property
+    def num_at_once(self) -> int:
+        """How many batches may be computed at the same time, each in a thread: one a core."""
+        return torch.get_num_threads() if self.device.type == "cpu" else 1
+
+    def meet(self, tokenizer: Tokenizer) -> None:
+        """Be told the vocabulary, before anything is learned: for an encoder that reads how pieces are written."""
 
     def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
         """Return (N, D): what enters the first layer."""

@@ -44,6 +44,11 @@ class Runtime(Protocol):
     outputs: tuple[str, ...]
     digest: bytes
 
+    @property
+    def num_at_once(self) -> int:
+        """How many threads may call `run` at the same time."""
+        ...
+
     def run(self, rows: tuple[Ints, Ints, Ints], wanted: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return these outputs of ids, attention mask and segments, each (B, T)."""
         ...
@@ -121,6 +126,10 @@ class GraphEncoder(Stack):
         self.pieces = _Absent(runtime.name, sizes.width)  # type: ignore[assignment]
         self.register_buffer("digest", torch.tensor(list(runtime.digest), dtype=torch.uint8))
         self.eval()
+
+    @property
+    def num_at_once(self) -> int:
+        return self.runtime.num_at_once
 
     def laid(self, batch: Batch) -> Layout:
         if batch.reads not in (None, "both"):

@@ -28,16 +28,29 @@ class OnnxRuntime:
     file = "model.onnx"
 
     def __init__(self, graph: str | bytes, digest: bytes) -> None:
-        onnxruntime = part("onnxruntime", "onnx", "running a model in ONNX Runtime")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = _QUIET
-        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self._runtime = part("onnxruntime", "onnx", "running a model in ONNX Runtime")
+        self._graph = graph
+        self._sessions: dict[int, Any] = {}
         # Without this it computes all outputs, the scores of the whole vocabulary too, and returns the wanted ones.
-        self._options = onnxruntime.RunOptions()
+        self._options = self._runtime.RunOptions()
         self._options.only_execute_path_to_fetches = True
-        self.outputs = tuple(one.name for one in self._session.get_outputs())
+        self.outputs = tuple(one.name for one in self._session().get_outputs())
         self.digest = digest
+
+    @property
+    def num_at_once(self) -> int:
+        return torch.get_num_threads()
+
+    def _session(self) -> Any:
+        """Return what computes with as many threads as the calling one has for itself, made when first asked for."""
+        num_threads = torch.get_num_threads()
+        if num_threads not in self._sessions:
+            options = self._runtime.SessionOptions()
+            options.intra_op_num_threads = num_threads
+            options.log_severity_level = _QUIET
+            providers = ["CPUExecutionProvider"]
+            self._sessions[num_threads] = self._runtime.InferenceSession(self._graph, options, providers=providers)
+        return self._sessions[num_threads]
 
     @classmethod
     def open(cls, folder: Path) -> OnnxRuntime:
@@ -60,5 +73,5 @@ class OnnxRuntime:
     def run(self, rows: tuple[Ints, Ints, Ints], wanted: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return these outputs of ids, attention mask and segments, each (B, T)."""
         fed = dict(zip(INPUTS, rows, strict=True))
-        found: list[Any] = self._session.run(list(wanted), fed, self._options)
+        found: list[Any] = self._session().run(list(wanted), fed, self._options)
         return found

@@ -26,6 +26,7 @@ class OpenvinoRuntime:
 
     name = "OpenVINO"
     file = "openvino_model.xml"
+    num_at_once = 1  # a request is no two threads' business
 
     def __init__(self, model: Any, digest: bytes) -> None:
         self._model = model

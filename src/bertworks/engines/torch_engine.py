@@ -11,6 +11,7 @@ import torch
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.stack import Stack
 from bertworks.engines.gathering import BUDGET, WINDOW, in_budget, in_order
+from bertworks.engines.workers import at_once
 from bertworks.examples.batch import Row, batch_of_rows
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -37,21 +38,27 @@ class TorchEngine:
         self.window = window
 
     def encode(self, rows: Iterable[R]) -> Iterator[EncodedRows[R]]:
-        """Yield the rows in batches, in the order in which they were computed."""
-        device = self.encoder.pieces.weight.device
-        for gathered in in_budget(rows, lambda row: len(row.ids), self.budget, self.window):
-            numbers, batched = zip(*gathered, strict=True)
-            batch = batch_of_rows(batched, self.tokenizer.specials.pad).to(device)
-            with torch.inference_mode():  # not around the yield: the caller's own work is not ours to change
-                encoded = self.encoder(batch)
-            yield EncodedRows(numbers, batched, encoded)
+        """Yield the rows in batches: the longest of a window first, then ever shorter ones."""
+        return at_once(self._batches(rows), self._encoded, self.encoder.num_at_once)
+
+    def _batches(self, rows: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
+        return in_budget(rows, lambda row: len(row.ids), self.budget, self.window)
+
+    @torch.inference_mode()
+    def _encoded(self, gathered: list[tuple[int, R]]) -> EncodedRows[R]:
+        numbers, batched = zip(*gathered, strict=True)
+        batch = batch_of_rows(batched, self.tokenizer.specials.pad).to(self.encoder.device)
+        return EncodedRows(numbers, batched, self.encoder(batch))
 
     def answers(self, rows: Iterable[R], read: Callable[[EncodedRows[R]], Iterable[V]]) -> Iterator[V]:
         """Yield what `read` makes of each row, in the order of the input; `read` gives one value a row of a batch."""
         return in_order(self._answers(rows, read))
 
     def _answers(self, rows: Iterable[R], read: Callable[[EncodedRows[R]], Iterable[V]]) -> Iterator[tuple[int, V]]:
-        for found in self.encode(rows):
+        def answered(gathered: list[tuple[int, R]]) -> list[tuple[int, V]]:
+            found = self._encoded(gathered)
             with torch.inference_mode():
-                values = list(read(found))
-            yield from zip(found.numbers, values, strict=True)
+                return list(zip(found.numbers, read(found), strict=True))
+
+        for answers in at_once(self._batches(rows), answered, self.encoder.num_at_once):
+            yield from answers

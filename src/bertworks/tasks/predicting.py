@@ -13,6 +13,7 @@ import torch
 
 from bertworks.engines.gathering import in_budget
 from bertworks.engines.windows import WindowRule
+from bertworks.engines.workers import at_once
 from bertworks.tasks.asking import batch_of_asked
 from bertworks.tasks.contract import Asked, Question
 from bertworks.tasks.module import TaskModule
@@ -54,16 +55,21 @@ class Predictor:
         self.module.eval()
         rows = [row for question in questions for row in question.rows]
         found: list[Outputs] = [np.empty(0, dtype=np.float32)] * len(rows)
-        for gathered in in_budget(rows, lambda row: len(row.window), window=max(len(rows), 1)):
-            outputs = self._computed([row for _, row in gathered])
-            for (number, _), output in zip(gathered, outputs, strict=True):
+        batches = in_budget(rows, lambda row: len(row.window), window=max(len(rows), 1))
+        for outputs in at_once(batches, self._numbered, self.module.encoder.num_at_once):
+            for number, output in outputs:
                 found[number] = output
         own = iter(found)
         return [list(itertools.islice(own, len(question.rows))) for question in questions]
 
+    @torch.inference_mode()
+    def _numbered(self, gathered: Sequence[tuple[int, Asked]]) -> list[tuple[int, Outputs]]:
+        outputs = self._computed([row for _, row in gathered])
+        return list(zip((number for number, _ in gathered), outputs, strict=True))
+
     def _computed(self, rows: Sequence[Asked]) -> list[Outputs]:
         batch = batch_of_asked(rows, self.tokenizer.specials.pad)
-        device = self.module.encoder.pieces.weight.device
+        device = self.module.encoder.device
         outputs = self.module.outputs(batch.to(device)).float().cpu().numpy()
         if batch.places is not None:
             ends = np.cumsum([0 if row.places is None else len(row.places) for row in rows])
