@@ -21,7 +21,8 @@ LENGTHS = {"full": (9, 9), "nearly full": (20, 19, 20), "ragged": (17, 3, 3, 1, 
 def sizes_for(name: str) -> BertSizes:
     """A small model of the family, its numbers unlike one another."""
     usual = ENCODERS[name].released("tiny", 70)
-    return replace(usual, width=24, num_layers=3, num_heads=3, inner=96, positions=40)
+    num_heads = 3 if usual.num_heads > 1 else 1  # an LSTM has none to share
+    return replace(usual, width=24, num_layers=3, num_heads=num_heads, inner=96, positions=40)
 
 
 def drawn(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
@@ -64,9 +65,13 @@ def sizes(request: pytest.FixtureRequest) -> BertSizes:
     return sizes_for(request.param)
 
 
-@pytest.fixture
-def pair(sizes: BertSizes) -> tuple[Stack, Any]:
+PEERED = [name for name, family in ENCODERS.items() if hasattr(transformers, family.classes + "Model")]
+
+
+@pytest.fixture(params=PEERED)
+def pair(request: pytest.FixtureRequest) -> tuple[Stack, Any]:
     """Ours and transformers', with the same weights."""
+    sizes = sizes_for(request.param)
     family, peer = family_of(sizes.family), peer_of(sizes)
     ours = family.build(sizes, None).eval()
     report = load_into(
@@ -148,8 +153,13 @@ def test_a_way_of_reading_that_an_encoder_cannot_obey_is_refused():
         ours(replace(batch_with((5,), ours.sizes), reads="both"))
 
 
-def test_every_table_of_a_head_has_a_class_of_transformers(sizes: BertSizes):
-    family = family_of(sizes.family)
+def test_all_but_elmo_have_a_counterpart_in_transformers():
+    assert set(ENCODERS) - set(PEERED) == {"elmo"}
+
+
+@pytest.mark.parametrize("name", PEERED)
+def test_every_table_of_a_head_has_a_class_of_transformers(name: str):
+    family = family_of(name)
     for kind in family.heads:
         if kind == "pair":  # it never stands alone
             continue

@@ -20,6 +20,7 @@ LAYERS = tuple(torch.full((2, 3), 10.0**number) for number in range(6))
         ("last", 100_000.0),
         ("sum-last-four", 111_100.0),
         ("sum-all", 111_110.0),
+        ("sum-with-embeddings", 111_111.0),
     ],
 )
 def test_a_strategy_takes_its_layers_and_no_other(name: str, value: float):
@@ -31,7 +32,7 @@ def test_the_last_four_lie_side_by_side_the_lowest_first():
     assert torch.equal(STRATEGIES["concat-last-four"](LAYERS), torch.tensor([row, row]))
 
 
-def test_the_six_of_the_paper_from_an_encoder():
+def test_the_six_of_the_paper_and_elmos_from_an_encoder():
     sizes = BertSizes(20, width=8, num_layers=5, num_heads=2, inner=16, positions=8)
     encoder = Bert(sizes, torch.Generator().manual_seed(0)).eval()
     batch = Batch(torch.tensor([[2, 7, 9, 3]]), torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))
@@ -44,6 +45,7 @@ def test_the_six_of_the_paper_from_an_encoder():
         "sum-last-four": layers[2] + layers[3] + layers[4] + layers[5],
         "concat-last-four": torch.cat([layers[2], layers[3], layers[4], layers[5]], dim=1),
         "sum-all": layers[1] + layers[2] + layers[3] + layers[4] + layers[5],
+        "sum-with-embeddings": layers[0] + layers[1] + layers[2] + layers[3] + layers[4] + layers[5],
     }
     assert list(STRATEGIES) == list(expected)
     for name, strategy in STRATEGIES.items():
@@ -53,7 +55,11 @@ def test_the_six_of_the_paper_from_an_encoder():
 
 
 def test_only_sums_of_several_layers_have_weights_to_learn():
-    assert [name for name, strategy in STRATEGIES.items() if strategy.sums] == ["sum-last-four", "sum-all"]
+    assert [name for name, strategy in STRATEGIES.items() if strategy.sums] == [
+        "sum-last-four",
+        "sum-all",
+        "sum-with-embeddings",
+    ]
 
 
 @pytest.mark.parametrize(("name", "num_layers"), [("second-to-last", 1), ("sum-last-four", 3), ("concat-last-four", 2)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders import albert, bert, gpt, roberta, xlnet
+from bertworks.encoders import albert, bert, elmo, gpt, roberta, xlnet
 from bertworks.encoders.names import NameTable, is_turned, plain
 from bertworks.encoders.stack import BertSizes, Stack, initialise
 from bertworks.errors import SettingsError
@@ -23,7 +23,7 @@ class Family:
     optional      how the names of parts begin that a file may lack: they are then drawn anew
     copies        tensors that others write a second time -> the tensor each of them repeats
     heads         for each kind of head its tensors' names there; what a table lacks, the head does without. The kinds:
-                  masked, pair, next, permuted (objectives); rows, places, spans, choices (tasks)
+                  masked, pair, next, permuted, two-way (objectives); rows, places, spans, choices (tasks)
     moved         for some kinds of heads, how names of the encoder's own parts begin -> how they begin beside that head
     sizes_of      a config.json -> Sizes; refuses what the encoder cannot obey
     config_of     Sizes and transformers' architectures -> a config.json
@@ -31,6 +31,7 @@ class Family:
     names_of      Sizes -> the table of all its tensors' names
     released      the name of a released size and how many pieces there are -> Sizes
     class_ends    for some kinds of heads, how the name of transformers' class ends if not as usual (`CLASS_ENDS`)
+    padding_side  where transformers has to pad rows, for one whose classes look at the last place
     """
 
     classes: str
@@ -45,6 +46,7 @@ class Family:
     released: Callable[[str, int], BertSizes]
     moved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     class_ends: Mapping[str, str] = field(default_factory=dict)
+    padding_side: str = "right"
 
 
 def family_of(model_type: object) -> Family:
@@ -79,6 +81,7 @@ CLASS_ENDS = {
     "masked and pair": "ForPreTraining",
     "next": "LMHeadModel",
     "permuted": "LMHeadModel",
+    "two-way": "ForTwoWayLM",  # transformers has no ELMo: the name is our own
     "rows": "ForSequenceClassification",
     "places": "ForTokenClassification",
     "choices": "ForMultipleChoice",
@@ -143,6 +146,18 @@ ENCODERS: dict[str, Family] = {
         names_of=gpt.names_of,
         released=gpt.released,
     ),
+    "elmo": Family(
+        classes="Elmo",
+        prefix="elmo.",
+        optional=(),
+        copies={},
+        heads=elmo.HEADS,
+        sizes_of=elmo.sizes_of,
+        config_of=elmo.config_of,
+        build=elmo.Elmo,
+        names_of=elmo.names_of,
+        released=elmo.released,
+    ),
     "xlnet": Family(
         classes="XLNet",
         prefix="transformer.",
@@ -156,5 +171,6 @@ ENCODERS: dict[str, Family] = {
         names_of=xlnet.names_of,
         released=xlnet.released,
         class_ends=xlnet.CLASS_ENDS,
+        padding_side="left",
     ),
 }

@@ -44,5 +44,6 @@ READS = {
     "masked-order": Reading("order", Masker),
     "masked": Reading("blocks", Masker),
     "next": Reading("blocks", lambda tokenizer, settings: NextPieces()),
+    "two-way": Reading("blocks", lambda tokenizer, settings: NextPieces()),
     "permuted": Reading("blocks", Permuter),
 }

@@ -26,6 +26,7 @@ class Batch:
     targets    (P,)   the true pieces there
     labels     by head: {"pair": (B,)} and so on
     groups     (B,)   to which unit a row belongs, where several windows of a text, or several choices, are one example
+    characters (B, T, C) how the word at each place is written, in symbols; None: as the model knows its vocabulary
     masked     the same rows with places hidden, for a masked-word loss beside a task's
     permutation  (B, T) in which order a row is told: 0 what is known from the beginning, then 1, 2, … the places to
                  predict, each of which may read what was told before it
@@ -39,6 +40,7 @@ class Batch:
     targets: torch.Tensor | None = None
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
     groups: torch.Tensor | None = None
+    characters: torch.Tensor | None = None
     masked: Batch | None = None
     permutation: torch.Tensor | None = None
 

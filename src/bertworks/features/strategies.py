@@ -71,7 +71,8 @@ class Strategy:
         return width * self.num_layers if self.join is _concatenated else width
 
 
-# The paper's sums have weights that its task learns; without a task all weights are 1.
+# The last one is ELMo's, which weighs the embeddings too. The papers' sums have weights that a task learns; without a
+# task all weights are 1.
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
@@ -81,6 +82,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy("sum-last-four", slice(-4, None), _summed, num_layers=4),
         Strategy("concat-last-four", slice(-4, None), _concatenated, num_layers=4),
         Strategy("sum-all", slice(1, None), _summed),
+        Strategy("sum-with-embeddings", slice(None), _summed),
     )
 }
 

@@ -69,7 +69,7 @@ def load_into(module: nn.Module, tensors: Mapping[str, torch.Tensor], names: Nam
 def _put(module: nn.Module, ours: str, theirs: Sequence[str], values: torch.Tensor) -> None:
     path, _, last = ours.rpartition(".")
     owner = module.get_submodule(path)
-    parameter: nn.Parameter = getattr(owner, last)
+    parameter: torch.Tensor = getattr(owner, last)  # or a table that is told and not learned
     if values.shape != parameter.shape:
         bands = f"'{theirs[0]}'" if len(theirs) == 1 else f"'{theirs[0]}' and {len(theirs) - 1} more, stacked,"
         raise FolderError(
@@ -79,7 +79,8 @@ def _put(module: nn.Module, ours: str, theirs: Sequence[str], values: torch.Tens
     if parameter.is_meta:
         # A copy, for what was read may be a view into the file that somebody writes anew.
         real = values.detach().to(dtype=parameter.dtype, copy=True, memory_format=torch.contiguous_format)
-        setattr(owner, last, nn.Parameter(real, requires_grad=parameter.requires_grad))
+        is_learned = isinstance(parameter, nn.Parameter)
+        setattr(owner, last, nn.Parameter(real, requires_grad=parameter.requires_grad) if is_learned else real)
     else:
         with torch.no_grad():
             parameter.copy_(values)

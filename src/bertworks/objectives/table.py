@@ -11,21 +11,44 @@ from functools import partial
 
 import torch
 
+from bertworks.encoders.families import family_of
 from bertworks.encoders.stack import Stack
+from bertworks.errors import SettingsError
 from bertworks.objectives.causal import NextPiece
 from bertworks.objectives.permuted import Permuted
 from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.two_way import TwoWay
 
 # What the loop trains. Each has an `encoder`, `counts(batch)` and `forward(batch, scales, seeds) -> Loss`; of the parts
 # of that loss the first is the one to choose models by. And for the model folder
 #   kind    its heads, in the table of transformers' classes (`encoders.families.CLASS_ENDS`)
 #   heads   its parts that have weights -> the kind of head whose names they have in a folder
-Objective = Pretraining | NextPiece | Permuted
+Objective = Pretraining | NextPiece | TwoWay | Permuted
 
 OBJECTIVES: dict[str, Callable[[Stack, torch.Generator | None], Objective]] = {
     "masked-next": partial(Pretraining, asks_pair=True),
     "masked-order": partial(Pretraining, asks_pair=True),
     "masked": partial(Pretraining, asks_pair=False),
     "next": NextPiece,
+    "two-way": TwoWay,
     "permuted": Permuted,
 }
+# The kinds of heads an objective needs; a family that has no names for one of them cannot learn by it.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "masked-next": ("masked", "pair"),
+    "masked-order": ("masked", "pair"),
+    "masked": ("masked",),
+    "two-way": ("two-way",),
+    "permuted": ("permuted",),
+}
+
+
+def check_learns(family: str, objective: str) -> None:
+    """Refuse an objective that the models of a family cannot learn by."""
+    known = family_of(family).heads
+    fitting = [name for name in OBJECTIVES if all(kind in known for kind in _NEEDS.get(name, ()))]
+    if objective in OBJECTIVES and objective not in fitting:
+        raise SettingsError(
+            f"models of the family '{family}' cannot learn by the objective '{objective}'; choose one of: "
+            f"{', '.join(fitting)}"
+        )

@@ -22,7 +22,7 @@ from bertworks.models.growing import Grown, grown
 from bertworks.models.hub import fetch
 from bertworks.models.names import joined, load_into, to_theirs
 from bertworks.objectives.pretraining import Pretraining
-from bertworks.objectives.table import OBJECTIVES, Objective
+from bertworks.objectives.table import OBJECTIVES, Objective, check_learns
 from bertworks.runs.recipe import Recipe
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -35,6 +35,7 @@ class Start:
     """
 
     sizes: BertSizes
+    tokenizer: Tokenizer
     grown: Grown | None = None
     digest: str = ""
 
@@ -45,7 +46,7 @@ def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
         sizes = recipe.model.sizes(tokenizer.size)
         if sizes.first_position:  # they are counted from behind the number of the padding piece
             sizes = replace(sizes, first_position=tokenizer.specials.pad + 1)
-        return Start(sizes)
+        return Start(sizes, tokenizer)
     folder = read_folder(fetch(name))
     found = grown(folder, tokenizer)
     sizes = folder.family.sizes_of(found.config)
@@ -55,13 +56,15 @@ def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
             f"the recipe has rows of {longest} places, but {name} has only {sizes.positions} positions; shorten the "
             f"phase"
         )
-    return Start(sizes, found, _digest(found.tensors))
+    check_learns(sizes.family, recipe.objective)
+    return Start(sizes, tokenizer, found, _digest(found.tensors))
 
 
 def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[Objective, list[str]]:
     """Return the module to train, and what there is to say about it. `counts` says how often each piece occurs."""
     generator = torch.Generator().manual_seed(recipe.seed)
     encoder = family_of(start.sizes.family).build(start.sizes, generator)
+    encoder.meet(start.tokenizer)
     module = OBJECTIVES[recipe.objective](encoder, generator)
     module.encoder.recomputes = recipe.recompute
     notes = []

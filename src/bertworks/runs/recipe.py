@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from bertworks.encoders.stack import BertSizes
 from bertworks.errors import FolderError, SettingsError
 from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings
+from bertworks.objectives.table import check_learns
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings
 from bertworks.training.pace import FALLS
@@ -33,6 +34,7 @@ class ModelRecipe:
     Two ways to begin that spare a short run the first stretch of its way; both are off in the paper's recipes.
     position_start   "normal"; "waves": the learned positions begin as sines and cosines, so that a neighbour is found
                      the same way everywhere; "neighbours": besides, the first heads begin by looking at neighbours
+    spelling         what an ELMo reads words by: characters (its usual), strokes, shuffled-strokes or words
     bias_start       "zero", or "counts": the masked head begins with how frequent pieces are
     """
 
@@ -40,12 +42,14 @@ class ModelRecipe:
     num_layers: int | None = None
     width: int | None = None
     num_heads: int | None = None
+    inner: int | None = None
     positions: int = 512
     activation: str | None = None
     dropout: float = 0.1
     position_start: str = "normal"
     bias_start: str = "zero"
     family: str = "bert"
+    spelling: str | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("position_start", POSITION_STARTS), ("bias_start", BIAS_STARTS)):
@@ -55,17 +59,26 @@ class ModelRecipe:
     def sizes(self, vocabulary: int) -> BertSizes:
         released = family_of(self.family).released(self.size, vocabulary)
         width = self.width or released.width
+        if self.spelling is not None:
+            released = _spelling(released, self.spelling)
         return replace(
             released,
             width=width,
             num_layers=self.num_layers or released.num_layers,
             num_heads=self.num_heads or released.num_heads,
-            inner=4 * width,
+            inner=self.inner or 4 * width,
             positions=self.positions,
             activation=self.activation or released.activation,
             dropout=self.dropout,
             attention_dropout=self.dropout,
         )
+
+
+def _spelling(sizes: BertSizes, spelling: str) -> BertSizes:
+    """Return the sizes of an encoder that reads how words are written, with that spelling."""
+    if "spelling" not in {part.name for part in fields(sizes)}:
+        raise SettingsError(f"spelling is for ELMo; leave it out for the family '{sizes.family}'")
+    return replace(sizes, **{"spelling": spelling})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +130,7 @@ class Recipe:
         self.model.sizes(vocabulary=1)  # refuses what there is not
         if self.objective not in READS:
             raise SettingsError(f"there is no objective '{self.objective}'; choose one of: {', '.join(READS)}")
+        check_learns(self.model.family, self.objective)
         if self.schedule not in FALLS:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(FALLS)}")
         if self.precision not in PRECISIONS:

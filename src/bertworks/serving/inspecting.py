@@ -61,7 +61,7 @@ def readable(encoding: Encoding, encoder: Stack) -> Row:
 @torch.inference_mode()
 def embeddings(encoder: Stack, row: Row) -> dict[str, Any]:
     """Return how long the embeddings of each place are, and the first of their components."""
-    device = encoder.pieces.weight.device
+    device = encoder.device
     parts = encoder.tables(torch.tensor(row.ids, device=device), torch.tensor(row.segments, device=device))
     parts["sum"] = torch.stack(tuple(parts.values())).sum(0)
     return {
@@ -89,7 +89,7 @@ def attention(encoder: Stack, row: Row, pad: int, look: Look) -> dict[str, Any]:
     """Return the strongest links [layer, head, from, to, weight]: how much place `from` reads of place `to`."""
     num_layers, num_heads = encoder.sizes.num_layers, encoder.sizes.num_heads
     look.check(num_layers, num_heads)
-    batch = batch_of_rows([row], pad).to(encoder.pieces.weight.device)
+    batch = batch_of_rows([row], pad).to(encoder.device)
     found = encoder(batch).layers
     heads = slice(None) if look.head is None else slice(look.head, look.head + 1)
     links: list[list[float]] = []

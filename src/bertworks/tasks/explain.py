@@ -169,7 +169,7 @@ class _Way:
 
     @property
     def _device(self) -> torch.device:
-        return self.module.encoder.pieces.weight.device
+        return self.module.encoder.device
 
 
 def _middles(count: int) -> npt.NDArray[np.float64]:

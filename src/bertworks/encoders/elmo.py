@@ -1,0 +1,325 @@
+"""ELMo: a Batch of words in, an Encoded out. Words are read by their writing, then rows by LSTMs both ways.
+
+A word becomes a vector by a convolution over its symbols (the bytes of its characters, or the strokes of Chinese ones)
+and highway layers; with strokes a vector of the word itself is added. Layers of LSTMs with projections follow, half of
+each reading ahead and half back; the halves know nothing of one another, so that one can be asked what follows and the
+other what went before. The second layer adds what entered it. Unlike in the release, cells are not clipped, and a row
+begins without a memory of the last. The tensors have names of our own, for transformers has no ELMo.
+
+B rows of T places, N words, U different ones, C symbols of a word, D width, P = D / 2 width of one half, V words of the
+vocabulary, F filters, E width of a symbol.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from bertworks.encoders import bert
+from bertworks.encoders.dropping import drop
+from bertworks.encoders.encoded import Encoded, Layout
+from bertworks.encoders.layers import Seeds
+from bertworks.encoders.stack import BertSizes, Stack
+from bertworks.errors import SettingsError
+from bertworks.examples.batch import Batch
+from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spelled_pieces
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+# torch says once that it computes these LSTMs by itself; that is known.
+warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+
+# Width, and how many filters of each width read the symbols of a word. Base is the paper's; the others are smaller.
+RELEASED: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
+    "tiny": (128, ((1, 16), (2, 16), (3, 32), (4, 64))),
+    "mini": (256, ((1, 32), (2, 32), (3, 64), (4, 64), (5, 64))),
+    "small": (512, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 128), (6, 128))),
+    "base": (1024, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))),
+}
+# A gate of a highway begins nearly closed, so that values first pass as they are.
+_GATE_BIAS = -2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ElmoSizes(BertSizes):
+    """What an ELMo is made of. `inner` counts the cells of an LSTM, `positions` the places of the longest row.
+
+    spelling       what the convolution reads: characters, strokes, shuffled-strokes; words: there is none
+    word_symbols   of how many symbols of a word it takes notice, begin and end counted
+    filters        (symbols they see, how many there are)
+    """
+
+    spelling: str = "characters"
+    word_symbols: int = 50
+    symbol_width: int = 16
+    filters: tuple[tuple[int, int], ...] = RELEASED["base"][1]
+    num_highways: int = 2
+
+    def __post_init__(self) -> None:
+        check_spelling(self.spelling)
+        if self.width % 2:
+            raise SettingsError(f"width {self.width} cannot be divided between two ways of reading; choose an even one")
+        if self.inner <= self.half:
+            raise SettingsError(f"{self.inner} cells cannot be projected to {self.half} values; choose more cells")
+
+    @property
+    def half(self) -> int:
+        return self.width // 2
+
+    @property
+    def has_words(self) -> bool:
+        """Whether a word has a vector of its own besides what its writing says."""
+        return self.spelling != "characters"
+
+
+class Highway(nn.Module):
+    """Something new, or what came in, or a share of both: a gate decides, for each value."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.new = nn.Linear(width, width)
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        share = torch.sigmoid(self.gate(values))
+        return share * F.relu(self.new(values)) + (1 - share) * values
+
+
+class Spelled(nn.Module):
+    """Words by their writing: symbols (U, C) in, vectors (U, P) out. What is padding changes nothing."""
+
+    def __init__(self, sizes: ElmoSizes) -> None:
+        super().__init__()
+        num_filters = sum(count for _, count in sizes.filters)
+        self.symbols = nn.Embedding(NUM_SYMBOLS, sizes.symbol_width)
+        self.filters = nn.ModuleList(nn.Conv1d(sizes.symbol_width, count, seen) for seen, count in sizes.filters)
+        self.highways = nn.ModuleList(Highway(num_filters) for _ in range(sizes.num_highways))
+        self.project = nn.Linear(num_filters, sizes.half)
+        self.widest = max(seen for seen, _ in sizes.filters)
+
+    def forward(self, symbols: torch.Tensor) -> torch.Tensor:
+        lengths = (symbols != PADDING).sum(1)  # (U,)
+        most = max(self.widest, int(lengths.max()))
+        symbols = F.pad(symbols[:, :most], (0, max(0, most - symbols.shape[1])))
+        values = self.symbols(symbols.long()) * (symbols != PADDING)[..., None]  # (U, C, E)
+        values = torch.cat([self._found(part, values.transpose(1, 2), lengths) for part in self.filters], 1)  # (U, F)
+        for highway in self.highways:
+            values = highway(values)
+        return self.project(values)
+
+    @staticmethod
+    def _found(part: nn.Module, values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return (U, filters of one width): the most that each filter finds anywhere in a word (U, E, C)."""
+        found = part(values)  # (U, filters, places)
+        num_places = found.shape[2]
+        inside = (lengths - (values.shape[2] - num_places)).clamp(min=1)  # a short word has one place, filled up
+        outside = torch.arange(num_places, device=values.device) >= inside[:, None]
+        return F.relu(found.masked_fill(outside[:, None], -math.inf).amax(2))
+
+
+class TwoWayLayer(nn.Module):
+    """Two LSTMs with projections, of which padding changes nothing: (B, T, D) in, what is read ahead | back out."""
+
+    def __init__(self, half: int, num_cells: int) -> None:
+        super().__init__()
+        self.ahead = nn.LSTM(half, num_cells, proj_size=half, batch_first=True)
+        self.back = nn.LSTM(half, num_cells, proj_size=half, batch_first=True)
+
+    def forward(self, values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        ahead, back = values.chunk(2, -1)
+        told = self.back(_turned(back, lengths))[0]
+        return torch.cat([self.ahead(ahead.contiguous())[0], _turned(told, lengths)], -1)
+
+
+def _turned(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return (B, T, P) with each row from its last place to its first; padding stays behind it."""
+    places = torch.arange(values.shape[1], device=values.device)
+    index = lengths[:, None] - 1 - places  # (B, T)
+    index = torch.where(index < 0, places, index)
+    return values.gather(1, index[..., None].expand_as(values))
+
+
+class Elmo(Stack):
+    """The encoder of ELMo. `spelling` (V, C) is how each word of the vocabulary is written."""
+
+    sizes: ElmoSizes
+    reads = ("both",)
+
+    def __init__(self, sizes: ElmoSizes, generator: torch.Generator | None = None) -> None:
+        super().__init__(sizes)
+        if sizes.has_words:
+            self.pieces = nn.Embedding(sizes.vocabulary, sizes.half)
+        self.spelled = Spelled(sizes) if SPELLINGS[sizes.spelling] else None
+        if self.spelled is not None:
+            empty = torch.zeros(sizes.vocabulary, sizes.word_symbols, dtype=torch.uint8)
+            self.register_buffer("spelling", empty)
+        self.layers = nn.ModuleList(TwoWayLayer(sizes.half, sizes.inner) for _ in range(sizes.num_layers))
+        _draw(self, generator)
+
+    def meet(self, tokenizer: Tokenizer) -> None:
+        """Learn how the words are written."""
+        if self.spelled is not None:
+            table = spelled_pieces(tokenizer, self.sizes.spelling, self.sizes.word_symbols)
+            self.spelling[: len(table)] = torch.from_numpy(table)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+        """Return (N, D): the vector of each word, once for each way of reading."""
+        ids = batch.ids.flatten()
+        ids = ids if layout.index is None else ids[layout.index]
+        if batch.characters is None:  # each different word is read once
+            numbers, where = torch.unique(ids, return_inverse=True)
+            vectors = F.embedding(where, self._words(numbers, None))
+        else:
+            symbols = batch.characters.flatten(0, 1)
+            vectors = self._words(ids, symbols if layout.index is None else symbols[layout.index])
+        return torch.cat([vectors, vectors], 1)
+
+    def _words(self, ids: torch.Tensor, symbols: torch.Tensor | None) -> torch.Tensor:
+        """Return (U, P): the vectors of words, written as the vocabulary has them unless `symbols` (U, C) are given."""
+        return torch.stack(tuple(self._parts(ids, symbols).values())).sum(0)
+
+    def _parts(self, ids: torch.Tensor, symbols: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        parts = {"piece": self.pieces(ids)} if self.sizes.has_words else {}
+        if self.spelled is not None:
+            parts["spelling"] = self.spelled(self.spelling[ids] if symbols is None else symbols)
+        return parts
+
+    def tables(self, ids: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the vectors that are summed for the words of one row (T,), each (T, P), by what they tell."""
+        return self._parts(ids, None)
+
+    def through(
+        self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None
+    ) -> Encoded:
+        """Return what the layers make of the words' vectors (N, D)."""
+        seeds = seeds if self.training else None
+        found = [values]
+        current = _spread(values, layout)  # (B, T, D)
+        for number, layer in enumerate(self.layers):
+            given = drop(current, seeds.of(number) if seeds else None, self.sizes.dropout)
+            read = self._passed(layer, given, layout.lengths)
+            current = current + read if number else read
+            found.append(_gathered(current, layout))
+        summary = self._summary(found[-1], layout)
+        if places is not None:
+            found[-1] = found[-1][layout.pieces_at(places)]
+        return Encoded(tuple(found), summary, layout, places=places)
+
+    def _summary(self, last: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """Return (B, D): what has read the whole row: ahead at its last word, back at its first."""
+        half = self.sizes.half
+        return torch.cat([last[layout.starts + layout.lengths - 1, :half], last[layout.starts, half:]], 1)
+
+
+def _spread(values: torch.Tensor, layout: Layout) -> torch.Tensor:
+    rows, width = layout.shape
+    if layout.index is None:
+        return values.view(rows, width, -1)
+    return values.new_zeros(rows * width, values.shape[1]).index_copy(0, layout.index, values).view(rows, width, -1)
+
+
+def _gathered(values: torch.Tensor, layout: Layout) -> torch.Tensor:
+    flat = values.flatten(0, 1)
+    return flat if layout.index is None else flat[layout.index]
+
+
+def _draw(encoder: Elmo, generator: torch.Generator | None) -> None:
+    """Draw the weights: products and filters by the number of their inputs; a gate that forgets begins open."""
+    for part in encoder.modules():
+        if isinstance(part, nn.Linear | nn.Conv1d):
+            bound = math.sqrt(3 / part.weight[0].numel())
+            nn.init.uniform_(part.weight, -bound, bound, generator=generator)
+            assert part.bias is not None
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Embedding):
+            nn.init.uniform_(part.weight, -1.0, 1.0, generator=generator)
+        elif isinstance(part, nn.LSTM):
+            _draw_lstm(part, generator)
+    for part in encoder.modules():
+        if isinstance(part, Highway):
+            nn.init.constant_(part.gate.bias, _GATE_BIAS)
+
+
+def _draw_lstm(lstm: nn.LSTM, generator: torch.Generator | None) -> None:
+    for name, values in lstm.named_parameters():
+        if name.startswith("bias"):
+            nn.init.zeros_(values)
+        else:
+            bound = 1 / math.sqrt(values.shape[1])
+            nn.init.uniform_(values, -bound, bound, generator=generator)
+    with torch.no_grad():  # the gates of torch: in, forget, cell, out
+        lstm.bias_ih_l0[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
+
+
+CONFIG_KEYS = {
+    "vocabulary": "vocab_size",
+    "width": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "inner": "lstm_size",
+    "positions": "max_position_embeddings",
+    "dropout": "hidden_dropout_prob",
+    "spread": "initializer_range",
+}
+_OWN_KEYS = ("spelling", "word_symbols", "symbol_width", "filters", "num_highways")
+_OWN: dict[str, Any] = {"num_heads": 1, "segments": 1, "family": "elmo"}
+HEADS = {
+    "two-way": {
+        name: (f"two_way.{name}",)
+        for name in ("head.weight", "tail.0.0.weight", "tail.0.1.weight", "tail.1.0.weight", "tail.1.1.weight")
+    },
+    "rows": bert.HEADS["rows"],
+    "places": bert.HEADS["places"],
+    "choices": bert.HEADS["choices"],
+    "spans": bert.HEADS["spans"],
+}
+
+
+def released(name: str, vocabulary: int) -> ElmoSizes:
+    """Return one of the sizes by name."""
+    if name not in RELEASED:
+        raise SettingsError(f"there is no size '{name}' of ELMo; choose one of: {', '.join(RELEASED)}")
+    width, filters = RELEASED[name]
+    return ElmoSizes(vocabulary, width, num_layers=2, inner=4 * width, filters=filters, **_OWN)
+
+
+def sizes_of(config: Mapping[str, Any]) -> ElmoSizes:
+    """Return the sizes that a config.json states; refuse what cannot be obeyed."""
+    found = bert.read_sizes(config, CONFIG_KEYS)
+    missing = [key for key in _OWN_KEYS if key not in config]
+    if missing:
+        raise SettingsError(f"{missing[0]} is missing; bring the model's own config.json")
+    own = {key: config[key] for key in _OWN_KEYS}
+    try:
+        own["filters"] = tuple((int(seen), int(count)) for seen, count in own["filters"])
+    except (TypeError, ValueError):
+        raise SettingsError(f"filters should be pairs of whole numbers, but are {own['filters']!r}") from None
+    return ElmoSizes(**found, **own, **_OWN, attention_dropout=found["dropout"])
+
+
+def config_of(sizes: ElmoSizes, architectures: Sequence[str]) -> dict[str, Any]:
+    """Return the config.json of these sizes; `architectures` are our own, for transformers has none."""
+    told = asdict(sizes)
+    return {
+        "model_type": "elmo",
+        "architectures": list(architectures),
+        **{key: told[name] for name, key in CONFIG_KEYS.items()},
+        **{key: told[key] for key in _OWN_KEYS},
+        "filters": [list(pair) for pair in sizes.filters],
+    }
+
+
+def names_of(sizes: ElmoSizes) -> dict[str, tuple[str, ...]]:
+    """Return our name of each tensor -> its name in a folder, which is the same behind the name of the family."""
+    with torch.device("meta"):
+        state = Elmo(sizes).state_dict()
+    return {name: (f"elmo.{name}",) for name in state}

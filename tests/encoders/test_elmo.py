@@ -1,0 +1,187 @@
+"""ELMo: its highway by hand, its LSTMs as torch's, which way each half reads, padding, writing, strokes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bertworks.encoders.elmo import Elmo, ElmoSizes, Highway, Spelled, released, sizes_of
+from bertworks.encoders.families import ENCODERS, architecture_of
+from bertworks.errors import SettingsError
+from bertworks.examples.batch import Batch
+from bertworks.vocabulary.kinds import KINDS, Inventory
+from bertworks.vocabulary.spelling import spelled
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "cats", "dog", "a", "mouse", "extraordinary")
+SIZES = replace(released("tiny", len(WORDS)), width=12, inner=10, filters=((1, 4), (2, 3), (5, 6)), positions=40)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.of(KINDS["words"].build(Inventory(WORDS), cased=False))
+
+
+def built(tokenizer: Tokenizer, sizes: ElmoSizes = SIZES, seed: int = 0) -> Elmo:
+    encoder = Elmo(sizes, torch.Generator().manual_seed(seed)).double().eval()
+    encoder.meet(tokenizer)
+    return encoder
+
+
+def batch_of_ids(rows: Sequence[Sequence[int]], width: int = 0) -> Batch:
+    width = max(width, *map(len, rows))
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+    return Batch(ids, torch.zeros_like(ids), torch.tensor([len(row) for row in rows]))
+
+
+def test_a_highway_mixes_what_is_new_with_what_came_by_its_gate():
+    highway = Highway(2)
+    with torch.no_grad():
+        highway.new.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, -1.0]]))
+        highway.new.bias.copy_(torch.tensor([1.0, 0.0]))
+        highway.gate.weight.zero_()
+        highway.gate.bias.copy_(torch.tensor([3.0, 1.0]).log())  # shares of three quarters and a half
+    found = highway(torch.tensor([[1.0, 4.0]]))
+    # New: relu(2 * 1 + 1) = 3 and relu(-4) = 0; so 0.75 * 3 + 0.25 * 1 and 0.5 * 0 + 0.5 * 4.
+    torch.testing.assert_close(found, torch.tensor([[2.5, 2.0]]))
+
+
+def test_a_filter_says_the_most_it_finds_in_a_word():
+    sizes = replace(SIZES, filters=((1, 1), (2, 1)), num_highways=0, symbol_width=1, width=4)
+    part = Spelled(sizes)
+    with torch.no_grad():
+        part.symbols.weight.copy_(torch.arange(256.0)[:, None])
+        for layer in part.filters:
+            layer.weight.fill_(1.0)
+            layer.bias.zero_()
+        part.project.weight.copy_(torch.eye(2))
+        part.project.bias.zero_()
+    # The largest symbol, and the largest sum of two that stand together: 5 + 1, not 5 + 4.
+    assert part(torch.tensor([[1, 5, 1, 4, 0, 0]])).tolist() == [[5.0, 6.0]]
+
+
+def test_padding_behind_a_word_changes_nothing():
+    part = Spelled(SIZES).double()
+    word = torch.tensor([[1, 97, 2]])  # shorter than the widest filter
+    wide = torch.tensor([[1, 97, 2, 0, 0, 0, 0, 0, 0, 0]])
+    long = torch.tensor([[1, *b"abcdefgh", 2]])
+    alone = part(word)
+    torch.testing.assert_close(part(wide), alone)
+    torch.testing.assert_close(part(torch.cat([wide, long]))[:1], alone)
+
+
+def test_the_halves_are_torchs_lstms_the_second_over_turned_rows(tokenizer: Tokenizer):
+    encoder = built(tokenizer)
+    batch = batch_of_ids([[2, 5, 8, 7, 3], [2, 9, 3]])
+    with torch.no_grad():
+        found = encoder(batch)
+        for row, length in enumerate(batch.lengths.tolist()):
+            given = found.padded(0)[row, :length]
+            torch.testing.assert_close(given[:, :6], given[:, 6:])
+            for number, layer in enumerate(encoder.layers):
+                ahead = layer.ahead(given[None, :, :6])[0][0]
+                back = layer.back(given.flip(0)[None, :, 6:])[0][0].flip(0)
+                read = torch.cat([ahead, back], 1)
+                given = given + read if number else read  # the second layer adds what entered it
+                torch.testing.assert_close(found.padded(number + 1)[row, :length], given)
+
+
+def test_the_half_ahead_cannot_see_later_words_and_the_half_back_not_earlier_ones(tokenizer: Tokenizer):
+    encoder = built(tokenizer)
+    batch = batch_of_ids([[2, 5, 8, 7, 9, 10, 3]])
+    layout = encoder.laid(batch)
+    for half, unseen, seen in ((slice(0, 6), slice(4, 7), slice(0, 4)), (slice(6, 12), slice(0, 3), slice(3, 7))):
+        values = encoder.embed(batch, layout).detach().requires_grad_()
+        encoder.through(values, layout).last[3, half].sum().backward()
+        assert values.grad is not None
+        assert values.grad[unseen].abs().max() == 0
+        assert values.grad[seen, half].abs().max(1).values.min() > 0
+
+
+def test_the_summary_has_read_the_whole_row_both_ways(tokenizer: Tokenizer):
+    encoder = built(tokenizer)
+    with torch.no_grad():
+        found = encoder(batch_of_ids([[2, 5, 3], [2, 9, 8, 7, 6, 5, 3]]))
+    assert found.summary is not None
+    for row, length in enumerate((3, 7)):
+        last = found.padded()[row]
+        torch.testing.assert_close(found.summary[row], torch.cat([last[length - 1, :6], last[0, 6:]]))
+
+
+def test_a_word_outside_the_vocabulary_is_read_by_the_symbols_that_are_given(tokenizer: Tokenizer):
+    encoder = built(tokenizer)
+    batch = batch_of_ids([[2, 5, 6, 3], [2, 8, 3]])
+    table = encoder.spelling[batch.ids]
+    with torch.no_grad():
+        known = encoder(batch)
+        given = encoder(replace(batch, ids=torch.ones_like(batch.ids), characters=table))
+    for number in range(3):
+        torch.testing.assert_close(known.padded(number), given.padded(number))
+
+
+def test_strokes_come_with_a_vector_of_the_word_and_words_alone_are_not_spelled(tokenizer: Tokenizer):
+    both, alone = (built(tokenizer, replace(SIZES, spelling=name)) for name in ("strokes", "words"))
+    ids, none = torch.tensor([5, 7]), torch.zeros(2)
+    assert list(both.tables(ids, none)) == ["piece", "spelling"]
+    assert list(alone.tables(ids, none)) == ["piece"]
+    assert "spelling" not in alone.state_dict()
+    batch = batch_of_ids([[5, 7]])
+    with torch.no_grad():
+        summed = sum(both.tables(ids, none).values())
+        torch.testing.assert_close(both.embed(batch, both.laid(batch))[:, :6], summed)
+
+
+# Characters that share a component: water, hand, tree, speech, metal, heart, mouth, grass.
+ALIKE = (
+    "江河湖海洋波",
+    "打拍提扫抓拉",
+    "林松柏桃梅柳",
+    "说话语读谈认",
+    "铁钢铜银针钉",
+    "情怕忙快恨惊",
+    "吃喝叫唱吹咬",
+    "花草茶菜苗荷",
+)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_characters_that_share_a_component_are_nearer_than_with_a_shuffled_table(seed: int):
+    sizes = replace(released("small", 10), inner=300, spelling="strokes")
+    part = Elmo(sizes, torch.Generator().manual_seed(seed)).spelled
+    assert part is not None
+    found = {}
+    for name in ("strokes", "shuffled-strokes"):
+        table = np.stack([spelled(character, name, sizes.word_symbols) for group in ALIKE for character in group])
+        with torch.no_grad():
+            vectors = part(torch.from_numpy(table))
+        vectors = torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
+        near = (vectors @ vectors.t()).view(len(ALIKE), 6, len(ALIKE), 6)
+        inside = torch.stack([near[group, :, group] for group in range(len(ALIKE))])
+        inside = (inside.sum() - inside.shape[0] * 6) / (inside.numel() - inside.shape[0] * 6)
+        found[name] = float(inside)
+    assert found["strokes"] > found["shuffled-strokes"] + 0.1, found
+    assert abs(found["shuffled-strokes"]) < 0.1
+
+
+def test_a_config_that_lacks_something_is_refused():
+    config = ENCODERS["elmo"].config_of(SIZES, [architecture_of(SIZES)])
+    assert sizes_of(config) == SIZES
+    del config["filters"]
+    with pytest.raises(SettingsError, match="filters is missing"):
+        sizes_of(config)
+    with pytest.raises(SettingsError, match="pairs of whole numbers"):
+        sizes_of({**config, "filters": [3, 4]})
+
+
+def test_sizes_that_cannot_be_are_refused():
+    with pytest.raises(SettingsError, match="choose an even one"):
+        replace(SIZES, width=13)
+    with pytest.raises(SettingsError, match="no size 'huge' of ELMo"):
+        released("huge", 10)
+    with pytest.raises(SettingsError, match="6 cells cannot be projected to 6 values"):
+        replace(SIZES, inner=6)
