@@ -10,13 +10,14 @@ from torch import nn
 
 from bertworks.encoders.families import Family, family_of
 from bertworks.encoders.layers import Seeds
+from bertworks.encoders.names import NameTable
 from bertworks.encoders.stack import Stack, initialise
 from bertworks.examples.batch import Batch
 from bertworks.objectives.heads import MaskedHead
 from bertworks.objectives.loss import Loss, Part
 from bertworks.objectives.scoring import cross_entropy_sum
 from bertworks.tasks.contract import Task
-from bertworks.tasks.recurrent import RecurrentHead, RecurrentSettings, reading_of, recurrent_head
+from bertworks.tasks.recurrent import PREFIX, RecurrentHead, RecurrentSettings, reading_of, recurrent_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class TaskModule(nn.Module):
         self.head = task.head(encoder.sizes)
         self.kept: Callable[[Batch], torch.Tensor | None] | None = None
         if recurrent is None:
+            _trim(self.head, self.family.heads.get(task.head_kind))
             initialise(self.head, encoder.sizes.spread, generator)
         else:
             self.head = recurrent_head(self.head, encoder.sizes, recurrent, generator)
@@ -65,9 +67,18 @@ class TaskModule(nn.Module):
         return family_of(self.encoder.sizes.family)
 
     @property
+    def foreign_kind(self) -> str:
+        """The kind of head that transformers knows this one by; "" where only we have such a head."""
+        return self.task.head_kind if self.recurrent is None and self.task.head_kind in self.family.heads else ""
+
+    @property
     def head_names(self) -> Mapping[str, tuple[str, ...]]:
         """The head's tensors -> their names in a model folder."""
-        return self.head.names if isinstance(self.head, RecurrentHead) else self.family.heads[self.task.head_kind]
+        if isinstance(self.head, RecurrentHead):
+            return self.head.names
+        if self.foreign_kind:
+            return self.family.heads[self.foreign_kind]
+        return {name: (PREFIX + name,) for name in self.head.state_dict()}
 
     def train(self, mode: bool = True) -> TaskModule:
         """Change between training and use; a frozen encoder is always in use."""
@@ -120,3 +131,10 @@ class TaskModule(nn.Module):
         encoded = self.encoder(batch, seeds=again, places=batch.places)
         vectors = self.masked.transform(encoded.at(batch.places))
         return cross_entropy_sum(vectors, self.encoder.pieces.weight, self.masked.bias, batch.targets, scale)
+
+
+def _trim(head: nn.Module, names: NameTable | None) -> None:
+    """Leave out the parameters of a head for which a family's table has no name: GPT's heads have no bias."""
+    for name in [] if names is None else [name for name, _ in head.named_parameters() if name not in names]:
+        path, _, last = name.rpartition(".")
+        head.get_submodule(path).register_parameter(last, None)

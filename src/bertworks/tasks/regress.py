@@ -135,11 +135,14 @@ class Regress:
         return self  # nothing is tuned on dev
 
     def unscaled(self, head: nn.Module) -> Regress:
-        """Take mean and deviation into the last product of the head: then transformers says the same values."""
+        """Take mean and deviation into the last product of the head: then transformers says the same values. A head
+        without a bias has no place for the mean, which stays with the task."""
         last = head.body if isinstance(head, RecurrentHead) else head
         assert isinstance(last.score, nn.Linear)
         with torch.no_grad():
             last.score.weight.mul_(self.deviation)
+            if last.score.bias is None:
+                return replace(self, deviation=1.0)
             last.score.bias.mul_(self.deviation).add_(self.mean)
         return replace(self, mean=0.0, deviation=1.0)
 

@@ -1,8 +1,9 @@
 """A fine-tuned model as a folder: a module and what was tuned in, a sealed model folder out, and back.
 
 bertworks.json keeps the task's name, window rule, threshold, temperature and scores with the hash of their data; a
-folder of transformers without it is read by its architecture. A recurrent head on a frozen encoder has tensors under
-names of our own, and "features" says what it is built of; for transformers such a folder is the encoder alone.
+folder of transformers without it is read by its architecture. A recurrent head on a frozen encoder, and a head that
+transformers has no class for, have tensors under names of our own; for transformers such a folder is the encoder alone.
+"features" says what a recurrent head is built of.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
     """Write a fine-tuned model; `told` is what else bertworks.json keeps (scores, recipe, the data's hashes)."""
     module = predictor.module
     sizes, task, recurrent = module.encoder.sizes, module.task, module.recurrent
-    family, kind = module.family, task.head_kind if recurrent is None else ""  # "": a head that only we know
+    family, kind = module.family, module.foreign_kind
     tensors = to_theirs(module.encoder.state_dict(), family.names_of(sizes))
     for here, there in family.moved.get(kind, {}).items():
         tensors = {_moved(name, here, there): values for name, values in tensors.items()}

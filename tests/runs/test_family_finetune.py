@@ -1,0 +1,198 @@
+"""RoBERTa, ALBERT and GPT through `finetune`, `predict`, `embed`, `export`: sealed folders are transformers' own."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from family_models import MEMBERS, Member, drawn
+from small_run import WORDS
+
+from bertworks.encoders.families import architecture_of, family_of
+from bertworks.errors import SettingsError
+from bertworks.examples.batch import Batch
+from bertworks.models.folder import write_folder
+from bertworks.models.names import to_theirs
+from bertworks.runs.finetune import finetune
+from bertworks.runs.predict import PredictRequest, predict
+from bertworks.runs.requests import FinetuneRequest
+from bertworks.runs.tuning import Tuning
+from bertworks.tasks.contract import Asked
+from bertworks.tasks.model import load
+from bertworks.tasks.sealed import load_predictor
+from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.training import VocabularySettings, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CLOSE = 1e-5
+TUNING = Tuning(batch=4, rate=1e-2, epochs=1, dropout=0.0, restarts=0)
+TASKS = {
+    "classify": "ForSequenceClassification",
+    "regress": "ForSequenceClassification",
+    "choose": "ForMultipleChoice",
+    "tag": "ForTokenClassification",
+    "answer": "ForQuestionAnswering",
+}
+PLACES = ("river", "garden", "road")
+
+
+@pytest.fixture(scope="module", params=list(MEMBERS))
+def member(request: pytest.FixtureRequest) -> Member:
+    return MEMBERS[str(request.param)]
+
+
+@pytest.fixture(scope="module")
+def base(member: Member, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretrained model, as far as anybody can tell: two layers, every weight drawn at random."""
+    folder = tmp_path_factory.mktemp(member.family) / "model"
+    lines = [" ".join(random.Random(number).choices([*WORDS, "the", "where", "is"], k=8)) + "." for number in range(99)]
+    tokenizer = Tokenizer.of(train(lines, VocabularySettings(kind=member.kind, size=member.size)))
+    family = family_of(member.family)
+    sizes = replace(family.released("tiny", tokenizer.size), width=16, num_heads=2, inner=64, positions=64)
+    encoder = drawn(family.build(sizes, None))
+    config = family.config_of(sizes, [architecture_of(sizes)])
+    write_folder(folder, config, to_theirs(encoder.state_dict(), family.names_of(sizes)), tokenizer, {})
+    return folder
+
+
+def texts(count: int) -> list[str]:
+    draw = random.Random(count)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(3, 6))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Sixteen labelled examples of each task."""
+    folder = tmp_path_factory.mktemp("labelled")
+    some = texts(16)
+    is_place = [any(place in text for place in PLACES) for text in some]
+    lines: dict[str, list[str]] = {
+        "classify.tsv": ["text\tlabel", *(f"{text}\t{label}" for text, label in zip(some, is_place, strict=True))],
+        "regress.tsv": ["text\tpair\tlabel", *(f"{text}\tthe {text}\t{len(text) / 9}" for text in some)],
+        "choose.jsonl": [
+            json.dumps({"prompt": text, "choices": ["the stone", "the silver bread"], "label": len(text) % 2})
+            for text in some
+        ],
+        "tag.conll": [
+            line
+            for text in some
+            for line in (*(f"{word} {'B-LOC' if word in PLACES else 'O'}" for word in text.split()), "")
+        ],
+        "answer.jsonl": [
+            json.dumps(
+                {"id": str(at), "question": "where is the stone", "context": text,
+                 "answers": [{"text": text.split()[1], "answer_start": text.index(" ") + 1}]}
+            )
+            for at, text in enumerate(some)
+        ],
+    }  # fmt: skip
+    for name, own in lines.items():
+        (folder / name).write_text("\n".join(own) + "\n", encoding="utf-8")
+    return {name.split(".")[0]: folder / name for name in lines}
+
+
+def theirs_of(peer: Any, rows: list[Asked], task: str, segments: bool) -> np.ndarray:
+    """What transformers says of the first row, or of all rows of a choice."""
+    width = max(len(row.window) for row in rows)
+    ids = torch.full((len(rows), width), peer.config.pad_token_id)
+    real, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
+    for at, row in enumerate(rows):
+        ids[at, : len(row.window)] = torch.from_numpy(row.window.ids)
+        kinds[at, : len(row.window)] = torch.from_numpy(row.window.segments)
+        real[at, : len(row.window)] = 1
+    given = {"input_ids": ids, "attention_mask": real} | ({"token_type_ids": kinds} if segments else {})
+    if task == "choose":
+        given = {name: values[None] for name, values in given.items()}
+    with torch.no_grad():
+        found = peer(**given)
+    if task == "answer":
+        return torch.stack([found.start_logits, found.end_logits], -1)[0].numpy()
+    if task == "tag":
+        return found.logits[0, rows[0].places].numpy()
+    return found.logits[0].numpy()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_member_learns_a_task_and_its_folder_says_the_same_in_transformers(
+    member: Member, base: Path, files: dict[str, Path], task: str, tmp_path: Path
+):
+    request = FinetuneRequest(task, str(base), files[task], tmp_path / "run", tuning=TUNING)
+    assert list(finetune(request))[-1].sealed == tmp_path / "run" / "model"
+    folder = tmp_path / "run" / "model"
+    predictor = load_predictor(folder)
+    case = next(iter(predictor.module.task.read(files[task], {})))
+    question = predictor.module.task.ask(case, predictor.tokenizer, predictor.rule)
+    found = predictor.outputs([question])[0]
+    ours = np.concatenate(found) if task == "choose" else found[0]
+    own = getattr(transformers, family_of(member.family).classes + TASKS[task], None)
+    if own is None:  # then the encoder is theirs, and the head is under a name of ours
+        assert member.family == "openai-gpt"
+        assert load(folder).report.unused == ()
+        assert json.loads((folder / "config.json").read_text())["architectures"] == ["OpenAIGPTModel"]
+        return
+    peer, told = own.from_pretrained(folder, output_loading_info=True)
+    assert not told["missing_keys"]
+    said = theirs_of(peer.eval(), list(question.rows), task, member.family == "albert")
+    if task == "regress" and member.family == "openai-gpt":
+        assert peer.score.bias is None
+        assert predictor.module.task.mean != 0  # which has no place in a head without a bias
+    assert np.abs(ours - said).max() < CLOSE
+
+
+def test_a_classifier_of_transformers_loads_in_ours_with_the_same_logits(member: Member, base: Path, tmp_path: Path):
+    config = transformers.AutoConfig.from_pretrained(base, num_labels=3)
+    kind = getattr(transformers, family_of(member.family).classes + "ForSequenceClassification")
+    peer = drawn(kind(config))
+    peer.save_pretrained(tmp_path / "theirs")
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")
+    ours = load(tmp_path / "theirs")
+    text = "the river and the stone"
+    with torch.no_grad():
+        said = peer(torch.tensor([ours.tokenizer.encode(text).ids])).logits[0].numpy()
+    assert np.abs(ours.predict([text])[0].logits - said).max() < CLOSE
+
+
+def test_stopped_and_continued_it_is_the_same_to_the_bit(base: Path, files: dict[str, Path], tmp_path: Path):
+    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "whole", tuning=TUNING)
+    list(finetune(request))
+    list(finetune(replace(request, out=tmp_path / "parts", stop_after=2)))
+    list(finetune(replace(request, out=tmp_path / "parts")))
+    one, other = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "parts"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_predictions_and_vectors_come_through_the_usual_verbs(base: Path, files: dict[str, Path], tmp_path: Path):
+    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "run", tuning=TUNING)
+    list(finetune(request))
+    (tmp_path / "texts.txt").write_text("the river\nwinter bread\n")
+    found = list(predict(PredictRequest(str(tmp_path / "run" / "model"), tmp_path / "texts.txt", "text")))
+    assert [one["label"] in ("True", "False") for one in found] == [True, True]
+    vectors = load(base).embed(["the river", "winter bread"])
+    assert vectors.shape == (2, 16)
+    assert np.isfinite(vectors).all()
+
+
+def test_a_graph_says_the_same_or_is_refused(member: Member, base: Path):
+    if member.family != "roberta":
+        with pytest.raises(SettingsError, match=f"the family '{member.family}' runs in torch only"):
+            load(base, engine="onnx")
+        return
+    ours, graph = load(base).embed(["the river"]), load(base, engine="onnx").embed(["the river"])
+    assert np.abs(ours - graph).max() < 1e-4
+
+
+def test_a_vector_of_gpt_is_that_of_the_last_piece(base: Path, member: Member):
+    model = load(base)
+    ids = torch.tensor([model.tokenizer.encode("the river").ids])
+    with torch.no_grad():
+        encoded = model.encoder(Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]])))
+    at = -1 if member.family == "openai-gpt" else 0
+    expected = encoded.last[at] if at else torch.tanh(model.encoder.pooler(encoded.last[0]))
+    assert torch.equal(encoded.summary[0], expected)
