@@ -29,7 +29,7 @@ class EncodedRows(Generic[R]):
 
 
 class TorchEngine:
-    """An encoder that is fed batches of at most `budget` pieces, gathered from `window` rows at a time."""
+    """An encoder that is fed at most `budget` pieces at a time, gathered from `window` rows."""
 
     def __init__(self, encoder: Stack, tokenizer: Tokenizer, budget: int = BUDGET, window: int = WINDOW) -> None:
         self.encoder = encoder
@@ -42,7 +42,9 @@ class TorchEngine:
         return at_once(self._batches(rows), self._encoded, self.encoder.num_at_once)
 
     def _batches(self, rows: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
-        return in_budget(rows, lambda row: len(row.ids), self.budget, self.window)
+        # What is computed at the same time shares the budget, and the processor's cache.
+        own = max(1, self.budget // self.encoder.num_at_once)
+        return in_budget(rows, lambda row: len(row.ids), own, self.window)
 
     @torch.inference_mode()
     def _encoded(self, gathered: list[tuple[int, R]]) -> EncodedRows[R]:

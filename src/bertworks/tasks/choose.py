@@ -36,6 +36,8 @@ Floats = npt.NDArray[np.float32]
 # What a person calls a column on the command line -> the field under which `choices` looks for it.
 _FIELDS = {"text": "prompt", "prompt": "prompt", "label": "label", "id": "id"}
 # Of the calibration plot: how sure the model was, in steps of a fifteenth.
+# Scores that differ by less are the same: what else is computed with a row changes as much.
+_ROUNDING = 1e-5
 _NUM_BINS = 15
 
 
@@ -148,7 +150,8 @@ class Choose:
         scaled = logits.astype(np.float64) / self.temperature
         powers = np.exp(scaled - scaled.max())
         chances = powers / powers.sum()
-        choice = int(logits.argmax())
+        # Of endings that are alike the first, whatever rounding made of their scores.
+        choice = int((logits >= logits.max() - _ROUNDING).argmax())
         return Chosen(case.id, choice, case.endings[choice], tuple(chances.tolist()), logits)
 
     def score(self, pairs: Iterable[tuple[ChoiceCase, Chosen]]) -> Scored:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.engines.gathering import in_budget
+from bertworks.engines.gathering import BUDGET, in_budget
 from bertworks.engines.windows import WindowRule
 from bertworks.engines.workers import at_once
 from bertworks.tasks.asking import batch_of_asked
@@ -55,8 +55,9 @@ class Predictor:
         self.module.eval()
         rows = [row for question in questions for row in question.rows]
         found: list[Outputs] = [np.empty(0, dtype=np.float32)] * len(rows)
-        batches = in_budget(rows, lambda row: len(row.window), window=max(len(rows), 1))
-        for outputs in at_once(batches, self._numbered, self.module.encoder.num_at_once):
+        num_at_once = self.module.encoder.num_at_once
+        batches = in_budget(rows, lambda row: len(row.window), BUDGET // num_at_once, max(len(rows), 1))
+        for outputs in at_once(batches, self._numbered, num_at_once):
             for number, output in outputs:
                 found[number] = output
         own = iter(found)
