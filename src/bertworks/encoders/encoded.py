@@ -5,7 +5,7 @@ B rows of T places; N pieces (rows that are computed); D width; M pieces of whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -31,6 +31,7 @@ class Layout:
 
     `index` (N,) names the place of each piece, counted through the batch (row * T + place); None where N = B * T and
     every place is computed, padding too. `starts` (B,) is the first piece of each row, `lengths` (B,) how many it has.
+    `before` counts the pieces of each row that were read earlier, and are carried along.
     """
 
     groups: tuple[Group, ...]
@@ -38,6 +39,7 @@ class Layout:
     lengths: torch.Tensor
     index: torch.Tensor | None
     shape: tuple[int, int]
+    before: int = field(default=0, kw_only=True)
 
     def pieces_at(self, places: torch.Tensor) -> torch.Tensor:
         """Return where the given places (row * T + place) lie among the pieces."""
@@ -45,6 +47,18 @@ class Layout:
             return places
         width = self.shape[1]
         return self.starts[places // width] + places % width
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What pieces that were read leave for those behind them, in a model that reads to the left.
+
+    length   how many places of each row were read
+    layers   for each layer their keys and values, each (B, heads, length, D / heads); empty before the first of them
+    """
+
+    length: int = 0
+    layers: tuple[tuple[torch.Tensor, torch.Tensor], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +135,16 @@ def layout_of(batch: Batch, reads: str | torch.Tensor = "both") -> Layout:
     index = torch.nonzero((places < batch.lengths[:, None]).flatten()).flatten()
     starts = torch.cumsum(batch.lengths, 0) - batch.lengths
     return Layout(tuple(groups), starts, batch.lengths, index, (rows, width))
+
+
+def layout_onward(batch: Batch, before: int) -> Layout:
+    """Return how full rows are computed that go on behind `before` places and read those, and their own to the left."""
+    rows, width = batch.ids.shape
+    places = torch.arange(before + width, device=batch.ids.device)
+    ahead = places > places[before:, None]  # (T, before + T)
+    mask = torch.zeros(1, 1, *ahead.shape, device=places.device).masked_fill_(ahead, float("-inf"))
+    starts = torch.arange(rows, device=places.device) * width
+    return Layout((Group(0, rows, width, mask),), starts, batch.lengths, None, (rows, width), before=before)
 
 
 def reading_mask(batch: Batch, reads: str | torch.Tensor) -> torch.Tensor | None:

@@ -29,6 +29,10 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+# What a layer read of some places: each (C, H, T, d).
+KeysValues = tuple[torch.Tensor, torch.Tensor]
+
+
 @dataclass(frozen=True, slots=True)
 class Seeds:
     """Where dropout takes its decisions from: one number a step, from which each place of the network makes its own."""
@@ -89,6 +93,18 @@ class Attention(nn.Module):
             parts.append(found.transpose(1, 2).reshape(-1, width))
         return torch.cat(parts)[wanted.order]
 
+    def onward(
+        self, values: torch.Tensor, layout: Layout, before: KeysValues | None
+    ) -> tuple[torch.Tensor, KeysValues]:
+        """Return (N, D): the same of pieces that also read those before them; and keys and values of all."""
+        (group,), width = layout.groups, values.shape[1]
+        shape = (group.count, group.length, 3, self.num_heads, width // self.num_heads)
+        queries, keys, read = product(values, self.query_key_value).view(shape).permute(2, 0, 3, 1, 4)
+        if before is not None:
+            keys, read = torch.cat([before[0], keys], 2), torch.cat([before[1], read], 2)  # (C, H, before + T, d)
+        found = attended(queries, keys, read, group.mask, None, self.dropout)
+        return found.transpose(1, 2).reshape(-1, width), (keys, read)
+
 
 def attended(
     queries: torch.Tensor,
@@ -147,6 +163,13 @@ class Layer(nn.Module):
         """Return (M, D): the same, of the wanted pieces only. They read all pieces of their row."""
         first, *others = seeds or (None, None, None)
         return self._joined(values[wanted.pieces], self.attention.at(values, layout, first, wanted), *others)
+
+    def onward(
+        self, values: torch.Tensor, layout: Layout, before: KeysValues | None
+    ) -> tuple[torch.Tensor, KeysValues]:
+        """Return (N, D): the same of pieces that go on behind others; and keys and values of all."""
+        read, kept = self.attention.onward(values, layout, before)
+        return self._joined(values, read, None, None), kept
 
     def _joined(
         self, values: torch.Tensor, read: torch.Tensor, second: torch.Tensor | None, third: torch.Tensor | None

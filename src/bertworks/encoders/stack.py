@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from bertworks.encoders.dropping import drop
-from bertworks.encoders.encoded import Encoded, Layout, layout_of, wanted_of
+from bertworks.encoders.encoded import Carried, Encoded, Layout, layout_of, layout_onward, wanted_of
 from bertworks.encoders.layers import ACTIVATIONS, Attention, Layer, LayerSizes, Seeds
 from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
@@ -121,8 +121,12 @@ class Stack(nn.Module):
         """Return all layers and the summary of each row. `seeds` are for dropout, and only used in training mode.
 
         Who looks at the last layer at some places only names them (row * T + place; none for the summary alone): what
-        the last layer makes of all others is then not computed.
+        the last layer makes of all others is then not computed. With a `Carried` as state, rows go on behind the places
+        that it was made of, in a model that reads to the left, and a new one leaves.
         """
+        if state is not None:
+            assert isinstance(state, Carried), "the state of another encoder"
+            return self._onward(batch, state)
         layout = self.laid(batch)
         return self.through(self.embed(batch, layout), layout, seeds, places)
 
@@ -148,6 +152,25 @@ class Stack(nn.Module):
         else:
             summing, found[-1] = values[: len(summaries)], values[len(summaries) :]
         return Encoded(tuple(found), self.summed(summing), layout, places=places)
+
+    def _onward(self, batch: Batch, state: Carried) -> Encoded:
+        """Return what the layers make of the pieces of a batch alone, which read those that were read before."""
+        width = batch.ids.shape[1]
+        if (self.own_reads if batch.reads is None else batch.reads) != "left":
+            raise SettingsError("only a model that reads to the left can go on from what it has read; give whole rows")
+        if int(batch.lengths.min()) < width or state.length + width > self.sizes.positions:
+            raise InputError(
+                f"rows that go on are of equal length, and end within the {self.sizes.positions} positions of the model"
+            )
+        layout = layout_onward(batch, state.length)
+        values = self.embed(batch, layout)
+        found, kept = [values], []
+        for number, layer in enumerate(self.stacked):
+            values, own = layer.onward(values, layout, state.layers[number] if state.layers else None)
+            found.append(values)
+            kept.append(own)
+        carried = Carried(state.length + width, tuple(kept))
+        return Encoded(tuple(found), self.summed(values[self.summaries(layout)]), layout, carried)
 
     @property
     def stacked(self) -> Sequence[Layer]:
@@ -195,7 +218,7 @@ class Stack(nn.Module):
             ids, segments = ids[layout.index], segments[layout.index]
             places = layout.index % width
         pieces = F.embedding(ids, self.pieces.weight, sparse=self.adds_rows)
-        return pieces, places + self.sizes.first_position, segments
+        return pieces, places + layout.before + self.sizes.first_position, segments
 
     def set_dropout(self, rate: float) -> None:
         """Drop at another rate than the sizes say, everywhere."""
