@@ -36,9 +36,9 @@ Floats = npt.NDArray[np.float32]
 # What a person calls a column on the command line -> the field under which `choices` looks for it.
 _FIELDS = {"text": "prompt", "prompt": "prompt", "label": "label", "id": "id"}
 # Of the calibration plot: how sure the model was, in steps of a fifteenth.
+_NUM_BINS = 15
 # Scores that differ by less are the same: what else is computed with a row changes as much.
 _ROUNDING = 1e-5
-_NUM_BINS = 15
 
 
 @dataclass(frozen=True, slots=True)
