@@ -9,6 +9,7 @@ N rows of vectors, D their width, P pieces of a text.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -109,12 +110,18 @@ def embed(encoder: Stack, tokenizer: Tokenizer, folder: Path, texts: Iterable[st
     """Return (texts, D): a vector a text, pooled in that way, or else as the model's folder says."""
     if isinstance(texts, str):
         raise InputError("one text was given where several are expected; put it into a list: [text]")
-    pooling = pooling_of(folder)
-    pooling = pooling.of_kind(kind) if kind else pooling
-    how = Extraction(pooling=pooling, rule=window_rule(pooling, encoder.sizes.positions, stored=stored_rule(folder)))
-    width = encoder.sizes.width * len(pooling.kinds)
+    how = _as_told(folder, encoder.sizes.positions, kind)
+    width = encoder.sizes.width * len(how.pooling.kinds)
     portions = [portion.vectors for portion in vectors_of(TorchEngine(encoder, tokenizer), texts, how)]
     return np.concatenate([np.empty((0, width), dtype=np.float32), *portions])
+
+
+@functools.lru_cache(maxsize=256)
+def _as_told(folder: Path, positions: int, kind: str | None) -> Extraction:
+    """Return how a folder's model makes vectors of texts. Its files are read once: for a short text that is long."""
+    pooling = pooling_of(folder)
+    pooling = pooling.of_kind(kind) if kind else pooling
+    return Extraction(pooling=pooling, rule=window_rule(pooling, positions, stored=stored_rule(folder)))
 
 
 @dataclass(frozen=True, slots=True)
