@@ -43,7 +43,7 @@ class TorchEngine:
 
     def _batches(self, rows: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
         # What is computed at the same time shares the budget, and the processor's cache.
-        own = max(1, self.budget // self.encoder.num_at_once)
+        own = max(min(1, self.budget), self.budget // self.encoder.num_at_once)
         return in_budget(rows, lambda row: len(row.ids), own, self.window)
 
     @torch.inference_mode()
