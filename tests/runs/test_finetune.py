@@ -6,6 +6,7 @@ import html
 import json
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,14 @@ from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.models.folder import write_folder
 from bertworks.models.names import to_theirs
+from bertworks.runs.evaluate import LabelledFile, evaluate_files
 from bertworks.runs.finetune import finetune
 from bertworks.runs.predict import PredictRequest, evaluate, predict
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.runs.tuning import Tuning
 from bertworks.tasks.files import Line
+from bertworks.tasks.sealed import load_predictor
 from bertworks.text.document import Counts
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.optimizer import DepthSettings
@@ -391,6 +394,20 @@ def test_a_model_of_another_task_or_none_is_refused(base: Path, run: tuple[Path,
         evaluate(str(run[0] / "model"), files["dev"], {}, "tag")
     with pytest.raises(FolderError, match="is not fine-tuned for a task"):
         bertworks.load(base).predict(["the film"])
+
+
+def test_a_file_of_another_task_is_told_with_the_model_s(run: tuple[Path, list[Told]], tmp_path: Path):
+    path = lines_of(tmp_path / "dev.txt", "John B-PER", "sleeps O")
+    with pytest.raises(InputError, match=r"no column looks like the label.* [(]the model is for 'classify', and"):
+        list(evaluate_files(load_predictor(run[0] / "model"), [LabelledFile("dev", path)]))
+
+
+def test_a_text_of_100_000_words_is_read_to_its_end(run: tuple[Path, list[Told]]):
+    predictor = load_predictor(run[0] / "model")
+    case = next(predictor.module.task.unlabelled([Line({"text": "film " * 100_000}, "here")], {}))
+    runs = [row.window.runs[0] for row in predictor.module.task.ask(case, predictor.tokenizer, predictor.rule).rows]
+    assert (runs[0].first, runs[-1].first + runs[-1].count) == (0, 100_000)
+    assert all(after.first <= before.first + before.count for before, after in pairwise(runs))
 
 
 def test_a_folder_of_another_run_is_refused(run: tuple[Path, list[Told]], base: Path, files: dict[str, Path]):

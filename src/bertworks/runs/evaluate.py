@@ -9,7 +9,7 @@ from typing import Any
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.runs.progress import Progress, Watch
-from bertworks.tasks.contract import Scored, examples_in
+from bertworks.tasks.contract import Scored, Task, examples_in
 from bertworks.tasks.named import named
 from bertworks.tasks.predicting import Predictor
 from bertworks.text.document import Counts
@@ -41,7 +41,7 @@ def evaluate_files(
     for file in files:
         total = None
         if file.path.is_file():  # a pipe cannot be read twice
-            total = sum(len(examples_in(case)) for case in task.read(file.path, file.columns))
+            total = _num_examples(task, file)
         if total == 0:
             raise InputError(f"{file.path} holds no example; check the file")
         counts = Counts()
@@ -50,6 +50,14 @@ def evaluate_files(
             predictor.predict(cases, counts), Progress(f"evaluate {file.name}", 0, total, "examples"), watch
         )
         yield Evaluated(file.name, task.score(pairs), counts)
+
+
+def _num_examples(task: Task, file: LabelledFile) -> int:
+    """Return how many examples a file has; a file of another task than the model's is mostly found here."""
+    try:
+        return sum(len(examples_in(case)) for case in task.read(file.path, file.columns))
+    except InputError as error:
+        raise InputError(f"{error} (the model is for '{task.name}', and the file is read as one for that)") from error
 
 
 def watched(pairs: Iterable[tuple[Any, Any]], progress: Progress, watch: Watch) -> Iterator[tuple[Any, Any]]:

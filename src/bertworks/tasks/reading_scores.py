@@ -208,7 +208,9 @@ def best_threshold(differences: Numbers, scores: Numbers, answerable: Numbers) -
     `scores` are those of the spans alone, `answerable` says which questions have an answer; all are (N,). It is the
     search of the official script but for three things that make `score` what the threshold really gives: equal
     differences are never parted, a span without a word counts as no answer, and where no span is worth giving the
-    threshold lies below all differences instead of at 0.
+    threshold lies below all differences instead of at 0. And it lies in the middle between the last question that is
+    answered and the first that is not, so that the last digit of a difference, which other batches or another engine
+    may give another value, decides nothing.
     """
     _asked(len(differences))
     order = np.argsort(differences, kind="stable")
@@ -218,7 +220,12 @@ def best_threshold(differences: Numbers, scores: Numbers, answerable: Numbers) -
     sums = np.cumsum(np.concatenate([[silence.sum()], scores[order].astype(np.float64) - silence]))
     last_of_equals = np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])
     best = int(np.argmax(np.where(last_of_equals, sums, -np.inf)))
-    value = ordered[best - 1] if best else np.nextafter(ordered[0], -np.inf)
+    if best == 0:
+        value = ordered[0] - 1
+    elif best == len(ordered):
+        value = ordered[-1] + 1
+    else:  # of neighbouring numbers the middle may be the upper one
+        value = min((ordered[best - 1] + ordered[best]) / 2, np.nextafter(ordered[best], -np.inf))
     return Threshold(float(value), float(sums[best]) / len(ordered))
 
 
