@@ -27,6 +27,8 @@ VERBS = {
     "evaluate": "Score a fine-tuned model on a labelled file.",
     "predict": "Put a fine-tuned model to use: texts in, predictions out.",
     "fill": "Fill the blanks of a text with a pretrained model.",
+    "generate": "Go on with a text, by a left-to-right model such as GPT.",
+    "next": "Tell the likeliest next word of a text, or the one before it.",
     "embed": "Turn texts into vectors: of whole texts, words or pieces, from any layers.",
     "search": "Find the texts of a file that are nearest to a query.",
     "vectors": "Train and try static word vectors: Word2Vec and GloVe, beside which BERT's can be judged.",

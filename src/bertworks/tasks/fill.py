@@ -11,12 +11,15 @@ from bertworks.encoders.stack import Stack
 from bertworks.errors import InputError
 from bertworks.examples.batch import batch_of_rows
 from bertworks.objectives.heads import MaskedHead
+from bertworks.tasks.generate import NextWord
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 from bertworks.vocabulary.writing import Written, piece_written
 
 # A beam keeps at least so many beginnings: with fewer, asking for one filling would give another than asking for five.
 _NARROWEST = 16
+# Of so many times as many candidates as are asked for, those are taken that are whole words.
+_OFFERED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,19 @@ class Filler:
         scores = self._scores(torch.tensor([encoding.ids]), encoding, places)[0]  # (blanks, V)
         blanks = tuple(self._candidates(row, top) for row in scores)
         return Filled(text, blanks, self._together(text, encoding, places, top))
+
+    def beside(self, text: str, top: int = 5, backward: bool = False) -> tuple[NextWord, ...]:
+        """Return the likeliest words behind a text, or before it: those of a blank there. Each is one piece."""
+        mask = self.tokenizer.pieces[self.tokenizer.specials.mask]
+        offered = self.fill(f"{mask} {text}" if backward else f"{text} {mask}", _OFFERED * top).blanks
+        found = []
+        for candidate in offered[0 if backward else -1]:
+            number = self.tokenizer.id_of(candidate.piece)
+            assert number is not None
+            written = piece_written(self.tokenizer, number)
+            if written.letters and not written.continues and written.ends is not False:
+                found.append(NextWord(written.letters, (candidate.piece,), candidate.probability))
+        return tuple(found[:top])
 
     def _encoded(self, text: str) -> Encoding:
         encoding = self.tokenizer.encode(text, masks=True)

@@ -22,6 +22,7 @@ from bertworks.models.names import LoadReport, load_into
 from bertworks.objectives.heads import MaskedHead
 from bertworks.tasks.files import Line
 from bertworks.tasks.fill import Filled, Filler
+from bertworks.tasks.generate import Continuer, Drawing, Generated, NextWord
 from bertworks.tasks.graphs import GraphMasked, exported_folder, graph_head, parts_through
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import is_tuned, predictor_of, task_in
@@ -67,6 +68,34 @@ class Model:
                 f"such as the one `bertworks pretrain` writes"
             )
         return self.filler.fill(text, top)
+
+    def generate(self, text: str, drawing: Drawing = Drawing()) -> Generated:
+        """Go on with a text; only a model that reads to the left can."""
+        if self.continuer is None:
+            raise FolderError(
+                f"{self.folder} cannot go on with a text: it reads both ways; choose a left-to-right model, such as "
+                f"one pretrained by the recipe gpt"
+            )
+        return self.continuer.generate(text, drawing)
+
+    def next_words(self, text: str, top: int = 5, backward: bool = False) -> tuple[NextWord, ...]:
+        """Return the likeliest words behind a text, or before it; a model that fills blanks puts one there."""
+        if self.filler is not None:
+            return self.filler.beside(text, top, backward)
+        if self.continuer is None:
+            raise FolderError(f"{self.folder} has no head that tells pieces (it is an encoder only); pretrain it")
+        if backward:
+            raise FolderError(
+                f"{self.folder} reads to the left and cannot tell what stood before; choose a model that fills blanks"
+            )
+        return self.continuer.next_words(text, top)
+
+    @property
+    def continuer(self) -> Continuer | None:
+        """What goes on with a text, if the model can."""
+        if self.masked is not None or self.encoder.own_reads != "left":
+            return None
+        return Continuer(self.encoder, self.tokenizer)
 
     @property
     def filler(self) -> Filler | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tokenizers import decoders
 
+from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.kinds import CONTINUING, SPACE_MARK, WORD_END
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -62,7 +63,8 @@ def _unigram(piece: str) -> Written:
 def _marked(piece: str, mark: str) -> Written:
     """Return a piece of a vocabulary that writes the space before a word into its first piece."""
     letters, space = piece.removeprefix(mark), piece.startswith(mark)
-    return Written(letters, space, not space and letters[:1].isalnum())
+    is_letter = letters[:1].isalnum() and not IDEOGRAPH.match(letters)  # an ideograph begins a word of its own
+    return Written(letters, space, not space and is_letter)
 
 
 def _words(piece: str) -> Written:
