@@ -6,12 +6,16 @@ import pytest
 import torch
 import transformers
 
+from bertworks.encoders.bert import Bert
 from bertworks.encoders.families import family_of
+from bertworks.encoders.stack import BertSizes
 from bertworks.encoders.xlnet import Xlnet, config_of, names_of, released
+from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.models.names import joined, load_into
 from bertworks.objectives.permuted import Permuted
 from bertworks.objectives.table import OBJECTIVES
+from bertworks.runs.recipe import ModelRecipe, Recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = replace(released("tiny", 60), width=16, num_heads=2, inner=64, positions=32)
@@ -61,3 +65,12 @@ def test_everything_that_learns_has_a_gradient():
     lacking = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
     assert lacking == []
     assert not module.encoder.pooler.weight.requires_grad
+
+
+def test_an_encoder_without_a_second_stream_is_refused_when_the_recipe_is_read():
+    with pytest.raises(SettingsError, match="'bert' cannot learn by the objective 'permuted'"):
+        Recipe(objective="permuted")
+    with pytest.raises(SettingsError, match="'xlnet' cannot learn by the objective 'masked'; choose one of: next, per"):
+        Recipe(ModelRecipe(family="xlnet"), objective="masked")
+    with pytest.raises(AssertionError):
+        Permuted(Bert(BertSizes.released("tiny", 60)))

@@ -14,9 +14,15 @@ from small_run import RECIPE, WORDS, assert_same, prepare_corpus, run
 
 from bertworks.examples.masking import MaskSettings
 from bertworks.models.folder import read_folder
+from bertworks.runs.finetune import finetune
+from bertworks.runs.prepare import PrepareRequest, prepare
 from bertworks.runs.recipe import Recipe, recipe_path
+from bertworks.runs.requests import FinetuneRequest
+from bertworks.runs.show import ShowRequest, examples
+from bertworks.runs.tuning import Tuning
 from bertworks.settings import read_recipe
 from bertworks.tasks.model import load
+from bertworks.text.sources import Source
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
@@ -71,4 +77,76 @@ def test_the_recipe_is_that_of_a_laptop_and_a_sixth_is_predicted():
     assert found.model.sizes(8_000).num_layers == 4
     assert (found.model.family, found.objective) == ("xlnet", "permuted")
     assert abs(found.masking.rate - 1 / 6) < 1e-4
-    assert len(WORDS) > 0
+
+
+LETTERS = [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyz."]
+SPECIALS = [(one, 0.0) for one in ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")]
+PIECES = [*SPECIALS, ("▁", -3.0), *LETTERS, *((f"▁{word}", -2.0) for word in ("the", "The", *WORDS))]
+
+
+@pytest.fixture(scope="module")
+def theirs(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as released: a classifier of transformers, with XLNet's own tokenizer."""
+    folder = tmp_path_factory.mktemp("released") / "theirs"
+    sizes = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 64, "mem_len": None}
+    config = transformers.XLNetConfig(vocab_size=len(PIECES), num_labels=3, **sizes)
+    generator = torch.Generator().manual_seed(0)
+    peer = transformers.XLNetForSequenceClassification(config)
+    with torch.no_grad():
+        for parameter in peer.parameters():
+            parameter.normal_(0.05, 0.3, generator=generator)
+    peer.save_pretrained(folder)
+    transformers.XLNetTokenizer(vocab=PIECES).save_pretrained(folder)
+    return folder
+
+
+def logits_of_theirs(folder: Path, *texts: tuple[str, ...]) -> np.ndarray:
+    """Return what transformers says of texts, or of pairs, in one batch, padded as its tokenizer does."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    peer = transformers.XLNetForSequenceClassification.from_pretrained(folder).eval()
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    rows = tokenizer(*columns, padding=True, return_tensors="pt", return_token_type_ids=True)
+    with torch.no_grad():
+        return peer(**rows).logits.numpy()
+
+
+def test_a_released_folder_gives_the_logits_of_transformers_for_texts_and_pairs(theirs: Path):
+    model = load(theirs)
+    assert model.report.newly_initialised == ()
+    texts = [("the river stone",), ("The winter bread and the silver window.",)]
+    found = np.stack([one.logits for one in model.predict([text for (text,) in texts])])
+    assert np.abs(found - logits_of_theirs(theirs, *texts)).max() < CLOSE
+    pairs = [("the river", "a stone"), ("winter morning road", "the garden")]
+    found = np.stack([one.logits for one in model.predict(pairs)])
+    assert np.abs(found - logits_of_theirs(theirs, *pairs)).max() < CLOSE
+
+
+def labelled(folder: Path) -> Path:
+    lines = [f"the {first} {second}\t{number % 2}" for number, first in enumerate(WORDS) for second in WORDS[:2]]
+    (folder / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    return folder / "train.tsv"
+
+
+@pytest.mark.parametrize("start", ["ours", "theirs"])
+def test_a_fine_tuned_folder_says_the_same_in_transformers(whole: Path, theirs: Path, tmp_path: Path, start: str):
+    base = whole / "model" if start == "ours" else theirs
+    tuning = Tuning(batch=8, rate=1e-2, epochs=2, restarts=0)
+    list(finetune(FinetuneRequest("classify", str(base), labelled(tmp_path), tmp_path / "run", tuning=tuning)))
+    folder = tmp_path / "run" / "model"
+    model = load(folder)
+    assert model.report.newly_initialised == ()
+    texts = [("the river stone",), ("the winter bread garden window letter",)]
+    found = np.stack([one.logits for one in model.predict([text for (text,) in texts])])
+    assert np.abs(found - logits_of_theirs(folder, *texts)).max() < CLOSE
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["XLNetForSequenceClassification"]
+    assert json.loads((folder / "tokenizer_config.json").read_text())["padding_side"] == "left"
+
+
+def test_rows_of_pretraining_are_laid_out_as_those_of_the_vocabulary(theirs: Path, tmp_path: Path):
+    (tmp_path / "text.txt").write_text("\n\n".join("The river stone.\nThe winter bread." for _ in range(30)) + "\n")
+    corpus = prepare(PrepareRequest((Source(str(tmp_path / "text.txt")),), theirs, tmp_path / "corpus"), 1)
+    for one in examples(ShowRequest(corpus, "permuted", length=16, count=3)):
+        assert one.pieces[-2:] == ("<sep>", "<cls>")
+        assert "<cls>" not in one.pieces[:-1]
+        assert one.segments == (0,) * (len(one.pieces) - 1) + (2,)
+        assert all(one.pieces[place] == piece for place, piece in one.hidden.items())  # nothing is masked

@@ -97,13 +97,14 @@ class RelativeAttention(nn.Module):
             values = torch.cat([layout.memory, values.view(rows, -1, width)], 1).flatten(0, 1)
             segments = torch.cat([segments.new_zeros(rows, num_remembered), segments.view(rows, -1)], 1).flatten()
         keys, read = values @ self.key.flatten(1), values @ self.value.flatten(1)
-        far = (layout.waves @ self.distance.flatten(1)).unflatten(1, self.query.shape[1:]).permute(1, 2, 0)
+        heads = self.query.shape[1:]
+        far = (layout.waves @ self.distance.flatten(1)).view(-1, *heads).permute(1, 2, 0)
         widest = (len(layout.waves) - num_remembered) // 2
         found = []
         for group in layout.groups:
             length = num_remembered + group.length
             own = slice(group.start, group.start + group.count * length)
-            shape = (group.count, length, *self.query.shape[1:])
+            shape = (group.count, length, *heads)
             begin = widest - group.length
             found.append(
                 Readable(
@@ -124,12 +125,13 @@ class RelativeAttention(nn.Module):
         wanted: Wanted | None = None,
     ) -> torch.Tensor:
         """Return (R, D): what pieces (R, D) read, all of them or those `wanted`, which lie as `wanted.lined` says."""
-        queries = (asking @ self.query.flatten(1)).unflatten(1, self.query.shape[1:])  # (R, H, d)
+        heads = self.query.shape[1:]
+        queries = asking @ self.query.flatten(1)  # (R, D)
         parts, at = [], 0
         for number, (group, own) in enumerate(zip(groups, readable, strict=True)):
             count = group.length if wanted is None else wanted.counts[number]
             here = slice(at, at := at + group.count * count)
-            asked = queries[here].unflatten(0, (group.count, count))  # (C, K, H, d)
+            asked = queries[here].view(group.count, count, *heads)  # (C, K, H, d)
             lined = None if wanted is None else wanted.lined[here]
             scores = self._unlike_content(asked, own, group, lined)
             content = (asked + self.content_bias).transpose(1, 2)
@@ -168,7 +170,7 @@ class RelativeAttention(nn.Module):
         all_scores = all_scores.view(num_heads, rows, count, num_distances)
         if lined is None:
             # Place i reads place j at distance number T - i + j: each row begins one earlier than the one before.
-            shifted_rows = all_scores.flatten(2)[..., count:].unflatten(2, (count, num_distances - 1))
+            shifted_rows = all_scores.flatten(2)[..., count:].view(num_heads, rows, count, num_distances - 1)
             return shifted_rows[..., :length].transpose(0, 1)
         read = torch.arange(length, device=near.device)
         numbers = group.length - _places(group, lined)[..., None] + read  # (C, K, S)

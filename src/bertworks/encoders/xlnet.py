@@ -16,7 +16,7 @@ from bertworks.encoders import bert
 from bertworks.encoders.dropping import drop
 from bertworks.encoders.encoded import Encoded, Group, Layout, lined_up
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.names import with_ends
+from bertworks.encoders.names import NameTable, with_ends
 from bertworks.encoders.relative import Asking, RelativeAttention, RelativeLayer, RelativeLayout, waves_of
 from bertworks.encoders.stack import BertSizes, Stack, initialise
 from bertworks.errors import InputError, SettingsError
@@ -174,7 +174,8 @@ class Xlnet(Stack):
             elif number == len(self.layers) - 1:
                 found.append(self._passed(layer.second_stream, found[-1], asked, here, asking, own))
             else:
-                values, asked = self._passed(layer.streams, found[-1], asked, here, asking, own)
+                both = self._passed(layer.streams, found[-1], asked, here, asking, own)  # type: ignore[arg-type]
+                values, asked = both
                 found.append(values)
         return found
 
@@ -254,7 +255,7 @@ ONLY: dict[str, Any] = {
 _POSITIONS = "n_positions"
 _OWN: dict[str, Any] = {"segments": 3, "family": "xlnet"}  # the third is that of <cls>
 
-HEADS = {
+HEADS: dict[str, NameTable] = {
     "permuted": {"bias": ("lm_loss.bias",)},
     "rows": with_ends({"score": ("logits_proj",)}),
     "choices": with_ends({"score": ("logits_proj",)}),

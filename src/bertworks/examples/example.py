@@ -43,18 +43,20 @@ class Span:
 
 
 def assemble(spans: list[tuple[Span, int]], specials: Specials, label: int | None = None) -> Example:
-    """Return [CLS] span [SEP] span [SEP] …, each span with its separator in the given segment.
+    """Return [CLS] span [SEP] span [SEP] …, each span with its separator in the given segment; XLNet's [CLS] is last.
 
     Consecutive spans of one segment are separated too: that is how a block marks the end of a document.
     """
-    size = 1 + sum(len(span) + 1 for span, _ in spans)
+    frame = specials.frame
+    size = frame.num_before + sum(len(span) + 1 for span, _ in spans) + frame.num_after
     ids = np.empty(size, dtype=np.int32)
     segments = np.zeros(size, dtype=np.int8)
     word_starts = np.ones(size, dtype=np.bool_)
     is_special = np.zeros(size, dtype=np.bool_)
-    ids[0] = specials.first
-    is_special[0] = True
-    at = 1
+    place, segments[-1] = (0, 0) if frame.num_before else (-1, frame.segments[2])
+    ids[place] = specials.first
+    is_special[place] = True
+    at = frame.num_before
     for span, segment in spans:
         stop = at + len(span)
         ids[at:stop] = span.shard.ids[span.start : span.stop]

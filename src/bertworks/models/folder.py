@@ -129,7 +129,7 @@ def write_folder(
     path = Path(path)
     with _staging(path) as staged:
         write_weights(staged / "model.safetensors", tensors)
-        tokenizer.save(staged)
+        tokenizer.save(staged, family_of(config["model_type"]).padding_side)
         write_json(staged / "config.json", {"pad_token_id": tokenizer.specials.pad, **config})
         write_json(staged / "bertworks.json", {**told, "versions": versions()})
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.vocabulary.backend import BackendPieces, JiebaPieces
 from bertworks.vocabulary.characters import SURROGATE
 from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries
+from bertworks.vocabulary.frames import BERT, Frame, frame_of
 from bertworks.vocabulary.kinds import is_cased, joins_ideographs, kind_of, plain_specials, wordpiece_backend
 from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 from bertworks.vocabulary.words import jieba_boundaries
@@ -29,13 +30,15 @@ WORD_RULES: dict[str, WordBoundaries | None] = {"pieces": None, "jieba": jieba_b
 
 @dataclass(frozen=True, slots=True)
 class Specials:
-    """The ids of the five special pieces, by what they do: BERT writes [CLS], RoBERTa <s>, and so on."""
+    """The ids of the five special pieces, by what they do: BERT writes [CLS], RoBERTa <s>, and so on; and where in a
+    row they stand."""
 
     pad: int
     unknown: int
     first: int
     separator: int
     mask: int
+    frame: Frame = field(default=BERT, compare=False)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -97,8 +100,6 @@ class Tokenizer:
         vocabulary = _checked_ids(backend)
         self.pieces: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
         self.cased = is_cased(backend)
-        # RoBERTa puts two separators between the texts of a pair and knows no segments.
-        self._pairs_like_roberta = self.pieces[specials.first] == "<s>"
         # RoBERTa's mask takes the space before it along, for its words begin with theirs.
         mask = self.pieces[specials.mask]
         self._mask_takes_space = any(added["lstrip"] for added in state["added_tokens"] if added["content"] == mask)
@@ -135,8 +136,11 @@ class Tokenizer:
         with _naming(path):
             return cls.of(backend, config)
 
-    def save(self, folder: str | Path) -> None:
-        """Write what the Hugging Face ecosystem reads: tokenizer.json, tokenizer_config.json and, if any, vocab.txt."""
+    def save(self, folder: str | Path, padding_side: str = "right") -> None:
+        """Write what the Hugging Face ecosystem reads: tokenizer.json, tokenizer_config.json and, if any, vocab.txt.
+
+        `padding_side` is where others have to pad rows.
+        """
         folder = Path(folder)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
         if self.kind == "wordpiece":
@@ -154,6 +158,10 @@ class Tokenizer:
                 "strip_accents": normalizer.get("strip_accents"),
                 "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
             }
+        if padding_side != "right":  # that is what others do unasked
+            config["padding_side"] = padding_side
+        if self.specials.frame.num_after:  # transformers leaves segments out of its rows, and XLNet's count
+            config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         write_json(folder / "tokenizer_config.json", config)
 
     @property
@@ -181,7 +189,7 @@ class Tokenizer:
         if pair is not None:
             second, more = self._placed(pair, masks)
             num_replaced += more
-            parts.append((second, 0 if self._pairs_like_roberta else 1))
+            parts.append((second, self.specials.frame.segments[1]))
         return self._assemble(parts, num_replaced)
 
     def cut(self, text: str) -> Cut:
@@ -193,22 +201,22 @@ class Tokenizer:
     def row(self, *parts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]]:
         """Return the ids and segments of a row of one or two runs of pieces between special ones, as `encode` makes it,
         and at which place of the row each run begins."""
-        ids, segments, starts = [[self.specials.first]], [[0]], []
-        at = 1
+        frame, first = self.specials.frame, self.specials.first
+        ids, segments, starts = [[first] * frame.num_before], [[0] * frame.num_before], []
+        at = frame.num_before
         for number, part in enumerate(parts):
-            num_separators = self._num_separators(number, len(parts))
+            num_separators = frame.num_separators(number, len(parts))
             starts.append(at)
             at += len(part) + num_separators
             ids += [part, [self.specials.separator] * num_separators]  # type: ignore[list-item]
-            segments.append([0 if self._pairs_like_roberta else number] * (len(part) + num_separators))
+            segments.append([frame.segments[number]] * (len(part) + num_separators))
+        ids.append([first] * frame.num_after)
+        segments.append([frame.segments[2]] * frame.num_after)
         return np.concatenate(ids).astype(np.int64), np.concatenate(segments).astype(np.int64), starts
 
     def num_special(self, num_texts: int) -> int:
         """Return how many special pieces a row of one or two texts has."""
-        return 1 + sum(self._num_separators(number, num_texts) for number in range(num_texts))
-
-    def _num_separators(self, number: int, num_texts: int) -> int:
-        return 2 if self._pairs_like_roberta and number + 1 < num_texts else 1
+        return self.specials.frame.num_special(num_texts)
 
     def encode_sentences(self, sentences: Sequence[str], words: str = "pieces") -> FlatPieces:
         """Return many sentences as flat arrays, without special pieces; `words` is one of WORD_RULES."""
@@ -235,11 +243,12 @@ class Tokenizer:
         return [PlacedPiece(p.id, at + p.start, at + p.end, p.begins_word) for p in self._cut.encode(part)]
 
     def _assemble(self, parts: list[tuple[list[PlacedPiece], int]], num_replaced: int) -> Encoding:
-        ids, segments = [self.specials.first], [0]
-        offsets: list[tuple[int, int] | None] = [None]
-        words: list[int | None] = [None]
+        frame, first = self.specials.frame, self.specials.first
+        ids, segments = [first] * frame.num_before, [0] * frame.num_before
+        offsets: list[tuple[int, int] | None] = [None] * frame.num_before
+        words: list[int | None] = [None] * frame.num_before
         for place, (placed, segment) in enumerate(parts):
-            num_separators = self._num_separators(place, len(parts))
+            num_separators = frame.num_separators(place, len(parts))
             word = -1
             for piece in placed:
                 word += piece.begins_word
@@ -250,6 +259,10 @@ class Tokenizer:
             offsets += [None] * num_separators
             words += [None] * num_separators
             segments += [segment] * (len(placed) + num_separators)
+        ids += [first] * frame.num_after
+        segments += [frame.segments[2]] * frame.num_after
+        offsets += [None] * frame.num_after
+        words += [None] * frame.num_after
         pieces = tuple(self.pieces[number] for number in ids)
         return Encoding(tuple(ids), pieces, tuple(offsets), tuple(words), tuple(segments), num_replaced)
 
@@ -307,12 +320,13 @@ def _cutter(state: dict[str, Any], pieces: Sequence[str], backend: tokenizers.To
     return WordPiece(pieces, rules)
 
 
-# Hugging Face's name of each special piece, and what the releases of the family call it.
+# Hugging Face's name of each special piece, and what the releases of the family call it. XLNet's has <s> and </s>, too,
+# and does not use them.
 _USUAL = {
     "pad_token": ("[PAD]", "<pad>"),
     "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>", "<cls>"),
-    "sep_token": ("[SEP]", "</s>", "<sep>"),
+    "cls_token": ("[CLS]", "<cls>", "<s>"),
+    "sep_token": ("[SEP]", "<sep>", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
 }
 
@@ -327,7 +341,8 @@ def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> Spec
         if number is None:
             raise InputError(f"the vocabulary has no {' or '.join(usual)} piece; BERT needs it, so add it")
         found.append(number)
-    return Specials(*found)
+    pad, unknown, first, separator, mask = found
+    return Specials(pad, unknown, first, separator, mask, frame_of(backend.id_to_token(first) or ""))
 
 
 def _looks_cased(pieces: Sequence[str]) -> bool:
