@@ -95,3 +95,22 @@ def test_a_tensor_of_another_size_is_refused_with_both_sizes():
 def test_a_parameter_of_which_only_a_part_is_there_is_refused():
     with pytest.raises(FolderError, match=r"'first\.weight' is there but 'second\.weight' is not"):
         load_into(nn.Linear(2, 2), {"first.weight": TWO["first.weight"]}, NAMES)
+
+
+def test_a_single_number_goes_to_a_folder_and_back():
+    module = torch.nn.Module()
+    module.gamma = torch.nn.Parameter(torch.tensor(2.5))
+    theirs = to_theirs(module.state_dict(), {"gamma": ("head.gamma",)})
+    assert theirs["head.gamma"].shape == ()
+    load_into(module, {"head.gamma": torch.tensor(1.5)}, {"gamma": ("head.gamma",)})
+    assert module.gamma.item() == 1.5
+
+
+def test_a_table_that_is_told_and_not_learned_stays_no_parameter():
+    with torch.device("meta"):
+        module = torch.nn.Module()
+        module.register_buffer("spelling", torch.zeros(2, 3, dtype=torch.uint8))
+    load_into(module, {"e.spelling": torch.ones(2, 3, dtype=torch.uint8)}, {"spelling": ("e.spelling",)})
+    assert module.spelling.tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert list(module.parameters()) == []
+    assert list(module.state_dict()) == ["spelling"]

@@ -39,7 +39,8 @@ def to_theirs(state: Mapping[str, torch.Tensor], names: NameTable) -> dict[str, 
     """Return theirs: ours, cut into equal bands of rows where they have several. They share ours' memory."""
     found: dict[str, torch.Tensor] = {}
     for ours, theirs in names.items():
-        for name, values in zip(theirs, state[ours].chunk(len(theirs)), strict=True):
+        bands = state[ours].chunk(len(theirs)) if len(theirs) > 1 else (state[ours],)  # a single number has no rows
+        for name, values in zip(theirs, bands, strict=True):
             found[plain(name)] = values.t() if is_turned(name) else values
     return found
 
