@@ -168,6 +168,22 @@ def test_stopped_and_continued_it_is_the_same_to_the_bit(base: Path, files: dict
     assert one.read_bytes() == other.read_bytes()
 
 
+def test_next_pieces_are_learned_beside_the_task_where_a_model_reads_to_the_left(
+    member: Member, base: Path, files: dict[str, Path], tmp_path: Path
+):
+    tuning = replace(TUNING, next_weight=0.5, epochs=4)
+    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "run", tuning=tuning)
+    if member.family != "openai-gpt":
+        with pytest.raises(SettingsError, match="for a model that reads to the left; ask for masked"):
+            list(finetune(request))
+        return
+    losses = [told.step.losses for told in finetune(request) if told.step]
+    assert set(losses[0]) == {"task", "next"}
+    assert sum(one["next"] for one in losses[-3:]) < sum(one["next"] for one in losses[:3])
+    with pytest.raises(SettingsError, match="fills no blanks; ask for next pieces"):
+        list(finetune(replace(request, out=tmp_path / "other", tuning=replace(TUNING, masked_weight=0.1))))
+
+
 def test_predictions_and_vectors_come_through_the_usual_verbs(base: Path, files: dict[str, Path], tmp_path: Path):
     request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "run", tuning=TUNING)
     list(finetune(request))

@@ -89,7 +89,7 @@ def test_a_step_with_too_many_places_is_split(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_masked_copy_hides_other_places_in_every_step_and_leaves_the_rows_alone():
     one = drawer([20, 20, 20, 20])
-    one.masker = Masker(TOKENIZER, MaskSettings(rate=0.5))
+    one.hider = Masker(TOKENIZER, MaskSettings(rate=0.5))
     (first,), (second,) = one.draw(0, 0), one.draw(0, 1)
     assert first.masked is not None
     assert second.masked is not None
@@ -99,5 +99,5 @@ def test_a_masked_copy_hides_other_places_in_every_step_and_leaves_the_rows_alon
     assert 4 * 7 <= len(true) <= 4 * 11  # half of 18 pieces in each of four rows
     assert not torch.equal(first.masked.places, second.masked.places)
     again = drawer([20, 20, 20, 20])
-    again.masker = one.masker
+    again.hider = one.hider
     assert torch.equal(again.draw(0, 0)[0].masked.ids, first.masked.ids)

@@ -71,8 +71,8 @@ def finetune_verb(
     text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
     pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
-    auxiliary: Annotated[str | None, typer.Option(help="masked: learn masked words besides, with a weight.")] = None,
-    auxiliary_weight: Annotated[float, typer.Option(help="How much that weighs.")] = 0.1,
+    auxiliary: Annotated[str | None, typer.Option(help="masked or next: learn such pieces besides.")] = None,
+    auxiliary_weight: Annotated[float, typer.Option(help="How much that weighs (GPT's paper: 0.5).")] = 0.1,
     features: Annotated[
         str | None,
         typer.Option(help=f"Freeze the model and train a BiLSTM on its layers: {', '.join(STRATEGIES)}."),
@@ -85,13 +85,13 @@ def finetune_verb(
     device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
 ) -> None:
     """Fine-tune MODEL for TASK on labelled files. Ctrl-C saves and leaves; the same command continues."""
-    weight = {None: None, "masked": auxiliary_weight}
-    if auxiliary not in weight:
-        raise typer.BadParameter(f"there is no auxiliary loss '{auxiliary}'; the only one is: masked")
+    if auxiliary not in (None, "masked", "next"):
+        raise typer.BadParameter(f"there is no auxiliary loss '{auxiliary}'; choose one of: masked, next")
     told: dict[str, Any] = {
         "batch": batch, "rate": rate, "epochs": epochs, "seed": seed, "length": length, "evaluations": evaluations,
-        "patience": patience, "until": until, "truncate": truncate or None, "masked_weight": weight[auxiliary],
-        "features": features,
+        "patience": patience, "until": until, "truncate": truncate or None, "features": features,
+        "masked_weight": auxiliary_weight if auxiliary == "masked" else None,
+        "next_weight": auxiliary_weight if auxiliary == "next" else None,
     }  # fmt: skip
     told = {name: value for name, value in told.items() if value is not None}
     chosen = from_table(Tuning, {**(recipe_table(recipe) if recipe else {}), **told}, str(recipe or "the options"))

@@ -27,7 +27,7 @@ class Batch:
     labels     by head: {"pair": (B,)} and so on
     groups     (B,)   to which unit a row belongs, where several windows of a text, or several choices, are one example
     characters (B, T, C) how the word at each place is written, in symbols; None: as the model knows its vocabulary
-    masked     the same rows with places hidden, for a masked-word loss beside a task's
+    masked     the same rows asked about their pieces, some hidden or all but the first, for a loss beside a task's
     permutation  (B, T) in which order a row is told: 0 what is known from the beginning, then 1, 2, … the places to
                  predict, each of which may read what was told before it
     """

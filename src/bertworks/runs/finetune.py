@@ -16,7 +16,9 @@ import torch
 
 from bertworks.disk import sha256
 from bertworks.encoders.families import initialise_part
+from bertworks.encoders.stack import Stack
 from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
+from bertworks.examples.following import NextPieces
 from bertworks.examples.masking import Masker
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
@@ -136,8 +138,8 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     for split in ("dev", "test"):
         notes += _asked(split, cases.get(split, []), partial(task.ask, tokenizer=base.tokenizer, rule=rule))
     drawer = Drawer(questions, task, base.tokenizer, tuning.batch, tuning.seed)
-    if tuning.masked_weight:
-        drawer.masker = Masker(base.tokenizer)
+    if tuning.masked_weight or tuning.next_weight:
+        drawer.hider = Masker(base.tokenizer) if tuning.masked_weight else NextPieces()
     module.to(device)
     freeze(module, tuning.depths, module.encoder.sizes.num_layers)
     optimizer = PaperAdam(module, tuning.optimizer, tuning.depths, module.encoder.sizes.num_layers)
@@ -155,14 +157,27 @@ def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Gener
     if tuning.dropout is not None:
         encoder.set_dropout(tuning.dropout)
     encoder.recomputes = tuning.recompute
-    auxiliary = None
-    if tuning.masked_weight:
-        head = MaskedHead(encoder.sizes)
-        initialise_part(head, encoder.sizes, generator)
-        load_into(head, base.tensors, base.family.heads["masked"])
-        auxiliary = Auxiliary(head, tuning.masked_weight)
+    auxiliary = _auxiliary(base, encoder, tuning, generator)
     recurrent = RecurrentSettings(tuning.features, tuning.recurrent_width) if tuning.features else None
     return TaskModule(encoder, task, generator, auxiliary, recurrent)
+
+
+def _auxiliary(base: ModelFolder, encoder: Stack, tuning: Tuning, generator: torch.Generator) -> Auxiliary | None:
+    """Return what is learned beside the task; refuse what the model cannot be asked."""
+    if tuning.next_weight:
+        if encoder.own_reads != "left":
+            raise SettingsError(
+                "an auxiliary loss of next pieces is for a model that reads to the left; ask for masked"
+            )
+        return Auxiliary(None, tuning.next_weight)
+    if not tuning.masked_weight:
+        return None
+    if "masked" not in base.family.heads:
+        raise SettingsError(f"a model of the family '{encoder.sizes.family}' fills no blanks; ask for next pieces")
+    head = MaskedHead(encoder.sizes)
+    initialise_part(head, encoder.sizes, generator)
+    load_into(head, base.tensors, base.family.heads["masked"])
+    return Auxiliary(head, tuning.masked_weight)
 
 
 def _asked(split: str, cases: Sequence[Any], ask: Callable[[Any], Question]) -> list[Told]:

@@ -13,7 +13,7 @@ import torch
 
 from bertworks.examples.batch import Batch
 from bertworks.examples.example import Example
-from bertworks.examples.masking import Masker
+from bertworks.examples.loading import Hider
 from bertworks.tasks.asking import batch_of_questions
 from bertworks.tasks.contract import Asked, Question, Task
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ _MOST_PLACES = 16_384
 
 
 class Drawer:
-    """Draws the examples of a step, grouped by length; with a masker also a masked copy of them.
+    """Draws the examples of a step, grouped by length; with a hider also a copy of them that is asked about pieces.
 
     Where several examples stand in one row, as sentences do, so many rows are drawn that they hold `batch` examples on
     average.
@@ -40,7 +40,7 @@ class Drawer:
         self._seed = seed
         self._lengths = np.array([question.num_pieces for question in self._questions])
         self._epoch: tuple[int, list[np.ndarray]] | None = None
-        self.masker: Masker | None = None
+        self.hider: Hider | None = None
 
     @property
     def num_steps(self) -> int:
@@ -72,13 +72,13 @@ class Drawer:
 
     def _made(self, questions: Sequence[Question], step: int) -> Batch:
         batch = batch_of_questions(questions, self._task, self._tokenizer.specials.pad)
-        if self.masker is None:
+        if self.hider is None:
             return batch
         return replace(batch, masked=self._masked(batch, step))
 
     def _masked(self, batch: Batch, step: int) -> Batch:
-        """Return the same rows with some places hidden."""
-        assert self.masker is not None
+        """Return the same rows, asked about their pieces."""
+        assert self.hider is not None
         generator = np.random.Generator(np.random.Philox(key=[self._seed, 2**32 + step]))
         ids, places, targets = batch.ids.clone(), [], []
         specials = np.array(self._tokenizer.specials.ids)
@@ -88,7 +88,7 @@ class Drawer:
             example = Example(
                 own, batch.segments[row, :length].numpy().astype(np.int8), ~continues, np.isin(own, specials)
             )
-            hidden = self.masker.hide(example, generator)
+            hidden = self.hider.hide(example, generator)
             ids[row, :length] = torch.from_numpy(hidden.ids.astype(np.int64))
             places.append(hidden.places.astype(np.int64) + row * ids.shape[1])
             targets.append(hidden.targets.astype(np.int64))

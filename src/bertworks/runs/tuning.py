@@ -33,6 +33,7 @@ class Tuning:
     truncate              cut long texts instead, and count
     dropout               instead of the model's own
     masked_weight         weight of an auxiliary masked-word loss; 0: none
+    next_weight           weight of an auxiliary next-piece loss, of a model that reads to the left (GPT's is 0.5)
     evaluations           how often dev is measured in an epoch
     patience              stop after so many measurements without a better one; 0: never
     until                 stop when dev reaches it, such as accuracy=0.9
@@ -54,6 +55,7 @@ class Tuning:
     truncate: bool = False
     dropout: float | None = None
     masked_weight: float = 0.0
+    next_weight: float = 0.0
     evaluations: int = 1
     patience: int = 0
     until: str = ""
@@ -78,8 +80,10 @@ class Tuning:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(SCHEDULES)}")
         if self.precision not in PRECISIONS:
             raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
-        if not 0 <= self.warmup_rate < 1 or self.masked_weight < 0:
-            raise SettingsError("warmup_rate lies from 0 to below 1, and masked_weight is 0 or more")
+        if not 0 <= self.warmup_rate < 1 or min(self.masked_weight, self.next_weight) < 0:
+            raise SettingsError("warmup_rate lies from 0 to below 1; masked_weight and next_weight are 0 or more")
+        if self.masked_weight and self.next_weight:
+            raise SettingsError("masked_weight and next_weight ask for two auxiliary losses; leave one of them out")
         self._check_features()
         goal_of(self.until)
 
@@ -92,7 +96,7 @@ class Tuning:
         if not self.features:
             return
         strategy_of(self.features)
-        if self.masked_weight:
+        if self.masked_weight or self.next_weight:
             raise SettingsError("with features the model is frozen and learns no masked words; leave one of them out")
 
     def rule(self, usual: WindowRule, positions: int) -> WindowRule:

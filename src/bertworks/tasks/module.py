@@ -22,14 +22,19 @@ from bertworks.tasks.recurrent import PREFIX, RecurrentHead, RecurrentSettings, 
 
 @dataclass(frozen=True, slots=True)
 class Auxiliary:
-    """A masked-word loss beside the task's: the head that scores it, and how much it weighs."""
+    """A language-model loss beside the task's, and how much it weighs: of masked pieces with their head, or without a
+    head of the next pieces."""
 
-    head: MaskedHead
+    head: MaskedHead | None
     weight: float
+
+    @property
+    def name(self) -> str:
+        return "next" if self.head is None else "masked"
 
 
 class TaskModule(nn.Module):
-    """An encoder, the head of a task, and a masked-word head if there is an auxiliary loss.
+    """An encoder, the head of a task, and a masked-word head if there is an auxiliary loss that needs it.
 
     With `recurrent` settings the encoder is frozen, drops nothing, and gives features to a recurrent head. What it said
     of rows may be kept: `kept` returns it for a batch, or None where it does not know all of the rows.
@@ -55,7 +60,7 @@ class TaskModule(nn.Module):
             self.head = recurrent_head(self.head, encoder.sizes, recurrent, generator)
             encoder.requires_grad_(False).eval()
         self.masked = auxiliary.head if auxiliary is not None else None
-        self.masked_weight = auxiliary.weight if auxiliary is not None else 0.0
+        self.auxiliary = auxiliary
 
     @property
     def recurrent(self) -> RecurrentSettings | None:
@@ -92,7 +97,7 @@ class TaskModule(nn.Module):
         found = {"task": self.task.num_answers(batch)}
         if batch.masked is not None:
             assert batch.masked.targets is not None
-            found["masked"] = len(batch.masked.targets)
+            found[self._besides.name] = len(batch.masked.targets)
         return found
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss:
@@ -101,10 +106,11 @@ class TaskModule(nn.Module):
         value = total * scales["task"]
         parts = {"task": Part(total.detach(), self.task.num_answers(batch))}
         if batch.masked is not None:
-            more = self._masked_loss(batch.masked, scales["masked"], seeds)
+            scale = scales[self._besides.name]
+            more = self._auxiliary_loss(batch.masked, scale, seeds)
             assert batch.masked.targets is not None
-            parts["masked"] = Part(more.detach() / scales["masked"], len(batch.masked.targets))
-            value = value + self.masked_weight * more
+            parts[self._besides.name] = Part(more.detach() / scale, len(batch.masked.targets))
+            value = value + self._besides.weight * more
         return Loss(value, parts)
 
     def outputs(self, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
@@ -122,15 +128,21 @@ class TaskModule(nn.Module):
                 found = head.taken(self.encoder(batch), reading_of(batch))
         return found
 
-    def _masked_loss(self, batch: Batch, scale: float, seeds: Seeds | None) -> torch.Tensor:
-        """Return the scaled masked-word loss of a second pass, on a masked copy of the rows."""
-        assert self.masked is not None
+    @property
+    def _besides(self) -> Auxiliary:
+        assert self.auxiliary is not None, "a batch with an auxiliary question, and nobody to answer it"
+        return self.auxiliary
+
+    def _auxiliary_loss(self, batch: Batch, scale: float, seeds: Seeds | None) -> torch.Tensor:
+        """Return the scaled auxiliary loss of a second pass, on a copy of the rows that is asked about pieces."""
         assert batch.places is not None
         assert batch.targets is not None
         again = None if seeds is None else Seeds(seeds.base + 1)  # the second pass drops other values
         encoded = self.encoder(batch, seeds=again, places=batch.places)
-        vectors = self.masked.transform(encoded.at(batch.places))
-        return cross_entropy_sum(vectors, self.encoder.pieces.weight, self.masked.bias, batch.targets, scale)
+        vectors, table = encoded.at(batch.places), self.encoder.pieces.weight
+        if self.masked is None:
+            return cross_entropy_sum(vectors, table, table.new_zeros(len(table)), batch.targets, scale)
+        return cross_entropy_sum(self.masked.transform(vectors), table, self.masked.bias, batch.targets, scale)
 
 
 def _trim(head: nn.Module, names: NameTable | None) -> None:
