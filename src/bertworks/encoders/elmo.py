@@ -149,6 +149,7 @@ class Elmo(Stack):
     """The encoder of ELMo. `spelling` (V, C) is how each word of the vocabulary is written."""
 
     sizes: ElmoSizes
+    spelling: torch.Tensor
     reads = ("both",)
 
     def __init__(self, sizes: ElmoSizes, generator: torch.Generator | None = None) -> None:
@@ -257,8 +258,9 @@ def _draw_lstm(lstm: nn.LSTM, generator: torch.Generator | None) -> None:
         else:
             bound = 1 / math.sqrt(values.shape[1])
             nn.init.uniform_(values, -bound, bound, generator=generator)
-    with torch.no_grad():  # the gates of torch: in, forget, cell, out
-        lstm.bias_ih_l0[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
+        if name.startswith("bias_ih"):
+            with torch.no_grad():  # the gates of torch: in, forget, cell, out
+                values[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
 
 
 CONFIG_KEYS = {

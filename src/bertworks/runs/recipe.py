@@ -78,7 +78,8 @@ def _spelling(sizes: BertSizes, spelling: str) -> BertSizes:
     """Return the sizes of an encoder that reads how words are written, with that spelling."""
     if "spelling" not in {part.name for part in fields(sizes)}:
         raise SettingsError(f"spelling is for ELMo; leave it out for the family '{sizes.family}'")
-    return replace(sizes, **{"spelling": spelling})
+    own: dict[str, Any] = {"spelling": spelling}
+    return replace(sizes, **own)
 
 
 @dataclass(frozen=True, slots=True)
