@@ -110,6 +110,7 @@ FULL = Recipe(
     3e-05,
     7,
     0.125,
+    "cosine",
     (PhaseRecipe(32, 10, 0.25), PhaseRecipe(64, 5, 0.75)),
     "1h30m",
     12_345_678_901,
@@ -219,7 +220,7 @@ def test_a_recipe_is_found_by_its_name_even_beside_a_folder_of_that_name(
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(
-        SettingsError, match=r"there is no recipe 'minni'; name a \.toml file or one of: adapt, base, demo"
+        SettingsError, match=r"there is no recipe 'minni'; name a \.toml file or one of: adapt, albert, base, demo"
     ):
         recipe_path("minni")
 
