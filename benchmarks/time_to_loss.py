@@ -122,7 +122,7 @@ def _peer_held_out(model: torch.nn.Module, rows: Rows) -> float:
 
 def our_losses(corpus: Corpus, recipe: Recipe, seconds: float) -> Iterator[tuple[float, float, int]]:
     """Train ours for the given time; yield (time spent in steps, held-out loss, steps) at all looks."""
-    module, _ = build(Start(recipe.model.sizes(corpus.tokenizer.size)), recipe, piece_counts(corpus))
+    module, _ = build(Start(recipe.model.sizes(corpus.tokenizer.size), corpus.tokenizer), recipe, piece_counts(corpus))
     rows, standing = Rows(corpus, RECIPE), Standing()
     training = Training(module, module, PaperAdam(module, RECIPE.optimizer), pace_of(seconds), rows.draw, RECIPE.seed)
     looks = iter((*LOOKS, math.inf))

@@ -26,6 +26,7 @@ from bertworks.encoders import bert
 from bertworks.encoders.dropping import drop
 from bertworks.encoders.encoded import Encoded, Layout
 from bertworks.encoders.layers import Seeds
+from bertworks.encoders.names import NameTable
 from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
@@ -274,7 +275,7 @@ CONFIG_KEYS = {
 }
 _OWN_KEYS = ("spelling", "word_symbols", "symbol_width", "filters", "num_highways")
 _OWN: dict[str, Any] = {"num_heads": 1, "segments": 1, "family": "elmo"}
-HEADS = {
+HEADS: dict[str, NameTable] = {
     "two-way": {
         name: (f"two_way.{name}",)
         for name in ("head.weight", "tail.0.0.weight", "tail.0.1.weight", "tail.1.0.weight", "tail.1.1.weight")

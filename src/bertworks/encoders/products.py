@@ -40,7 +40,7 @@ _packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 def _ready(weight: torch.Tensor) -> torch.Tensor:
     if not torch.is_inference_mode_enabled() or weight.is_inference() or not weight.is_leaf:
         return weight
-    version, ready = _packed.get(weight, (-1, weight))
+    version, ready = _packed.get(weight, (-1, weight))  # type: ignore[no-untyped-call]
     if version != weight._version:
         ready = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _PACKED_ROWS)
         _packed[weight] = (weight._version, ready)

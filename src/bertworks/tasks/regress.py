@@ -141,9 +141,10 @@ class Regress:
         assert isinstance(last.score, nn.Linear)
         with torch.no_grad():
             last.score.weight.mul_(self.deviation)
-            if last.score.bias is None:
+            bias: torch.Tensor | None = last.score.bias
+            if bias is None:
                 return replace(self, deviation=1.0)
-            last.score.bias.mul_(self.deviation).add_(self.mean)
+            bias.mul_(self.deviation).add_(self.mean)
         return replace(self, mean=0.0, deviation=1.0)
 
 
