@@ -165,7 +165,8 @@ def test_each_strategy_has_its_layers_and_width(name: str):
     batch = batch_of(LENGTHS, places=True)
     encoded = module.encoder(batch)
     taken = head.taken(encoded, reading_of(batch))
-    layers = {"embeddings": [0], "second-to-last": [3], "last": [4], "sum-all": [1, 2, 3, 4]}.get(name, [1, 2, 3, 4])
+    others = {"embeddings": [0], "second-to-last": [3], "last": [4], "sum-with-embeddings": [0, 1, 2, 3, 4]}
+    layers = others.get(name, [1, 2, 3, 4])
     assert taken.shape == (sum(length - 3 for length in LENGTHS), len(layers), 8)
     assert head.num_layers == len(layers)
     first = encoded.layers[layers[0]][encoded.layout.pieces_at(torch.tensor([2]))]
