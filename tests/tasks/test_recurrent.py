@@ -172,7 +172,7 @@ def test_each_strategy_has_its_layers_and_width(name: str):
     first = encoded.layers[layers[0]][encoded.layout.pieces_at(torch.tensor([2]))]
     assert torch.equal(taken[0, 0], first[0])
     assert head.get_submodule("body.first.ahead").input_size == (32 if name == "concat-last-four" else 8)
-    assert (head.weighted is not None) == (name in ("sum-last-four", "sum-all"))
+    assert (head.weighted is not None) == name.startswith("sum-")
 
 
 def test_a_learned_sum_begins_as_the_mean_of_the_layers():
