@@ -41,7 +41,7 @@ SHORT = "Where is the nearest railway station?"
 # What an engine is asked to encode, and how often in one turn.
 TIMES = {"all": 1, "short": 50}
 # Sentences on which settings are tried.
-TRIED = 300
+TRIED = 200
 # The mean cosine of an engine in full precision to ours; below it, it computes something else.
 SAME = 0.9999
 
