@@ -78,17 +78,29 @@ def test_memory_stays_within_what_was_allowed(tmp_path: Path):
     assert peak < 4 * 2**20
 
 
-def test_an_epoch_holds_every_pair_once_in_an_order_of_its_own(tmp_path: Path):
+@pytest.mark.parametrize("num_files", [1, 3])
+def test_an_epoch_holds_every_pair_in_both_orders_in_rounds_of_its_own(tmp_path: Path, num_files: int):
     ids = some_text(2_000)
     expected = {key: count / UNIT for key, count in by_loops(ids, 5).items()}
+    expected |= {(second, first): count for (first, second), count in expected.items()}
     counter = PairCounter(V, 5, tmp_path, 10**6)
     counter.add(np.array(ids, dtype=np.int32))
-    pairs = ShuffledPairs(counter.merged(), V, 3, tmp_path, np.random.default_rng(0))
+    pairs = ShuffledPairs(counter.merged(), V, num_files, tmp_path, np.random.default_rng(0))
     assert pairs.num_pairs == len(expected)
     generator = np.random.default_rng(1)
-    epochs = [[tuple(row) for batch in pairs.epoch(generator, 64) for row in batch.tolist()] for _ in range(2)]
-    for epoch in epochs:
-        assert {(first, second): count for first, second, count in epoch} == pytest.approx(expected)
-        assert len(epoch) == len(expected)
-        assert epoch != sorted(epoch)
+    epochs = []
+    for _ in range(2):
+        met: list[tuple[int, int, float]] = []
+        for rounds in pairs.epoch(generator):
+            columns = rounds.firsts.tolist(), rounds.seconds.tolist(), rounds.counts.tolist()
+            met += zip(*columns, strict=True)
+            assert rounds.ends[-1] == len(rounds.counts)
+            for own in np.split(np.arange(len(rounds.counts)), rounds.ends[:-1]):
+                assert len(own) > 0
+                for side in columns[:2]:
+                    words = [side[number] for number in own]
+                    assert len(set(words)) == len(words), "no word stands twice on a side of a round"
+        assert {(first, second): count for first, second, count in met} == pytest.approx(expected)
+        assert len(met) == len(expected)
+        epochs.append(met)
     assert epochs[0] != epochs[1]

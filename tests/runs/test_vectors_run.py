@@ -19,7 +19,7 @@ from bertworks.runs.vectors import VectorsRequest, convert_vectors, evaluate_vec
 from bertworks.tasks.word_scores import SectionScore, Similarity
 from bertworks.text.sources import ReadSettings, Source
 
-GLOVE = GloveSettings(width=6, window=3, epochs=4, batch=64, memory_mb=1)
+GLOVE = GloveSettings(width=6, window=3, epochs=4, memory_mb=1)
 SKIP_GRAM = Word2VecSettings(width=6, epochs=2)
 
 

@@ -158,28 +158,43 @@ def _summed(keys: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Pairs
     return Pairs(keys[starts], np.add.reduceat(counts, starts))
 
 
-_SHUFFLED = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<f4")])
-Shuffled = npt.NDArray[np.void]
+_PAIR = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<f4")])
+
+
+class Rounds(NamedTuple):
+    """Ordered pairs of words, P of them, in rounds: in none of them a word stands twice on the same side.
+
+    Round k ends before pair `ends[k]`; none is empty.
+    """
+
+    firsts: npt.NDArray[np.int32]
+    seconds: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.float32]
+    ends: npt.NDArray[np.int64]
 
 
 class ShuffledPairs:
     """All pairs on disk, thrown at random into as many files as it takes for each to fit in memory.
 
-    An epoch reads the files in an order of its own and shuffles each: a pair may stand anywhere among its file's.
+    An epoch reads the files in an order of its own, and lays the pairs of each in rounds that are drawn anew: words are
+    thrown on two clocks of V hours, one for the first and one for the second of a pair, and the round of a pair is the
+    sum of its two hours. Two pairs of a round that share the word on one side would share that on the other, too: so no
+    word stands there twice, and a round taken at once is the same as its pairs taken one after another.
     """
 
     def __init__(
         self, pairs: Iterable[Pairs], num_words: int, num_files: int, folder: Path, generator: np.random.Generator
     ) -> None:
         self._paths = [folder / f"{number:06d}.pairs" for number in range(num_files)]
-        self.num_pairs = 0
+        self._num_words = num_words
+        self.num_pairs = 0  # ordered ones
         files = [path.open("wb") for path in self._paths]
         try:
             for block in pairs:
-                rows = np.empty(len(block.keys), dtype=_SHUFFLED)
+                rows = np.empty(len(block.keys), dtype=_PAIR)
                 rows["first"], rows["second"] = np.divmod(block.keys, num_words)
                 rows["count"] = block.counts / UNIT
-                self.num_pairs += len(rows)
+                self.num_pairs += len(rows) + int(np.count_nonzero(rows["first"] != rows["second"]))
                 where = generator.integers(num_files, size=len(rows))
                 for number, file in enumerate(files):
                     (rows if num_files == 1 else rows[where == number]).tofile(file)
@@ -187,10 +202,19 @@ class ShuffledPairs:
             for file in files:
                 file.close()
 
-    def epoch(self, generator: np.random.Generator, batch: int) -> Iterator[Shuffled]:
-        """Yield every pair once, `batch` at a time."""
+    def epoch(self, generator: np.random.Generator) -> Iterator[Rounds]:
+        """Yield every pair in both orders once, a file at a time; a word beside itself has one order only."""
+        hours = [generator.permutation(self._num_words) for _ in range(2)]
         for number in generator.permutation(len(self._paths)):
-            rows = np.fromfile(self._paths[number], dtype=_SHUFFLED)
-            order = generator.permutation(len(rows))
-            for start in range(0, len(rows), batch):
-                yield rows[order[start : start + batch]]
+            rows = np.fromfile(self._paths[number], dtype=_PAIR)
+            others = rows[rows["first"] != rows["second"]]
+            firsts = np.concatenate([rows["first"], others["second"]])
+            seconds = np.concatenate([rows["second"], others["first"]])
+            rounds = (hours[0][firsts] + hours[1][seconds]) % self._num_words
+            # one sort of plain integers, which is several times as fast as an order
+            keys = np.sort((rounds << 32) | np.arange(len(rounds)))
+            order = keys & (2**32 - 1)
+            rounds = keys >> 32
+            ends = np.flatnonzero(np.append(rounds[1:] != rounds[:-1], len(rounds) > 0)) + 1
+            counts = np.concatenate([rows["count"], others["count"]])[order]
+            yield Rounds(firsts[order], seconds[order], counts, ends)

@@ -21,9 +21,8 @@ class GloveSettings:
     """How GloVe is trained.
 
     window       words on each side that count as near
-    rate         AdaGrad's rate; squares of gradients begin at 1
+    rate         AdaGrad's rate at the beginning
     x_max, alpha the weight of a pair's error is min(1, count / x_max) ** alpha
-    batch        pairs whose gradients are added up before a step
     memory_mb    what counting and shuffling pairs may take; beside it stand four tables of V x D
     """
 
@@ -33,13 +32,12 @@ class GloveSettings:
     rate: float = 0.05
     x_max: float = 100.0
     alpha: float = 0.75
-    batch: int = 16_384
     memory_mb: int = 1024
     seed: int = 0
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("width", "window", "epochs", "batch", "memory_mb", "threads"):
+        for name in ("width", "window", "epochs", "memory_mb", "threads"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} = {getattr(self, name)}: must be 1 or more")
         for name in ("rate", "x_max"):
