@@ -31,7 +31,7 @@ from bertworks.serving.security import Limits
 MODELS = ("classify", "regress", "choose", "tag", "answer", "pretrained", "sentences")
 OPERATIONS = [
     *(("POST", f"/v1/models/{{name}}/{verb}") for verb in ("predict", "fill", "embed", "tokenize")),
-    *(("POST", f"/v1/models/{{name}}/{verb}") for verb in ("attention", "explain")),
+    *(("POST", f"/v1/models/{{name}}/{verb}") for verb in ("attention", "explain", "generate", "next")),
     *(("POST", f"/v1/{path}") for path in ("embeddings", "vectors/map", "search")),
     *(("GET", f"/v1/{path}") for path in ("models", "models/{name}", "search", "runs", "runs/{name}")),
 ]
@@ -46,6 +46,7 @@ VALID: list[tuple[str, dict[str, Any]]] = [
     ("/v1/models/answer/predict", {"inputs": [{"question": "who?", "context": "john sat in paris"}]}),
     ("/v1/models/tag/predict", {"inputs": ["john sat in paris. it was good."], "by": "sentence"}),
     ("/v1/models/pretrained/fill", {"text": "a [MASK] film", "top": 2}),
+    ("/v1/models/pretrained/next", {"text": "a film", "top": 2, "backward": True}),
     ("/v1/models/sentences/embed", {"inputs": ["a cat", "我喜欢看电影"], "pooling": "max"}),
     ("/v1/models/classify/tokenize", {"text": "a cat", "pair": None, "embeddings": True}),
     ("/v1/models/classify/attention", {"text": "a cat", "layer": 1, "head": 2, "strongest": 5}),

@@ -22,8 +22,8 @@ def served(folders: dict[str, Path], one_thread: None) -> dict[str, Served]:
 
 def test_a_model_can_do_what_its_heads_allow(served):
     assert served["classify"].can == ("predict", "embed", "tokenize", "attention", "explain")
-    assert served["pretrained"].can == ("fill", "embed", "tokenize", "attention")
-    assert served["sentences"].can == ("fill", "embed", "tokenize", "attention")
+    assert served["pretrained"].can == ("fill", "next", "embed", "tokenize", "attention")
+    assert served["sentences"].can == ("fill", "next", "embed", "tokenize", "attention")
 
 
 def test_a_model_tells_its_task_its_labels_and_how_much_it_reads(served):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.tasks.generate import Drawing
+from bertworks.tasks.generate import drawing_of
 from bertworks.tasks.model import load
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -36,13 +36,5 @@ def generate(
     ] = False,
 ) -> None:
     """Print TEXT and what MODEL adds to it. Without options the likeliest piece is taken each time."""
-    usual = 1 if nucleus is None and temperature is None else 0
-    drawing = Drawing(
-        pieces,
-        usual if top_k is None else top_k,
-        1.0 if nucleus is None else nucleus,
-        1.0 if temperature is None else temperature,
-        seed,
-    )
-    found = load(model).generate(text, drawing)
+    found = load(model).generate(text, drawing_of(pieces, top_k, nucleus, temperature, seed))
     print(json.dumps(asdict(found), ensure_ascii=False) if as_json else found.text)

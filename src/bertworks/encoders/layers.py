@@ -93,6 +93,13 @@ class Attention(nn.Module):
             parts.append(found.transpose(1, 2).reshape(-1, width))
         return torch.cat(parts)[wanted.order]
 
+    def shares(self, values: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """Return (C, H, T, T): how much of each place every place reads. The rows lie in one group."""
+        (group,) = layout.groups
+        shape = (group.count, group.length, 3, self.num_heads, -1)
+        queries, keys, _ = product(values, self.query_key_value).view(shape).permute(2, 0, 3, 1, 4)
+        return shares_of(queries, keys, group.mask)
+
     def onward(
         self, values: torch.Tensor, layout: Layout, before: KeysValues | None
     ) -> tuple[torch.Tensor, KeysValues]:
@@ -119,10 +126,13 @@ def attended(
         # A mask of another precision than the queries' gives wrong numbers in double precision, without a word.
         mask = None if mask is None else mask.to(queries.dtype)
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-    scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))  # (C, H, K, T)
-    if mask is not None:
-        scores = scores + mask
-    return drop(torch.softmax(scores, -1), seed, dropout) @ values
+    return drop(shares_of(queries, keys, mask), seed, dropout) @ values
+
+
+def shares_of(queries: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return (C, H, K, T): how much of each place is read by queries (C, H, K, d), given its keys (C, H, T, d)."""
+    scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))
+    return torch.softmax(scores if mask is None else scores + mask, -1)
 
 
 def mask_at(group: Group, pieces: torch.Tensor) -> torch.Tensor | None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from bertworks.encoders.dropping import drop
 from bertworks.encoders.encoded import Group, Layout, Wanted
-from bertworks.encoders.layers import Layer, LayerSizes, attended, mask_at, shifted
+from bertworks.encoders.layers import Layer, LayerSizes, attended, mask_at, shares_of, shifted
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,13 @@ class RelativeAttention(nn.Module):
             parts.append(attended(content, own.keys, own.values, scores, shifted(seed, group.start), self.dropout))
         read = torch.cat([part.transpose(1, 2).flatten(0, 1).flatten(1) for part in parts])  # (R, D)
         return read @ self.out.flatten(1).t()
+
+    def shares(self, values: torch.Tensor, layout: RelativeLayout) -> torch.Tensor:
+        """Return (C, H, T, S): how much of each place every place reads. The rows lie in one group."""
+        (group,), (own,) = layout.groups, self.readable(values, layout)
+        asked = (values @ self.query.flatten(1)).view(group.count, group.length, *self.query.shape[1:])
+        content = (asked + self.content_bias).transpose(1, 2)
+        return shares_of(content, own.keys, self._unlike_content(asked, own, group, None))
 
     def _unlike_content(
         self, asked: torch.Tensor, own: Readable, group: Group, lined: torch.Tensor | None

@@ -6,7 +6,7 @@ pass here. B rows of T places, N pieces, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -193,6 +193,28 @@ class Stack(nn.Module):
     def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
         """Return (N, D): what enters the first layer."""
         raise NotImplementedError
+
+    @property
+    def attends(self) -> bool:
+        """Whether pieces read one another by attention, so that it can be shown who reads whom (`shares`)."""
+        return all(isinstance(layer, Layer) for layer in self.stacked)
+
+    def shares(self, batch: Batch, numbers: Iterable[int]) -> Iterator[torch.Tensor]:
+        """Yield (B, H, T, T) for each of these layers: how much of each place every place reads, in rows of a length."""
+        if not self.attends:
+            raise SettingsError(
+                f"a model of the family '{self.sizes.family}' has no attention to show: its pieces do not read one "
+                f"another; choose a Transformer"
+            )
+        layout = self.laid(batch)
+        found = self.through(self.embed(batch, layout), layout).layers
+        for number in numbers:
+            yield self.stacked[number].attention.shares(found[number], layout)
+
+    @property
+    def most_places(self) -> float:
+        """How many places of a row can be read in parts that go on behind one another."""
+        return self.sizes.positions
 
     def summaries(self, layout: Layout) -> torch.Tensor:
         """Return (B,): which piece of each row its summary is made of: the first."""

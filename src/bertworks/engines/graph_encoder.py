@@ -131,6 +131,10 @@ class GraphEncoder(Stack):
     def num_at_once(self) -> int:
         return self.runtime.num_at_once
 
+    @property
+    def attends(self) -> bool:
+        return False
+
     def laid(self, batch: Batch) -> Layout:
         if batch.reads not in (None, "both"):
             raise SettingsError(f"a graph in {self.runtime.name} reads both ways only; use --engine torch")

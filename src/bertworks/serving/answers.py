@@ -24,6 +24,7 @@ from bertworks.serving.models import Served
 from bertworks.tasks.contract import Question
 from bertworks.tasks.explain import explain
 from bertworks.tasks.files import Line
+from bertworks.tasks.generate import Drawing
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -133,6 +134,23 @@ def fill_work(served: Served, text: str, top: int) -> Work:
     """Return the work whose answer is that of `bertworks fill --json`."""
     masked = served.model.masked
     return _whole(served, masked, lambda: asdict(served.model.fill(text, top)))
+
+def generate_work(served: Served, text: str, drawing: Drawing) -> Work:
+    """Return the work whose answer is that of `bertworks generate --json`."""
+    encoder = served.model.encoder
+    return _whole(served, encoder, lambda: asdict(served.model.generate(text, drawing)))
+
+
+def next_work(served: Served, text: str, top: int, backward: bool) -> Work:
+    """Return the work whose answer is {"words"}, those of `bertworks next --json`."""
+    if backward and served.model.filler is None:
+        raise InputError("this model reads to the left and cannot tell what stood before; leave backward out")
+
+    def run() -> dict[str, Any]:
+        return {"words": [asdict(word) for word in served.model.next_words(text, top, backward)]}
+
+    return _whole(served, served.model.encoder, run)
+
 
 
 def explain_work(served: Served, given: Input, target: str | None) -> Work:

@@ -19,6 +19,8 @@ from bertworks.serving.answers import (
     embed_work,
     explain_work,
     fill_work,
+    generate_work,
+    next_work,
     on_a_plane,
     predict_work,
     whole_work,
@@ -68,6 +70,20 @@ class Endpoints:
             raise RefusedError(422, f"the text has more than {asked.MOST_BLANKS} blanks; fill some of them first")
         return json_answer(await self._service.answer(lambda: fill_work(served, body.text, body.top), size))
 
+    async def generate(self, request: Request, name: str, body: asked.GenerateBody) -> Response:
+        """Go on with a text, by a model that reads to the left."""
+        served = self._model(request, name, "generate")
+        size = self._service.check(1, body.texts())
+        return json_answer(await self._service.answer(lambda: generate_work(served, body.text, body.drawing()), size))
+
+    async def next(self, request: Request, name: str, body: asked.NextBody) -> Response:
+        """Tell the words that are likely to stand behind a text, or before it."""
+        served = self._model(request, name, "next")
+        size = self._service.check(1, body.texts())
+        return json_answer(
+            await self._service.answer(lambda: next_work(served, body.text, body.top, body.backward), size)
+        )
+
     async def embed(self, request: Request, name: str, body: asked.EmbedBody) -> Response:
         """Turn texts into vectors."""
         served = self._model(request, name, "embed")
@@ -78,7 +94,9 @@ class Endpoints:
 
     async def tokenize(self, request: Request, name: str, body: asked.TokenizeBody) -> Response:
         """Show a text as the model sees it: pieces, ids, positions, segments, and the embeddings that are summed."""
-        served = self._model(request, name, "attention" if body.embeddings else "tokenize")
+        served = self._model(request, name, "tokenize")
+        if body.embeddings and not served.is_open:
+            raise RefusedError(422, "a graph does not show the embeddings in it; leave embeddings out")
         size = self._service.check(1, body.texts())
         tokenizer, encoder = served.model.tokenizer, served.model.encoder
         encoding, told = await self._service.at_desk(lambda: tokenized(tokenizer, body.text, body.pair), size)
@@ -195,6 +213,8 @@ def add_endpoints(app: FastAPI, service: Service) -> None:
         (f"{below}embed", own.embed, asked.EmbedAnswer),
         ("/v1/embeddings", own.embeddings, asked.EmbeddingsAnswer),
         (f"{below}fill", own.fill, asked.FillAnswer),
+        (f"{below}generate", own.generate, asked.GenerateAnswer),
+        (f"{below}next", own.next, asked.NextAnswer),
         (f"{below}tokenize", own.tokenize, asked.TokenizeAnswer),
         (f"{below}attention", own.attention, asked.AttentionAnswer),
         (f"{below}explain", own.explain, asked.ExplainAnswer),

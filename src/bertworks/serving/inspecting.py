@@ -1,22 +1,19 @@
 """What a model sees: a text in; its pieces, the embeddings that are summed there, and who reads whom out.
 
-T places, L layers, H heads, d = width / H.
+T places, H heads.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from bertworks.encoders.layers import Attention, Layer
-from bertworks.encoders.products import product
 from bertworks.encoders.stack import Stack
 from bertworks.errors import InputError
-from bertworks.examples.batch import Batch, batch_of_rows
+from bertworks.examples.batch import batch_of_rows
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
 # How many components of each embedding are shown.
@@ -90,14 +87,11 @@ def attention(encoder: Stack, row: Row, pad: int, look: Look) -> dict[str, Any]:
     num_layers, num_heads = encoder.sizes.num_layers, encoder.sizes.num_heads
     look.check(num_layers, num_heads)
     batch = batch_of_rows([row], pad).to(encoder.device)
-    found = encoder(batch).layers
     heads = slice(None) if look.head is None else slice(look.head, look.head + 1)
     links: list[list[float]] = []
-    for number in range(num_layers) if look.layer is None else (look.layer,):
-        layer = encoder.layers[number]
-        assert isinstance(layer, Layer)
-        shares = _shares(layer.attention, found[number], batch)[heads]  # (H, T, T)
-        links += _strongest(shares, look.strongest, number, look.head or 0)
+    numbers = range(num_layers) if look.layer is None else (look.layer,)
+    for number, shares in zip(numbers, encoder.shares(batch, numbers), strict=True):
+        links += _strongest(shares[0, heads], look.strongest, number, look.head or 0)
     links.sort(key=lambda link: -link[4])
     return {
         "pieces": row.encoding.pieces[: len(row.ids)],
@@ -109,14 +103,8 @@ def attention(encoder: Stack, row: Row, pad: int, look: Look) -> dict[str, Any]:
     }
 
 
-def _shares(attention: Attention, values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return (H, T, T): how much of each place every place reads, given what entered the layer (T, D)."""
-    mixed = product(values, attention.query_key_value).view(batch.ids.shape[1], 3, attention.num_heads, -1)
-    queries, keys, _ = mixed.permute(1, 2, 0, 3)  # each (H, T, d)
-    return torch.softmax(queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1]), -1)
-
-
 def _strongest(shares: torch.Tensor, count: int, layer: int, first_head: int) -> list[list[float]]:
+    """Return the strongest links among shares (H, T, T)."""
     best = shares.flatten().topk(min(count, shares.numel()))
     heads, reader, read = np.unravel_index(best.indices.cpu().numpy(), tuple(shares.shape))
     parts = zip((heads + first_head).tolist(), reader.tolist(), read.tolist(), best.values.tolist(), strict=True)

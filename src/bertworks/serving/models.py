@@ -45,17 +45,31 @@ class Served:
 
     @property
     def can(self) -> tuple[str, ...]:
-        """What may be asked of the model. One that a runtime computes does not show its inside."""
-        is_open = not isinstance(self.model.encoder, GraphEncoder)
+        """What may be asked of the model."""
         able = {
             "predict": self.predict is not None,
-            "fill": self.model.masked is not None,
+            "fill": self.model.filler is not None,
+            "generate": self.model.continuer is not None,
+            "next": self.model.filler is not None or self.model.continuer is not None,
             "embed": True,
             "tokenize": True,
-            "attention": is_open,
-            "explain": is_open and self.task in CASES,
+            "attention": self.model.encoder.attends,
+            "explain": self.is_open and self.task in CASES,
         }
         return tuple(name for name, is_able in able.items() if is_able)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the model shows its inside. One that a runtime computes does not."""
+        return not isinstance(self.model.encoder, GraphEncoder)
+
+    def cannot(self, able: str) -> str:
+        """Return why that may not be asked."""
+        why = ""
+        if able == "attention":
+            inside = "its pieces do not read one another by attention" if self.is_open else "a graph computes it"
+            why = f" ({inside})"
+        return f"this model cannot {able}{why}; it can {', '.join(self.can)}"
 
     @property
     def length(self) -> int:

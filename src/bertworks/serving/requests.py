@@ -10,9 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from bertworks.tasks.generate import Drawing, drawing_of
+
 MOST_TOP = 100
 MOST_BLANKS = 16
 MOST_LINKS = 20_000
+MOST_PIECES = 512
 
 
 # The id of a piece.
@@ -87,6 +90,34 @@ class FillBody(Body):
 
     text: str = Field(description="A text with [MASK] where a piece is missing.")
     top: Annotated[int, Field(ge=1, le=MOST_TOP)] = 5
+
+
+class GenerateBody(Body):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"text": "The river"}, {"text": "The river", "pieces": 20, "nucleus": 0.9, "seed": 3}]
+        }
+    )
+
+    text: str = Field(description="How the text begins; may be empty.")
+    pieces: Annotated[int, Field(ge=1, le=MOST_PIECES)] = 40
+    top_k: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
+        None, description="Draw among so many; 0: among all. null: 1 (the likeliest) if nothing else is asked, else 0."
+    )
+    nucleus: Annotated[float, Field(gt=0, le=1)] | None = None
+    temperature: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+    def drawing(self) -> Drawing:
+        return drawing_of(self.pieces, self.top_k, self.nucleus, self.temperature, self.seed)
+
+
+class NextBody(Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Paris is the", "top": 5, "backward": False}]})
+
+    text: str
+    top: Annotated[int, Field(ge=1, le=MOST_TOP)] = 5
+    backward: bool = Field(False, description="The words before the text; for models that fill blanks.")
 
 
 class EmbedBody(Body):
@@ -179,6 +210,24 @@ class FillAnswer(BaseModel):
     text: str
     blanks: list[list[dict[str, Any]]]
     fillings: list[dict[str, Any]]
+
+
+class GenerateAnswer(BaseModel):
+    text: str
+    added: str
+    pieces: list[str]
+    probabilities: list[float]
+    ended: Literal["end", "pieces", "positions"]
+
+
+class WordAnswer(BaseModel):
+    word: str
+    pieces: list[str]
+    probability: float
+
+
+class NextAnswer(BaseModel):
+    words: list[WordAnswer]
 
 
 class EmbedAnswer(BaseModel):

@@ -68,7 +68,7 @@ class Service:
         if served is None:
             raise RefusedError(404, "there is no such model; /v1/models lists those that are served")
         if able not in served.can:
-            raise RefusedError(422, f"this model cannot {able}; it can {', '.join(served.can)}")
+            raise RefusedError(422, served.cannot(able))
         return served
 
     def check(self, num_inputs: int, texts: Iterable[str]) -> int:

@@ -59,6 +59,20 @@ class Drawing:
         return torch.zeros_like(chances).scatter(0, order, chances / chances.sum())
 
 
+def drawing_of(
+    max_pieces: int, top_k: int | None, nucleus: float | None, temperature: float | None, seed: int
+) -> Drawing:
+    """Return how to draw, given what a person asks: the likeliest piece each time unless there is to be chance."""
+    usual = 1 if nucleus is None and temperature is None else 0
+    return Drawing(
+        max_pieces,
+        usual if top_k is None else top_k,
+        1.0 if nucleus is None else nucleus,
+        1.0 if temperature is None else temperature,
+        seed,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Generated:
     """The text with what was added, the added pieces, how likely each was, and why it ended: end, pieces or positions.
