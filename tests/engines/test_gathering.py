@@ -33,6 +33,12 @@ def test_no_more_than_a_window_is_read_before_the_first_batch():
     assert next(read) == 8
 
 
+def test_batches_that_are_computed_at_once_share_the_budget_evenly():
+    dealt = list(in_budget([4] * 9, lambda length: length, budget=32, window=100, num_at_once=2))
+    assert [len(batch) for batch in dealt] == [2, 2, 3, 2]  # not 4, 4 and a single row that one core waits for
+    assert len(list(in_budget([4] * 4, lambda length: length, budget=32, window=100, num_at_once=2))) == 1
+
+
 def test_no_rows_make_no_batches():
     assert gathered([], budget=4) == []
 
@@ -43,10 +49,13 @@ def test_a_budget_or_window_of_nothing_is_refused(budget: int, window: int):
         gathered([1], budget, window)
 
 
-@given(st.lists(st.integers(1, 30)), st.integers(1, 60), st.integers(1, 20))
-def test_every_row_is_in_one_batch_and_comes_back_in_its_place(lengths: list[int], budget: int, window: int):
-    batches = gathered(lengths, budget, window)
-    assert all(sum(length for _, length in batch) <= budget or len(batch) == 1 for batch in batches)
+@given(st.lists(st.integers(1, 30)), st.integers(1, 60), st.integers(1, 20), st.integers(1, 3))
+def test_every_row_is_in_one_batch_and_comes_back_in_its_place(
+    lengths: list[int], budget: int, window: int, num_at_once: int
+):
+    batches = list(in_budget(lengths, lambda length: length, budget, window, num_at_once))
+    own = max(1, budget // num_at_once)
+    assert all(sum(length for _, length in batch) <= own or len(batch) == 1 for batch in batches)
     assert list(in_order(itertools.chain(*batches))) == lengths
 
 

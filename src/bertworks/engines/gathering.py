@@ -5,7 +5,7 @@ Rows are sorted by length only inside a window of the input, so a stream of any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -21,28 +21,41 @@ WINDOW = 1_024
 
 
 def in_budget(
-    rows: Iterable[R], length_of: Callable[[R], int], budget: int = BUDGET, window: int = WINDOW
+    rows: Iterable[R],
+    length_of: Callable[[R], int],
+    budget: int = BUDGET,
+    window: int = WINDOW,
+    num_at_once: int = 1,
 ) -> Iterator[list[tuple[int, R]]]:
     """Yield batches of rows, each with its number in the input: the longest first, then ever shorter ones.
 
     A batch has at most `budget` pieces, or one row that is longer. After `window` rows it begins anew, so batches
-    depend on nothing but the rows of their window.
+    depend on nothing but the rows of their window. Batches that are computed `num_at_once` share the budget, and the
+    rows of a window that need several are dealt out evenly, so that nobody has to wait for the last one.
     """
     if budget < 1 or window < 1:
         raise SettingsError(f"batches of {budget} pieces out of {window} rows cannot be; give at least 1 of each")
+    own = max(1, budget // num_at_once)
     numbered = enumerate(rows)
     while found := list(islice(numbered, window)):
         found.sort(key=lambda one: -length_of(one[1]))  # a stable sort: equal lengths stay in the order of the input
-        batch: list[tuple[int, R]] = []
-        num_pieces = 0
-        for number, row in found:
-            length = length_of(row)
-            if batch and num_pieces + length > budget:
-                yield batch
-                batch, num_pieces = [], 0
-            batch.append((number, row))
-            num_pieces += length
-        yield batch
+        yield from _dealt(found, [length_of(row) for _, row in found], own, num_at_once)
+
+
+def _dealt(found: Sequence[V], lengths: Sequence[int], most: int, num_at_once: int) -> Iterator[list[V]]:
+    """Yield runs of what was found, each of `most` pieces at most; of several, as many as can be computed at once."""
+    left = sum(lengths)
+    num_batches = -(-left // (most * num_at_once)) * num_at_once if left > most and num_at_once > 1 else 0
+    first = num_pieces = 0
+    for number, length in enumerate(lengths):
+        # An even share of what is left; the row that reaches over its end belongs to the side with more of it.
+        share = left / num_batches - length / 2 if num_batches > 1 else most
+        if number > first and (num_pieces + length > most or num_pieces > share):
+            yield list(found[first:number])
+            left, num_batches = left - num_pieces, num_batches - 1
+            first, num_pieces = number, 0
+        num_pieces += length
+    yield list(found[first:])
 
 
 def in_order(found: Iterable[tuple[int, V]]) -> Iterator[V]:

@@ -42,9 +42,7 @@ class TorchEngine:
         return at_once(self._batches(rows), self._encoded, self.encoder.num_at_once)
 
     def _batches(self, rows: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
-        # What is computed at the same time shares the budget, and the processor's cache.
-        own = max(min(1, self.budget), self.budget // self.encoder.num_at_once)
-        return in_budget(rows, lambda row: len(row.ids), own, self.window)
+        return in_budget(rows, lambda row: len(row.ids), self.budget, self.window, self.encoder.num_at_once)
 
     @torch.inference_mode()
     def _encoded(self, gathered: list[tuple[int, R]]) -> EncodedRows[R]:

@@ -56,7 +56,7 @@ class Predictor:
         rows = [row for question in questions for row in question.rows]
         found: list[Outputs] = [np.empty(0, dtype=np.float32)] * len(rows)
         num_at_once = self.module.encoder.num_at_once
-        batches = in_budget(rows, lambda row: len(row.window), BUDGET // num_at_once, max(len(rows), 1))
+        batches = in_budget(rows, lambda row: len(row.window), BUDGET, max(len(rows), 1), num_at_once)
         for outputs in at_once(batches, self._numbered, num_at_once):
             for number, output in outputs:
                 found[number] = output
