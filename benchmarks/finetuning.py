@@ -114,9 +114,11 @@ def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) ->
         seed=seed, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, use_cpu=True,
     )  # fmt: skip
     collate = transformers.DataCollatorWithPadding(tokenizer)
-    return transformers.Trainer(
+    trainer = transformers.Trainer(
         model, arguments, train_dataset=Rows(cases["train"]), eval_dataset=Rows(cases["dev"]), data_collator=collate
     )
+    trainer.remove_callback(transformers.PrinterCallback)  # standard output is for our table
+    return trainer
 
 
 def peer_run(data: Path, name: str, seed: int, epochs: int) -> dict[str, float]:
