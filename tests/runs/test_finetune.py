@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -326,6 +327,8 @@ def test_an_auxiliary_masked_loss_is_learned_beside_the_task(base: Path, files: 
     told = list(finetune(request_of(base, files, tmp_path / "run", tuning)))
     losses = [one.step.losses for one in told if one.step]
     assert set(losses[0]) == {"task", "masked"}
+    # The model has no head for masked words: a new one begins silent, so that it does not move the encoder at random.
+    assert losses[0]["masked"] == pytest.approx(math.log(len(PIECES)), abs=1e-4)
     assert sum(one["masked"] for one in losses[-5:]) < sum(one["masked"] for one in losses[:5])
     assert json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]["accuracy"] >= 0.9
 
