@@ -26,12 +26,32 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What the rows of a decoder read besides their own: C rows of S places.
+
+    Where there are more rows than that, as in a search, those that read the same source lie together.
+
+    kept   for each layer of the decoder the keys and values of the source, each (C, heads, S, D / heads)
+    mask   (C, 1, 1, S) what is added to the scores, or None where no row has padding
+    """
+
+    kept: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    mask: torch.Tensor | None
+
+    def of_rows(self, rows: torch.Tensor) -> Source:
+        """Return some of the sources."""
+        kept = tuple((keys[rows], values[rows]) for keys, values in self.kept)
+        return Source(kept, None if self.mask is None else self.mask[rows])
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How the places of a batch lie in the (N, D) tensor that the layers work on.
 
     `index` (N,) names the place of each piece, counted through the batch (row * T + place); None where N = B * T and
     every place is computed, padding too. `starts` (B,) is the first piece of each row, `lengths` (B,) how many it has.
-    `before` counts the pieces of each row that were read earlier, and are carried along.
+    `before` counts the pieces of each row that were read earlier, and are carried along; `source` is what the rows read
+    besides their own.
     """
 
     groups: tuple[Group, ...]
@@ -40,6 +60,7 @@ class Layout:
     index: torch.Tensor | None
     shape: tuple[int, int]
     before: int = field(default=0, kw_only=True)
+    source: Source | None = field(default=None, kw_only=True)
 
     def pieces_at(self, places: torch.Tensor) -> torch.Tensor:
         """Return where the given places (row * T + place) lie among the pieces."""

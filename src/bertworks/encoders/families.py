@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders import albert, bert, elmo, gpt, roberta, xlnet
+from bertworks.encoders import albert, bert, elmo, gpt, roberta, transformer, xlnet
 from bertworks.encoders.names import NameTable, is_turned, plain
 from bertworks.encoders.stack import BertSizes, Stack, initialise
 from bertworks.errors import SettingsError
@@ -23,7 +23,7 @@ class Family:
     optional      how the names of parts begin that a file may lack: they are then drawn anew
     copies        tensors that others write a second time -> the tensor each of them repeats
     heads         for each kind of head its tensors' names there; what a table lacks, the head does without. The kinds:
-                  masked, pair, next, permuted, two-way (objectives); rows, places, spans, choices (tasks)
+                  masked, pair, next, permuted, two-way (objectives); rows, places, spans, choices, translations (tasks)
     moved         for some kinds of heads, how names of the encoder's own parts begin -> how they begin beside that head
     sizes_of      a config.json -> Sizes; refuses what the encoder cannot obey
     config_of     Sizes and transformers' architectures -> a config.json
@@ -32,6 +32,7 @@ class Family:
     released      the name of a released size and how many pieces there are -> Sizes
     class_ends    for some kinds of heads, how the name of transformers' class ends if not as usual (`CLASS_ENDS`)
     padding_side  where transformers has to pad rows, for one whose classes look at the last place
+    special_ids   keys of a config.json -> which special piece's number each says
     """
 
     classes: str
@@ -47,6 +48,7 @@ class Family:
     moved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     class_ends: Mapping[str, str] = field(default_factory=dict)
     padding_side: str = "right"
+    special_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
 
 
 def family_of(model_type: object) -> Family:
@@ -86,6 +88,7 @@ CLASS_ENDS = {
     "places": "ForTokenClassification",
     "choices": "ForMultipleChoice",
     "spans": "ForQuestionAnswering",
+    "translations": "MTModel",
     "": "Model",
 }
 
@@ -157,6 +160,19 @@ ENCODERS: dict[str, Family] = {
         build=elmo.Elmo,
         names_of=elmo.names_of,
         released=elmo.released,
+    ),
+    "marian": Family(
+        classes="Marian",
+        prefix="model.",
+        optional=(),
+        copies=transformer.COPIES,
+        heads=transformer.HEADS,
+        sizes_of=transformer.sizes_of,
+        config_of=transformer.config_of,
+        build=transformer.Transformer,
+        names_of=transformer.names_of,
+        released=transformer.released,
+        special_ids=transformer.SPECIAL_IDS,
     ),
     "xlnet": Family(
         classes="XLNet",

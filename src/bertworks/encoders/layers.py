@@ -185,11 +185,26 @@ class Layer(nn.Module):
         self, values: torch.Tensor, read: torch.Tensor, second: torch.Tensor | None, third: torch.Tensor | None
     ) -> torch.Tensor:
         """Return what follows attention, of pieces that have read."""
-        if second is None and third is None and joins(values):
-            values = self.attention_norm(joined(read, self.attention.out, values))
+        return self._fed(self._added(values, read, self.attention, self.attention_norm, second), third)
+
+    def _added(
+        self,
+        values: torch.Tensor,
+        read: torch.Tensor,
+        attention: Attention,
+        norm: nn.LayerNorm,
+        seed: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return (N, D): the values and what they read by an attention, normalised."""
+        if seed is None and joins(values):
+            return norm(joined(read, attention.out, values))
+        return norm(values + drop(product(read, attention.out), seed, self.dropout))
+
+    def _fed(self, values: torch.Tensor, seed: torch.Tensor | None) -> torch.Tensor:
+        """Return (N, D): the values and what the feed-forward network makes of them, normalised."""
+        if seed is None and joins(values):
             return self.norm(joined(self._activated(values), self.outer, values))
-        values = self.attention_norm(values + drop(product(read, self.attention.out), second, self.dropout))
-        return self.norm(values + drop(self._feed_forward(values), third, self.dropout))
+        return self.norm(values + drop(self._feed_forward(values), seed, self.dropout))
 
     def _feed_forward(self, values: torch.Tensor) -> torch.Tensor:
         inner, outer = self.inner, self.outer

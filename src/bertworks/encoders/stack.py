@@ -155,6 +155,11 @@ class Stack(nn.Module):
 
     def _onward(self, batch: Batch, state: Carried) -> Encoded:
         """Return what the layers make of the pieces of a batch alone, which read those that were read before."""
+        layout = self.laid_onward(batch, state)
+        return self.through_onward(self.embed(batch, layout), layout, state)
+
+    def laid_onward(self, batch: Batch, state: Carried) -> Layout:
+        """Return how rows are computed that go on behind others; refuse what cannot."""
         width = batch.ids.shape[1]
         if (self.own_reads if batch.reads is None else batch.reads) != "left":
             raise SettingsError("only a model that reads to the left can go on from what it has read; give whole rows")
@@ -162,14 +167,16 @@ class Stack(nn.Module):
             raise InputError(
                 f"rows that go on are of equal length, and end within the {self.sizes.positions} positions of the model"
             )
-        layout = layout_onward(batch, state.length)
-        values = self.embed(batch, layout)
+        return layout_onward(batch, state.length)
+
+    def through_onward(self, values: torch.Tensor, layout: Layout, state: Carried) -> Encoded:
+        """Return what the layers make of embedded pieces (N, D) that go on behind others, and what is carried on."""
         found, kept = [values], []
         for number, layer in enumerate(self.stacked):
             values, own = layer.onward(values, layout, state.layers[number] if state.layers else None)
             found.append(values)
             kept.append(own)
-        carried = Carried(state.length + width, tuple(kept))
+        carried = Carried(state.length + layout.shape[1], tuple(kept))
         return Encoded(tuple(found), self.summed(values[self.summaries(layout)]), layout, carried)
 
     @property

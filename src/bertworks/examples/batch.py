@@ -28,6 +28,7 @@ class Batch:
     groups     (B,)   to which unit a row belongs, where several windows of a text, or several choices, are one example
     characters (B, T, C) how the word at each place is written, in symbols; None: as the model knows its vocabulary
     masked     the same rows asked about their pieces, some hidden or all but the first, for a loss beside a task's
+    source     what the rows are to say in other words, as a batch of its own: (B, S); read by each row besides its own
     permutation  (B, T) in which order a row is told: 0 what is known from the beginning, then 1, 2, … the places to
                  predict, each of which may read what was told before it
     """
@@ -43,6 +44,12 @@ class Batch:
     characters: torch.Tensor | None = None
     masked: Batch | None = None
     permutation: torch.Tensor | None = None
+    source: Batch | None = None
+
+    @property
+    def num_pieces(self) -> int:
+        """How many pieces are read, those of a source too."""
+        return int(self.lengths.sum()) + (0 if self.source is None else self.source.num_pieces)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on that device; itself if it is there. The copy goes on while others compute."""

@@ -129,8 +129,10 @@ def write_folder(
     path = Path(path)
     with _staging(path) as staged:
         write_weights(staged / "model.safetensors", tensors)
-        tokenizer.save(staged, family_of(config["model_type"]).padding_side)
-        write_json(staged / "config.json", {"pad_token_id": tokenizer.specials.pad, **config})
+        family = family_of(config["model_type"])
+        tokenizer.save(staged, family.padding_side)
+        numbers = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
+        write_json(staged / "config.json", {**numbers, **config})
         write_json(staged / "bertworks.json", {**told, "versions": versions()})
 
 

@@ -26,6 +26,8 @@ from bertworks.errors import FolderError
 
 Shape = tuple[int, ...]
 AGAIN = "copy or download it again"
+# What the names of tensors end with that follow from the sizes: numbers of places, and positions that are waves.
+_FIXED = ("position_ids", "token_type_ids", "embed_positions.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def normalised(stored: Mapping[str, Stored], family: Family, table: NameTable) -
     roots = {name.removeprefix(family.prefix).split(".")[0] + "." for theirs in table.values() for name in theirs}
     found: dict[str, Stored] = {}
     for name, place in stored.items():
-        if name.endswith(("position_ids", "token_type_ids")):
+        if name.endswith(_FIXED):
             continue
         now = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         now = family.prefix + now if now.startswith(tuple(roots)) else now

@@ -127,7 +127,7 @@ def _counted(trainable: Trainable, batches: Sequence[Batch]) -> tuple[dict[str, 
     counts: dict[str, int] = {}
     num_pieces = 0
     for batch in batches:
-        num_pieces += int(batch.lengths.sum())
+        num_pieces += batch.num_pieces
         for name, count in _inner(trainable).counts(batch).items():
             counts[name] = counts.get(name, 0) + count
     if num_processes() == 1:
