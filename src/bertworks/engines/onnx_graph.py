@@ -1,8 +1,11 @@
-"""A BERT and its head in, the same computation as an ONNX graph out, for ONNX Runtime and for whatever reads ONNX.
+"""A Transformer and its head in, the same computation as an ONNX graph out, for whatever reads ONNX.
 
 Names are those of Optimum: input_ids, attention_mask and token_type_ids (B, T) enter; last_hidden_state (B, T, D),
 pooler_output (B, D) and what the head says leave. All operators are standard ones: ONNX Runtime joins them by itself,
 and its own operators for attention and norms made no clear difference (from 9 % slower to 6 % faster).
+
+What an encoder of the family has is what is written: its tables, a norm and a product behind them, layers that are
+passed once or many times, attention by place or by distance, a piece that sums a row up.
 
 B rows of T places, D width, H heads, d = D / H, C outputs, V pieces.
 """
@@ -10,30 +13,27 @@ B rows of T places, D width, H heads, d = D / H, C outputs, V pieces.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.encoded import Group, Layout
+from bertworks.encoders.relative import RelativeAttention
 from bertworks.encoders.stack import Stack
+from bertworks.engines.onnx_nodes import Floats, Nodes, Product, Shapes, activated, model_of, plain_product
+from bertworks.engines.onnx_relative import Near, near_of, relative_scores
 from bertworks.engines.parts import part
 from bertworks.errors import SettingsError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LAST, SUMMARY, LOGITS = "last_hidden_state", "pooler_output", "logits"
 STARTS, ENDS = "start_logits", "end_logits"
-# The first version of the standard that has Gelu; ONNX Runtime reads it since 1.17.
-_OPSET, _FORMAT = 20, 9
-# What is added to the scores of padding. The softmax of it is 0, and sums with it stay finite in half precision.
+# What is added to the scores of what is not read. The softmax of it is 0, and sums with it stay finite in half
+# precision.
 _UNREAD = -1e4
-
-Floats = npt.NDArray[np.float32]
-Attributes = Mapping[str, Any]
-NONE: Attributes = {}
-Shapes = dict[str, tuple[str | int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,60 +44,17 @@ class GraphHead:
     tensors: Mapping[str, Floats]
 
 
-@dataclass(slots=True)
-class Nodes:
-    """The nodes and weights of a graph while it is written. What a node gives has the node's own name."""
-
-    helper: Any
-    nodes: list[Any] = field(default_factory=list)
-    weights: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-
-    def weight(self, name: str, values: npt.ArrayLike) -> str:
-        """Keep a constant under a name; the same one again changes nothing."""
-        self.weights[name] = np.asarray(values, order="C")
-        return name
-
-    def op(self, kind: str, inputs: Sequence[str], name: str = "", attributes: Attributes = NONE) -> str:
-        """Add a node and return the name of its only output."""
-        return self.ops(kind, inputs, (name or f"{kind}.{len(self.nodes)}",), attributes)[0]
-
-    def ops(self, kind: str, inputs: Sequence[str], names: Sequence[str], attributes: Attributes = NONE) -> list[str]:
-        """Add a node with outputs of these names."""
-        self.nodes.append(self.helper.make_node(kind, inputs, names, names[0], **attributes))
-        return list(names)
-
-
-# How a product is computed: nodes, the name of what is multiplied (…, K), the product's, its matrix (K, N), bias (N,).
-Product = Callable[[Nodes, str, str, Floats, Floats], str]
-
-
-def plain_product(nodes: Nodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
-    """Return values times matrix plus bias, in full precision."""
-    found = nodes.op("MatMul", (values, nodes.weight(f"{name}.weight", matrix)))
-    return nodes.op("Add", (found, nodes.weight(f"{name}.bias", bias)), name)
-
-
-def activated(nodes: Nodes, values: str, activation: str) -> str:
-    """Return values after one of `encoders.layers.ACTIVATIONS`."""
-    match activation:
-        case "gelu":
-            return nodes.op("Gelu", (values,))
-        case "gelu_new" | "gelu_pytorch_tanh":
-            return nodes.op("Gelu", (values,), attributes={"approximate": "tanh"})
-        case "silu":
-            return nodes.op("Mul", (values, nodes.op("Sigmoid", (values,))))
-    return nodes.op({"relu": "Relu", "tanh": "Tanh"}[activation], (values,))
-
-
 def graph_of(encoder: Stack, head: GraphHead | None, has_pooler: bool, product: Product = plain_product) -> Any:
     """Return the graph of an encoder with its head as an onnx.ModelProto. `product` computes those of the layers."""
-    if not isinstance(encoder, Bert):
+    if not encoder.attends:
         raise SettingsError(
-            f"a model of the family '{encoder.sizes.family}' runs in torch only; leave --engine and export out"
+            f"a model of the family '{encoder.sizes.family}' runs in torch only: graphs are written of Transformers, "
+            f"and the standard has no LSTM with projections or dropped weights; leave --engine and export out"
         )
     onnx = part("onnx", "onnx", "writing an ONNX graph")
     state = {name: values.detach().float().cpu().numpy() for name, values in encoder.state_dict().items()}
-    state["positions.weight"] = state["positions.weight"][encoder.sizes.first_position :]
+    if "positions.weight" in state:
+        state["positions.weight"] = state["positions.weight"][encoder.sizes.first_position :]
     writer = _Writer(Nodes(onnx.helper), encoder, state, product)
     last = writer.layers(writer.embedded())
     outputs: Shapes = {LAST: ("batch", "sequence", encoder.sizes.width)}
@@ -106,70 +63,109 @@ def graph_of(encoder: Stack, head: GraphHead | None, has_pooler: bool, product: 
         outputs[SUMMARY] = ("batch", encoder.sizes.width)
     if head is not None:
         outputs |= HEADS[head.kind](writer, head.tensors)
-    return _model(onnx, writer.nodes, outputs)
+    return model_of(onnx, writer.nodes, INPUTS, outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes the parts of a BERT into nodes; `state` has its tensors."""
+    """Writes the parts of an encoder into nodes; `state` has its tensors."""
 
     nodes: Nodes
-    encoder: Bert
+    encoder: Stack
     state: Mapping[str, Floats]
     product: Product
 
     def embedded(self) -> str:
         """Return (B, T, D): what enters the first layer."""
+        op = self.nodes.op
+        numbers = {"pieces": INPUTS[0], "segments": INPUTS[2], "positions": self.places()}
+        found = [
+            op("Gather", (self.nodes.weight(name, self.state[f"{name}.weight"]), of))
+            for name, of in numbers.items()
+            if f"{name}.weight" in self.state
+        ]
+        values = found[0]
+        for more in found[1:]:
+            values = op("Add", (values, more))
+        if "norm.weight" in self.state:
+            values = self.norm("norm", values)
+        return self.dense(values, "widen", self.state) if "widen.weight" in self.state else values
+
+    def places(self) -> str:
+        """Return (T,): 0, 1, 2, …"""
         op, weight = self.nodes.op, self.nodes.weight
-        ids, _, segments = INPUTS
-        length = op("Gather", (op("Shape", (ids,)), weight("one", np.int64(1))))
-        places = op("Range", (weight("zero", np.int64(0)), length, "one"))
-        tables = ((name, weight(name, self.state[f"{name}.weight"])) for name in ("pieces", "segments", "positions"))
-        indices = {"pieces": ids, "segments": segments, "positions": places}
-        pieces, kinds, positions = (op("Gather", (table, indices[name])) for name, table in tables)
-        return self.norm("norm", op("Add", (op("Add", (pieces, kinds)), positions)))
+        length = op("Gather", (op("Shape", (INPUTS[0],)), weight("one", np.int64(1))))
+        return op("Range", (weight("zero", np.int64(0)), length, "one"))
 
     def layers(self, values: str) -> str:
         """Return (B, T, D): what leaves the last layer."""
-        op = self.nodes.op
-        real = op(
-            "Cast", (op("Unsqueeze", (INPUTS[1], self.nodes.weight("rows", np.array([1, 2])))),), attributes={"to": 1}
-        )  # to float
-        padding = op("Sub", (self.nodes.weight("all", np.float32(1)), real))  # (B, 1, 1, T)
-        mask = op("Mul", (padding, self.nodes.weight("unread", np.float32(_UNREAD))))
-        for number in range(self.encoder.sizes.num_layers):
-            name = f"layers.{number}"
-            read = self.linear(f"{name}.attention.out", self.attended(f"{name}.attention", values, mask))
+        op, mask, own = self.nodes.op, self.mask(), list(self.encoder.layers)
+        near = self.near()
+        names = [f"layers.{own.index(layer)}" for layer in self.encoder.stacked]
+        for number, name in enumerate(names):
+            read = self.read(f"{name}.attention", values, mask, near)
             values = self.norm(f"{name}.attention_norm", op("Add", (read, values)))
             inner = activated(self.nodes, self.linear(f"{name}.inner", values), self.encoder.sizes.activation)
             outer = self.linear(f"{name}.outer", inner)
-            is_last = number + 1 == self.encoder.sizes.num_layers
-            values = self.norm(f"{name}.norm", op("Add", (outer, values)), LAST if is_last else "")
+            values = self.norm(f"{name}.norm", op("Add", (outer, values)), LAST if number + 1 == len(names) else "")
         return values
 
-    def attended(self, name: str, values: str, mask: str) -> str:
-        """Return (B, T, D): what every place read, before the last product of attention."""
-        op, sizes = self.nodes.op, self.encoder.sizes
-        depth = sizes.width // sizes.num_heads
-        shape = self.nodes.weight("heads", np.array([0, 0, sizes.num_heads, depth]))
-        orders = {"queries": [0, 2, 1, 3], "keys": [0, 2, 3, 1], "values": [0, 2, 1, 3]}
-        mixed = self.linear(f"{name}.query_key_value", values)  # (B, T, 3D)
-        names = [f"{name}.{role}" for role in orders]
-        bands = zip(
-            self.nodes.ops("Split", (mixed,), names, {"axis": -1, "num_outputs": 3}), orders.values(), strict=True
+    def mask(self) -> str:
+        """Return (B, 1, 1 or T, T): what is added to scores: nothing, or much less than nothing where none is read."""
+        op, weight = self.nodes.op, self.nodes.weight
+        real = op("Cast", (op("Unsqueeze", (INPUTS[1], weight("rows", np.array([1, 2])))),), attributes={"to": 1})
+        unread = op("Sub", (weight("all", np.float32(1)), real))  # (B, 1, 1, T), as floats
+        if self.encoder.own_reads == "left":
+            places = self.places()
+            ahead = op("Greater", (places, op("Unsqueeze", (places, weight("readers", np.array([1]))))))  # (T, T)
+            unread = op("Max", (unread, op("Cast", (ahead,), attributes={"to": 1})))
+        return op("Mul", (unread, weight("unread", np.float32(_UNREAD))))
+
+    def near(self) -> Near | None:
+        """Return what attention by distance is told of all layers; None where places are in what is embedded."""
+        if not isinstance(self.encoder.stacked[0].attention, RelativeAttention):
+            return None
+        return near_of(self.nodes, self.encoder.sizes, self.places(), INPUTS[2])
+
+    def read(self, name: str, values: str, mask: str, near: Near | None) -> str:
+        """Return (B, T, D): what every place read."""
+        op = self.nodes.op
+        if near is None:
+            mixed = self.linear(f"{name}.query_key_value", values)  # (B, T, 3D)
+            names = [f"{name}.{role}" for role in ("queries", "keys", "values")]
+            bands = self.nodes.ops("Split", (mixed,), names, {"axis": -1, "num_outputs": 3})
+            queries, keys, read = (self.headed(band) for band in bands)
+            scores = op("Mul", (op("MatMul", (queries, self.turned(keys))), self.scale()))  # (B, H, T, T)
+        else:
+            queries, keys, read = (self.headed(self.linear(f"{name}.{role}", values)) for role in _ROLES)
+            scores = op("Mul", (relative_scores(self.nodes, self.state, name, (queries, keys), near), self.scale()))
+        shares = op("Softmax", (op("Add", (scores, mask)),), attributes={"axis": -1})
+        together = op("Transpose", (op("MatMul", (shares, read)),), attributes={"perm": [0, 2, 1, 3]})
+        joined = self.nodes.weight("joined", np.array([0, 0, self.encoder.sizes.width]))
+        return self.linear(f"{name}.out", op("Reshape", (together, joined)))
+
+    def headed(self, values: str) -> str:
+        """Return (B, H, T, d) of (B, T, D)."""
+        sizes = self.encoder.sizes
+        shape = self.nodes.weight("heads", np.array([0, 0, sizes.num_heads, sizes.width // sizes.num_heads]))
+        return self.nodes.op(
+            "Transpose", (self.nodes.op("Reshape", (values, shape)),), attributes={"perm": [0, 2, 1, 3]}
         )
-        queries, keys, read = (
-            op("Transpose", (op("Reshape", (band, shape)),), attributes={"perm": order}) for band, order in bands
-        )
-        scale = self.nodes.weight("scale", np.float32(1 / math.sqrt(depth)))
-        scores = op("Add", (op("Mul", (op("MatMul", (queries, keys)), scale)), mask))  # (B, H, T, T)
-        together = op("MatMul", (op("Softmax", (scores,), attributes={"axis": -1}), read))  # (B, H, T, d)
-        joined = self.nodes.weight("joined", np.array([0, 0, sizes.width]))
-        return op("Reshape", (op("Transpose", (together,), attributes={"perm": [0, 2, 1, 3]}), joined))
+
+    def turned(self, keys: str) -> str:
+        return self.nodes.op("Transpose", (keys,), attributes={"perm": [0, 1, 3, 2]})
+
+    def scale(self) -> str:
+        sizes = self.encoder.sizes
+        return self.nodes.weight("scale", np.float32(1 / math.sqrt(sizes.width // sizes.num_heads)))
 
     def linear(self, name: str, values: str) -> str:
-        """Return a product of the layers with its bias."""
-        return self.product(self.nodes, values, name, self.state[f"{name}.weight"].T, self.state[f"{name}.bias"])
+        """Return a product of the layers with its bias. XLNet's have a matrix for each head, and no bias."""
+        if f"{name}.weight" in self.state:
+            return self.product(self.nodes, values, name, self.state[f"{name}.weight"].T, self.state[f"{name}.bias"])
+        matrix = self.state[name].reshape(len(self.state[name]), -1)
+        matrix = matrix.T if name.endswith(".out") else matrix
+        return self.product(self.nodes, values, name, matrix, np.zeros(matrix.shape[1], np.float32))
 
     def norm(self, name: str, values: str, out: str = "") -> str:
         return self.normed(values, name, self.state[f"{name}.weight"], self.state[f"{name}.bias"], out)
@@ -179,25 +175,43 @@ class _Writer:
         return self.nodes.op("LayerNormalization", (values, *tensors), out, {"epsilon": self.encoder.sizes.norm_eps})
 
     def summary(self, last: str) -> str:
-        first = self.nodes.op(
-            "Gather", (last, self.nodes.weight("zero", np.int64(0))), attributes={"axis": 1}
-        )  # (B, D)
-        return self.nodes.op("Tanh", (self.dense(first, "pooler", self.state),), SUMMARY)
+        """Return (B, D): the summary of each row."""
+        op, weight = self.nodes.op, self.nodes.weight
+        if _sums_up_by_last(self.encoder):
+            length = op("ReduceSum", (INPUTS[1], weight("places", np.array([1]))))  # (B, 1)
+            at = op("Unsqueeze", (op("Sub", (length, weight("one", np.int64(1)))), weight("values", np.array([2]))))
+            picked = op("Squeeze", (op("GatherND", (last, at), attributes={"batch_dims": 1}), "places"))
+        else:
+            picked = op("Gather", (last, weight("zero", np.int64(0))), attributes={"axis": 1})
+        if "pooler.weight" not in self.state:
+            return op("Identity", (picked,), SUMMARY)
+        return op("Tanh", (self.dense(picked, "pooler", self.state),), SUMMARY)
 
     def dense(self, values: str, name: str, tensors: Mapping[str, Floats], out: str = "") -> str:
-        """Return the product with a head's matrix, always in full precision."""
-        found = self.nodes.op("MatMul", (values, self.nodes.weight(f"{name}.weight", tensors[f"{name}.weight"].T)))
-        return self.nodes.op("Add", (found, self.nodes.weight(f"{name}.bias", tensors[f"{name}.bias"])), out)
+        """Return the product with a head's matrix, always in full precision; some heads have no bias."""
+        bias = f"{name}.bias"
+        matrix = self.nodes.weight(f"{name}.weight", tensors[f"{name}.weight"].T)
+        found = self.nodes.op("MatMul", (values, matrix), "" if bias in tensors else out)
+        return self.nodes.op("Add", (found, self.nodes.weight(bias, tensors[bias])), out) if bias in tensors else found
+
+
+_ROLES = ("query", "key", "value")
+
+
+def _sums_up_by_last(encoder: Stack) -> bool:
+    """Whether it is the last piece of a row that sums it up, asked with a row of two."""
+    nothing, two = torch.tensor([0]), torch.tensor([2])
+    return bool(encoder.summaries(Layout((Group(0, 1, 2),), nothing, two, None, (1, 2)))[0])
 
 
 def _of_rows(writer: _Writer, tensors: Mapping[str, Floats]) -> Shapes:
     writer.dense(SUMMARY, "score", tensors, LOGITS)
-    return {LOGITS: ("batch", len(tensors["score.bias"]))}
+    return {LOGITS: ("batch", len(tensors["score.weight"]))}
 
 
 def _of_places(writer: _Writer, tensors: Mapping[str, Floats]) -> Shapes:
     writer.dense(LAST, "score", tensors, LOGITS)
-    return {LOGITS: ("batch", "sequence", len(tensors["score.bias"]))}
+    return {LOGITS: ("batch", "sequence", len(tensors["score.weight"]))}
 
 
 def _of_spans(writer: _Writer, tensors: Mapping[str, Floats]) -> Shapes:
@@ -226,14 +240,3 @@ HEADS: dict[str, Callable[[_Writer, Mapping[str, Floats]], Shapes]] = {
     "spans": _of_spans,
     "blanks": _of_blanks,
 }
-
-
-def _model(onnx: Any, nodes: Nodes, outputs: Shapes) -> Any:
-    helper, kinds = onnx.helper, onnx.TensorProto
-    entering = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in INPUTS]
-    leaving = [helper.make_tensor_value_info(name, kinds.FLOAT, shape) for name, shape in outputs.items()]
-    weights = [onnx.numpy_helper.from_array(values, name) for name, values in nodes.weights.items()]
-    graph = helper.make_graph(nodes.nodes, "bert", entering, leaving, weights)
-    domains = {"": _OPSET} | {node.domain: 1 for node in nodes.nodes if node.domain}
-    versions = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-    return helper.make_model(graph, opset_imports=versions, ir_version=_FORMAT, producer_name="bertworks")

@@ -31,6 +31,7 @@ class OpenvinoRuntime:
     def __init__(self, model: Any, digest: bytes) -> None:
         self._model = model
         self._results = {one.get_any_name(): one for one in model.outputs}
+        self._inputs = {one.get_any_name() for one in model.inputs}  # those that nothing reads are not among them
         self._requests: dict[tuple[str, ...], Any] = {}
         self.outputs = tuple(self._results)
         self.digest = digest
@@ -64,7 +65,7 @@ class OpenvinoRuntime:
     def run(self, rows: tuple[Ints, Ints, Ints], wanted: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return these outputs of ids, attention mask and segments, each (B, T)."""
         request = self._request(tuple(wanted))
-        request.infer(dict(zip(INPUTS, rows, strict=True)))
+        request.infer({name: own for name, own in zip(INPUTS, rows, strict=True) if name in self._inputs})
         # Copies, for the next run writes over the same memory.
         return [np.array(request.get_output_tensor(number).data) for number in range(len(wanted))]
 

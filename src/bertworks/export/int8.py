@@ -24,7 +24,8 @@ import numpy.typing as npt
 from bertworks.disk import write_bytes
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.onnx_engine import OnnxRuntime
-from bertworks.engines.onnx_graph import Nodes, activated, graph_of, plain_product
+from bertworks.engines.onnx_graph import graph_of
+from bertworks.engines.onnx_nodes import Nodes, activated, plain_product
 from bertworks.engines.parts import part
 from bertworks.engines.processor import multiplies_8_bits
 from bertworks.engines.windows import Window
@@ -218,19 +219,24 @@ def _error(values: Floats, matrix: Floats, factors: Floats | None, bits: int) ->
 def _activations(model: Model, rows: Sequence[Window]) -> dict[str, tuple[Floats, Floats]]:
     """Return for each product of the layers what is multiplied (N, K), on some of the rows, and its matrix (K, M)."""
     onnx = part("onnx", "onnx", "writing an ONNX graph")
-    seen: dict[str, tuple[str, Floats]] = {}
+    seen: list[tuple[str, str, Floats]] = []
 
     def product(nodes: Nodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
-        seen[name] = (values, matrix)
+        seen.append((name, values, matrix))
         return plain_product(nodes, values, name, matrix, bias)
 
     graph = graph_of(model.encoder, None, False, product)
-    for name in {values for values, _ in seen.values()}:
+    for name in {values for _, values, _ in seen}:
         graph.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     encoder = GraphEncoder(model.encoder.sizes, OnnxRuntime(graph.SerializeToString(), b""))
     batch = batch_of_rows(_some(rows), model.tokenizer.specials.pad)
-    found, real = encoder.outputs(batch, slice(None), [values for values, _ in seen.values()])
-    return {name: (own[real].numpy(), seen[name][1]) for name, own in zip(seen, found, strict=True)}
+    outputs, real = encoder.outputs(batch, slice(None), [values for _, values, _ in seen])
+    found: dict[str, tuple[Floats, Floats]] = {}
+    for (name, _, matrix), own in zip(seen, outputs, strict=True):
+        # A layer that is passed several times multiplies different values by the same matrix: all of them count.
+        before = [found[name][0]] if name in found else []
+        found[name] = (np.concatenate([*before, own[real].numpy()]), matrix)
+    return found
 
 
 def _some(rows: Sequence[Window]) -> list[Window]:
