@@ -1,14 +1,20 @@
 """Settings of fine-tuning: windows, schedules and goals by hand, and what is refused; verdicts by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
+from bertworks.encoders.families import family_of
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import SettingsError
 from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.runs.verdict import verdict_of
+from bertworks.tasks.classify import Classify
 from bertworks.tasks.contract import Scored
-from bertworks.training.optimizer import DepthSettings, depth_of
+from bertworks.tasks.module import TaskModule
+from bertworks.training.optimizer import DepthSettings, depths_of
 from bertworks.training.pace import Triangular
 
 
@@ -28,9 +34,24 @@ def test_the_slanted_triangle_by_hand():
     assert pace.at(10, 0.0).phase is None
 
 
+def depths_of_tiny(family: str, num_layers: int) -> dict[str, int]:
+    own = family_of(family)
+    with torch.device("meta"):
+        encoder = own.build(replace(own.released("tiny", 50), num_layers=num_layers), None)
+        module = TaskModule(encoder, Classify(("no", "yes")))
+    return depths_of(module, num_layers)
+
+
+def test_a_layer_that_is_passed_many_times_learns_as_the_one_below_the_head():
+    depths = depths_of_tiny("albert", 4)
+    assert {depth for name, depth in depths.items() if name.startswith("encoder.layers.")} == {4}
+    assert [depths[name] for name in ("encoder.pieces.weight", "encoder.widen.weight", "head.score.bias")] == [0, 0, 5]
+
+
 def test_rates_by_depth():
-    assert [depth_of(name, 4) for name in ("encoder.pieces.weight", "encoder.layers.0.norm.bias")] == [0, 1]
-    assert [depth_of(name, 4) for name in ("encoder.pooler.bias", "head.score.weight")] == [5, 5]
+    depths = depths_of_tiny("bert", 4)
+    assert [depths[f"encoder.{name}.bias"] for name in ("norm", "layers.0.norm", "layers.3.inner")] == [0, 1, 4]
+    assert [depths[name] for name in ("encoder.pooler.bias", "head.score.weight")] == [5, 5]
     slow = DepthSettings(layer_rate=0.5)
     assert [slow.factor(below, 0) for below in (0, 1, 3)] == [1.0, 0.5, 0.125]
     gradual = DepthSettings(unfreeze_every=10)

@@ -47,18 +47,25 @@ class DepthSettings:
         return self.layer_rate**below
 
 
-def depth_of(name: str, num_layers: int) -> int:
-    """Return how deep a parameter lies: 0 for embeddings, 1 for the first layer, …, num_layers + 1 for heads."""
-    found = re.match(r"encoder\.layers\.(\d+)\.", name)
-    if found:
-        return int(found[1]) + 1
-    return 0 if re.match(r"encoder\.(pieces|positions|segments|norm)\.", name) else num_layers + 1
+def depths_of(module: nn.Module, num_layers: int) -> dict[str, int]:
+    """Return how deep each parameter lies: 0 for what pieces are embedded by, 1 for the first layer, …, num_layers + 1
+    for heads. The last layer that there is lies below the head however often it is passed: ALBERT's is its only one."""
+    names = [name for name, _ in module.named_parameters()]
+    numbers = {name: int(found[1]) for name in names if (found := _LAYER.match(name))}
+    last = max(numbers.values(), default=0)
+    inside = {name: num_layers if number == last else number + 1 for name, number in numbers.items()}
+    return {name: inside.get(name, 0 if _EMBEDDED.match(name) else num_layers + 1) for name in names}
+
+
+_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
+_EMBEDDED = re.compile(r"encoder\.(?!pooler\.)")
 
 
 def freeze(module: nn.Module, settings: DepthSettings, num_layers: int) -> None:
     """Have the lowest layers not learn, if the settings say so."""
+    depths = depths_of(module, num_layers)
     for name, one in module.named_parameters():
-        if settings.frozen_layers and depth_of(name, num_layers) <= settings.frozen_layers:
+        if settings.frozen_layers and depths[name] <= settings.frozen_layers:
             one.requires_grad_(False)
 
 
@@ -77,8 +84,9 @@ class PaperAdam:
         self.num_steps = 0
         self._named = {name: one for name, one in module.named_parameters() if one.requires_grad}
         groups: dict[tuple[bool, int], list[nn.Parameter]] = {}
+        lying = depths_of(module, num_layers)
         for name, one in self._named.items():
-            below = num_layers + 1 - depth_of(name, num_layers) if depths != DepthSettings() else 0
+            below = num_layers + 1 - lying[name] if depths != DepthSettings() else 0
             decays = one.ndim > 1 and not name.endswith("bias")  # the biases of relative attention are tables by head
             groups.setdefault((decays, below), []).append(one)
         self._adam = torch.optim.AdamW(
