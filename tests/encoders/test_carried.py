@@ -16,7 +16,7 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-FAMILIES = ("bert", "roberta", "albert", "openai-gpt")
+FAMILIES = ("bert", "roberta", "albert", "openai-gpt", "awd-lstm")
 WIDTH = 12
 
 

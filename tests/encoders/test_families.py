@@ -22,7 +22,8 @@ def sizes_for(name: str) -> BertSizes:
     """A small model of the family, its numbers unlike one another."""
     usual = ENCODERS[name].released("tiny", 70)
     num_heads = 3 if usual.num_heads > 1 else 1  # an LSTM has none to share
-    return replace(usual, width=24, num_layers=3, num_heads=num_heads, inner=96, positions=40)
+    depth = {"num_layers": 3, "inner": 96} if usual.num_layers else {}  # a table has no layers
+    return replace(usual, width=24, num_heads=num_heads, positions=40, **depth)
 
 
 def drawn(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:

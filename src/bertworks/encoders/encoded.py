@@ -5,6 +5,7 @@ B rows of T places; N pieces (rows that are computed); D width; M pieces of whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -75,11 +76,32 @@ class Carried:
     """What pieces that were read leave for those behind them, in a model that reads to the left.
 
     length   how many places of each row were read
-    layers   for each layer their keys and values, each (B, heads, length, D / heads); empty before the first of them
+    layers   for each layer two tensors with a row for each of the batch's; empty before the first piece. A Transformer's
+             are keys and values, each (B, heads, length, D / heads), an LSTM's its output and cells, each (B, cells)
     """
 
     length: int = 0
     layers: tuple[tuple[torch.Tensor, torch.Tensor], ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.layers[0][0]) if self.layers else 0
+
+    def of_rows(self, first: int, count: int) -> Carried:
+        """Return what belongs to some of the rows."""
+        span = slice(first, first + count)
+        return Carried(self.length, tuple((one[span], other[span]) for one, other in self.layers))
+
+    def to(self, device: torch.device) -> Carried:
+        """Return it on that device."""
+        return Carried(self.length, tuple((one.to(device), other.to(device)) for one, other in self.layers))
+
+    @staticmethod
+    def joined(parts: Sequence[Carried]) -> Carried:
+        """Return what several batches of rows carry as that of one; all have read equally far."""
+        numbers = range(len(parts[0].layers))
+        both = [[torch.cat([part.layers[number][side] for part in parts]) for side in (0, 1)] for number in numbers]
+        return Carried(parts[0].length, tuple((one, other) for one, other in both))
 
 
 @dataclass(frozen=True, slots=True)

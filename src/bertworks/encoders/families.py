@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders import albert, bert, elmo, gpt, roberta, transformer, xlnet
+from bertworks.encoders import albert, awd_lstm, bert, elmo, gpt, roberta, transformer, xlnet
 from bertworks.encoders.names import NameTable, is_turned, plain
 from bertworks.encoders.stack import BertSizes, Stack, initialise
 from bertworks.errors import SettingsError
@@ -33,6 +33,8 @@ class Family:
     class_ends    for some kinds of heads, how the name of transformers' class ends if not as usual (`CLASS_ENDS`)
     padding_side  where transformers has to pad rows, for one whose classes look at the last place
     special_ids   keys of a config.json -> which special piece's number each says
+    goes_on       whether it can learn from rows that go on behind those of the step before, what was read carried along
+    rate          the usual peak rate at which a whole model is fine-tuned
     """
 
     classes: str
@@ -49,6 +51,8 @@ class Family:
     class_ends: Mapping[str, str] = field(default_factory=dict)
     padding_side: str = "right"
     special_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
+    goes_on: bool = False
+    rate: float = 3e-5
 
 
 def family_of(model_type: object) -> Family:
@@ -188,5 +192,19 @@ ENCODERS: dict[str, Family] = {
         released=xlnet.released,
         class_ends=xlnet.CLASS_ENDS,
         padding_side="left",
+    ),
+    "awd-lstm": Family(
+        classes="AwdLstm",
+        prefix="awd_lstm.",
+        optional=("awd_lstm.pooler.",),
+        copies={},
+        heads=awd_lstm.HEADS,
+        sizes_of=awd_lstm.sizes_of,
+        config_of=awd_lstm.config_of,
+        build=awd_lstm.AwdLstm,
+        names_of=awd_lstm.names_of,
+        released=awd_lstm.released,
+        goes_on=True,
+        rate=1e-2,
     ),
 }

@@ -77,6 +77,16 @@ class BertSizes:
         return self.width
 
     @property
+    def summary_width(self) -> int:
+        """How wide the summary of a row is."""
+        return self.width
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How wide the embeddings and what leaves each layer are."""
+        return (self.width,) * (self.num_layers + 1)
+
+    @property
     def layer(self) -> LayerSizes:
         return LayerSizes(
             self.width,
@@ -264,6 +274,10 @@ class Stack(nn.Module):
 
     def laid(self, batch: Batch) -> Layout:
         """Return how a batch is computed; refuse what cannot be read."""
+        return layout_of(batch, self.checked(batch))
+
+    def checked(self, batch: Batch) -> str | torch.Tensor:
+        """Return who may read whom in a batch; refuse what cannot be read."""
         if batch.ids.shape[1] > self.sizes.positions:
             raise InputError(
                 f"a row of {batch.ids.shape[1]} places is longer than the {self.sizes.positions} positions of this "
@@ -274,7 +288,7 @@ class Stack(nn.Module):
         reads = self.own_reads if batch.reads is None else batch.reads
         if (reads if isinstance(reads, str) else "given") not in self.reads:
             raise SettingsError(f"this model reads {' or '.join(self.reads)} only; ask it that way")
-        return layout_of(batch, reads)
+        return reads
 
 
 def initialise(module: nn.Module, spread: float, generator: torch.Generator | None) -> None:
