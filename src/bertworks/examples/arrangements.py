@@ -12,6 +12,7 @@ from bertworks.examples.loading import Arrangement, Hider
 from bertworks.examples.masking import Masker, MaskSettings
 from bertworks.examples.pairs import NextSentencePairs, OrderedPairs
 from bertworks.examples.permuting import Permuter
+from bertworks.examples.streams import Streams
 from bertworks.vocabulary.tokenizer import Specials, Tokenizer
 
 
@@ -27,6 +28,7 @@ ARRANGEMENTS = {
     "next": Way(NextSentencePairs, ("the second follows the first", "the second is random")),
     "order": Way(OrderedPairs, ("in order", "swapped")),
     "blocks": Way(Blocks),
+    "streams": Way(Streams),
 }
 
 
@@ -44,6 +46,7 @@ READS = {
     "masked-order": Reading("order", Masker),
     "masked": Reading("blocks", Masker),
     "next": Reading("blocks", lambda tokenizer, settings: NextPieces()),
+    "next-stream": Reading("streams", lambda tokenizer, settings: NextPieces()),
     "two-way": Reading("blocks", lambda tokenizer, settings: NextPieces()),
     "permuted": Reading("blocks", Permuter),
 }

@@ -31,6 +31,9 @@ class Batch:
     source     what the rows are to say in other words, as a batch of its own: (B, S); read by each row besides its own
     permutation  (B, T) in which order a row is told: 0 what is known from the beginning, then 1, 2, … the places to
                  predict, each of which may read what was told before it
+    goes_on    whether rows go on behind those of the batch before (in the same place of the step before): False where
+               they begin, None where rows have nothing to do with one another
+    state      what the rows before left, if they go on: the encoder's own
     """
 
     ids: torch.Tensor
@@ -45,6 +48,8 @@ class Batch:
     masked: Batch | None = None
     permutation: torch.Tensor | None = None
     source: Batch | None = None
+    goes_on: bool | None = None
+    state: object | None = None
 
     @property
     def num_pieces(self) -> int:

@@ -177,10 +177,11 @@ class Split:
         before = float(ends[number - 1]) if number else 0.0
         last = round((float(ends[number]) - before) / shard.weight) - 1
         piece = shard.first_piece + min(max(int((position - before) / shard.weight), 0), last)
-        mapped = self._map(number)
+        mapped = self.mapped(number)
         return Place(number, mapped, mapped.sentence_at(piece), piece)
 
-    def _map(self, number: int) -> ShardArrays:
+    def mapped(self, number: int) -> ShardArrays:
+        """Return the arrays of one of the shards."""
         mapped = self._mapped.pop(number, None) or map_shard(self.shards[number].path)
         self._mapped[number] = mapped  # now the youngest
         if len(self._mapped) > _MOST_MAPPED:

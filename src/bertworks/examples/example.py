@@ -17,7 +17,8 @@ class Example:
 
     `word_starts` is False inside a word; special pieces are never part of one (see `is_special`).
     `label` is the answer about the pair: 0 where the second text follows the first (or stands in order), 1 where it
-    is random (or swapped), None where there is no question.
+    is random (or swapped), None where there is no question. `behind` is the piece that follows the last one, where an
+    example is a stretch of a text that goes on.
     """
 
     ids: npt.NDArray[np.int32]
@@ -25,6 +26,7 @@ class Example:
     word_starts: npt.NDArray[np.bool_]
     is_special: npt.NDArray[np.bool_]
     label: int | None = None
+    behind: int | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

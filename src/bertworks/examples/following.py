@@ -1,4 +1,4 @@
-"""Ask for the next piece: an Example in, its ids as they are, all places but the last and what follows each out."""
+"""Ask for the next piece: an Example in, its ids as they are, the places that something follows and what it is out."""
 
 from __future__ import annotations
 
@@ -13,5 +13,6 @@ class NextPieces:
 
     def hide(self, example: Example, generator: np.random.Generator) -> Hidden:
         """Return the example with its questions; it draws nothing."""
-        places = np.arange(len(example) - 1, dtype=np.int32)
-        return Hidden(example.ids, places, example.ids[1:])
+        behind = [] if example.behind is None else [example.behind]
+        targets = np.append(example.ids[1:], np.array(behind, dtype=np.int32))
+        return Hidden(example.ids, np.arange(len(targets), dtype=np.int32), targets)

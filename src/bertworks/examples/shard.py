@@ -53,7 +53,15 @@ class ShardArrays:
     def document_of(self, sentence: int) -> tuple[int, int]:
         """Return the first sentence of the document that `sentence` is in, and the first behind it."""
         document = int(self.document_ends.searchsorted(np.uint32(sentence), side="right"))
-        return (int(self.document_ends[document - 1]) if document else 0), int(self.document_ends[document])
+        return self.first_sentence(document), int(self.document_ends[document])
+
+    def document_at(self, piece: int) -> int:
+        """Return the document that holds `piece`."""
+        return int(self.document_ends.searchsorted(np.uint32(self.sentence_at(piece)), side="right"))
+
+    def first_sentence(self, document: int) -> int:
+        """Return the first sentence of `document`, or the one behind all of them."""
+        return int(self.document_ends[document - 1]) if document else 0
 
     def sentence_at(self, piece: int) -> int:
         """Return the sentence that holds `piece`."""

@@ -15,7 +15,7 @@ from bertworks.objectives.scoring import scored_sum
 
 
 class NextPiece(nn.Module):
-    """A left-to-right language model: the last layer is compared with the table of pieces itself (GPT).
+    """A left-to-right language model: the last layer is compared with the table of pieces itself (GPT, AWD-LSTM).
 
     The encoder reads to the left from now on, also where it could read both ways: that is the paper's ablation.
     """
@@ -40,10 +40,11 @@ class NextPiece(nn.Module):
         """Return the loss of a batch, scaled as told for gradients."""
         assert batch.places is not None
         assert batch.targets is not None
-        vectors = self.encoder(batch, seeds=seeds, places=batch.places).at(batch.places)
+        encoded = self.encoder(batch, batch.state, seeds, batch.places)
+        vectors = encoded.at(batch.places)
         table = self.encoder.pieces.weight
         value, part = scored_sum(vectors, table, table.new_zeros(len(table)), batch.targets, scales["next"])
-        return Loss(value, {"next": part})
+        return Loss(value, {"next": part}, encoded.state)
 
 
 def next_scores(encoder: Stack, batch: Batch) -> torch.Tensor:

@@ -22,8 +22,10 @@ class Loss:
     """The parts of a loss, and `value`: their scaled sum, from which the gradients come.
 
     The scale of a part is one over its count in the whole step, over all micro-batches and processes. So splitting a
-    step in more micro-batches or processes changes nothing.
+    step in more micro-batches or processes changes nothing. `state` is what the rows leave for those that go on behind
+    them, if any do.
     """
 
     value: torch.Tensor
     parts: Mapping[str, Part]
+    state: object | None = None

@@ -14,6 +14,7 @@ import torch
 from bertworks.encoders.families import family_of
 from bertworks.encoders.stack import Stack
 from bertworks.errors import SettingsError
+from bertworks.examples.arrangements import READS
 from bertworks.objectives.causal import NextPiece
 from bertworks.objectives.permuted import Permuted
 from bertworks.objectives.pretraining import Pretraining
@@ -30,6 +31,7 @@ OBJECTIVES: dict[str, Callable[[Stack, torch.Generator | None], Objective]] = {
     "masked-order": partial(Pretraining, asks_pair=True),
     "masked": partial(Pretraining, asks_pair=False),
     "next": NextPiece,
+    "next-stream": NextPiece,
     "two-way": TwoWay,
     "permuted": Permuted,
 }
@@ -41,12 +43,15 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "two-way": ("two-way",),
     "permuted": ("permuted",),
 }
+# Those whose rows go on behind one another.
+_STREAMS = tuple(name for name, reading in READS.items() if reading.arrangement == "streams")
 
 
 def check_learns(family: str, objective: str) -> None:
     """Refuse an objective that the models of a family cannot learn by."""
-    known = family_of(family).heads
+    known, goes_on = family_of(family).heads, family_of(family).goes_on
     fitting = [name for name in OBJECTIVES if all(kind in known for kind in _NEEDS.get(name, ()))]
+    fitting = [name for name in fitting if goes_on or name not in _STREAMS]
     if objective in OBJECTIVES and objective not in fitting:
         raise SettingsError(
             f"models of the family '{family}' cannot learn by the objective '{objective}'; choose one of: "
