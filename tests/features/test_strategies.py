@@ -51,7 +51,7 @@ def test_the_six_of_the_paper_and_elmos_from_an_encoder():
     for name, strategy in STRATEGIES.items():
         found = strategy(layers)
         assert torch.equal(found, expected[name])
-        assert found.shape == (4, strategy.width(8))
+        assert found.shape == (4, strategy.width(sizes.widths))
 
 
 def test_only_sums_of_several_layers_have_weights_to_learn():

@@ -44,18 +44,31 @@ class Strategy:
     join: Callable[[Layers], torch.Tensor]
     num_layers: int = 1
 
-    def check(self, num_layers: int) -> None:
-        """Refuse an encoder that has too few layers."""
+    def check(self, widths: Sequence[int]) -> None:
+        """Refuse an encoder that has too few layers, or layers that cannot be joined: `widths` are theirs."""
+        self._check_depth(len(widths) - 1)
+        self._check_joined(widths[self.span])
+
+    def _check_depth(self, num_layers: int) -> None:
         if num_layers < self.num_layers:
             raise SettingsError(
                 f"'{self.name}' needs {self.num_layers} layers, but the model has {num_layers}; choose another of: "
                 f"{', '.join(STRATEGIES)}"
             )
 
+    def _check_joined(self, widths: Sequence[int]) -> None:
+        if len(set(widths)) > 1:
+            raise SettingsError(
+                f"'{self.name}' joins layers, but those of the model are {' and '.join(map(str, sorted(set(widths))))} "
+                f"wide; choose embeddings, second-to-last or last"
+            )
+
     def picked(self, layers: Layers) -> Layers:
         """Return the layers that are taken, the lowest first."""
-        self.check(len(layers) - 1)
-        return layers[self.span]
+        self._check_depth(len(layers) - 1)
+        found = layers[self.span]
+        self._check_joined([layer.shape[-1] for layer in found])
+        return found
 
     def __call__(self, layers: Layers) -> torch.Tensor:
         """Return (N, D'): D' is D, or several times D where layers are put side by side."""
@@ -66,9 +79,10 @@ class Strategy:
         """Whether a task may learn the weights of the sum, with WeightedLayers in place of `join`."""
         return self.join is _summed
 
-    def width(self, width: int) -> int:
-        """Return D' for an encoder of this width."""
-        return width * self.num_layers if self.join is _concatenated else width
+    def width(self, widths: Sequence[int]) -> int:
+        """Return D' for an encoder whose layers, the embeddings first, have these widths."""
+        own = widths[self.span][-1]
+        return own * self.num_layers if self.join is _concatenated else own
 
 
 # The last one is ELMo's, which weighs the embeddings too. The papers' sums have weights that a task learns; without a

@@ -100,7 +100,7 @@ def stored_rule(folder: Path) -> WindowRule | None:
 def vectors_of(engine: TorchEngine, texts: Iterable[str], how: Extraction) -> Iterator[Portion]:
     """Yield the vectors of the texts in their order. Nothing is carried from one portion to the next."""
     make, whole = UNITS[how.unit]
-    width = how.strategy.width(engine.encoder.sizes.width)
+    width = how.strategy.width(engine.encoder.sizes.widths)
     most = _PIECES if whole else min(_PIECES, _NUMBERS // width)
     for gathered in _gathered(_cut(texts, engine.tokenizer, how), most):
         yield make(engine, gathered, how)

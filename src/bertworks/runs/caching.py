@@ -83,7 +83,7 @@ class KeptFeatures:
                 self._stretches.append(stretch)
         counts = [stretch.count for stretch in self._stretches]
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        self._shape = head.num_layers, predictor.module.encoder.sizes.width
+        self._shape = head.num_layers, head.layer_width
         self._kind = np.dtype(_KINDS[precision])
         self._identity = {
             "model": _model_digest(predictor.module.encoder),

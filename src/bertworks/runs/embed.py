@@ -67,7 +67,7 @@ def embed_with(model: Model, request: EmbedRequest, total: int | None, watch: Wa
     """Do the same with a model that is loaded and a file that was looked at."""
     how = extraction(model, request)
     engine = TorchEngine(model.encoder, model.tokenizer, request.budget)
-    width = how.strategy.width(model.encoder.sizes.width)
+    width = how.strategy.width(model.encoder.sizes.widths)
     if request.unit == "texts":
         width *= len(how.pooling.kinds)
     identity = {**told(model, how), "batch_pieces": request.budget}
@@ -88,7 +88,7 @@ def embed_with(model: Model, request: EmbedRequest, total: int | None, watch: Wa
 def extraction(model: Model, request: EmbedRequest) -> Extraction:
     """Return what is asked of the texts; refused if the model cannot give it."""
     strategy = strategy_of(request.layers)
-    strategy.check(model.encoder.sizes.num_layers)
+    strategy.check(model.encoder.sizes.widths)
     own = pooling_of(model.folder)
     rule = window_rule(own, model.encoder.sizes.positions, request.truncate, stored_rule(model.folder))
     if request.unit == "texts":

@@ -80,7 +80,7 @@ def write_vectors(folder: Path, model: Model, watch: Callable[[int], None]) -> i
     pooling = replace(pooling_of(model.folder), normalise=True)
     rule = window_rule(pooling, model.encoder.sizes.positions, stored=stored_rule(model.folder))
     how = Extraction(pooling=pooling, rule=rule)
-    width = how.strategy.width(model.encoder.sizes.width) * len(pooling.kinds)
+    width = how.strategy.width(model.encoder.sizes.widths) * len(pooling.kinds)
     identity = {"tokenizer": model.tokenizer.hash, "pooling": list(pooling.kinds)}
     with VectorStore(StoreSettings(folder / VECTORS, width, "texts", True, "npy", identity)) as store:
         texts = store.remaining(_texts(folder / PASSAGES))

@@ -111,7 +111,7 @@ class Choose:
         return {}  # transformers' class has one output whatever its config says
 
     def head(self, sizes: BertSizes) -> nn.Module:
-        return SummaryHead(sizes.width, 1, sizes.dropout)
+        return SummaryHead(sizes.summary_width, 1, sizes.dropout)
 
     @property
     def main(self) -> str:

@@ -112,7 +112,7 @@ class Classify:
         return {**label_config(self.labels), "problem_type": kind}
 
     def head(self, sizes: BertSizes) -> nn.Module:
-        return SummaryHead(sizes.width, len(self.labels), sizes.dropout)
+        return SummaryHead(sizes.summary_width, len(self.labels), sizes.dropout)
 
     @property
     def main(self) -> str:

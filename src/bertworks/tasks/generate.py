@@ -146,7 +146,7 @@ class Continuer:
 
     def _word(self, pieces: list[int], score: float, state: Carried) -> tuple[list[int], float]:
         """Return a word to its likely end, and the log probability of its pieces."""
-        while len(pieces) < _MOST_PIECES and state.length < self.encoder.sizes.positions:
+        while len(pieces) < _MOST_PIECES and state.length < self.encoder.most_places:
             last = piece_written(self.tokenizer, pieces[-1])
             if last.ends:
                 break
@@ -170,7 +170,7 @@ class Continuer:
         """Yield (V,) log probabilities of what follows the text and what has been added to it, until it is full."""
         scores, state = self._step(ids, Carried())
         yield scores
-        while state.length < self.encoder.sizes.positions:
+        while state.length < self.encoder.most_places:
             scores, state = self._step(added[-1:], state)
             yield scores
 

@@ -211,7 +211,8 @@ class RecurrentHead(nn.Module):
         self.settings = settings
         self.dropout = sizes.dropout
         self.strategy = strategy_of(settings.strategy)
-        self.num_layers = len(range(sizes.num_layers + 1)[self.strategy.span])
+        own = sizes.widths[self.strategy.span]
+        self.num_layers, self.layer_width = len(own), own[-1]
         self.weighted = WeightedLayers(self.num_layers) if self.strategy.sums else None
         self.body = body
 
@@ -249,10 +250,10 @@ def recurrent_head(
 ) -> RecurrentHead:
     """Return the counterpart of a task's plain head, its weights drawn; refuse an encoder with too few layers."""
     strategy = strategy_of(settings.strategy)
-    strategy.check(sizes.num_layers)
+    strategy.check(sizes.widths)
     assert isinstance(plain, PlaceHead | SummaryHead | SpanHead)
     width = settings.width or sizes.width
-    body = BODIES[type(plain)](strategy.width(sizes.width), width, plain.score.out_features)
+    body = BODIES[type(plain)](strategy.width(sizes.widths), width, plain.score.out_features)
     head = RecurrentHead(RecurrentSettings(settings.strategy, width), sizes, body)
     initialise(head, sizes.spread, generator)
     for part in head.modules():

@@ -95,7 +95,7 @@ class Regress:
         return {**label_config(("value",)), "problem_type": "regression"}
 
     def head(self, sizes: BertSizes) -> nn.Module:
-        return SummaryHead(sizes.width, 1, sizes.dropout)
+        return SummaryHead(sizes.summary_width, 1, sizes.dropout)
 
     @property
     def main(self) -> str:
