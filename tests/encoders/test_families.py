@@ -162,8 +162,8 @@ def test_a_way_of_reading_that_an_encoder_cannot_obey_is_refused():
         ours(replace(batch_with((5,), ours.sizes), reads="both"))
 
 
-def test_all_but_those_of_lstms_have_a_counterpart_in_transformers():
-    assert set(ENCODERS) - set(PEERED) == {"elmo", "awd-lstm"}
+def test_all_but_those_of_lstms_and_tables_have_a_counterpart_in_transformers():
+    assert set(ENCODERS) - set(PEERED) == {"elmo", "awd-lstm", "static"}
 
 
 @pytest.mark.parametrize("name", PEERED)

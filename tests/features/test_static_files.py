@@ -38,11 +38,12 @@ def plain(vectors: StaticVectors) -> StaticVectors:
 def test_a_folder_comes_back_as_it_was(tmp_path: Path, vectors: StaticVectors):
     write_vectors(tmp_path / "v", vectors, "folder")
     assert sorted(path.name for path in (tmp_path / "v").iterdir()) == (
-        ["bertworks.json", "vectors.safetensors", "words.txt"]
+        ["bertworks.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     )
     found = read_vectors(tmp_path / "v")
     assert same(found, vectors)
-    assert found.facts == {"kind": "glove", "words": 6, "width": 5}
+    told = {name: fact for name, fact in found.facts.items() if name != "versions"}
+    assert told == {"kind": "glove", "words": 6, "width": 5}
     with pytest.raises(FolderError, match="already holds something"):
         write_vectors(tmp_path / "v", vectors, "folder")
 
@@ -121,26 +122,27 @@ def test_a_damaged_file_is_refused_with_the_place(tmp_path: Path, data: bytes, s
 
 
 def shorten(folder: Path) -> None:
-    (folder / "words.txt").write_text("the\n")
+    told = json.loads((folder / "tokenizer.json").read_text())
+    del told["model"]["vocab"]["naïve"]
+    (folder / "tokenizer.json").write_text(json.dumps(told))
 
 
 def spoil(folder: Path) -> None:
-    (folder / "vectors.safetensors").write_bytes(b"no")
+    (folder / "model.safetensors").write_bytes(b"no")
 
 
 def unfinished(folder: Path) -> None:
-    (folder / "bertworks.json").unlink()
+    (folder / "config.json").unlink()
 
 
 def a_model(folder: Path) -> None:
-    (folder / "vectors.safetensors").unlink()
-    (folder / "bertworks.json").write_text(json.dumps({"objective": "masked"}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
 
 
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (shorten, "1 words"),
+        (shorten, "5 words"),
         (spoil, "damaged"),
         (unfinished, "not yet, a folder of word vectors"),
         (a_model, "holds no"),

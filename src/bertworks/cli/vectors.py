@@ -151,6 +151,30 @@ def analogy(
 
 
 @app.command()
+def senses(
+    word: Annotated[str, typer.Argument(help="A word that means several things.")],
+    file: Annotated[Path, typer.Argument(help="A table of sentences (text) and what the word means there (label).")],
+    models: Annotated[list[str], typer.Argument(help="Folders of word vectors, or any models.", metavar="MODEL…")],
+    out: Annotated[Path, typer.Option(help="The picture to write, an SVG file.")],
+    layers: Annotated[str, typer.Option(help="From which layers of a model, as `embed --layers` has them.")] = "last",
+) -> None:
+    """Draw where the vectors of WORD lie in the sentences of FILE, by each MODEL.
+
+    By static vectors a word is one point, whatever it means; by a model that reads the sentence, it is as many as there
+    are sentences, and senses lie apart as far as the model tells them.
+    """
+    from bertworks.runs import senses as drawing  # with torch
+
+    for panel in drawing.senses(drawing.SensesRequest(word, file, tuple(models), out, layers)):
+        found = panel.lying
+        print(
+            f"{panel.name}: {found.num_places} different vectors; nearest other sentence of the same sense "
+            f"{found.told_apart:.0%}; mean cosine {found.within:.2f} within a sense, {found.across:.2f} between"
+        )
+    print(f"the picture: {out}")
+
+
+@app.command()
 def convert(
     vectors: Vectors,
     out: Annotated[Path, typer.Option(help="The file or folder to write.")],

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders import albert, awd_lstm, bert, elmo, gpt, roberta, transformer, xlnet
+from bertworks.encoders import albert, awd_lstm, bert, elmo, gpt, roberta, static, transformer, xlnet
 from bertworks.encoders.names import NameTable, is_turned, plain
 from bertworks.encoders.stack import BertSizes, Stack, initialise
 from bertworks.errors import SettingsError
@@ -206,5 +206,18 @@ ENCODERS: dict[str, Family] = {
         released=awd_lstm.released,
         goes_on=True,
         rate=1e-2,
+    ),
+    "static": Family(
+        classes="Static",
+        prefix="static.",
+        optional=(),
+        copies={},
+        heads=static.HEADS,
+        sizes_of=static.sizes_of,
+        config_of=static.config_of,
+        build=static.Static,
+        names_of=static.names_of,
+        released=static.released,
+        rate=1e-3,
     ),
 }

@@ -1,7 +1,7 @@
 """Word vectors on disk: our folder, and the files of word2vec and GloVe, both ways.
 
-A folder holds `vectors.safetensors` (float32), `words.txt` (one a line, the most frequent first) and `bertworks.json`.
-The files of others:
+A folder is a model folder of the family "static": the words are the vocabulary in `tokenizer.json`, the most frequent
+first, and `model.safetensors` has their table. The files of others:
   word2vec          a line "V D"; then a line for each word: it, a space, D numbers
   word2vec-binary   a line "V D"; then for each word: it, a space, D little-endian float32, and perhaps a line break
   glove             a line for each word: it, a space, D numbers; no first line
@@ -12,6 +12,7 @@ V words, D the width.
 from __future__ import annotations
 
 import io
+import json
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,17 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
 
-from bertworks.disk import read_json, replacing, write_bytes, write_json
+from bertworks.disk import read_json, replacing
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.features.static import StaticVectors, Table
 from bertworks.text.compression import ByteStream, open_raw, unpacked
 
 FACTS = "bertworks.json"
-_WORDS = "words.txt"
-_VECTORS = "vectors.safetensors"
+_TABLE = "static.pieces.weight"
 _HEADER = re.compile(rb"(\d+) (\d+) *\r?\n")
 _SPACE = re.compile(r"\s")
 # A word longer than this, in bytes, is no word: the file is something else.
@@ -79,27 +78,30 @@ def check_folder(folder: Path) -> None:
 
 
 def _read_folder(folder: Path) -> StaticVectors:
-    facts = read_json(folder / FACTS, "a folder of word vectors (see `bertworks vectors train`)")
-    if not isinstance(facts, dict) or not (folder / _VECTORS).is_file():
+    """Read a folder without its model: those who look words up need not wait for torch."""
+    config = read_json(folder / "config.json", "a folder of word vectors (see `bertworks vectors train`)")
+    if not isinstance(config, dict) or config.get("model_type") != "static":
         raise FolderError(f"{folder} holds no word vectors; {_WAY_OUT}")
     try:
-        table = load_file(folder / _VECTORS)["vectors"]
-        words = (folder / _WORDS).read_bytes().decode().split("\n")[:-1]
-    except (OSError, KeyError, UnicodeDecodeError, SafetensorError) as error:
+        with safe_open(folder / "model.safetensors", "np") as file:
+            table = file.get_tensor(_TABLE)
+        vocabulary = json.loads((folder / "tokenizer.json").read_bytes())
+        numbers: dict[str, int] = vocabulary["model"]["vocab"]
+        num_special = len(vocabulary["added_tokens"])  # which come first
+        facts = json.loads((folder / FACTS).read_bytes())
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise FolderError(f"{folder} is damaged ({error}); train it again, or copy it again") from error
-    if table.ndim != 2 or table.dtype != np.float32 or len(words) != len(table):
+    words = sorted(numbers, key=numbers.__getitem__)[num_special:]
+    if table.ndim != 2 or table.dtype != np.float32 or len(words) + num_special != len(table):
         raise FolderError(f"{folder} is damaged: {len(words)} words, but a table of {table.shape}; copy it again")
-    return StaticVectors(words, table, facts)
+    return StaticVectors(words, table[num_special:], facts)
 
 
 def _write_folder(folder: Path, vectors: StaticVectors) -> None:
-    """Write the facts last: a folder that has them is whole."""
+    from bertworks.features.static_model import write_static_model  # with torch
+
     check_folder(folder)
-    with replacing(folder / _VECTORS) as temporary:
-        save_file({"vectors": np.ascontiguousarray(vectors.table)}, temporary)
-    # bytes, so that no system writes other line breaks than \n
-    write_bytes(folder / _WORDS, "".join(f"{word}\n" for word in vectors.words).encode())
-    write_json(folder / FACTS, {**vectors.facts, "words": len(vectors), "width": vectors.width})
+    write_static_model(folder, vectors)
 
 
 # ---------------------------------------------------------------- reading files of others

@@ -92,7 +92,7 @@ STRATEGIES: dict[str, Strategy] = {
     for strategy in (
         Strategy("embeddings", slice(0, 1), _only, num_layers=0),
         Strategy("second-to-last", slice(-2, -1), _only, num_layers=2),
-        Strategy("last", slice(-1, None), _only),
+        Strategy("last", slice(-1, None), _only, num_layers=0),  # static vectors are nothing but embeddings
         Strategy("sum-last-four", slice(-4, None), _summed, num_layers=4),
         Strategy("concat-last-four", slice(-4, None), _concatenated, num_layers=4),
         Strategy("sum-all", slice(1, None), _summed),
