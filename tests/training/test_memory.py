@@ -1,12 +1,15 @@
 """Will it fit? Parameters as published, the estimate of a step against what a step really takes, micro-batches."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.encoders.families import family_of
 from bertworks.examples.batch import Batch
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.table import OBJECTIVES
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.memory import fitting_micro_batch, num_parameters, step_bytes
 from bertworks.training.optimizer import AdamSettings, PaperAdam
@@ -37,19 +40,29 @@ def test_parameters_of_any_sizes_are_counted_as_they_are_built():
     assert num_parameters(sizes) == sum(one.numel() for one in Bert(sizes).parameters())
 
 
-def batch_of_rows(sizes: BertSizes, rows: int, length: int) -> Batch:
-    """Full rows with 15 % of the places hidden."""
+def batch_of_rows(sizes: BertSizes, rows: int, length: int, objective: str) -> Batch:
+    """Full rows with about as many places asked as the objective asks: 15 %, a sixth, or all but the last."""
     ids = torch.randint(5, sizes.vocabulary, (rows, length), generator=torch.Generator().manual_seed(0))
-    places = torch.arange(int(0.15 * ids.numel())) * 6
-    labels = {"pair": torch.zeros(rows, dtype=torch.long)}
-    lengths = torch.full((rows,), length)
-    return Batch(ids, torch.zeros_like(ids), lengths, "both", places, ids.flatten()[places], labels)
+    numbers = torch.arange(ids.numel())
+    asked = {"masked-next": 0.15, "masked": 0.15, "masked-order": 0.15, "permuted": 1 / 6}.get(objective)
+    places = numbers[numbers % length < length - 1] if asked is None else numbers[: int(asked * len(numbers))] * 6
+    told = torch.zeros(len(numbers), dtype=torch.long)
+    told[places] = 1 + places % length
+    return Batch(
+        ids,
+        torch.zeros_like(ids),
+        torch.full((rows,), length),
+        places=places,
+        targets=ids.flatten()[places],
+        labels={"pair": torch.zeros(rows, dtype=torch.long)},
+        permutation=told.view(rows, length) if objective == "permuted" else None,
+    )
 
 
-def bytes_taken(sizes: BertSizes, rows: int, length: int) -> int:
+def bytes_taken(sizes: BertSizes, rows: int, length: int, objective: str = "masked-next") -> int:
     """What a second step takes: parameters and moments, and the most that torch then allocates at a time."""
-    module = Pretraining(Bert(sizes))
-    batch = batch_of_rows(sizes, rows, length)
+    module = OBJECTIVES[objective](family_of(sizes.family).build(sizes, None), None)
+    batch = batch_of_rows(sizes, rows, length, objective)
     optimizer = PaperAdam(module, AdamSettings())
     steps = train(Training(module, module, optimizer, ByStep((3,), 1, 1e-3), lambda *_: [batch], 0), Standing())
     next(steps)
@@ -81,6 +94,30 @@ def test_the_estimate_of_a_step_is_near_what_it_takes(name: str, vocabulary: int
     sizes = BertSizes.released(name, vocabulary)
     taken = bytes_taken(sizes, rows, length)
     assert taken / 1.5 < step_bytes(sizes, rows, length) < taken * 1.5
+
+
+@pytest.mark.parametrize(
+    ("family", "objective"),
+    [
+        ("roberta", "masked"),
+        ("albert", "masked-order"),
+        ("openai-gpt", "next"),
+        ("xlnet", "permuted"),
+        ("elmo", "two-way"),
+    ],
+)
+def test_the_estimate_holds_for_every_family(family: str, objective: str):
+    sizes = family_of(family).released("tiny", 1_000)
+    taken = bytes_taken(sizes, 4, 64, objective)
+    assert taken / 1.5 < step_bytes(sizes, 4, 64) < taken * 1.5
+
+
+def test_sharing_layers_saves_parameters_and_nothing_of_what_layers_keep():
+    albert, bert = (family_of(name).released("base", 30_000) for name in ("albert", "bert"))
+    assert num_parameters(albert) == 11_683_584  # as published
+    one, more = (step_bytes(albert, rows, 128) for rows in (1, 9))
+    alike, more_alike = (step_bytes(replace(bert, activation="gelu_new"), rows, 128) for rows in (1, 9))
+    assert more - one == more_alike - alike
 
 
 @pytest.mark.parametrize("activation", ["relu", "silu"])
