@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -87,7 +89,7 @@ def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> C
             PrepareSettings(held_out_rate=0.0, clean=KEEP_ALL),
             ReadSettings(lines="sentences", block_bytes=block_bytes),
         )
-        return Numbered(Corpus.open(prepare(request, num_workers=1)), shape)
+        return Numbered(Corpus.open(prepare(request, workers=1)), shape)
 
     return make
 
@@ -97,6 +99,26 @@ def numbered(make_corpus: Callable[..., Numbered]) -> Numbered:
     """120 documents of 1 to 12 sentences of 2 to 14 pieces, about 7,000 pieces in all."""
     generator = np.random.default_rng(0)
     return make_corpus([generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)])
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """Two nodes of one CPU each on this machine, and this process connected to them.
+
+    Tests with it are marked `xdist_group("ray")`, so that they run in one process and there is one cluster.
+    """
+    import ray
+    from ray.cluster_utils import Cluster
+
+    size = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+    try:
+        cluster.add_node(**size)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ ROOMS = [
     "errors",
     "disk",
     "allocation",
+    "cluster",
     "settings",
     "text",
     "vocabulary",
@@ -34,7 +35,7 @@ ROOMS = [
     "__main__",
 ]
 # Rooms, and the one file, that may import torch.
-WITHOUT_TORCH = ("errors", "disk", "allocation", "settings", "text", "vocabulary", "examples")
+WITHOUT_TORCH = ("errors", "disk", "allocation", "cluster", "settings", "text", "vocabulary", "examples")
 THE_ONE_WITH_TORCH = SOURCE / "examples" / "batch.py"
 
 

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ def replacing(path: Path) -> Iterator[Path]:
     Whatever goes wrong, `path` is either as it was or whole. A full disk or a folder that may not be written is
     reported in one sentence.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # The machine's name too: where several share a folder, a lost one may still write what another does again.
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary

@@ -130,7 +130,7 @@ def two_sources(tmp_path: Path, vocabulary: Path, first: float, second: float) -
     sources = (Source(str(tmp_path / "a.txt"), first), Source(str(tmp_path / "b.txt"), second))
     settings = PrepareSettings(held_out_rate=0.0, clean=KEEP_ALL)
     return Corpus.open(
-        prepare(PrepareRequest(sources, vocabulary, tmp_path / "corpus", settings, ONE_A_LINE), num_workers=1)
+        prepare(PrepareRequest(sources, vocabulary, tmp_path / "corpus", settings, ONE_A_LINE), workers=1)
     )
 
 
@@ -165,7 +165,7 @@ def held_out_of(folder: Path) -> dict[str, str]:
 def prepared(folder: Path, vocabulary: Path, sources: list[Source], rate: float = 0.2) -> Path:
     settings = PrepareSettings(held_out_rate=rate, clean=KEEP_ALL)
     request = PrepareRequest(tuple(sources), vocabulary, folder, settings, ONE_A_LINE)
-    return prepare(request, num_workers=1)
+    return prepare(request, workers=1)
 
 
 def documents_text(first: int, last: int) -> str:
@@ -266,7 +266,7 @@ def test_of_several_vocabularies_one_must_be_named(tmp_path: Path, vocabulary: P
     sources = (Source(str(tmp_path / "a.txt")),)
     settings = PrepareSettings(clean=KEEP_ALL)
     for path in (vocabulary, tmp_path / "other.txt"):
-        prepare(PrepareRequest(sources, path, tmp_path / "corpus", settings, ReadSettings()), num_workers=1)
+        prepare(PrepareRequest(sources, path, tmp_path / "corpus", settings, ReadSettings()), workers=1)
     with pytest.raises(InputError, match=r"holds pieces of several vocabularies: .*; name one"):
         Corpus.open(tmp_path / "corpus")
     sizes = [Corpus.open(tmp_path / "corpus", key[:8]).tokenizer.size for key in read_keys(tmp_path / "corpus")]

@@ -140,7 +140,7 @@ def texts_of(folder: Path) -> list[tuple[str, str]]:
     return [(p.document.text, p.split) for shard in manifest["shards"] for p in read_text(folder / shard["file"])]
 
 
-def prepared(tmp_path: Path, vocabulary: Path, name: str, block_bytes: int, num_workers: int = 1) -> Path:
+def prepared(tmp_path: Path, vocabulary: Path, name: str, block_bytes: int, workers: int = 1) -> Path:
     request = PrepareRequest(
         tuple(write_sources(tmp_path)),
         vocabulary,
@@ -148,7 +148,7 @@ def prepared(tmp_path: Path, vocabulary: Path, name: str, block_bytes: int, num_
         PrepareSettings(held_out_rate=0.2, max_repeats=3, clean=KEEP_ALL),
         ReadSettings(lines="sentences", block_bytes=block_bytes),
     )
-    return prepare(request, num_workers=num_workers)
+    return prepare(request, workers=workers)
 
 
 def test_the_outcome_depends_neither_on_block_size_nor_on_the_number_of_workers(
@@ -156,7 +156,7 @@ def test_the_outcome_depends_neither_on_block_size_nor_on_the_number_of_workers(
 ) -> None:
     large = texts_of(prepared(tmp_path, vocabulary, "large", 2**22))
     small = texts_of(prepared(tmp_path, vocabulary, "small", 700))
-    shared = texts_of(prepared(tmp_path, vocabulary, "shared", 700, num_workers=2))
+    shared = texts_of(prepared(tmp_path, vocabulary, "shared", 700, workers=2))
     assert large == small == shared
     assert len(large) == len({text for text, _ in large})
     assert sum(LONG in text for text, _ in large) == 1

@@ -98,7 +98,7 @@ class Patient:
         return Source(str(path))
 
     def examine(self, text: str | bytes, vocabulary: Tokenizer | None = None) -> Diagnosis:
-        return examine([self.source(text)], vocabulary=vocabulary, num_workers=1)
+        return examine([self.source(text)], vocabulary=vocabulary, workers=1)
 
 
 @pytest.fixture
@@ -377,7 +377,7 @@ def test_held_out_text_in_the_training_text_is_found_exactly(patient: Patient) -
     texts = english(60)
     training = patient.source(laid_out(texts[:40]))
     held_out = patient.source(laid_out(texts[36:56]), "held-out.txt")
-    diagnosis = examine([training], [held_out], num_workers=1)
+    diagnosis = examine([training], [held_out], workers=1)
     assert diagnosis.held_out is not None
     assert diagnosis.held_out.documents == 20
     assert diagnosis.held_out.shared_documents_rate == pytest.approx(4 / 20)
@@ -391,7 +391,7 @@ def test_held_out_text_in_the_training_text_is_found_exactly(patient: Patient) -
 def test_held_out_text_that_stands_nowhere_else_is_no_finding(patient: Patient) -> None:
     texts = english(60)
     held_out = patient.source(laid_out(texts[40:]), "held-out.txt")
-    diagnosis = examine([patient.source(laid_out(texts[:40]))], [held_out], num_workers=1)
+    diagnosis = examine([patient.source(laid_out(texts[:40]))], [held_out], workers=1)
     assert diagnosis.held_out is not None
     assert diagnosis.held_out.shared_lines_rate == 0.0
     assert serious(diagnosis) == []
@@ -422,7 +422,7 @@ def test_two_workers_find_what_one_finds(patient: Patient) -> None:
     text = laid_out(english() + chinese())
     tokenizer = tokenizer_of(words_of(laid_out(english()).lower()))
     source, held_out = patient.source(text), patient.source(laid_out(chinese()[:3]), "held-out.txt")
-    told = [examine([source], [held_out], tokenizer, reading, num_workers).to_json() for num_workers in (1, 2)]
+    told = [examine([source], [held_out], tokenizer, reading, workers).to_json() for workers in (1, 2)]
     assert told[0] == told[1]
     assert json.loads(json.dumps(told[0])) == json.loads(json.dumps(told[1]))
 
@@ -430,7 +430,7 @@ def test_two_workers_find_what_one_finds(patient: Patient) -> None:
 def test_progress_reaches_the_size_of_the_sources(patient: Patient) -> None:
     text = laid_out(english())
     seen: list[Progress] = []
-    examine([patient.source(text)], reading=ReadSettings(block_bytes=8192), num_workers=1, watch=seen.append)
+    examine([patient.source(text)], reading=ReadSettings(block_bytes=8192), workers=1, watch=seen.append)
     assert len(seen) > 2
     assert seen[-1] == Progress("reading", len(text), len(text), "bytes")
 

@@ -61,14 +61,14 @@ def bytes_of(folder: Path) -> dict[str, str]:
 
 
 def test_one_worker_and_two_write_the_same_bytes(tmp_path, text, vocabulary):
-    one = prepare(request(text, vocabulary, tmp_path / "one"), num_workers=1)
-    two = prepare(request(text, vocabulary, tmp_path / "two"), num_workers=2)
+    one = prepare(request(text, vocabulary, tmp_path / "one"), workers=1)
+    two = prepare(request(text, vocabulary, tmp_path / "two"), workers=2)
     assert bytes_of(one) == bytes_of(two)
     assert len(list((one / "text").iterdir())) > 5
 
 
 def test_a_finished_folder_holds_no_working_files_and_its_hashes_are_right(tmp_path, text, vocabulary):
-    folder = prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     assert not (folder / ".work").exists()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert verify(folder) == 2 * len(manifest["shards"])
@@ -79,7 +79,7 @@ def test_counts_add_up(tmp_path, vocabulary):
     source.write_text(
         "The river and the stone.\nThe cloud.\n\nshort\n\nThe road and the engine.\nThe bread.\n", encoding="utf-8"
     )
-    folder = prepare(request(source, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(source, vocabulary, tmp_path / "out"), workers=1)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["documents"] == 2
     assert manifest["sentences"] == 4
@@ -91,12 +91,12 @@ def test_counts_add_up(tmp_path, vocabulary):
 
 
 def test_another_vocabulary_adds_only_its_pieces(tmp_path, text, vocabulary):
-    folder = prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     before = bytes_of(folder)
     other = tmp_path / "other" / "vocab.txt"
     other.parent.mkdir()
     other.write_text("\n".join([*PIECES, "rivers"]) + "\n", encoding="utf-8")
-    prepare(PrepareRequest((), other, folder), num_workers=2)
+    prepare(PrepareRequest((), other, folder), workers=2)
     after = bytes_of(folder)
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {"manifest.json"}
@@ -105,20 +105,20 @@ def test_another_vocabulary_adds_only_its_pieces(tmp_path, text, vocabulary):
 
 
 def test_the_same_command_on_a_finished_folder_does_nothing(tmp_path, text, vocabulary):
-    folder = prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     before = bytes_of(folder)
-    prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     assert bytes_of(folder) == before
 
 
 def test_a_folder_of_another_run_is_refused_and_kept(tmp_path, text, vocabulary):
-    folder = prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     before = bytes_of(folder)
     other = write_documents(tmp_path / "other.txt", 5, seed=2)
     with pytest.raises(FolderError, match=r"corpus of another run \(different: sources, files\)"):
-        prepare(request(other, vocabulary, folder), num_workers=1)
+        prepare(request(other, vocabulary, folder), workers=1)
     with pytest.raises(FolderError, match=r"different: settings"):
-        prepare(request(text, vocabulary, folder, max_repeats=3), num_workers=1)
+        prepare(request(text, vocabulary, folder, max_repeats=3), workers=1)
     assert bytes_of(folder) == before
 
 
@@ -127,7 +127,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path, text, vocabular
     out.mkdir()
     (out / "thesis.doc").write_text("ten years of work")
     with pytest.raises(FolderError, match="already holds something else"):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
     assert [path.name for path in out.iterdir()] == ["thesis.doc"]
 
 
@@ -135,22 +135,22 @@ def test_a_source_that_changed_since_an_unfinished_run_is_refused(tmp_path, text
     out = tmp_path / "out"
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.undo()
     text.write_text(text.read_text(encoding="utf-8") + "\nOne more.\n", encoding="utf-8")
     with pytest.raises(FolderError, match=r"unfinished preparation of another run \(different: files\)"):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
 
 
 def test_a_vocabulary_that_changed_since_an_unfinished_run_is_refused(tmp_path, text, vocabulary, monkeypatch):
     out = tmp_path / "out"
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.undo()
     vocabulary.write_text("\n".join([*PIECES, "new"]) + "\n", encoding="utf-8")
     with pytest.raises(FolderError, match=r"different: vocabulary"):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
 
 
 def stop_after(monkeypatch, num_units: int) -> None:
@@ -169,11 +169,11 @@ def stop_after(monkeypatch, num_units: int) -> None:
 
 
 def test_ctrl_c_loses_nothing_that_was_finished(tmp_path, text, vocabulary, monkeypatch):
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), num_workers=1)
+    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), workers=1)
     out = tmp_path / "out"
     stop_after(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.undo()
     finished = {path: path.stat().st_mtime_ns for path in (out / ".work").glob("*.json") if path.name[0] == "0"}
     assert len(finished) == 3
@@ -185,7 +185,7 @@ def test_ctrl_c_loses_nothing_that_was_finished(tmp_path, text, vocabulary, monk
 
 
 def test_a_full_disk_is_one_sentence_and_the_same_command_continues(tmp_path, text, vocabulary, monkeypatch):
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), num_workers=1)
+    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), workers=1)
     real, left = os.fsync, iter(range(20))
 
     def full(handle):
@@ -198,9 +198,9 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_continues(tmp_path, te
     with pytest.raises(
         FolderError, match=r"cannot write .*: the disk is full; free some space and run the same command"
     ):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.setattr(os, "fsync", real)
-    prepare(request(text, vocabulary, out), num_workers=1)
+    prepare(request(text, vocabulary, out), workers=1)
     assert bytes_of(out) == bytes_of(undisturbed)
 
 
@@ -210,17 +210,17 @@ def test_an_output_folder_that_may_not_be_written_is_one_sentence(tmp_path, text
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(FolderError, match=r"writing there is not allowed; choose another folder with --out"):
-        prepare(request(text, vocabulary, tmp_path / "locked" / "out"), num_workers=1)
+        prepare(request(text, vocabulary, tmp_path / "locked" / "out"), workers=1)
 
 
 def test_a_path_that_leads_through_a_file_is_one_sentence(tmp_path, text, vocabulary):
     (tmp_path / "file").write_text("x")
     with pytest.raises(FolderError, match=r"choose another folder with --out"):
-        prepare(request(text, vocabulary, tmp_path / "file" / "out"), num_workers=1)
+        prepare(request(text, vocabulary, tmp_path / "file" / "out"), workers=1)
 
 
 def test_verify_names_the_damaged_file(tmp_path, text, vocabulary):
-    folder = prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     shard = sorted((folder / "text").iterdir())[1]
     shard.write_bytes(shard.read_bytes().replace(b"river", b"liver", 1))
     with pytest.raises(FolderError, match=rf"{shard.name} is not what was written"):
@@ -231,7 +231,7 @@ def test_verify_names_the_damaged_file(tmp_path, text, vocabulary):
 
 
 def test_verify_finds_a_vocabulary_that_was_changed(tmp_path, text, vocabulary):
-    folder = prepare(request(text, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     path = next((folder / "pieces").glob("*/tokenizer.json"))
     path.write_text(path.read_text().replace('"river"', '"fluss"'))
     with pytest.raises(FolderError, match="holds another vocabulary than was written"):
@@ -241,9 +241,9 @@ def test_verify_finds_a_vocabulary_that_was_changed(tmp_path, text, vocabulary):
 def test_a_folder_may_be_named_with_a_slash_at_its_end(tmp_path, vocabulary):
     (tmp_path / "notes").mkdir()
     write_documents(tmp_path / "notes" / "a.txt", 8, seed=2)
-    folder = prepare(request(f"{tmp_path}/notes/", vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(f"{tmp_path}/notes/", vocabulary, tmp_path / "out"), workers=1)
     before = bytes_of(folder)
-    prepare(request(f"{tmp_path}/notes", vocabulary, tmp_path / "out"), num_workers=1)
+    prepare(request(f"{tmp_path}/notes", vocabulary, tmp_path / "out"), workers=1)
     assert bytes_of(folder) == before
 
 
@@ -252,9 +252,9 @@ def test_a_command_that_was_wrong_from_the_start_can_be_mended_in_the_same_folde
     source.write_text('{"body": "The river and the stone."}\n{"body": "The cloud and the road."}\n', encoding="utf-8")
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no field 'text'"):
-        prepare(request(source, vocabulary, out), num_workers=1)
+        prepare(request(source, vocabulary, out), workers=1)
     right = PrepareRequest((Source(str(source)),), vocabulary, out, reading=ReadSettings(field="body"))
-    assert json.loads((prepare(right, num_workers=1) / "manifest.json").read_text())["documents"] == 2
+    assert json.loads((prepare(right, workers=1) / "manifest.json").read_text())["documents"] == 2
 
 
 def test_training_never_sees_a_document_of_a_held_out_source(tmp_path, vocabulary):
@@ -262,7 +262,7 @@ def test_training_never_sees_a_document_of_a_held_out_source(tmp_path, vocabular
     training.write_text("The river and the stone.\n\nThe cloud and the road.\n", encoding="utf-8")
     held_out.write_text("The cloud and the road.\n\nThe paper and the bread.\n", encoding="utf-8")
     sources = (Source(str(training)), Source(str(held_out), split="held-out"))
-    folder = prepare(PrepareRequest(sources, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(PrepareRequest(sources, vocabulary, tmp_path / "out"), workers=1)
     corpus = Corpus.open(folder)
     assert corpus.split("train").num_documents == 1
     assert corpus.split("held-out").num_documents == 2
@@ -273,9 +273,9 @@ def test_text_that_is_filtered_away_completely_is_refused_with_the_counts(tmp_pa
     source.write_text("a\n\nb\n", encoding="utf-8")
     wrong = request(source, vocabulary, tmp_path / "out")
     with pytest.raises(InputError, match=r"no document is left .*shorter than 20 characters: 2"):
-        prepare(wrong, num_workers=1)
+        prepare(wrong, workers=1)
     mended = replace(wrong, settings=PrepareSettings(clean=CleanSettings(min_characters=1)))
-    assert Corpus.open(prepare(mended, num_workers=1)).manifest["documents"] == 2
+    assert Corpus.open(prepare(mended, workers=1)).manifest["documents"] == 2
 
 
 def test_standard_input_is_read_and_must_be_the_same_on_the_second_try(tmp_path, text, vocabulary, monkeypatch):
@@ -284,14 +284,14 @@ def test_standard_input_is_read_and_must_be_the_same_on_the_second_try(tmp_path,
     stop_after(monkeypatch, 2)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     with pytest.raises(KeyboardInterrupt):
-        prepare(request("-", vocabulary, out), num_workers=1)
+        prepare(request("-", vocabulary, out), workers=1)
     monkeypatch.undo()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.replace(b"river", b"rover"))))
     with pytest.raises(InputError, match="does not hold the text with which this preparation was begun"):
-        prepare(request("-", vocabulary, out), num_workers=1)
+        prepare(request("-", vocabulary, out), workers=1)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    prepare(request("-", vocabulary, out), num_workers=1)
-    from_file = prepare(request(text, vocabulary, tmp_path / "file"), num_workers=1)
+    prepare(request("-", vocabulary, out), workers=1)
+    from_file = prepare(request(text, vocabulary, tmp_path / "file"), workers=1)
     told = [json.loads((folder / "manifest.json").read_text()) for folder in (out, from_file)]
     assert told[0]["documents"] == told[1]["documents"]
     assert told[0]["characters"] == told[1]["characters"]
@@ -332,13 +332,13 @@ def prepare_under_fire(folder: Path, text: Path, vocabulary: Path, num_kills: in
 @pytest.mark.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(30, 1, marks=pytest.mark.soak)])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, vocabulary, num_kills, seed):
     text = write_documents(tmp_path / "large.txt", 4000 if num_kills < 10 else 20_000, seed=3)
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed", block_bytes=20_000), num_workers=2)
+    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed", block_bytes=20_000), workers=2)
     prepare_under_fire(tmp_path / "out", text, vocabulary, num_kills, seed)
     assert bytes_of(tmp_path / "out") == bytes_of(undisturbed)
 
 
 def test_settings_of_cleaning_are_part_of_the_corpus(tmp_path, text, vocabulary):
-    folder = prepare(request(text, vocabulary, tmp_path / "out", clean=CleanSettings(min_characters=5)), num_workers=1)
+    folder = prepare(request(text, vocabulary, tmp_path / "out", clean=CleanSettings(min_characters=5)), workers=1)
     assert json.loads((folder / "manifest.json").read_text())["settings"]["clean"]["min_characters"] == 5
 
 
@@ -348,21 +348,21 @@ def test_copies_of_a_document_do_not_empty_the_training_split(tmp_path, vocabula
     source.write_text(
         "\n".join([same] * 11 + ["The road and the engine.\nThe bread and the music.\n"]), encoding="utf-8"
     )
-    folder = prepare(request(source, vocabulary, tmp_path / "out"), num_workers=1)
+    folder = prepare(request(source, vocabulary, tmp_path / "out"), workers=1)
     splits = Corpus.open(folder).pieces_manifest["splits"]
     assert splits["train"]["paired"]["documents"] == 2
     assert splits["held-out"]["paired"]["documents"] == 0
 
 
 def test_what_a_killed_worker_left_half_written_is_swept_away(tmp_path, text, vocabulary, monkeypatch):
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), num_workers=1)
+    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), workers=1)
     out = tmp_path / "out"
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
-        prepare(request(text, vocabulary, out), num_workers=1)
+        prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.undo()
     (out / "text").mkdir()
     (out / "text" / ".000001.jsonl.4711.part").write_text("half a li")
     next((out / "pieces").iterdir()).joinpath(".000001.safetensors.4711.part").write_bytes(b"half")
-    prepare(request(text, vocabulary, out), num_workers=1)
+    prepare(request(text, vocabulary, out), workers=1)
     assert bytes_of(out) == bytes_of(undisturbed)

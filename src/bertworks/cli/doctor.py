@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bertworks.cli.options import Field, Format, Lines, Sources, Workers
+from bertworks.cli.options import Field, Format, Lines, Ray, Sources, Workers
 from bertworks.cli.progress import watching
 from bertworks.runs.doctor import Diagnosis, Finding, examine
+from bertworks.runs.ray_pool import workers_on
 from bertworks.text.sources import ReadSettings, Source
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -31,19 +32,20 @@ def doctor(
     field: Field = "text",
     lines: Lines = "auto",
     workers: Workers = None,
+    ray: Ray = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one line of JSON.")] = False,
 ) -> None:
     """Measure the SOURCEs and report what is wrong with them, each finding with its evidence and what to do.
 
     Exits with 1 if a finding is an error, so that a script can stop there.
     """
-    with watching() as watch:
+    with workers_on(ray, workers) as pool, watching() as watch:
         diagnosis = examine(
             [Source(path) for path in sources],
             [Source(path) for path in held_out or []],
             vocab,
             ReadSettings(format=format, field=field, lines=lines),
-            workers,
+            pool,
             watch,
         )
     if as_json:

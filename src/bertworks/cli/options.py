@@ -14,6 +14,14 @@ Format = Annotated[str, typer.Option(help="Of the sources: auto, or one by name.
 Field = Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")]
 Lines = Annotated[str, typer.Option(help="What a line is: auto, sentences, paragraphs or wrapped.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT; or local, which starts one here.",
+    ),
+]
 Engine = Annotated[
     str | None,
     typer.Option(help="What computes: torch, onnx or openvino; by default what a folder was exported for, else torch."),

@@ -11,13 +11,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bertworks.cli.options import Field, Format, Lines, MaybeSources, Workers
+from bertworks.cli.options import Field, Format, Lines, MaybeSources, Ray, Workers
 from bertworks.cli.progress import watching
 from bertworks.disk import read_json
 from bertworks.errors import SettingsError
 from bertworks.examples.corpus import MANIFEST, read_manifest
 from bertworks.examples.units import PrepareSettings
 from bertworks.runs import prepare as preparing
+from bertworks.runs.ray_pool import workers_on
 from bertworks.text.cleaning import CleanSettings
 from bertworks.text.sources import ReadSettings, Source
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -44,6 +45,7 @@ def prepare(
     min_characters: Annotated[int, typer.Option(help="Drop shorter documents.")] = 20,
     max_repeats: Annotated[int, typer.Option(help="Keep a long line that occurs more often once; 0: keep all.")] = 10,
     workers: Workers = None,
+    ray: Ray = None,
     verify: Annotated[
         Path | None, typer.Option(help="Check every hash of this corpus folder and do nothing else.")
     ] = None,
@@ -69,8 +71,8 @@ def prepare(
         reading=replace(ReadSettings(), format=format, field=field, lines=lines),
         words=words,
     )
-    with watching() as watch:
-        folder = preparing.prepare(request, workers, watch)
+    with workers_on(ray, workers) as pool, watching() as watch:
+        folder = preparing.prepare(request, pool, watch)
     _report(folder, preparing.pieces_key(Tokenizer.load(vocab), words), as_json)
 
 

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from bertworks.cli.options import Field, Format, Sources, Workers
+from bertworks.cli.options import Field, Format, Ray, Sources, Workers
 from bertworks.cli.progress import watching
 from bertworks.runs import vocab as vocabularies
+from bertworks.runs.ray_pool import workers_on
 from bertworks.text.sources import ReadSettings, Source
 from bertworks.vocabulary.kinds import KINDS
 from bertworks.vocabulary.training import VocabularySettings
@@ -53,13 +54,14 @@ def train(
     format: Format = "auto",  # noqa: A002
     field: Field = "text",
     workers: Workers = None,
+    ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a vocabulary from the SOURCEs and report how well it covers text it has not seen."""
     settings = VocabularySettings(kind, size, cased, min_count, num_unused)
     request = _request(sources, out, format, field)
-    with watching() as watch:
-        report = vocabularies.learn(request, settings, workers, watch)
+    with workers_on(ray, workers) as pool, watching() as watch:
+        report = vocabularies.learn(request, settings, pool, watch)
     _show(report, out, as_json)
 
 
@@ -72,14 +74,15 @@ def extend(
     format: Format = "auto",  # noqa: A002
     field: Field = "text",
     workers: Workers = None,
+    ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Add the words of a domain to the vocabulary in FOLDER: unused slots first, then behind the last piece.
 
     The most valuable words come first: frequent ones that the vocabulary cuts into many pieces.
     """
-    with watching() as watch:
-        extension, report = vocabularies.add_words(folder, _request(sources, out, format, field), add, workers, watch)
+    with workers_on(ray, workers) as pool, watching() as watch:
+        extension, report = vocabularies.add_words(folder, _request(sources, out, format, field), add, pool, watch)
     if not as_json:
         table = Table("new piece", "id", "was", "times", box=None, header_style="bold")
         for one in extension.added[:10]:

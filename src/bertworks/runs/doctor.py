@@ -22,7 +22,7 @@ from bertworks.examples.repeats import Values, no_values, sample_of
 from bertworks.runs.diagnosis import Diagnosis, Finding, Measurements, diagnose
 from bertworks.runs.findings import find
 from bertworks.runs.progress import Progress, Watch
-from bertworks.runs.workers import num_cores, run_units
+from bertworks.runs.workers import Workers, num_cores, run_units
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Document
 from bertworks.text.figures import add_figures
@@ -54,20 +54,20 @@ def examine(
     held_out: Sequence[Source] = (),
     vocabulary: Tokenizer | Path | None = None,
     reading: ReadSettings = _AS_USUAL,
-    num_workers: int | None = None,
+    workers: Workers | None = None,
     watch: Watch = lambda progress: None,
 ) -> Diagnosis:
     """Measure the sources and say what is wrong with them.
 
     `held_out` is text that training must not see: it is looked for in the sources. `vocabulary` is the one that is
-    meant to be used, loaded or the place where it lies.
+    meant to be used, loaded or the place where it lies; for workers of other machines the place.
     """
-    workers = num_workers or num_cores()
+    workers = workers or num_cores()
     with ExitStack() as stack:
         tokenizer = Tokenizer.load(vocabulary) if isinstance(vocabulary, Path) else vocabulary
         inspection = Inspection()
         if tokenizer is not None:
-            place = vocabulary if isinstance(vocabulary, Path) else _lay_down(tokenizer, stack)
+            place = vocabulary.absolute() if isinstance(vocabulary, Path) else _lay_down(tokenizer, stack)
             inspection = replace(inspection, vocabulary=place, vocabulary_hash=tokenizer.hash)
         apart = None
         if held_out:
@@ -94,7 +94,7 @@ def _stage(name: str, watch: Watch) -> Callable[[int, int | None], None]:
 def _measure_all(
     sources: Sequence[Source],
     inspection: Inspection,
-    how: tuple[ReadSettings, int],
+    how: tuple[ReadSettings, Workers],
     watch: Callable[[int, int | None], None],
 ) -> Measurements:
     """Measure all blocks of the sources and add them up as they come."""

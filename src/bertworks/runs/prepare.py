@@ -17,7 +17,7 @@ from bertworks.examples.duplicates import find_duplicates
 from bertworks.examples.shard import SPLITS
 from bertworks.examples.units import Job, PrepareSettings, cut_unit, is_read, read_unit, settle_unit, settled_rate
 from bertworks.runs.progress import Progress, Watch
-from bertworks.runs.workers import num_cores, run_units
+from bertworks.runs.workers import Workers, num_cores, run_units
 from bertworks.text.document import Counts
 from bertworks.text.sources import Block, ReadSettings, Source, blocks, inventory, total_bytes
 from bertworks.vocabulary.tokenizer import WORD_RULES, Tokenizer
@@ -37,14 +37,17 @@ class PrepareRequest:
     words: str = "jieba"
 
 
-def prepare(request: PrepareRequest, num_workers: int | None = None, watch: Watch = lambda progress: None) -> Path:
-    """Bring the corpus folder into the requested state and return it. What is already done is not done again."""
+def prepare(request: PrepareRequest, workers: Workers | None = None, watch: Watch = lambda progress: None) -> Path:
+    """Bring the corpus folder into the requested state and return it. What is already done is not done again.
+
+    `workers` are so many processes of this machine (all cores by default), or those of a cluster.
+    """
     request = _with_held_out_sources(request)
     tokenizer = Tokenizer.load(request.vocabulary)
     key = pieces_key(tokenizer, request.words)
-    out = request.out
+    out = request.out.absolute()  # workers may run elsewhere
     job = Job(out, request.sources, request.settings, out / "pieces" / key, request.words, key)
-    workers = num_workers or num_cores()
+    workers = workers or num_cores()
     if (out / MANIFEST).exists():
         _add_pieces(request, job, tokenizer, workers, watch)
     else:
@@ -54,7 +57,7 @@ def prepare(request: PrepareRequest, num_workers: int | None = None, watch: Watc
         _settle_all(job, units, rate, workers, watch)
         _finish(request, job, units, tokenizer)
     _sweep(job)
-    return out
+    return request.out
 
 
 def _sweep(job: Job) -> None:
@@ -138,7 +141,7 @@ def _plan(request: PrepareRequest, job: Job) -> dict[str, Any]:
     }
 
 
-def _read_or_forget(request: PrepareRequest, job: Job, workers: int, watch: Watch) -> list[int]:
+def _read_or_forget(request: PrepareRequest, job: Job, workers: Workers, watch: Watch) -> list[int]:
     """First stage; if the request turns out to be wrong before a unit is finished, the folder is left empty.
 
     Otherwise the mended command would be refused as another run.
@@ -157,7 +160,7 @@ def _forget(job: Job) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _read_all(request: PrepareRequest, job: Job, workers: int, watch: Watch) -> list[int]:
+def _read_all(request: PrepareRequest, job: Job, workers: Workers, watch: Watch) -> list[int]:
     """First stage for all blocks; return the numbers of their units."""
     total = total_bytes(request.sources)
     units: list[int] = []
@@ -194,7 +197,7 @@ def _compare(job: Job, units: list[int]) -> float:
     return float(read_json(path, "the comparison of a preparation")["held_out_rate"])
 
 
-def _settle_all(job: Job, units: list[int], rate: float, workers: int, watch: Watch) -> None:
+def _settle_all(job: Job, units: list[int], rate: float, workers: Workers, watch: Watch) -> None:
     """Second stage for all units."""
     left = [unit for unit in units if not job.working(unit, "settled.json").exists()]
     work = functools.partial(settle_unit, job=job, held_out_rate=rate)
@@ -244,7 +247,7 @@ def _finish(request: PrepareRequest, job: Job, units: list[int], tokenizer: Toke
     _finish_pieces(job, tokenizer, manifest, lines)
 
 
-def _add_pieces(request: PrepareRequest, job: Job, tokenizer: Tokenizer, workers: int, watch: Watch) -> None:
+def _add_pieces(request: PrepareRequest, job: Job, tokenizer: Tokenizer, workers: Workers, watch: Watch) -> None:
     """Cut the text of a finished corpus with one more vocabulary, unless it has been already."""
     manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
     if request.sources:

@@ -12,7 +12,7 @@ from bertworks.disk import write_json
 from bertworks.errors import FolderError
 from bertworks.examples.units import split_draw
 from bertworks.runs.progress import Progress, Watch
-from bertworks.runs.workers import in_order, num_cores, run_units
+from bertworks.runs.workers import Workers, in_order, num_cores, run_units
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
 from bertworks.text.sources import Block, ReadSettings, Source, blocks, read, total_bytes
@@ -61,7 +61,7 @@ class VocabularyReport:
 def learn(
     request: VocabularyRequest,
     settings: VocabularySettings,
-    num_workers: int | None = None,
+    workers: Workers | None = None,
     watch: Watch = lambda progress: None,
 ) -> VocabularyReport:
     """Learn a vocabulary, write it to the requested folder and report on it.
@@ -69,7 +69,7 @@ def learn(
     The same text gives the same files, whatever the number of workers.
     """
     _check_out(request.out)
-    texts = _Texts(request, num_workers or num_cores(), watch)
+    texts = _Texts(request, workers or num_cores(), watch)
     tokenizer = Tokenizer.of(train(texts, settings, texts.counts))
     return _finished(tokenizer, texts, request.out)
 
@@ -78,12 +78,12 @@ def add_words(
     folder: Path,
     request: VocabularyRequest,
     num_new: int,
-    num_workers: int | None = None,
+    workers: Workers | None = None,
     watch: Watch = lambda progress: None,
 ) -> tuple[Extension, VocabularyReport]:
     """Extend the vocabulary in `folder` with at most `num_new` words of the sources, and write it to another folder."""
     _check_out(request.out)
-    texts = _Texts(request, num_workers or num_cores(), watch)
+    texts = _Texts(request, workers or num_cores(), watch)
     extension = extend(Tokenizer.load(folder).backend, texts, num_new, counts=texts.counts)
     return extension, _finished(Tokenizer.of(extension.backend), texts, request.out)
 
@@ -105,8 +105,8 @@ def _finished(tokenizer: Tokenizer, texts: _Texts, out: Path) -> VocabularyRepor
 class _Texts:
     """The clean texts of all sources in their order, read by workers; keeps some held-out text on the side."""
 
-    def __init__(self, request: VocabularyRequest, num_workers: int, watch: Watch) -> None:
-        self._request, self._num_workers, self._watch = request, num_workers, watch
+    def __init__(self, request: VocabularyRequest, workers: Workers, watch: Watch) -> None:
+        self._request, self._workers, self._watch = request, workers, watch
         self.counts = Counts()
         self.held_out: list[str] = []
         self.first: list[str] = []
@@ -116,7 +116,7 @@ class _Texts:
         num_done = num_held_out = 0
         found = blocks(self._request.sources, self._request.reading)
         work = functools.partial(_clean_block, settings=self._request.cleaning)
-        for part in in_order(run_units(work, found, self._num_workers)):
+        for part in in_order(run_units(work, found, self._workers)):
             self.counts.update(part.counts)
             num_done += part.num_bytes
             if num_held_out < _MOST_HELD_OUT:

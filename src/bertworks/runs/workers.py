@@ -1,4 +1,4 @@
-"""Run many units of work on the cores of this machine: units in, their results out as they finish."""
+"""Run many units of work: units in, their results out as they finish; on the cores of this machine, or elsewhere."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ class Numbered(Protocol):
 Part = TypeVar("Part", bound=Numbered)
 
 
+class Pool(Protocol):
+    """Workers that are not processes of this machine: they yield what `work` makes of units, as they finish."""
+
+    def __call__(self, work: Callable[[Unit], Result], units: Iterable[Unit]) -> Iterator[Result]: ...
+
+
+# So many processes of this machine, or workers elsewhere.
+Workers = int | Pool
+
+
 def num_cores() -> int:
     """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -37,26 +47,29 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def run_units(work: Callable[[Unit], Result], units: Iterable[Unit], num_workers: int) -> Iterator[Result]:
+def run_units(work: Callable[[Unit], Result], units: Iterable[Unit], workers: Workers) -> Iterator[Result]:
     """Yield the result of `work` for each unit, in the order in which they finish.
 
     `units` is drawn from only as fast as there is room, because a unit may carry its text. One worker means this very
     process. An error in a unit ends the run; what other units have finished stays.
     """
-    if num_workers <= 1:
+    if not isinstance(workers, int):
+        yield from workers(work, units)
+        return
+    if workers <= 1:
         for unit in units:
             yield work(unit)
         return
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     if sys.platform == "linux":
         context.set_forkserver_preload([_module_of(work)])
-    pool = ProcessPoolExecutor(num_workers, mp_context=context, initializer=_start_worker)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
     waiting: set[Future[Result]] = set()
     try:
         for unit in units:
             with _main_hidden(), _interrupts_held():
                 waiting.add(pool.submit(work, unit))
-            if len(waiting) >= num_workers + 2:
+            if len(waiting) >= workers + 2:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
         while waiting:
