@@ -12,19 +12,10 @@ from typing import IO, Any, cast
 
 from bertworks.errors import InputError
 from bertworks.text.compression import COMPRESSIONS, ByteStream, open_raw, unpacked
+from bertworks.text.files import File
 
 _TAR_SUFFIXES = (".tar", ".tgz", *(f".tar{suffix}" for suffix in COMPRESSIONS))
 _ZIP_SUFFIXES = (".zip",)
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file as it was found. `named`: a person gave its name, so it may not be passed over when it is no text."""
-
-    path: str
-    name: str
-    size: int
-    named: bool
 
 
 @dataclass(frozen=True, slots=True)

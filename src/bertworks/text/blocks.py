@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from bertworks.text.archives import File, Member, is_archive, members
+from bertworks.text.archives import Member, is_archive, members
 from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
 from bertworks.text.cutting import ReadSettings, decide, format_by_name, ranges, stretches, stretches_as
 from bertworks.text.decoding import HEAD_BYTES
+from bertworks.text.files import File
 from bertworks.text.formats import FORMATS
 from bertworks.text.formats.format import Reading, Stretch
 from bertworks.text.formats.parquet import row_group_sizes

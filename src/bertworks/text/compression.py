@@ -16,6 +16,7 @@ from typing import IO, Protocol
 import zstandard
 
 from bertworks.errors import InputError
+from bertworks.text.stores import is_address, open_stored
 
 _CHUNK = 2**16
 
@@ -138,7 +139,9 @@ def compression_of(name: str) -> str:
 
 
 def open_raw(path: str, name: str) -> IO[bytes]:
-    """Open a file's bytes as they lie on disk."""
+    """Open a file's bytes as they lie on disk or in a store."""
+    if is_address(path):
+        return open_stored(path)
     try:
         return Path(path).open("rb")
     except OSError as error:

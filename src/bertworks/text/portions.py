@@ -8,11 +8,11 @@ from typing import IO, Protocol, cast
 
 from bertworks.errors import InputError
 from bertworks.text import python_docs
-from bertworks.text.archives import File
 from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
 from bertworks.text.cutting import ReadSettings, stretches, stretches_as
 from bertworks.text.decoding import HEAD_BYTES, why_not_text
 from bertworks.text.document import Counts, Passage
+from bertworks.text.files import File
 from bertworks.text.formats import FORMATS
 from bertworks.text.formats.format import Reading, Stretch
 from bertworks.text.formats.parquet import read_row_groups

@@ -1,4 +1,4 @@
-"""Sources as people name them in (files, folders, globs, "-", "python-docs"), Blocks out; Block in, Passages out."""
+"""Sources as people name them in (files, folders, globs, addresses, "-", …), Blocks out; Block in, Passages out."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from pathlib import Path
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.text import python_docs
-from bertworks.text.archives import File, is_archive
+from bertworks.text.archives import is_archive
 from bertworks.text.blocks import Block, gather, is_parquet, origin, portions_of, stream_portions
 from bertworks.text.compression import ByteStream, open_raw, unpacked
 from bertworks.text.cutting import ReadSettings, decide
 from bertworks.text.decoding import HEAD_BYTES
 from bertworks.text.document import Counts, Passage
+from bertworks.text.files import File
 from bertworks.text.formats.parquet import open_parquet
 from bertworks.text.portions import PART_BYTES, DocsPart, Portion, why_skipped
+from bertworks.text.stores import is_address, stamp, stored_files
 
 __all__ = ["Block", "ReadSettings", "Source", "blocks", "inventory", "read", "total_bytes"]
 
@@ -32,6 +34,8 @@ _DOOR_FILES = 16  # of a source; a folder may hold a million
 @dataclass(frozen=True)
 class Source:
     """Where text comes from: a file, a folder, a glob, "-" for standard input, or "python-docs".
+
+    Files, folders and globs may lie in a store that fsspec knows, such as s3://bucket/texts.
 
     `weight` is how often its documents count against those of other sources; `split` puts all of it into one split.
     """
@@ -123,6 +127,8 @@ def _found(source: Source) -> _Found:
         return _Pipe(STANDARD_INPUT)
     if source.path == PYTHON_DOCS:
         return [DocsPart(part) for part in python_docs.parts()]
+    if is_address(source.path):
+        return [*stored_files(source.path)]
     path = Path(source.path).expanduser()
     if path.is_dir():
         return [*_folder_files(path, path)]
@@ -211,7 +217,11 @@ def inventory(sources: Sequence[Source]) -> dict[str, int | str]:
             size = PART_BYTES if isinstance(file, DocsPart) else file.size
             names.update(f"{file.name}\0{size}\0".encode(errors="surrogatepass"))
             if isinstance(file, File):
-                times.update(f"{Path(file.path).stat().st_mtime_ns}\0".encode())
+                times.update(f"{_time_of(file)}\0".encode())
             num_files += 1
             num_bytes += size
     return {"files": num_files, "bytes": num_bytes, "names": names.hexdigest()[:16], "times": times.hexdigest()[:16]}
+
+
+def _time_of(file: File) -> str:
+    return stamp(file.path) if is_address(file.path) else str(Path(file.path).stat().st_mtime_ns)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from bertworks.text.compression import open_raw
 from bertworks.text.decoding import decode
 from bertworks.text.document import Counts, Passage
 
@@ -67,7 +67,7 @@ class Stretch:
         if self.first_line:
             return self.first_line + line
         num_before, left = 0, self.offset
-        with Path(self.path).open("rb") as file:
+        with open_raw(self.path, self.reading.name) as file:
             while left and (data := file.read(min(left, WINDOW))):
                 num_before += data.count(b"\n")
                 left -= len(data)

@@ -8,6 +8,7 @@ from typing import Any
 from bertworks.errors import InputError, MissingPartError
 from bertworks.text.document import Counts, Passage
 from bertworks.text.formats.format import Format, Reading, Stretch
+from bertworks.text.stores import is_address, store_of
 
 _BATCH_ROWS = 1024
 
@@ -20,7 +21,8 @@ def open_parquet(path: str, name: str, field: str) -> Any:
     except ImportError as error:
         raise MissingPartError("pyarrow", "parquet", "reading Parquet files") from error
     try:
-        file = pq.ParquetFile(path)
+        store, place = store_of(path) if is_address(path) else (None, path)
+        file = pq.ParquetFile(place, filesystem=store)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} is not a whole Parquet file ({error}); copy or download it again") from error
     schema = file.schema_arrow
