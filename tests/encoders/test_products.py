@@ -1,5 +1,8 @@
 """A product with its library of choice against the plain one: values and slopes, also of some rows of a weight."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -59,3 +62,25 @@ def test_a_product_takes_along_what_follows_it_and_sees_weights_that_change(monk
 def test_nothing_is_joined_where_something_is_learned(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(products, "_has_onednn", lambda: True)
     assert not products.joins(torch.randn(2, 3))
+
+
+def test_batches_of_ever_new_sizes_do_not_fill_the_memory():
+    script = """
+import torch
+from bertworks.encoders.products import product
+from torch import nn
+
+def resident():
+    with open("/proc/self/statm") as told:
+        return int(told.read().split()[1]) * 4096 / 2**20
+
+part, values, seen = nn.Linear(256, 1024), torch.randn(900, 256), []
+with torch.inference_mode():
+    for number in range(100, 900):
+        product(values[:number], part)
+        if number in (299, 899):
+            seen.append(resident())
+print(seen[1] - seen[0])
+"""
+    growth = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert float(growth) < 60  # MiB for 600 sizes; where all are kept it is some 200

@@ -10,13 +10,22 @@ N pieces, D width, O outputs.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
+
+# oneDNN and what torch has around it keep what they prepared for every number of pieces they have met, a thousand of
+# each and half a megabyte at a time. Batches of mixed texts hardly ever repeat a number, and preparing is quick.
+for _setting in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_setting, "64")
 
 # For how many rows weights are laid out; any number of them can be multiplied.
 _PACKED_ROWS = 2_048
@@ -35,10 +44,21 @@ def _has_onednn() -> bool:
 # Weights as oneDNN likes them best, each with the version of the weight it was made of: a copy that lives as long as
 # the weight and is made anew when that has changed. Only for use, where weights stay as they are.
 _packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_packs: ContextVar[bool] = ContextVar("packs", default=True)
+
+
+@contextlib.contextmanager
+def unpacked() -> Iterator[None]:
+    """Take weights as they lie: for those that are filled anew behind the back of their version."""
+    before = _packs.set(False)
+    try:
+        yield
+    finally:
+        _packs.reset(before)
 
 
 def _ready(weight: torch.Tensor) -> torch.Tensor:
-    if not torch.is_inference_mode_enabled() or weight.is_inference() or not weight.is_leaf:
+    if not _packs.get() or not torch.is_inference_mode_enabled() or weight.is_inference() or not weight.is_leaf:
         return weight
     version, ready = _packed.get(weight, (-1, weight))  # type: ignore[no-untyped-call]
     if version != weight._version:
