@@ -96,7 +96,7 @@ def test_a_finished_run_that_is_started_again_stays_as_it_is(corpus, tmp_path):
 def test_the_micro_batch_that_memory_allowed_at_first_is_kept(corpus, tmp_path, monkeypatch):
     recipe = replace(RECIPE, micro_batch=0)
     whole = replace(RECIPE, micro_batch=2)
-    monkeypatch.setattr("bertworks.runs.pretrain.fitting_micro_batch", lambda sizes, wanted, *rest: min(wanted, 2))
+    monkeypatch.setattr("bertworks.runs.fitting.fitting_micro_batch", lambda sizes, wanted, *rest: min(wanted, 2))
     run(corpus, tmp_path / "parts", recipe, stop_after=4)
     monkeypatch.undo()
     run(corpus, tmp_path / "parts", recipe)
@@ -108,8 +108,8 @@ def test_the_model_is_that_of_the_best_held_out_loss(corpus, tmp_path, monkeypat
     losses = {0: 0.5, 2: 3.0, 4: 2.0, 6: 2.5, 8: 2.6}
     evaluate, seen = bertworks.runs.pretrain.evaluate, iter(losses.values())
 
-    def measured(module, batches, precision):
-        scores = evaluate(module, batches, precision)
+    def measured(*given):
+        scores = evaluate(*given)
         return replace(scores, losses={**scores.losses, "masked": next(seen)})
 
     monkeypatch.setattr("bertworks.runs.pretrain.evaluate", measured)
@@ -128,8 +128,8 @@ def test_the_model_is_that_of_the_best_held_out_loss(corpus, tmp_path, monkeypat
 def test_losses_of_an_earlier_phase_are_no_measure_for_the_last(corpus, tmp_path, monkeypatch):
     evaluate, seen = bertworks.runs.pretrain.evaluate, iter([3.0, 1.0, 2.5, 2.4])
 
-    def measured(module, batches, precision):
-        scores = evaluate(module, batches, precision)
+    def measured(*given):
+        scores = evaluate(*given)
         return replace(scores, losses={**scores.losses, "masked": next(seen)})
 
     monkeypatch.setattr("bertworks.runs.pretrain.evaluate", measured)
@@ -199,7 +199,7 @@ def test_a_misspelt_key_of_a_recipe_is_named_with_the_right_one(tmp_path):
 
 
 def test_a_model_that_does_not_fit_leaves_no_folder_behind(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("bertworks.runs.pretrain.available_bytes", lambda device: 1000)
+    monkeypatch.setattr("bertworks.runs.fitting.available_bytes", lambda device: 1000)
     with pytest.raises(
         SettingsError, match=r"one example of length 32 needs about .* choose recompute = true, a smaller"
     ):

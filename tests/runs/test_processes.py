@@ -2,10 +2,8 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -14,17 +12,19 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed
+from many_processes import started
 from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run
 
-import bertworks.runs.pretrain
+import bertworks.runs.saving
 from bertworks.disk import explained
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.runs.pretrain import PretrainRequest, pretrain
-from bertworks.runs.processes import agree_on_step, is_first, joined, share_of, smallest
+from bertworks.runs.processes import exchange, from_first, is_first, joined, share_of, smallest
 from bertworks.runs.recipe import Recipe, as_toml
+from bertworks.runs.saving import newest
 from bertworks.runs.workers import num_cores
-from bertworks.training.checkpoint import checkpoints_in
-from bertworks.training.loop import Step
+from bertworks.training.checkpoint import checkpoints_in, save_checkpoint
+from bertworks.training.loop import Standing, Step
 
 STILL = replace(RECIPE, model=replace(RECIPE.model, dropout=0.0), batch=12, micro_batch=3)
 
@@ -51,7 +51,7 @@ def work(request: PretrainRequest, trouble: str) -> Outcome:
     """Do what a process of torchrun does."""
     steps, error = [], None
     if trouble == "full disk" and os.environ["RANK"] == "0":
-        bertworks.runs.pretrain.save_checkpoint = full
+        bertworks.runs.saving.save_checkpoint = full
     try:
         for told in pretrain(request):
             steps += [told.step] if told.step else []
@@ -62,51 +62,24 @@ def work(request: PretrainRequest, trouble: str) -> Outcome:
     return Outcome(steps, error, torch.distributed.is_initialized(), torch.get_num_threads())
 
 
-def disagree() -> str:
+def look(folders: list[Path]) -> str:
+    """Look for a checkpoint, each process in a folder of its own."""
     try:
         with joined():
-            agree_on_step(10 + int(os.environ["RANK"]), "run")
+            found, _ = newest(folders[int(os.environ["RANK"])], torch.nn.Linear(1, 1))
     except FolderError as error:
         return str(error)
-    return ""
+    return "none" if found is None else f"step {found.standing.step}"
+
+
+def talk(texts: list[str]) -> tuple[list[str], int]:
+    rank = int(os.environ["RANK"])
+    with joined():
+        return exchange(texts[rank]), from_first(7 + rank)
 
 
 def full(folder, *rest):
     raise explained(OSError(errno.ENOSPC, "full"), folder)
-
-
-def one_of_many(rank, world, port, result, function, arguments):
-    told = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "LOCAL_RANK": rank, "MASTER_PORT": port}
-    os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in told.items()}})
-    result.send(function(*arguments))
-
-
-def started(world: int, function, *arguments) -> list:
-    """Return what `function` returns in each of so many processes, which are told what torchrun tells its own.
-
-    A server that has torch loaded forks them, which saves the seconds that torchrun needs.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bertworks.runs.verify_resume", "torch._dynamo"])
-    pipes = [context.Pipe(duplex=False) for _ in range(world)]
-    processes = [
-        context.Process(target=one_of_many, args=(rank, world, port, pipe[1], function, arguments))
-        for rank, pipe in enumerate(pipes)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        assert all(pipe.poll(60) for pipe, _ in pipes), "a process does not answer"
-        return [pipe.recv() for pipe, _ in pipes]
-    finally:
-        for process, pipe in zip(processes, pipes, strict=True):
-            process.join(10)
-            process.kill()
-            pipe[0].close()
-            pipe[1].close()
 
 
 def together(world: int, request: PretrainRequest, trouble: str = "") -> list[Outcome]:
@@ -174,14 +147,23 @@ def test_alone_there_is_no_group_and_nothing_to_agree_on(monkeypatch):
         assert is_first()
         assert smallest(7) == 7
         assert share_of(5) == 5
-        agree_on_step(3, "run")
+        assert exchange("alone") == ["alone"]
     monkeypatch.setenv("RANK", "1")  # of another program: the rest of what torchrun tells is missing
     assert is_first()
 
 
-def test_processes_that_see_different_checkpoints_are_told_to_share_a_disk():
-    for told in started(2, disagree):
-        assert "see different checkpoints in run (steps 10 and 11)" in told
+def test_a_process_that_does_not_see_the_checkpoint_is_told_to_share_a_disk(tmp_path):
+    save_checkpoint(tmp_path / "here", torch.nn.Linear(1, 1).state_dict(), {}, Standing(10), "")
+    (tmp_path / "there").mkdir()
+    first, second = started(2, look, [tmp_path / "here", tmp_path / "there"])
+    assert first == "step 10"
+    assert "step-00000010, which is not there for process 1; the run folder must lie on a disk that all" in second
+    assert started(2, look, [tmp_path / "there", tmp_path / "here"]) == ["none", "none"]  # the first one says
+
+
+def test_processes_tell_each_other_texts_of_any_length():
+    texts = ["", "北京", "a longer one"]
+    assert started(3, talk, texts) == [(texts, 7)] * 3
 
 
 def write_recipe(recipe: Recipe, path: Path) -> Path:

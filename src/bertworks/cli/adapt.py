@@ -9,7 +9,7 @@ import typer
 
 from bertworks.cli.options import Vocabulary
 from bertworks.cli.pretrain import changed, follow
-from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed
+from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed, Shard
 from bertworks.runs.pretrain import PretrainRequest
 from bertworks.runs.recipe import Recipe, recipe_path
 from bertworks.settings import read_recipe
@@ -30,6 +30,7 @@ def adapt_verb(
     vocab: Vocabulary = None,
     device: Device = "auto",
     precision: Precision = None,
+    shard: Shard = False,
 ) -> None:
     """Continue the pretraining of MODEL on a corpus of its own or of an extended vocabulary.
 
@@ -38,4 +39,4 @@ def adapt_verb(
     """
     told = {"budget": budget or None, "batch": batch, "rate": rate, "seed": seed, "precision": precision}
     chosen = changed(read_recipe(recipe_path(recipe), Recipe), told)
-    follow(PretrainRequest(chosen, data, out, vocab, start=model, device=device))
+    follow(PretrainRequest(chosen, data, out, vocab, start=model, device=device, shard=shard))

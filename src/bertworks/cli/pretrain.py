@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bertworks.cli.options import Vocabulary
-from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed
+from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed, Shard
 from bertworks.runs.pretrain import PretrainRequest, Told, pretrain
 from bertworks.runs.processes import is_first
 from bertworks.runs.recipe import Recipe, recipe_path
@@ -35,6 +35,7 @@ def pretrain_verb(
     vocab: Vocabulary = None,
     device: Device = "auto",
     precision: Precision = None,
+    shard: Shard = False,
 ) -> None:
     """Pretrain a BERT by RECIPE on a prepared corpus.
 
@@ -42,7 +43,7 @@ def pretrain_verb(
     """
     told = {"budget": budget or None, "batch": batch, "rate": rate, "seed": seed, "precision": precision}
     chosen = changed(read_recipe(recipe_path(recipe), Recipe), told)
-    follow(PretrainRequest(chosen, data, out, vocab, device=device))
+    follow(PretrainRequest(chosen, data, out, vocab, device=device, shard=shard))
 
 
 def changed(recipe: Recipe, told: Mapping[str, Any]) -> Recipe:

@@ -16,3 +16,4 @@ Rate = Annotated[float | None, typer.Option(help="The peak learning rate, instea
 Seed = Annotated[int | None, typer.Option(help="Another seed, another run.")]
 Device = Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")]
 Precision = Annotated[str | None, typer.Option(help=f"Of products: {', '.join(PRECISIONS)}.")]
+Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: spread the model over all processes.")]

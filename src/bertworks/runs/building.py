@@ -100,14 +100,20 @@ def _begin(module: Objective, recipe: Recipe, counts: npt.NDArray[np.int64]) -> 
             module.masked.bias[: len(counts)].copy_(shares.log() - shares.log().mean())
 
 
-def write_model(folder: Path, module: Objective, tokenizer: Tokenizer, told: Mapping[str, Any]) -> None:
-    """Write a trained module as a model folder."""
+def write_model(
+    folder: Path,
+    module: Objective,
+    tokenizer: Tokenizer,
+    told: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write a trained module as a model folder, with other tensors than its own if they are given."""
     sizes = module.encoder.sizes
     config = family_of(sizes.family).config_of(sizes, [architecture_of(sizes, module.kind)])
     write_folder(
         folder,
         config,
-        to_theirs(module.state_dict(), _names(module)),
+        to_theirs(module.state_dict() if tensors is None else dict(tensors), _names(module)),
         tokenizer,
         {"reads": module.encoder.own_reads, **told},
     )

@@ -32,7 +32,7 @@ def facts_of(corpus: Corpus, counts: npt.NDArray[np.int64], micro_batch: int, be
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return a sentence if the run goes on under conditions that change the last bits of a sum."""
     then, here = ({**facts.get("machine", {}), **facts} for facts in (before, now))
-    names = ("processor", "torch", "threads", "processes", "micro_batch")
+    names = ("processor", "torch", "threads", "processes", "sharded", "micro_batch")
     changed = [f"{name} {then[name]} → {here[name]}" for name in names if name in then and then[name] != here[name]]
     return [f"going on with {', '.join(changed)}: close, but not the same to the bit"] if changed else []
 

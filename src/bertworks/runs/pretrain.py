@@ -1,6 +1,7 @@
 """Pretrain a BERT: a recipe and a prepared corpus in, a run folder out; interrupted, it continues exactly.
 
-Started by torchrun, many processes share each batch; the first alone measures, writes and tells.
+Started by torchrun, many processes share each batch and what is measured; the first alone tells, and writes all but
+the parts of a model that is spread over them.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import nn
 
 from bertworks.disk import read_json, write_json
-from bertworks.encoders.stack import BertSizes
-from bertworks.errors import BertworksError, FolderError, MissingPartError, SettingsError
+from bertworks.errors import BertworksError, FolderError, MissingPartError
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
 from bertworks.models.origins import folders_of, hashes_of
 from bertworks.objectives.table import Objective
+from bertworks.runs.agreement import agree, facts_to_agree_on
 from bertworks.runs.blanks import blanks_of, filled_blanks
 from bertworks.runs.building import build, start_of, write_model
 from bertworks.runs.facts import changes, facts_of, now, piece_counts
-from bertworks.runs.machine import available_bytes
-from bertworks.runs.processes import agree_on_step, any_of, is_first, joined, num_neighbours, share_of, shared, smallest
+from bertworks.runs.fitting import fitted
+from bertworks.runs.processes import any_of, exchange, is_first, joined, shared
 from bertworks.runs.recipe import Recipe, as_toml, seconds_of, write_down
 from bertworks.runs.rows import Rows
+from bertworks.runs.saving import Saver, newest
 from bertworks.runs.stopping import asked_to_stop
-from bertworks.training.checkpoint import Checkpoint, keep_last, last_good, load_checkpoint, save_checkpoint
+from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
 from bertworks.training.devices import Precision, device_of
 from bertworks.training.evaluation import evaluate
 from bertworks.training.health import Health, Warning  # noqa: A004
-from bertworks.training.loop import Draw, Standing, Step, Training, train
-from bertworks.training.memory import fitting_micro_batch, step_bytes
+from bertworks.training.loop import Draw, Standing, Step, Training, num_processes, train
 from bertworks.training.optimizer import PaperAdam
 from bertworks.training.pace import ByClock, ByStep, Moment, Pace
 from bertworks.training.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
 from bertworks.training.report import write_report
+from bertworks.training.sharding import gathered, is_sharded, load_own, shard
 
 
 class Witness(Protocol):
@@ -56,7 +57,8 @@ class Witness(Protocol):
 class PretrainRequest:
     """What to run. `start` is an existing model to go on from: a folder, or a name on the hub.
 
-    `stop_after` ends the run after so many steps in this call (for tests and proofs).
+    `shard` spreads the model over the processes, instead of giving each the whole. `stop_after` ends the run after so
+    many steps in this call (for tests and proofs).
     """
 
     recipe: Recipe
@@ -65,6 +67,7 @@ class PretrainRequest:
     vocabulary: str | None = None
     start: str | None = None
     device: str = "auto"
+    shard: bool = False
     stop_after: int | None = None
     witness: Witness | None = None
 
@@ -117,6 +120,7 @@ class _Run:
     best: _Best = field(default_factory=_Best)
     measured: HeldOutRecord | None = None  # the last one
     num_saved_steps: int = 0  # the step of the last checkpoint
+    saver: Saver | None = None
 
 
 def pretrain(request: PretrainRequest) -> Iterator[Told]:
@@ -133,17 +137,22 @@ def pretrain(request: PretrainRequest) -> Iterator[Told]:
 def _pretrain(request: PretrainRequest) -> Iterator[Told]:
     run, notes = _open(request)
     yield from (Told(note=note) for note in notes)
-    checkpoint, damaged = last_good(request.out / "checkpoints")
+    checkpoint, damaged = newest(request.out / "checkpoints", run.module)
     yield from (Told(warning=text) for text in damaged)
     pace = _pace(request)
     if checkpoint is not None:
         _resume(run, checkpoint)
         yield Told(note=f"continuing after step {run.standing.step:,}")
-    agree_on_step(run.standing.step, str(request.out))  # and wait: all must have read what is now cut and written
+    exchange("")  # all must have read what is now cut and written
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(_records(run, checkpoint)) if is_first() else None
+        run.saver = stack.enter_context(_saver(run))
         yield from _mirrored(run, records, checkpoint)
         yield from _steps(run, records, pace, stack.enter_context(asked_to_stop()))
+
+
+def _saver(run: _Run) -> Saver:
+    return Saver(run.request.out / "checkpoints", run.module, run.digest, run.precision.device.type != "cpu")
 
 
 def _records(run: _Run, checkpoint: Checkpoint | None) -> Records:
@@ -169,12 +178,17 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
     start = start_of(request.recipe, corpus.tokenizer, request.start)
     facts_file = request.out / "run.json"
     before = read_json(facts_file, "the facts of a run") if facts_file.exists() else {}
-    recipe, notes = _fitted(request.recipe, start.sizes, before.get("micro_batch", 0), device)
+    num_shards = num_processes() if request.shard else 1
+    agree(facts_to_agree_on(request.recipe, corpus, start.digest, {"shard": request.shard, "device": device.type}))
+    recipe, notes = fitted(request.recipe, start.sizes, before.get("micro_batch", 0), device, num_shards)
     rows = Rows(corpus, recipe)
     counts = piece_counts(corpus)
     module, about = build(start, recipe, counts)
     module.to(device)
+    if num_shards > 1:
+        shard(module, module.encoder.layers, precision)
     facts = facts_of(corpus, counts, recipe.micro_batch, before) | folders_of(request.start, corpus.folder)
+    facts["sharded"] = num_shards > 1
     notes += about
     notes += changes(before, facts)
     notes.append(
@@ -193,28 +207,8 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
         Health(facts["unigram_entropy"], facts["ln_v"]),
         facts,
         recipe_hash(recipe, corpus, start.digest),
-        blanks_of(corpus, 6) if is_first() else (),
+        blanks_of(corpus, 6),
     ), notes
-
-
-def _fitted(recipe: Recipe, sizes: BertSizes, before: int, device: torch.device) -> tuple[Recipe, list[str]]:
-    """Choose a micro-batch that fits into memory, that of `before` if it does; the effective batch stays as it is."""
-    longest = max(phase.length for phase in recipe.phases)
-    available = available_bytes(device) // (num_neighbours() if device.type == "cpu" else 1)
-    share = share_of(recipe.batch)
-    wanted = min(before or recipe.micro_batch or share, share)
-    found = smallest(fitting_micro_batch(sizes, wanted, longest, int(0.8 * available), recipe.recompute) or 0)
-    if not found:
-        needed = step_bytes(sizes, 1, longest, recipe.recompute)
-        advice = "a smaller model or length" if recipe.recompute else "recompute = true, a smaller model or length"
-        raise SettingsError(
-            f"one example of length {longest} needs about {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB "
-            f"are free; choose {advice}"
-        )
-    notes = [f"a step takes about {step_bytes(sizes, found, longest, recipe.recompute) / 2**30:.2f} GiB"]
-    if found < wanted:
-        notes.append(f"micro-batches of {found} instead of {wanted}, so that it fits; the batch stays {recipe.batch}")
-    return replace(recipe, micro_batch=found), notes
 
 
 def recipe_hash(recipe: Recipe, corpus: Corpus, start: str = "") -> str:
@@ -232,7 +226,7 @@ def _resume(run: _Run, checkpoint: Checkpoint) -> None:
             f"{checkpoint.folder} was made with another recipe or corpus; choose another folder with --out, or use "
             f"the recipe and corpus of that run"
         )
-    run.module.load_state_dict(dict(checkpoint.model))
+    load_own(run.module, checkpoint.model)
     run.standing = checkpoint.standing
     run.optimizer.restore(checkpoint.optimizer, run.standing.step - run.standing.num_overflowed)
     run.num_saved_steps = run.standing.step
@@ -272,6 +266,7 @@ def _pace(request: PretrainRequest) -> Pace:
 
 def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> Iterator[Told]:
     recipe, witness, first = run.request.recipe, run.request.witness, run.standing.step
+    assert run.saver is not None
     draw = _draw(run)
     trainable = shared(run.module, lambda: draw(0, 0)[0])
     training = Training(run.module, trainable, run.optimizer, pace, draw, recipe.seed, run.precision)
@@ -290,6 +285,7 @@ def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> I
         if leaves or step.number % recipe.save_every == 0 or run.best.step == step.number:
             yield from _saved(run, records)
         if leaves:
+            yield from (Told(saved=path) for path in run.saver.finish())
             yield Told(note=stop[0] if stop else f"stopped after {step.number - first} steps, as asked")
             if records is not None:
                 yield Told(note=f"report so far: {write_report(run.request.out)}")
@@ -298,6 +294,7 @@ def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> I
         yield from _evaluated(run, records, len(recipe.phases) - 1)
     if run.num_saved_steps != run.standing.step:
         yield from _saved(run, records)
+    yield from (Told(saved=path) for path in run.saver.finish())
     if is_first():
         yield from _finished(run)
 
@@ -329,10 +326,9 @@ def _record(step: Step, recipe: Recipe) -> StepRecord:
 
 
 def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]:
-    """Measure the held-out split, and remember which checkpoint is the best. The other processes wait meanwhile."""
-    if records is None:
-        return
-    scores = evaluate(run.module, run.rows.held_out(phase), run.precision)
+    """Measure the held-out split, each process some of it, and remember which checkpoint is the best."""
+    batches, num_counted = run.rows.held_out(phase)
+    scores = evaluate(run.module, batches, run.precision, num_counted)
     length = str(run.request.recipe.phases[phase].length)
     record = HeldOutRecord(
         run.standing.step,
@@ -342,9 +338,10 @@ def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]
         scores.accuracy,
         scores.accuracies.get("pair"),
     )
-    records.add(record)
-    for sample in filled_blanks(run.module, run.corpus.tokenizer, run.blanks, run.standing.step):
-        records.add(sample)
+    with gathered(run.module):
+        samples = list(filled_blanks(run.module, run.corpus.tokenizer, run.blanks, run.standing.step))
+    for one in (record, *samples) if records is not None else ():
+        records.add(one)
     _remember(run, record)
     yield Told(held_out=record)
     yield from _looked_after(run, run.health.held_out(scores.loss, run.standing.step))
@@ -353,21 +350,22 @@ def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]
 def _finished(run: _Run) -> Iterator[Told]:
     """Write the model with the best held-out loss, and the report."""
     assert run.measured is not None
-    loss = run.measured.loss
+    loss, tensors, folder = run.measured.loss, None, run.request.out / "model"
+    checkpoints = run.request.out / "checkpoints"
     if run.best.step not in (0, run.measured.step):
         try:
-            best = load_checkpoint(run.request.out / "checkpoints" / run.best.name)
+            tensors = load_checkpoint(checkpoints / run.best.name).model
         except FolderError as error:
             yield from _looked_after(run, Warning(f"{error}; the model is that of the last step"))
         else:
-            run.module.load_state_dict(dict(best.model))
             loss = run.best.loss
             yield Told(note=f"the model is that of {run.best.name}, which had the best held-out loss")
+    if tensors is None and is_sharded(run.module):  # no process has it whole, but the disk
+        tensors = load_checkpoint(checkpoints / checkpoint_name(run.standing.step)).model
     recipe = run.request.recipe
     told = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
     told |= hashes_of(run.request.start, run.corpus.folder)
-    folder = run.request.out / "model"
-    write_model(folder, run.module, run.corpus.tokenizer, told)
+    write_model(folder, run.module, run.corpus.tokenizer, told, tensors)
     run.facts["finished"] = now()
     write_json(run.request.out / "run.json", run.facts)
     yield Told(note=f"model: {folder}")
@@ -385,11 +383,10 @@ def _looked_after(run: _Run, warning: Warning | None) -> Iterator[Told]:
 
 def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
     run.num_saved_steps = run.standing.step
-    if records is None:
-        return
-    records.sync()
-    folder = run.request.out / "checkpoints"
-    path = save_checkpoint(folder, run.module.state_dict(), run.optimizer.state(), run.standing, run.digest)
-    keep_last(folder, 2, {run.best.name})
-    write_json(run.request.out / "run.json", run.facts)
-    yield Told(saved=path)
+    if records is not None:
+        records.sync()
+    assert run.saver is not None
+    paths = run.saver.save(run.optimizer, run.standing, run.best.name)
+    if records is not None:
+        write_json(run.request.out / "run.json", run.facts)
+    yield from (Told(saved=path) for path in paths)

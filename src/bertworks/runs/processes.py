@@ -5,26 +5,30 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
 import torch.distributed
+import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 from bertworks.encoders.layers import Seeds
-from bertworks.errors import BertworksError, FolderError, SettingsError
+from bertworks.errors import BertworksError, SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.objectives.table import Objective
 from bertworks.runs.workers import num_cores
 from bertworks.training.loop import Trainable, num_processes
+from bertworks.training.sharding import is_sharded
 
 # What torchrun tells every process that it starts.
 _TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-# The first process evaluates and saves while the others wait for it. torchrun ends them all if one dies, so nobody
-# waits that long for a process that is gone.
-_PATIENCE = datetime.timedelta(hours=4)
+# How long processes wait for one another: the first may save alone meanwhile. One that ends is missed at once; only a
+# machine that is gone without a word, such as one without power, is waited for.
+_PATIENCE = datetime.timedelta(minutes=30)
 
 
 @contextlib.contextmanager
@@ -33,6 +37,7 @@ def joined() -> Iterator[None]:
     if torch.distributed.is_initialized() or not _has_others():
         yield
         return
+    _end_with_torchrun()
     _share_cores()
     has_cuda = torch.cuda.is_available()
     if has_cuda:
@@ -75,8 +80,8 @@ def share_of(batch: int) -> int:
 
 
 def shared(module: Objective, draw: Callable[[], Batch]) -> Trainable:
-    """Return a module that adds up its gradients over all processes; alone, the module itself."""
-    if num_processes() == 1:
+    """Return a module that adds up its gradients over all processes; alone, or spread over them, the module itself."""
+    if num_processes() == 1 or is_sharded(module):
         return module
     wrapped = DistributedDataParallel(module)
     if num_processes() > 2:
@@ -105,18 +110,33 @@ def smallest(number: int) -> int:
     return int(told)
 
 
-def agree_on_step(step: int, folder: str) -> None:
-    """Wait for all processes, and make sure that they stand at the same step."""
-    lowest, highest = smallest(step), -smallest(-step)
-    if lowest != highest:
-        raise FolderError(
-            f"the processes see different checkpoints in {folder} (steps {lowest} and {highest}); the run folder must "
-            f"lie on a disk that all machines share"
-        )
+def from_first(number: int) -> int:
+    """Return the number that the first process names."""
+    return int(exchange(str(number))[0])
+
+
+def exchange(text: str, group: torch.distributed.ProcessGroup | None = None) -> list[str]:
+    """Wait for all processes of a group, and return what each of them says, by rank."""
+    if num_processes() == 1:
+        return [text]
+    data = text.encode()
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(num_processes())]
+    torch.distributed.all_gather(lengths, torch.tensor([len(data)]), group)
+    longest = int(max(lengths))
+    padded = torch.tensor(list(data.ljust(max(longest, 1))), dtype=torch.uint8)
+    told = [torch.empty_like(padded) for _ in lengths]
+    torch.distributed.all_gather(told, padded, group)
+    return [bytes(one[: int(length)].tolist()).decode() for one, length in zip(told, lengths, strict=True)]
 
 
 def _has_others() -> bool:
     return all(name in os.environ for name in _TOLD) and int(os.environ["WORLD_SIZE"]) > 1
+
+
+def _end_with_torchrun() -> None:
+    """Have the system end this process if torchrun is killed: nobody would watch over it any more."""
+    if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
+        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
 
 
 def _share_cores() -> None:

@@ -41,13 +41,20 @@ class Rows:
         self._ahead = ((phase, step + 1), self._thread.submit(self._drawn, phase, step + 1))
         return batches
 
-    def held_out(self, phase: int) -> Iterator[Batch]:
-        """Yield batches of held-out examples, always the same ones with the same places hidden."""
+    def held_out(self, phase: int) -> tuple[Iterator[Batch], int]:
+        """Return batches of held-out examples, always the same ones with the same places hidden, and how many count.
+
+        Processes take turns at them. All get equally many, so that they can compute together; who has none left gets
+        the first example, which does not count.
+        """
         loader = self._loader("held-out", self._recipe.phases[phase].length, "held-out")
         wanted = min(self._recipe.evaluate_examples, loader.arrangement.num_anchors)
-        size = self.micro_batch
-        for start in range(0, wanted, size):
-            yield self._batch(loader, range(start, min(start + size, wanted)))
+        starts = range(0, wanted, self.micro_batch)
+        batches = [range(start, min(start + self.micro_batch, wanted)) for start in starts]
+        rank, world = _place()
+        own = batches[rank::world]
+        padded = own + [range(1)] * (-(-len(batches) // world) - len(own))
+        return (self._batch(loader, numbers) for numbers in padded), len(own)
 
     @property
     def micro_batch(self) -> int:

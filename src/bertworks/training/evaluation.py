@@ -1,4 +1,7 @@
-"""Measure a module on batches it does not learn from: batches in, mean losses and accuracies out, in bounded memory."""
+"""Measure a module on batches it does not learn from: batches in, mean losses and accuracies out, in bounded memory.
+
+Where several processes share a run, each measures its batches, and all get the scores of all.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import torch
 from bertworks.examples.batch import Batch
 from bertworks.objectives.table import Objective
 from bertworks.training.devices import Precision
+from bertworks.training.loop import added_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +33,31 @@ class Scores:
 
 
 @torch.no_grad()
-def evaluate(module: Objective, batches: Iterable[Batch], precision: Precision = Precision()) -> Scores:
-    """Return the scores over all batches; sums and counts are kept, nothing else."""
-    sums: dict[str, float] = {}
-    counts: dict[str, int] = {}
-    right: dict[str, int] = {}
+def evaluate(
+    module: Objective, batches: Iterable[Batch], precision: Precision = Precision(), num_counted: int | None = None
+) -> Scores:
+    """Return the scores over all batches; sums and counts are kept, nothing else.
+
+    Of the batches only the first `num_counted` count, if that is given: the others are computed along with processes
+    that have more.
+    """
+    sums: dict[str, list[float]] = {}  # of each part: its loss, its answers, the right ones
     was_training = module.training
     module.eval()
     try:
-        for batch in batches:
+        for number, batch in enumerate(batches):
             with precision.context():
                 loss = module(batch.to(precision.device), dict.fromkeys(module.counts(batch), 1.0))
+            counts = num_counted is None or number < num_counted
             for name, part in loss.parts.items():
-                sums[name] = sums.get(name, 0.0) + float(part.total)
-                counts[name] = counts.get(name, 0) + part.count
-                right[name] = right.get(name, 0) + (part.correct or 0)
+                before = sums.get(name, [0.0, 0.0, 0.0])
+                told = (float(part.total), part.count, part.correct or 0)
+                sums[name] = [one + counts * more for one, more in zip(before, told, strict=True)]
     finally:
         module.train(was_training)
+    flat = added_up([number for one in sums.values() for number in one])
+    found = {name: flat[3 * place : 3 * place + 3] for place, name in enumerate(sums)}
     return Scores(
-        {name: total / counts[name] for name, total in sums.items()},
-        {name: number / counts[name] for name, number in right.items()},
+        {name: total / count for name, (total, count, _) in found.items()},
+        {name: right / count for name, (_, count, right) in found.items()},
     )

@@ -130,11 +130,17 @@ def _counted(trainable: Trainable, batches: Sequence[Batch]) -> tuple[dict[str, 
         num_pieces += batch.num_pieces
         for name, count in _inner(trainable).counts(batch).items():
             counts[name] = counts.get(name, 0) + count
+    total, *others = added_up([num_pieces, *counts.values()])
+    return dict(zip(counts, map(int, others), strict=True)), int(total)
+
+
+def added_up(numbers: Sequence[float]) -> list[float]:
+    """Return the sum of what all processes say, number by number."""
     if num_processes() == 1:
-        return counts, num_pieces
-    told = torch.tensor([num_pieces, *counts.values()], dtype=torch.int64)
+        return list(numbers)
+    told = torch.tensor(numbers, dtype=torch.float64)  # whole numbers up to 2^53 stay whole
     torch.distributed.all_reduce(told)
-    return dict(zip(counts, told[1:].tolist(), strict=True)), int(told[0])
+    return told.tolist()
 
 
 def _inner(trainable: Trainable) -> Trainable:
@@ -157,11 +163,8 @@ def _seeds(seed: int, step: int, place: int, batch: Batch) -> Seeds:
 
 
 def _averaged(sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:
-    if num_processes() > 1:
-        told = torch.tensor(list(sums.values()), dtype=torch.float64)
-        torch.distributed.all_reduce(told)
-        sums = dict(zip(sums, told.tolist(), strict=True))
-    return {name: total / counts[name] for name, total in sums.items() if counts[name]}
+    totals = zip(sums, added_up(list(sums.values())), strict=True)
+    return {name: total / counts[name] for name, total in totals if counts[name]}
 
 
 def _agreed(seconds: float) -> float:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed
 from torch import nn
 
 from bertworks.errors import FolderError
+from bertworks.training.sharding import is_sharded, own
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,10 @@ _FUSED = ("cpu", "cuda", "mps")
 
 
 class PaperAdam:
-    """AdamW with clipping; biases and norms do not decay. Its state is kept by the names of the parameters."""
+    """AdamW with clipping; biases and norms do not decay. Its state is kept by the names of the parameters.
+
+    Of a module that is spread over processes, each changes the rows of its own, and has moments for those alone.
+    """
 
     def __init__(
         self, module: nn.Module, settings: AdamSettings, depths: DepthSettings = DepthSettings(), num_layers: int = 0
@@ -82,17 +87,20 @@ class PaperAdam:
         self.settings = settings
         self.depths = depths
         self.num_steps = 0
-        self._named = {name: one for name, one in module.named_parameters() if one.requires_grad}
-        groups: dict[tuple[bool, int], list[nn.Parameter]] = {}
+        self._is_sharded = is_sharded(module)
+        named = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._named = {name: one for name, one in named.items() if own(one).numel()}  # few rows do not reach for all
+        self._own = {name: own(one) for name, one in self._named.items()}
+        groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
         lying = depths_of(module, num_layers)
-        for name, one in self._named.items():
+        for name, one in self._own.items():
             below = num_layers + 1 - lying[name] if depths != DepthSettings() else 0
             decays = one.ndim > 1 and not name.endswith("bias")  # the biases of relative attention are tables by head
             groups.setdefault((decays, below), []).append(one)
         self._adam = torch.optim.AdamW(
             [{"params": params, "decays": decays, "below": below} for (decays, below), params in groups.items()],
             betas=(settings.beta1, settings.beta2),
-            fused=all(one.device.type in _FUSED for one in self._named.values()),
+            fused=all(one.device.type in _FUSED for one in self._own.values()),
         )
 
     def step(self, rate: float, scale: float = 1.0) -> float:
@@ -101,10 +109,10 @@ class PaperAdam:
         The gradients were multiplied by `scale`. If that made them overflow, the parameters stay as they are, and the
         norm says so.
         """
-        grads = [one.grad for one in self._named.values() if one.grad is not None]
-        found = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))) / scale
+        grads = self._own_grads()
+        found = self._norm(grads) / scale
         if scale != 1.0 and not math.isfinite(found):
-            self._adam.zero_grad(set_to_none=True)
+            self._forget()
             return found
         clips = 0 < self.settings.clip < found < math.inf
         factor = (self.settings.clip / found if clips else 1.0) / scale
@@ -116,9 +124,30 @@ class PaperAdam:
             group |= self._numbers(own_rate, self.settings.weight_decay if group["decays"] else 0.0)
         self._adam.step()
         # A fused step does not say that it changed them, and what others made of the old ones would be taken for new.
-        torch.autograd.graph.increment_version(list(self._named.values()))
-        self._adam.zero_grad(set_to_none=True)
+        torch.autograd.graph.increment_version(list(self._own.values()))
+        self._forget()
         return found
+
+    def _own_grads(self) -> list[torch.Tensor]:
+        """Return the gradients of what this process changes, and give them to whom they belong."""
+        for name, one in self._named.items():
+            if one is not self._own[name]:
+                self._own[name].grad = None if one.grad is None else own(one.grad)
+        return [one.grad for one in self._own.values() if one.grad is not None]
+
+    def _norm(self, grads: list[torch.Tensor]) -> float:
+        """Return the norm of all gradients, of every process."""
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        if self._is_sharded:
+            square = norm.square()
+            torch.distributed.all_reduce(square)
+            norm = square.sqrt()
+        return float(norm)
+
+    def _forget(self) -> None:
+        self._adam.zero_grad(set_to_none=True)
+        for one in self._named.values():
+            one.grad = None
 
     def _numbers(self, rate: float, decay: float) -> dict[str, float]:
         """Return rate, eps and decay for torch. Without bias correction they are chosen so that torch's cancels out."""
@@ -134,9 +163,9 @@ class PaperAdam:
         }
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the moments of every parameter, as flat names: "mean/NAME" and "square/NAME"."""
+        """Return the moments of what this process changes, as flat names: "mean/NAME" and "square/NAME"."""
         found = {}
-        for name, one in self._named.items():
+        for name, one in self._own.items():
             kept = self._adam.state.get(one)
             if kept:
                 found[f"mean/{name}"] = kept["exp_avg"]
@@ -146,7 +175,7 @@ class PaperAdam:
     def restore(self, tensors: Mapping[str, torch.Tensor], num_steps: int) -> None:
         """Take up the state that `state` returned after so many steps."""
         self.num_steps = num_steps
-        for name, one in self._named.items():
+        for name, one in self._own.items():
             if num_steps:
                 kept: dict[str, Any] = {
                     "step": torch.tensor(float(num_steps), device=one.device),
@@ -156,7 +185,7 @@ class PaperAdam:
                 self._adam.state[one] = kept
 
 
-def _moment(tensors: Mapping[str, torch.Tensor], name: str, parameter: nn.Parameter) -> torch.Tensor:
+def _moment(tensors: Mapping[str, torch.Tensor], name: str, parameter: torch.Tensor) -> torch.Tensor:
     """Return a copy of one moment of a parameter, or say why it does not fit."""
     found = tensors.get(name)
     if found is None or found.shape != parameter.shape:
