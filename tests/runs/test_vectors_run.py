@@ -57,7 +57,7 @@ def test_a_folder_tells_where_its_vectors_came_from(text: Path):
     assert found.words == vectors.words
     assert {"bread", "牛奶"} <= set(found.words)
     assert found.facts["kind"] == "glove"
-    assert found.facts["settings"]["x_max"] == 100.0
+    assert found.facts["settings"]["x_max"] == 10.0
     assert found.facts["cutting"]["min_count"] == 5
     assert found.facts["corpus"]["sources"] == ["text.txt"]
     assert len(found.facts["corpus"]["words_sha256"]) == 64
@@ -79,7 +79,7 @@ def test_workers_change_nothing(text: Path):
 def test_a_corpus_folder_gives_the_words_of_its_training_documents(text: Path, vocabulary: Path):
     corpus = text.parent / "corpus"
     settings = PrepareSettings(held_out_rate=0.2, max_repeats=0)
-    prepare(PrepareRequest((Source(str(text)),), vocabulary, corpus, settings), num_workers=1)
+    prepare(PrepareRequest((Source(str(text)),), vocabulary, corpus, settings), workers=1)
     vectors = train_vectors(request_of(corpus), 1)
     told = [json.loads(line) for path in (corpus / "text").iterdir() for line in path.read_text().splitlines()]
     num_held_out = sum(document["split"] == "held-out" for document in told)

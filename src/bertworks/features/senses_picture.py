@@ -15,8 +15,8 @@ from bertworks.features.senses import Lying, Use
 
 # Colours that stay apart also for those who see no red or no green (after Okabe and Ito), on white.
 _INKS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#444444")
-_WIDTH, _MARGIN, _TOP, _PANEL, _LINE = 960, 20, 84, 380, 21
-_RADIUS, _RADIUS_OF_ALL = 10, 26
+_WIDTH, _MARGIN, _TOP, _PANEL, _LINE = 960, 20, 104, 380, 21
+_RADIUS, _RADIUS_OF_ALL = 9, 26
 _GREY = "#666"
 
 
@@ -53,16 +53,17 @@ def _panel(panel: Panel, uses: Sequence[Use], inks: dict[str, str], across: tupl
     left, width = across
     middle, found = left + width / 2, panel.lying
     places = f"{found.num_places} different vectors" if found.num_places > 1 else "one vector"
-    told = f"nearest other sentence of the same sense: {found.told_apart:.0%}"
+    shown = f" (the plane shows {found.shown:.0%} of their spread)" if found.num_places > 1 else ""
     yield _text(middle, 28, panel.name, 'text-anchor="middle" font-weight="600" font-size="16"')
-    yield _text(middle, 50, f"{len(uses)} sentences, {places}; {told}", f'text-anchor="middle" fill="{_GREY}"')
-    angles = f"mean cosine {found.within:.2f} within a sense, {found.across:.2f} between senses"
-    yield _text(middle, 70, angles, f'text-anchor="middle" fill="{_GREY}"')
+    lines = (
+        f"{len(uses)} sentences, {places}{shown}",
+        f"nearest other sentence of the same sense: {found.told_apart:.0%}",
+        f"mean cosine {found.within:.2f} within a sense, {found.across:.2f} between senses",
+    )
+    for number, line in enumerate(lines):
+        yield _text(middle, 50 + 19 * number, line, f'text-anchor="middle" fill="{_GREY}" font-size="13"')
     size = f'x="{left:.0f}" y="{_TOP}" width="{width:.0f}" height="{_PANEL}"'
     yield f'<rect {size} rx="8" fill="#f6f7f8" stroke="#d5d9dd"/>'
-    if found.num_places > 1:
-        shown = f"the plane shows {found.shown:.0%} of the spread"
-        yield _text(left + 10, _TOP + _PANEL - 10, shown, f'fill="{_GREY}" font-size="12"')
     for (x, y), numbers in _gathered(found, (middle, width)).items():
         yield from _disc(x, y, [(number, uses[number]) for number in numbers], inks)
 

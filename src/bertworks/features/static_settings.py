@@ -30,7 +30,7 @@ class GloveSettings:
     window: int = 10
     epochs: int = 25
     rate: float = 0.05
-    x_max: float = 100.0
+    x_max: float = 10.0
     alpha: float = 0.75
     memory_mb: int = 1024
     seed: int = 0

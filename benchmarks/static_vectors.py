@@ -1,0 +1,151 @@
+"""Static vectors: text in, what counting pairs takes in bounded memory, and GloVe beside its yardstick, out.
+
+    python benchmarks/static_vectors.py counting TEXT... [--memory 8 64 1024] [--json]
+    python benchmarks/static_vectors.py glove TEXT... --lists LIST... [--epochs 25] [--x-max 100] [--json]
+
+`counting` counts the pairs of the same words once for each memory in MiB, each time in a process of its own: words a
+second of processor time, sorted runs on disk, and how much the peak of the process's memory grew by it. `glove` trains
+on one thread, and beside it glove.c (compiled here; needs `cc`), which takes one pair after another, with the same
+counts, settings and number of epochs: processor time, costs, and scores on lists of word pairs and analogies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertworks.features.cooccurrence import PairCounter, ShuffledPairs, memory_in_pairs
+from bertworks.features.glove import Glove
+from bertworks.features.static import StaticVectors
+from bertworks.features.static_settings import GloveSettings
+from bertworks.features.static_words import WordSettings, contexts_of
+from bertworks.features.word_stream import StreamWriter, WordStream
+from bertworks.runs.vectors import evaluate_vectors
+from bertworks.tasks.word_scores import Similarity, total
+from bertworks.text.cleaning import CleanSettings, clean
+from bertworks.text.document import Counts
+from bertworks.text.sources import ReadSettings, Source, blocks, read
+
+WINDOW = 10
+
+
+def stream_of(sources: list[str], folder: Path) -> WordStream:
+    """Return the words of texts by number, as `bertworks vectors train` reads them."""
+    counts, settings = Counts(), WordSettings()
+    with StreamWriter(folder / "ids", counts) as writer:
+        for block in blocks([Source(source) for source in sources], ReadSettings()):
+            documents = (clean(passage, CleanSettings(), counts) for passage in read(block, counts))
+            writer.add(context for document in documents if document for context in contexts_of(document, settings))
+        return writer.finish(settings)
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
+    """Count all pairs and read them once, merged."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, start = _peak_mib(), time.process_time()
+        counter = PairCounter(len(stream.words), WINDOW, Path(folder), memory_in_pairs(memory_mb))
+        for chunk in stream.chunks(counter.chunk_size):
+            counter.add(chunk)
+        num_pairs = sum(len(pairs.keys) for pairs in counter.merged())
+        seconds = time.process_time() - start
+        num_runs = len(list(Path(folder).glob("*.keys.npy")))
+    return {
+        "memory_mib": memory_mb,
+        "words_a_second": stream.num_words / seconds,
+        "pairs": num_pairs,
+        "runs": num_runs,
+        "grown_mib": _peak_mib() - before,
+    }
+
+
+def ours(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
+    """Train here, and leave the pairs of the last epoch for the yardstick."""
+    torch.set_num_threads(1)
+    counter = PairCounter(len(stream.words), WINDOW, folder, memory_in_pairs(settings.memory_mb))
+    for chunk in stream.chunks(counter.chunk_size):
+        counter.add(chunk)
+    generator = np.random.default_rng(settings.seed)
+    pairs = ShuffledPairs(counter.merged(), len(stream.words), 1, folder, generator)
+    glove, costs = Glove(len(stream.words), settings), []
+    start = time.process_time()
+    for _ in range(settings.epochs):
+        (rounds,) = pairs.epoch(generator)
+        costs.append(sum(cost for _, cost in glove.learn(rounds)) / pairs.num_pairs)
+    seconds = time.process_time() - start
+    rows = np.rec.fromarrays([rounds.firsts, rounds.seconds, rounds.counts])
+    rows.tofile(folder / "ordered")
+    return {"seconds": seconds, "pairs": pairs.num_pairs, "cost": costs[-1], "table": glove.table()}
+
+
+def yardstick(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
+    source = Path(__file__).with_name("glove.c")
+    subprocess.run(["cc", "-O3", "-ffast-math", "-o", folder / "glove", source, "-lm"], check=True)
+    given = (len(stream.words), settings.width, settings.epochs, settings.x_max)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    command = [folder / "glove", folder / "ordered", *map(str, given), folder / "table"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    table = np.fromfile(folder / "table", dtype=np.float32).reshape(len(stream.words), -1)
+    return {"seconds": seconds, "cost": float(printed.split()[-1]), "table": table}
+
+
+def scores(vectors: StaticVectors, lists: list[Path]) -> dict[str, float]:
+    found = {}
+    for name, score in evaluate_vectors(vectors, lists).items():
+        if isinstance(score, Similarity):
+            found[name] = score.spearman
+        else:
+            found[name] = total(score).num_right / max(1, total(score).num_known)
+    return found
+
+
+def in_a_process(stream: WordStream, memory_mb: int) -> dict[str, float]:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(counted, (stream, memory_mb))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("counting", "glove"))
+    parser.add_argument("texts", nargs="+")
+    parser.add_argument("--memory", type=int, nargs="+", default=[8, 64, 1024])
+    parser.add_argument("--lists", type=Path, nargs="+", default=[])
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--x-max", type=float, default=100.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        stream = stream_of(options.texts, Path(folder))
+        if options.what == "counting":
+            rows = [in_a_process(stream, memory) for memory in options.memory]
+        else:
+            settings = GloveSettings(epochs=options.epochs, x_max=options.x_max)
+            rows = []
+            for name, train in (("ours", ours), ("one by one", yardstick)):
+                told = train(stream, settings, Path(folder))
+                vectors = StaticVectors(stream.words, told.pop("table"))
+                rows.append({"who": name, **told, **scores(vectors, options.lists)})
+    if options.json:
+        print(json.dumps({"words": stream.num_words, "different": len(stream.words), "rows": rows}))
+        return
+    print(f"{stream.num_words:,} words, {len(stream.words):,} different ones")
+    for row in rows:
+        print("  ".join(f"{key} {value if isinstance(value, str) else f'{value:,.5g}'}" for key, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()
