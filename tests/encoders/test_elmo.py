@@ -113,15 +113,35 @@ def test_the_summary_has_read_the_whole_row_both_ways(tokenizer: Tokenizer):
         torch.testing.assert_close(found.summary[row], torch.cat([last[length - 1, :6], last[0, 6:]]))
 
 
-def test_a_word_outside_the_vocabulary_is_read_by_the_symbols_that_are_given(tokenizer: Tokenizer):
+def test_a_word_outside_the_vocabulary_is_read_as_it_is_written(tokenizer: Tokenizer):
     encoder = built(tokenizer)
-    batch = batch_of_ids([[2, 5, 6, 3], [2, 8, 3]])
-    table = encoder.spelling[batch.ids]
+    known = batch_of_ids([[2, 5, 6, 3], [2, 10, 3]])
+    unknown = batch_of_ids([[2, 1, 6, 3], [2, 1, 3]])  # cat and extraordinary are read as [UNK], cats is known
     with torch.no_grad():
-        known = encoder(batch)
-        given = encoder(replace(batch, ids=torch.ones_like(batch.ids), characters=table))
+        expected = encoder(known)
+        found = encoder(replace(unknown, unknown={1: "cat", 5: "extraordinary"}))
+        same = encoder(unknown)
     for number in range(3):
-        torch.testing.assert_close(known.padded(number), given.padded(number))
+        torch.testing.assert_close(found.padded(number), expected.padded(number))
+    assert (same.padded(0)[0, 1] == same.padded(0)[1, 1]).all()
+    assert (found.padded(0)[0, 1] - found.padded(0)[1, 1]).abs().max() > 0.01
+
+
+def test_beside_strokes_an_unknown_word_has_the_vector_of_all_unknown_ones(tokenizer: Tokenizer):
+    encoder = built(tokenizer, replace(SIZES, spelling="strokes"))
+    batch = replace(batch_of_ids([[2, 1, 1, 3]]), unknown={1: "江", 2: "河"})
+    with torch.no_grad():
+        first, second = encoder.embed(batch, encoder.laid(batch))[1:3, :6]
+        (written,) = encoder.spelled(torch.from_numpy(spelled("江", "strokes", 50))[None])
+        torch.testing.assert_close(first, encoder.pieces.weight[1] + written)
+    assert (first - second).abs().max() > 0.01
+
+
+def test_words_alone_know_nothing_of_writing(tokenizer: Tokenizer):
+    encoder = built(tokenizer, replace(SIZES, spelling="words"))
+    batch = batch_of_ids([[2, 1, 3]])
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(replace(batch, unknown={1: "cat"})).last, encoder(batch).last)
 
 
 def test_strokes_come_with_a_vector_of_the_word_and_words_alone_are_not_spelled(tokenizer: Tokenizer):

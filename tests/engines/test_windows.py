@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from bertworks.engines.windows import WindowRule, windows_of
 from bertworks.errors import SettingsError
 from bertworks.vocabulary.kinds import wordpiece_backend
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 TOKENIZER = Tokenizer.of(wordpiece_backend(PIECES, cased=False))
 
 
-def numbers(count: int, first: int = 100) -> np.ndarray:
-    return np.arange(first, first + count)
+def numbers(count: int, first: int = 100) -> Cut:
+    return Cut.of_ids(np.arange(first, first + count))
 
 
 def test_what_fits_is_one_row_as_encode_makes_it():
-    cut = [TOKENIZER.cut("ab a").ids, TOKENIZER.cut("b").ids]
+    cut = [TOKENIZER.cut("ab a"), TOKENIZER.cut("b")]
     row = windows_of(TOKENIZER, cut, WindowRule(12, 2)).rows[0]
     encoding = TOKENIZER.encode("ab a", "b")
     assert tuple(row.ids) == encoding.ids
@@ -60,6 +60,16 @@ def test_an_empty_text_is_a_row_of_special_pieces():
     assert len(windows.owners(0)) == 0
 
 
+def test_unknown_words_keep_their_writing_in_every_row_they_stand_in():
+    """Places by hand: [CLS] a x b [SEP] y a [SEP]; and of a long text, rows from its pieces 0 and 4 on, as above."""
+    cuts = [TOKENIZER.cut("a X b"), TOKENIZER.cut("y a")]
+    assert cuts[0].unknown == {1: "x"}
+    row = windows_of(TOKENIZER, cuts, WindowRule(12, 2)).rows[0]
+    assert row.unknown == TOKENIZER.encode("a X b", "y a").unknown == {2: "x", 5: "y"}
+    long = TOKENIZER.cut("a b c d x f g h a y")
+    assert [row.unknown for row in windows_of(TOKENIZER, [long], WindowRule(8, 2)).rows] == [{5: "x"}, {1: "x", 6: "y"}]
+
+
 def test_a_rule_that_cannot_work_is_refused():
     with pytest.raises(SettingsError, match="an overlap of at most a quarter"):
         WindowRule(16, 5)
@@ -77,7 +87,9 @@ def test_every_piece_is_in_a_row_that_fits_and_has_one_owner(sizes: list[int], l
     for row in windows.rows:
         assert len(row) <= length
         for text, run in zip(texts, row.runs, strict=True):
-            assert np.array_equal(row.ids[run.place : run.place + run.count], text[run.first : run.first + run.count])
+            assert np.array_equal(
+                row.ids[run.place : run.place + run.count], text.ids[run.first : run.first + run.count]
+            )
     for at, text in enumerate(texts):
         owners = windows.owners(at)
         assert len(owners) == len(text)

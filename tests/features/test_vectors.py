@@ -104,7 +104,7 @@ def long_text(num_words: int) -> str:
 def pieces_by_hand(engine: TorchEngine, text: str, rule: WindowRule) -> list[torch.Tensor]:
     """The last layer of each piece, from the window in which it stands farthest from the edges; [CLS] and [SEP] too."""
     tokenizer = engine.tokenizer
-    windows = windows_of(tokenizer, [tokenizer.cut(text).ids], rule)
+    windows = windows_of(tokenizer, [tokenizer.cut(text)], rule)
     rows = []
     for window in windows.rows:
         row = text.split()[window.runs[0].first : window.runs[0].first + window.runs[0].count]

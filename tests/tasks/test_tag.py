@@ -43,7 +43,7 @@ from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
 from bertworks.training.pace import ByStep
 from bertworks.vocabulary.kinds import KINDS, Inventory, wordpiece_backend
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -233,7 +233,7 @@ def test_context_on_both_sides_is_a_margin_or_all_there_is(
     room, margin = sizes
     edges = before + np.cumsum([0, *lengths])
     total = int(edges[-1]) + after
-    stretches = list(packed(Read(np.zeros(total, dtype=np.int64), edges[:-1], edges), room, margin))
+    stretches = list(packed(Read(Cut.of_ids(np.zeros(total, dtype=np.int64)), edges[:-1], edges), room, margin))
     assert [one for each in stretches for one in range(each.first, each.stop)] == list(range(len(lengths)))
     for one in stretches:
         left, right = edges[one.first] - one.begin, one.end - edges[one.stop]
@@ -270,8 +270,16 @@ def test_without_context_a_sentence_is_read_alone(little: Tokenizer):
 def test_a_word_of_which_nothing_remains_is_read_as_unknown_and_asked(little: Tokenizer):
     pieces = pieces_of(["\u200b", "ann", "\u00ad", "\u200b", "rome", "\u200b"], little)
     unknown = "[UNK]"
-    assert pieces.ids.tolist() == ids(f"{unknown} ann {unknown} {unknown} rome {unknown}")
+    assert pieces.cut.ids.tolist() == ids(f"{unknown} ann {unknown} {unknown} rome {unknown}")
+    assert pieces.cut.unknown == {}
     assert pieces.counts.tolist() == [1] * 6
+
+
+def test_unknown_words_keep_their_writing_between_those_of_the_document(little: Tokenizer):
+    one = case("Qué rome", "O B-LOC", before=["ann zz"], after=["smith xx"])
+    (row,) = Tag(LABELS).ask(one, little, RULE).rows
+    assert row.window.ids.tolist() == ids("[CLS] ann [UNK] [UNK] rome smith [UNK] [SEP]")
+    assert row.window.unknown == {2: "zz", 3: "que", 6: "xx"}
 
 
 def test_a_text_of_nothing_but_white_space_has_no_words_and_no_entities(little: Tokenizer):

@@ -4,7 +4,8 @@ A word becomes a vector by a convolution over its symbols (the bytes of its char
 and highway layers; with strokes a vector of the word itself is added. Layers of LSTMs with projections follow, half of
 each reading ahead and half back; the halves know nothing of one another, so that one can be asked what follows and the
 other what went before. The second layer adds what entered it. Unlike in the release, cells are not clipped, and a row
-begins without a memory of the last. The tensors have names of our own, for transformers has no ELMo.
+begins without a memory of the last. A word outside the vocabulary is read by its writing, and where words have vectors
+of their own, with that of all unknown ones. The tensors have names of our own, for transformers has no ELMo.
 
 B rows of T places, N words, U different ones, C symbols of a word, D width, P = D / 2 width of one half, V words of the
 vocabulary, F filters, E width of a symbol.
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
@@ -30,7 +32,7 @@ from bertworks.encoders.names import NameTable
 from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
-from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spelled_pieces
+from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spelled, spelled_pieces
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # torch says once that it computes these LSTMs by itself; that is known.
@@ -177,20 +179,28 @@ class Elmo(Stack):
     def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
         """Return (N, D): the vector of each word, once for each way of reading."""
         ids = batch.ids.flatten()
-        ids = ids if layout.index is None else ids[layout.index]
-        if batch.characters is None:  # each different word is read once
-            numbers, where = torch.unique(ids, return_inverse=True)
-            vectors = F.embedding(where, self._words(numbers, None))
-        else:
-            symbols = batch.characters.flatten(0, 1)
-            vectors = self._words(ids, symbols if layout.index is None else symbols[layout.index])
+        numbers, where = torch.unique(ids if layout.index is None else ids[layout.index], return_inverse=True)
+        vectors = self._words(numbers)  # each different word is read once
+        if batch.unknown and self.spelled is not None:
+            places = torch.tensor(list(batch.unknown), device=ids.device)
+            written = {word: number for number, word in enumerate(dict.fromkeys(batch.unknown.values()))}
+            which = torch.tensor([written[word] for word in batch.unknown.values()], device=ids.device)
+            where[layout.pieces_at(places)] = len(vectors) + which
+            unknown = ids[places[:1]].expand(len(written))
+            vectors = torch.cat([vectors, self._words(unknown, self._symbols(list(written)))])
+        vectors = F.embedding(where, vectors)
         return torch.cat([vectors, vectors], 1)
 
-    def _words(self, ids: torch.Tensor, symbols: torch.Tensor | None) -> torch.Tensor:
+    def _symbols(self, words: Sequence[str]) -> torch.Tensor:
+        """Return (U, C): how words are written, in symbols."""
+        table = np.stack([spelled(word, self.sizes.spelling, self.sizes.word_symbols) for word in words])
+        return torch.from_numpy(table).to(self.device)
+
+    def _words(self, ids: torch.Tensor, symbols: torch.Tensor | None = None) -> torch.Tensor:
         """Return (U, P): the vectors of words, written as the vocabulary has them unless `symbols` (U, C) are given."""
         return torch.stack(tuple(self._parts(ids, symbols).values())).sum(0)
 
-    def _parts(self, ids: torch.Tensor, symbols: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    def _parts(self, ids: torch.Tensor, symbols: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
         parts = {"piece": self.pieces(ids)} if self.sizes.has_words else {}
         if self.spelled is not None:
             parts["spelling"] = self.spelled(self.spelling[ids] if symbols is None else symbols)
@@ -198,7 +208,7 @@ class Elmo(Stack):
 
     def tables(self, ids: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the vectors that are summed for the words of one row (T,), each (T, P), by what they tell."""
-        return self._parts(ids, None)
+        return self._parts(ids)
 
     def through(
         self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None

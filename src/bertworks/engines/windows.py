@@ -6,14 +6,14 @@ row, both slide side by side, each in its half.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from bertworks.errors import SettingsError
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 Ints = npt.NDArray[np.int64]
 
@@ -48,11 +48,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One row: ids and segments (T,), and which pieces of each text stand in it."""
+    """One row: ids and segments (T,), which pieces of each text stand in it, and how words outside the vocabulary are
+    written, by their places."""
 
     ids: Ints
     segments: Ints
     runs: tuple[Run, ...]
+    unknown: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -80,8 +82,8 @@ class Windows:
         return owners
 
 
-def windows_of(tokenizer: Tokenizer, texts: Sequence[Ints], rule: WindowRule) -> Windows:
-    """Return the rows of one text or of two, given as pieces without special ones."""
+def windows_of(tokenizer: Tokenizer, texts: Sequence[Cut], rule: WindowRule) -> Windows:
+    """Return the rows of one text or of two."""
     room = rule.length - tokenizer.num_special(len(texts))
     lengths = [len(text) for text in texts]
     num_cut = 0
@@ -121,8 +123,9 @@ def _side_by_side(stretches: Sequence[Sequence[tuple[int, int]]]) -> list[list[t
     return [[spans[number * len(spans) // count] for spans in stretches] for number in range(count)]
 
 
-def _row(tokenizer: Tokenizer, texts: Sequence[Ints], spans: Sequence[tuple[int, int]]) -> Window:
-    parts = [text[first : first + count] for text, (first, count) in zip(texts, spans, strict=True)]
-    ids, segments, places = tokenizer.row(*parts)
+def _row(tokenizer: Tokenizer, texts: Sequence[Cut], spans: Sequence[tuple[int, int]]) -> Window:
+    parts = [text.between(first, first + count) for text, (first, count) in zip(texts, spans, strict=True)]
+    ids, segments, places = tokenizer.row(*(part.ids for part in parts))
     runs = tuple(Run(first, count, place) for (first, count), place in zip(spans, places, strict=True))
-    return Window(ids, segments, runs)
+    unknown = {place + at: word for part, place in zip(parts, places, strict=True) for at, word in part.unknown.items()}
+    return Window(ids, segments, runs, unknown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
@@ -26,7 +26,8 @@ class Batch:
     targets    (P,)   the true pieces there
     labels     by head: {"pair": (B,)} and so on
     groups     (B,)   to which unit a row belongs, where several windows of a text, or several choices, are one example
-    characters (B, T, C) how the word at each place is written, in symbols; None: as the model knows its vocabulary
+    unknown    how words outside the vocabulary are written, by their places (row * T + place): for a model that reads
+               writing
     masked     the same rows asked about their pieces, some hidden or all but the first, for a loss beside a task's
     source     what the rows are to say in other words, as a batch of its own: (B, S); read by each row besides its own
     permutation  (B, T) in which order a row is told: 0 what is known from the beginning, then 1, 2, … the places to
@@ -44,7 +45,7 @@ class Batch:
     targets: torch.Tensor | None = None
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
     groups: torch.Tensor | None = None
-    characters: torch.Tensor | None = None
+    unknown: Mapping[int, str] = field(default_factory=dict)
     masked: Batch | None = None
     permutation: torch.Tensor | None = None
     source: Batch | None = None
@@ -110,12 +111,15 @@ def _padded(rows: Sequence[npt.NDArray[np.int32]], width: int) -> torch.Tensor:
 
 
 class Row(Protocol):
-    """Anything that has the ids and segments of its pieces, special ones too: an Encoding, a Window."""
+    """Anything that has the ids and segments of its pieces, special ones too, and the writing of unknown words: an
+    Encoding, a Window."""
 
     @property
     def ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
     @property
     def segments(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
+    @property
+    def unknown(self) -> Mapping[int, str]: ...
 
 
 def batch_of_rows(rows: Sequence[Row], pad: int) -> Batch:
@@ -123,7 +127,9 @@ def batch_of_rows(rows: Sequence[Row], pad: int) -> Batch:
     lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
     ids = np.full((len(rows), int(lengths.max())), pad, dtype=np.int64)
     segments = np.zeros_like(ids)
+    unknown: dict[int, str] = {}
     for number, row in enumerate(rows):
+        unknown |= {number * ids.shape[1] + place: word for place, word in row.unknown.items()}
         ids[number, : lengths[number]] = row.ids
         segments[number, : lengths[number]] = row.segments
-    return Batch(torch.from_numpy(ids), torch.from_numpy(segments), torch.from_numpy(lengths))
+    return Batch(torch.from_numpy(ids), torch.from_numpy(segments), torch.from_numpy(lengths), unknown=unknown)

@@ -52,14 +52,14 @@ class Compared:
 def builtin_sample(model: Model) -> Sample:
     """Return the built-in texts as rows, cut where a model is short."""
     rule = WindowRule(model.encoder.sizes.positions, 0, truncate=True)
-    rows = tuple(windows_of(model.tokenizer, [model.tokenizer.cut(text).ids], rule).rows[0] for text in TEXTS)
+    rows = tuple(windows_of(model.tokenizer, [model.tokenizer.cut(text)], rule).rows[0] for text in TEXTS)
     return Sample(rows, f"the {len(rows)} built-in English and Chinese texts")
 
 
 def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> Sample:
     """Return the first texts of a file as rows."""
     rule = WindowRule(model.encoder.sizes.positions, 0, truncate=True)
-    cut = (windows_of(model.tokenizer, [model.tokenizer.cut(text).ids], rule) for text in islice(texts, _CASES))
+    cut = (windows_of(model.tokenizer, [model.tokenizer.cut(text)], rule) for text in islice(texts, _CASES))
     rows = tuple(windows.rows[0] for windows in cut)
     return Sample(rows, f"the first {len(rows)} texts of {name}")
 

@@ -10,7 +10,7 @@ N rows of vectors, D their width, P pieces of a text.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -142,6 +142,7 @@ class _Row:
 
     ids: Ints
     segments: Ints
+    unknown: Mapping[int, str]
     kept: slice
 
     @property
@@ -153,7 +154,7 @@ def _cut(texts: Iterable[str], tokenizer: Tokenizer, how: Extraction) -> Iterato
     for text in texts:
         # Offsets are places of the text as it is, so only a text that becomes a single vector may be changed.
         pieces = tokenizer.cut(how.pooling.prepared(text) if how.unit == "texts" else text)
-        windows = windows_of(tokenizer, [pieces.ids], how.rule)
+        windows = windows_of(tokenizer, [pieces], how.rule)
         told = Counts()
         if not text.strip() or not len(pieces):
             told[_EMPTY[UNITS[how.unit][1]]] += 1
@@ -190,7 +191,7 @@ def _rows(windows: Windows, with_specials: bool) -> list[_Row]:
         first, stop = (run.place + bound - run.first for bound in bounds[number : number + 2])
         if with_specials:
             first, stop = (first if number else 0), (stop if number < last else len(window))
-        rows.append(_Row(window.ids, window.segments, slice(first, stop)))
+        rows.append(_Row(window.ids, window.segments, window.unknown, slice(first, stop)))
     return rows
 
 

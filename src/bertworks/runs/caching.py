@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -67,6 +67,10 @@ class _Shared:
     @property
     def segments(self) -> npt.NDArray[np.int64]:
         return self.window.segments
+
+    @property
+    def unknown(self) -> Mapping[int, str]:
+        return self.window.unknown
 
 
 class KeptFeatures:
@@ -170,10 +174,11 @@ class KeptFeatures:
 
     def _computed(self, numbers: range) -> list[npt.NDArray[np.float32]]:
         """Return the features of a portion. Sentences of one document often stand in the same row: it is read once."""
-        shared: dict[bytes, _Shared] = {}
+        shared: dict[tuple[bytes, bytes, str], _Shared] = {}
         for number in numbers:
             one = self._stretches[number]
-            own = shared.setdefault(one.window.ids.tobytes() + one.window.segments.tobytes(), _Shared(one.window, []))
+            key = one.window.ids.tobytes(), one.window.segments.tobytes(), _told(one.window.unknown)
+            own = shared.setdefault(key, _Shared(one.window, []))
             own.wanted.append((number - numbers.start, slice(one.first, one.first + one.count)))
         engine = TorchEngine(self._predictor.module.encoder, self._predictor.tokenizer)
         found: list[npt.NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(numbers)
@@ -204,6 +209,10 @@ def _keys(batch: Batch) -> Sequence[tuple[bytes, int, int]]:
     """Return for each row of a batch its key, the first place of it that is read, and how many are."""
     reading = reading_of(batch)
     ids, segments = batch.ids.cpu().numpy(), batch.segments.cpu().numpy()
+    unknown: dict[int, dict[int, str]] = {}
+    for at, word in batch.unknown.items():
+        row, place = divmod(at, ids.shape[1])
+        unknown.setdefault(row, {})[place] = word
     found = []
     told = (batch.lengths.tolist(), reading.firsts.tolist(), reading.counts.tolist())
     for row, (length, first, count) in enumerate(zip(*told, strict=True)):
@@ -211,8 +220,14 @@ def _keys(batch: Batch) -> Sequence[tuple[bytes, int, int]]:
         key.update(np.array([length, first, count], dtype=np.int64).tobytes())
         key.update(ids[row, :length].tobytes())
         key.update(segments[row, :length].tobytes())
+        key.update(_told(unknown.get(row, {})).encode())
         found.append((key.digest(), first, count))
     return found
+
+
+def _told(unknown: Mapping[int, str]) -> str:
+    """Return how the unknown words of a row are written, in one string; an empty one where there are none."""
+    return "\n".join(f"{place} {word}" for place, word in sorted(unknown.items()))
 
 
 def _model_digest(encoder: torch.nn.Module) -> str:

@@ -26,10 +26,9 @@ from bertworks.tasks.explain import explain
 from bertworks.tasks.files import Line
 from bertworks.tasks.generate import Drawing
 from bertworks.text.sentences import split_sentences
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 # A text, or the fields of what a task reads.
 Input = str | Mapping[str, Any]
 _TEXT, _PAIR = ("text",), ("sentence1", "sentence2")
@@ -117,7 +116,7 @@ def embed_work(served: Served, texts: Sequence[str | Sequence[int]], pooling: st
     how = served.pooling.of_kind(pooling) if pooling else served.pooling
     tokenizer = served.model.tokenizer
     rule = served.embed_rule(how, truncate)
-    windows = [windows_of(tokenizer, [_ids(tokenizer, how, text, at)], rule) for at, text in enumerate(texts)]
+    windows = [windows_of(tokenizer, [_cut(tokenizer, how, text, at)], rule) for at, text in enumerate(texts)]
     rows = [pooled_rows(one, how) for one in windows]
     usage = Usage(
         sum(len(row.ids) for own in rows for row in own), sum(map(len, rows)), sum(one.num_cut for one in windows)
@@ -135,6 +134,7 @@ def fill_work(served: Served, text: str, top: int) -> Work:
     masked = served.model.masked
     return _whole(served, masked, lambda: asdict(served.model.fill(text, top)))
 
+
 def generate_work(served: Served, text: str, drawing: Drawing) -> Work:
     """Return the work whose answer is that of `bertworks generate --json`."""
     encoder = served.model.encoder
@@ -150,7 +150,6 @@ def next_work(served: Served, text: str, top: int, backward: bool) -> Work:
         return {"words": [asdict(word) for word in served.model.next_words(text, top, backward)]}
 
     return _whole(served, served.model.encoder, run)
-
 
 
 def explain_work(served: Served, given: Input, target: str | None) -> Work:
@@ -209,13 +208,13 @@ def _usage_of(questions: Sequence[Question]) -> Usage:
     )
 
 
-def _ids(tokenizer: Tokenizer, how: Pooling, text: str | Sequence[int], number: int) -> Ints:
+def _cut(tokenizer: Tokenizer, how: Pooling, text: str | Sequence[int], number: int) -> Cut:
     if isinstance(text, str):
-        return tokenizer.cut(how.prepared(text)).ids
+        return tokenizer.cut(how.prepared(text))
     ids = np.array(text, dtype=np.int64)
     if len(ids) and not 0 <= ids.min() <= ids.max() < tokenizer.size:
         raise InputError(f"input {number}: pieces have ids from 0 to {tokenizer.size - 1}; send ids of this model")
-    return ids
+    return Cut.of_ids(ids)
 
 
 def _joined(rows: Sequence[Sequence[PooledRow]], shares: Sequence[torch.Tensor], width: int) -> Floats:

@@ -5,6 +5,7 @@ T places, H heads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,10 @@ class Row:
     ids: tuple[int, ...]
     segments: tuple[int, ...]
     num_cut: int
+
+    @property
+    def unknown(self) -> Mapping[int, str]:
+        return {place: word for place, word in self.encoding.unknown.items() if place < len(self.ids)}
 
 
 def tokenized(tokenizer: Tokenizer, text: str, pair: str | None) -> tuple[Encoding, dict[str, Any]]:

@@ -5,7 +5,7 @@ T places of a row, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ class PooledRow:
 
     ids: Ints
     segments: Ints
+    unknown: Mapping[int, str]
     kept: slice
     pooling: Pooling
 
@@ -88,7 +89,7 @@ def pooled_rows(windows: Windows, pooling: Pooling) -> list[PooledRow]:
         (run,) = row.runs
         first = run.place + bounds[number] - run.first if number else 0
         stop = run.place + bounds[number + 1] - run.first if number < last else len(row)
-        found.append(PooledRow(row.ids, row.segments, slice(first, stop), pooling))
+        found.append(PooledRow(row.ids, row.segments, row.unknown, slice(first, stop), pooling))
     return found
 
 

@@ -191,15 +191,15 @@ def _most_telling(said: Said, numbers: list[int], logits: Floats) -> tuple[int, 
 def _cut_words(case: TagCase, tokenizer: Tokenizer) -> Cut:
     """Return the pieces of a sentence that was cut word by word, with offsets into its text."""
     alone = read_alone(case.around, tokenizer)
-    counts = np.diff(alone.firsts, append=len(alone.ids))
+    counts = np.diff(alone.firsts, append=len(alone.cut))
     offsets: list[tuple[int, int]] = []
     for word, (start, end), count in zip(case.sentence.words, case.sentence.offsets, counts.tolist(), strict=True):
         own = tokenizer.cut(word).offsets
         # A word of which nothing remains is read as the unknown piece, which stands for all of it.
         offsets += (own + start).tolist() if len(own) == count else [(start, end)] * count
-    begins_word = np.zeros(len(alone.ids), dtype=np.bool_)
+    begins_word = np.zeros(len(alone.cut), dtype=np.bool_)
     begins_word[alone.firsts] = True
-    return Cut(alone.ids, np.array(offsets, dtype=np.int64).reshape(-1, 2), begins_word)
+    return Cut(alone.cut.ids, np.array(offsets, dtype=np.int64).reshape(-1, 2), begins_word)
 
 
 # What can be explained of an answer, and which of the two scores of a place it takes.

@@ -198,7 +198,7 @@ class Answer:
         if case.label is not None:
             self._right(case)  # refuses what this model cannot be scored on
         passage, edges = _cut_passage(tokenizer, case.passage)
-        windows = windows_of(tokenizer, [tokenizer.cut(case.question).ids, passage.ids], rule)
+        windows = windows_of(tokenizer, [tokenizer.cut(case.question), passage], rule)
         runs = [window.runs[1] for window in windows.rows]
         if not any((_begins(edges, run) < _ends(edges, run)).any() for run in runs):
             raise InputError(f"{case.place}: the passage has no words that could be an answer; give its text")

@@ -120,11 +120,11 @@ class Choose:
     def ask(self, case: ChoiceCase, tokenizer: Tokenizer, rule: WindowRule) -> Question:
         if len(case.endings) < 2:
             raise InputError(f"{case.place}: there is nothing to choose among {len(case.endings)} endings; give two")
-        prompt = tokenizer.cut(case.prompt).ids
+        prompt = tokenizer.cut(case.prompt)
         rows: list[Asked] = []
         num_cut = 0
         for unit, ending in enumerate(case.endings):
-            windows = windows_of(tokenizer, [prompt, tokenizer.cut(ending).ids], rule)
+            windows = windows_of(tokenizer, [prompt, tokenizer.cut(ending)], rule)
             rows += [Asked(window, unit) for window in windows.rows]
             num_cut += windows.num_cut
         label = None if case.label is None else _target(case)

@@ -232,7 +232,7 @@ def text_case(fields: Mapping[str, Any], columns: Mapping[str, str], place: str,
 
 def ask_text(case: TextCase, tokenizer: Tokenizer, rule: WindowRule, label: Any) -> Question:
     """Return the rows of a text or pair: one unit, however many windows it takes."""
-    windows = windows_of(tokenizer, [tokenizer.cut(text).ids for text in case.texts], rule)
+    windows = windows_of(tokenizer, [tokenizer.cut(text) for text in case.texts], rule)
     return Question(tuple(Asked(row) for row in windows.rows), label=label, num_cut=windows.num_cut)
 
 

@@ -132,7 +132,7 @@ class _Way:
         ids = row.window.ids.copy()
         for run in row.window.runs:
             ids[run.place : run.place + run.count] = self.mask
-        masked = replace(row, window=replace(row.window, ids=ids))
+        masked = replace(row, window=replace(row.window, ids=ids, unknown={}))
         found = []
         for one in (masked, row):
             batch = batch_of_asked([one], self.pad).to(self._device)

@@ -292,7 +292,7 @@ def _windows(read: Read, stretch: Stretch, tokenizer: Tokenizer, rule: WindowRul
     begin, end = stretch.begin, stretch.end
     if rule.truncate and end - begin > rule.length - tokenizer.num_special(1):
         begin, end = read.edges[[stretch.first, stretch.stop]].tolist()  # what is cut off shall be its own end
-    return begin, windows_of(tokenizer, [read.ids[begin:end]], rule)
+    return begin, windows_of(tokenizer, [read.cut.between(begin, end)], rule)
 
 
 def _rows(windows: Windows, begin: int, firsts: Ints, targets: Ints | None) -> tuple[Asked, ...]:

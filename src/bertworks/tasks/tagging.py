@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bertworks.errors import InputError
 from bertworks.tasks.calibration import reliability
 from bertworks.tasks.conll import Sentence, repaired, spans_of
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[Any]
@@ -77,18 +77,18 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class WordPieces:
-    """Words as pieces: ids (P,), and how many each word has (W,)."""
+    """Words as pieces, and how many each word has (W,)."""
 
-    ids: Ints
+    cut: Cut
     counts: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a model may read: pieces, context included (P,); where the words that are asked begin (W,), and where each
-    of their sentences begins and the last one ends (S + 1,)."""
+    """What a model may read: pieces, context included; where the words that are asked begin (W,), and where each of
+    their sentences begins and the last one ends (S + 1,)."""
 
-    ids: Ints
+    cut: Cut
     firsts: Ints
     edges: Ints
 
@@ -163,12 +163,11 @@ def read_in_context(around: Around, tokenizer: Tokenizer, margin: int) -> Read:
     """Return the pieces of what is asked between those of its document, at most `margin` of these on either side."""
     own = pieces_of(_spaced(around.sentence), tokenizer)
     # A word has at least one piece, so no more words than pieces are wanted.
-    before = pieces_of(_last_words(around.before, margin), tokenizer).ids
-    before = before[max(0, len(before) - margin) :]
-    after = pieces_of(_first_words(around.after, margin), tokenizer).ids[:margin]
+    before = pieces_of(_last_words(around.before, margin), tokenizer).cut
+    before = before.between(max(0, len(before) - margin), len(before))
+    after = pieces_of(_first_words(around.after, margin), tokenizer).cut.between(0, margin)
     begins = np.concatenate([[0], np.cumsum(own.counts)]) + len(before)  # (W + 1,)
-    ids = np.concatenate([before, own.ids, after])
-    return Read(ids, begins[:-1], begins[around.word_edges])
+    return Read(Cut.joined([before, own.cut, after]), begins[:-1], begins[around.word_edges])
 
 
 def packed(read: Read, room: int, margin: int) -> Iterator[Stretch]:
@@ -178,7 +177,7 @@ def packed(read: Read, room: int, margin: int) -> Iterator[Stretch]:
     A sentence too long for that has what context its row has left; one that is longer than a row has all of it, to
     slide over.
     """
-    edges, total = read.edges.tolist(), len(read.ids)
+    edges, total = read.edges.tolist(), len(read.cut)
 
     def context(first: int, stop: int) -> tuple[int, int]:
         return min(margin, edges[first]), min(margin, total - edges[stop])
@@ -215,7 +214,12 @@ def pieces_of(words: Sequence[str], tokenizer: Tokenizer) -> WordPieces:
     if empty.any():
         ids = np.insert(ids, flat.sentence_ends[empty], tokenizer.specials.unknown)
         counts[empty] = 1
-    return WordPieces(ids, counts)
+    ends = np.cumsum(counts)
+    unknown: dict[int, str] = {}
+    for number in np.unique(np.searchsorted(ends, np.flatnonzero(ids == tokenizer.specials.unknown), "right")):
+        begin = int(ends[number] - counts[number])
+        unknown |= {begin + at: written for at, written in tokenizer.cut(words[number]).unknown.items()}
+    return WordPieces(Cut.of_ids(ids, unknown), counts)
 
 
 def _spaced(sentence: Sentence) -> list[str]:

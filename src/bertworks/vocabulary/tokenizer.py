@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,9 +17,10 @@ from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.vocabulary.backend import BackendPieces, JiebaPieces
 from bertworks.vocabulary.characters import SURROGATE
+from bertworks.vocabulary.files import naming, read_backend, read_config, read_vocabulary
 from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries
 from bertworks.vocabulary.frames import BERT, Frame, frame_of
-from bertworks.vocabulary.kinds import is_cased, joins_ideographs, kind_of, plain_specials, wordpiece_backend
+from bertworks.vocabulary.kinds import is_cased, joins_ideographs, kind_of, wordpiece_backend
 from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 from bertworks.vocabulary.words import jieba_boundaries
 
@@ -51,7 +51,8 @@ class Encoding:
 
     `offsets` are (start, end) in the original text (in the second one where the segment says so) and `words` count
     the words of each text from 0; both are None for special pieces. `num_replaced` counts the lone surrogates, which
-    no encoder can take, that were read as U+FFFD.
+    no encoder can take, that were read as U+FFFD. `unknown` says how a word outside the vocabulary is written, by the
+    place where it stands.
     """
 
     ids: tuple[int, ...]
@@ -60,6 +61,7 @@ class Encoding:
     words: tuple[int | None, ...]
     segments: tuple[int, ...]
     num_replaced: int = 0
+    unknown: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -71,11 +73,35 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One text as P pieces, none of them special: ids (P,), offsets into the text (P, 2), where words begin (P,)."""
+    """One text as P pieces, none of them special: ids (P,), offsets into the text (P, 2), where words begin (P,); and
+    how a word outside the vocabulary is written, by the number of its piece."""
 
     ids: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     begins_word: npt.NDArray[np.bool_]
+    unknown: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_ids(cls, ids: npt.NDArray[np.int64], unknown: Mapping[int, str] | None = None) -> Cut:
+        """Return pieces of which nobody knows where in a text they stand; each is taken as a word."""
+        return cls(ids, np.zeros((len(ids), 2), dtype=np.int64), np.ones(len(ids), dtype=np.bool_), unknown or {})
+
+    @classmethod
+    def joined(cls, cuts: Sequence[Cut]) -> Cut:
+        """Return the pieces of several one after the other; offsets stay those in the text of each."""
+        begins = np.cumsum([0, *map(len, cuts)]).tolist()
+        unknown = {
+            begin + at: word for begin, cut in zip(begins, cuts, strict=False) for at, word in cut.unknown.items()
+        }
+        arrays = zip(*((cut.ids, cut.offsets, cut.begins_word) for cut in cuts), strict=True)
+        ids, offsets, begins_word = map(np.concatenate, arrays)
+        return cls(ids, offsets, begins_word, unknown)
+
+    def between(self, first: int, stop: int) -> Cut:
+        """Return the pieces `first` up to but not including `stop`."""
+        own = slice(first, stop)
+        unknown = {at - first: word for at, word in self.unknown.items() if first <= at < stop}
+        return Cut(self.ids[own], self.offsets[own], self.begins_word[own], unknown)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -125,15 +151,15 @@ class Tokenizer:
             return cls.load(found)
         if not path.is_file():
             raise InputError(f"{path} does not exist; name a vocab.txt, a tokenizer.json or a folder that holds one")
-        config = _read_config(path.parent / "tokenizer_config.json")
+        config = read_config(path.parent / "tokenizer_config.json")
         if path.suffix == ".json":
-            backend = _read_backend(path)
+            backend = read_backend(path)
         else:
             pieces = read_vocabulary(path)
             cased = not config["do_lower_case"] if "do_lower_case" in config else _looks_cased(pieces)
-            with _naming(path):
+            with naming(path):
                 backend = wordpiece_backend(pieces, cased)
-        with _naming(path):
+        with naming(path):
             return cls.of(backend, config)
 
     def save(self, folder: str | Path, padding_side: str = "right") -> None:
@@ -185,18 +211,18 @@ class Tokenizer:
         "[MASK]" in a text is plain text, unless `masks` asks that it be the special piece (as `fill` does).
         """
         first, num_replaced = self._placed(text, masks)
-        parts = [(first, 0)]
+        parts = [(first, 0, self._unknown(text, first))]
         if pair is not None:
             second, more = self._placed(pair, masks)
             num_replaced += more
-            parts.append((second, self.specials.frame.segments[1]))
+            parts.append((second, self.specials.frame.segments[1], self._unknown(pair, second)))
         return self._assemble(parts, num_replaced)
 
     def cut(self, text: str) -> Cut:
         """Return the pieces of a text without special ones, to be put together by `row`."""
         placed, _ = self._placed(text, masks=False)
         table = np.array(placed, dtype=np.int64).reshape(-1, 4)
-        return Cut(table[:, 0], table[:, 1:3], table[:, 3].astype(bool))
+        return Cut(table[:, 0], table[:, 1:3], table[:, 3].astype(bool), self._unknown(text, placed))
 
     def row(self, *parts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]]:
         """Return the ids and segments of a row of one or two runs of pieces between special ones, as `encode` makes it,
@@ -242,12 +268,23 @@ class Tokenizer:
     def _placed_at(self, at: int, part: str) -> list[PlacedPiece]:
         return [PlacedPiece(p.id, at + p.start, at + p.end, p.begins_word) for p in self._cut.encode(part)]
 
-    def _assemble(self, parts: list[tuple[list[PlacedPiece], int]], num_replaced: int) -> Encoding:
+    def _unknown(self, text: str, placed: list[PlacedPiece]) -> dict[int, str]:
+        """Return how words outside the vocabulary are written, in the letters that the vocabulary has its own in."""
+        found = {number: piece for number, piece in enumerate(placed) if piece.id == self.specials.unknown}
+        return {number: self._in_letters(text[piece.start : piece.end]) for number, piece in found.items()}
+
+    def _in_letters(self, word: str) -> str:
+        word, normalizer = SURROGATE.sub("\ufffd", word), self.backend.normalizer
+        return word if normalizer is None else str(normalizer.normalize_str(word)).strip()
+
+    def _assemble(self, parts: list[tuple[list[PlacedPiece], int, Mapping[int, str]]], num_replaced: int) -> Encoding:
         frame, first = self.specials.frame, self.specials.first
         ids, segments = [first] * frame.num_before, [0] * frame.num_before
         offsets: list[tuple[int, int] | None] = [None] * frame.num_before
         words: list[int | None] = [None] * frame.num_before
-        for place, (placed, segment) in enumerate(parts):
+        unknown: dict[int, str] = {}
+        for place, (placed, segment, written) in enumerate(parts):
+            unknown |= {len(ids) + number: word for number, word in written.items()}
             num_separators = frame.num_separators(place, len(parts))
             word = -1
             for piece in placed:
@@ -264,26 +301,7 @@ class Tokenizer:
         offsets += [None] * frame.num_after
         words += [None] * frame.num_after
         pieces = tuple(self.pieces[number] for number in ids)
-        return Encoding(tuple(ids), pieces, tuple(offsets), tuple(words), tuple(segments), num_replaced)
-
-
-def read_vocabulary(path: Path) -> list[str]:
-    """Return the pieces of a `vocab.txt`, one a line; a piece may hold any character but a newline."""
-    try:
-        text = path.read_bytes().decode("utf-8")  # not read_text: there a lone "\r" would end a line too
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); is it a vocabulary?"
-        ) from None
-    pieces = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-    seen: dict[str, int] = {}
-    for line, piece in enumerate(pieces, 1):
-        if not piece:  # one of white space is fine: Chinese BERT has one, which no text ever becomes
-            raise InputError(f"{path}, line {line}: the piece is empty; write one piece a line")
-        if piece in seen:
-            raise InputError(f"{path}, line {line}: piece '{piece}' already stands in line {seen[piece]}; remove one")
-        seen[piece] = line
-    return pieces
+        return Encoding(tuple(ids), pieces, tuple(offsets), tuple(words), tuple(segments), num_replaced, unknown)
 
 
 def _checked_ids(backend: tokenizers.Tokenizer) -> dict[str, int]:
@@ -353,32 +371,3 @@ def _looks_cased(pieces: Sequence[str]) -> bool:
     """
     firsts = {piece.removeprefix("##")[:1] for piece in pieces}
     return any(first != first.lower() for first in firsts)
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Put the file's name before what is wrong with the vocabulary in it."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FolderError(f"{path} is not valid JSON: {error}") from None
-    return config if isinstance(config, dict) else {}
-
-
-def _read_backend(path: Path) -> tokenizers.Tokenizer:
-    try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception for whatever it cannot parse
-        raise InputError(f"{path} is not a tokenizer.json that `tokenizers` can read: {error}") from None
-    backend.no_truncation()  # length is for batches to decide
-    backend.no_padding()
-    return plain_specials(backend)
