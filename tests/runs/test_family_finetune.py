@@ -1,4 +1,4 @@
-"""RoBERTa, ALBERT and GPT through `finetune`, `predict`, `embed`, `export`: sealed folders are transformers' own."""
+"""RoBERTa, ALBERT, GPT and XLNet through `finetune`, `predict`, `embed`: sealed folders are transformers' own."""
 
 from __future__ import annotations
 
@@ -33,19 +33,14 @@ from bertworks.vocabulary.training import VocabularySettings, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
 TUNING = Tuning(batch=4, rate=1e-2, epochs=1, dropout=0.0, restarts=0)
-TASKS = {
-    "classify": "ForSequenceClassification",
-    "regress": "ForSequenceClassification",
-    "choose": "ForMultipleChoice",
-    "tag": "ForTokenClassification",
-    "answer": "ForQuestionAnswering",
-}
+TASKS = ("classify", "regress", "choose", "tag", "answer")
+TUNED = {**MEMBERS, "xlnet": Member("xlnet", "unigram", 40, "permuted")}
 PLACES = ("river", "garden", "road")
 
 
-@pytest.fixture(scope="module", params=list(MEMBERS))
+@pytest.fixture(scope="module", params=list(TUNED))
 def member(request: pytest.FixtureRequest) -> Member:
-    return MEMBERS[str(request.param)]
+    return TUNED[str(request.param)]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +70,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     is_place = [any(place in text for place in PLACES) for text in some]
     lines: dict[str, list[str]] = {
         "classify.tsv": ["text\tlabel", *(f"{text}\t{label}" for text, label in zip(some, is_place, strict=True))],
-        "regress.tsv": ["text\tpair\tlabel", *(f"{text}\tthe {text}\t{len(text) / 9}" for text in some)],
+        "regress.tsv": ["sentence1\tsentence2\tlabel", *(f"{text}\tthe {text}\t{len(text) / 9}" for text in some)],
         "choose.jsonl": [
             json.dumps({"prompt": text, "choices": ["the stone", "the silver bread"], "label": len(text) % 2})
             for text in some
@@ -98,16 +93,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name.split(".")[0]: folder / name for name in lines}
 
 
-def theirs_of(peer: Any, rows: list[Asked], task: str, segments: bool) -> np.ndarray:
+def theirs_of(peer: Any, rows: list[Asked], task: str, family: str) -> np.ndarray:
     """What transformers says of the first row, or of all rows of a choice."""
     width = max(len(row.window) for row in rows)
     ids = torch.full((len(rows), width), peer.config.pad_token_id)
     real, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
     for at, row in enumerate(rows):
-        ids[at, : len(row.window)] = torch.from_numpy(row.window.ids)
-        kinds[at, : len(row.window)] = torch.from_numpy(row.window.segments)
-        real[at, : len(row.window)] = 1
-    given = {"input_ids": ids, "attention_mask": real} | ({"token_type_ids": kinds} if segments else {})
+        length = len(row.window)
+        own = slice(0, length) if family_of(family).padding_side == "right" else slice(width - length, width)
+        ids[at, own] = torch.from_numpy(row.window.ids)
+        kinds[at, own] = torch.from_numpy(row.window.segments)
+        real[at, own] = 1
+    given = {"input_ids": ids, "attention_mask": real}
+    if family in ("albert", "xlnet"):
+        given["token_type_ids"] = kinds
     if task == "choose":
         given = {name: values[None] for name, values in given.items()}
     with torch.no_grad():
@@ -131,7 +130,7 @@ def test_a_member_learns_a_task_and_its_folder_says_the_same_in_transformers(
     question = predictor.module.task.ask(case, predictor.tokenizer, predictor.rule)
     found = predictor.outputs([question])[0]
     ours = np.concatenate(found) if task == "choose" else found[0]
-    own = getattr(transformers, family_of(member.family).classes + TASKS[task], None)
+    own = getattr(transformers, architecture_of(predictor.module.encoder.sizes, predictor.module.task.head_kind), None)
     if own is None:  # then the encoder is theirs, and the head is under a name of ours
         assert member.family == "openai-gpt"
         assert load(folder).report.unused == ()
@@ -139,7 +138,7 @@ def test_a_member_learns_a_task_and_its_folder_says_the_same_in_transformers(
         return
     peer, told = own.from_pretrained(folder, output_loading_info=True)
     assert not told["missing_keys"]
-    said = theirs_of(peer.eval(), list(question.rows), task, member.family == "albert")
+    said = theirs_of(peer.eval(), list(question.rows), task, member.family)
     if task == "regress" and member.family == "openai-gpt":
         assert peer.score.bias is None
         assert predictor.module.task.mean != 0  # which has no place in a head without a bias
@@ -159,8 +158,9 @@ def test_a_classifier_of_transformers_loads_in_ours_with_the_same_logits(member:
     assert np.abs(ours.predict([text])[0].logits - said).max() < CLOSE
 
 
-def test_stopped_and_continued_it_is_the_same_to_the_bit(base: Path, files: dict[str, Path], tmp_path: Path):
-    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "whole", tuning=TUNING)
+@pytest.mark.parametrize("task", ["classify", "tag"])  # which do and do not ask for a summary
+def test_stopped_and_continued_it_is_the_same_to_the_bit(base: Path, files: dict[str, Path], task: str, tmp_path: Path):
+    request = FinetuneRequest(task, str(base), files[task], tmp_path / "whole", tuning=TUNING)
     list(finetune(request))
     list(finetune(replace(request, out=tmp_path / "parts", stop_after=2)))
     list(finetune(replace(request, out=tmp_path / "parts")))
@@ -200,11 +200,11 @@ def test_a_graph_says_the_same(base: Path):
     assert np.abs(ours - graph).max() < 1e-4
 
 
-def test_a_vector_of_gpt_is_that_of_the_last_piece(base: Path, member: Member):
+def test_the_summary_of_a_row_is_that_of_the_last_piece_where_a_member_sums_it_up_so(base: Path, member: Member):
     model = load(base)
     ids = torch.tensor([model.tokenizer.encode("the river").ids])
     with torch.no_grad():
         encoded = model.encoder(Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]])))
-    at = -1 if member.family == "openai-gpt" else 0
-    expected = encoded.last[at] if at else torch.tanh(model.encoder.pooler(encoded.last[0]))
+        summing = encoded.last[-1 if member.family in ("openai-gpt", "xlnet") else 0]
+        expected = summing if member.family == "openai-gpt" else torch.tanh(model.encoder.pooler(summing))
     assert torch.equal(encoded.summary[0], expected)

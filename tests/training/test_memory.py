@@ -104,6 +104,7 @@ def test_the_estimate_of_a_step_is_near_what_it_takes(name: str, vocabulary: int
         ("openai-gpt", "next"),
         ("xlnet", "permuted"),
         ("elmo", "two-way"),
+        ("awd-lstm", "next"),
     ],
 )
 def test_the_estimate_holds_for_every_family(family: str, objective: str):

@@ -81,6 +81,9 @@ def finetune_verb(
     patience: Annotated[int | None, typer.Option(help="Stop after so many measurements without a better one.")] = None,
     until: Annotated[str | None, typer.Option(help="Stop when dev reaches it, such as accuracy=0.9.")] = None,
     grid: Annotated[bool, typer.Option("--sweep", help="Try the paper's grid: batch x rate x epochs.")] = False,
+    orders: Annotated[
+        str | None, typer.Option(help="both: read a pair in both orders, as GPT does for likeness (given).")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Repeat with so many seeds; tells mean and deviation.")] = 1,
     device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
 ) -> None:
@@ -109,6 +112,7 @@ def finetune_verb(
         target.task, model, target.files["train"], out, target.file("dev"), target.file("test"), chosen,
         target.columns, target.settings, device, out / "features",
     )  # fmt: skip
+        "orders": orders,
     tunings = [again for tuning in (grid_of(chosen) if grid else [chosen]) for again in seeds_of(tuning, seeds)]
     best = _best_of(request, tunings) if len(tunings) > 1 else _run(request)
     if best is None or published is None:

@@ -31,6 +31,7 @@ class Family:
     names_of      Sizes -> the table of all its tensors' names
     released      the name of a released size and how many pieces there are -> Sizes
     class_ends    for some kinds of heads, how the name of transformers' class ends if not as usual (`CLASS_ENDS`)
+    is_bare       whether a vocabulary of the family may come without special pieces, which then get rows of their own
     padding_side  where transformers has to pad rows, for one whose classes look at the last place
     special_ids   keys of a config.json -> which special piece's number each says
     goes_on       whether it can learn from rows that go on behind those of the step before, what was read carried along
@@ -51,6 +52,7 @@ class Family:
     class_ends: Mapping[str, str] = field(default_factory=dict)
     padding_side: str = "right"
     special_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
+    is_bare: bool = False
     goes_on: bool = False
     rate: float = 3e-5
 
@@ -152,6 +154,7 @@ ENCODERS: dict[str, Family] = {
         build=gpt.Gpt,
         names_of=gpt.names_of,
         released=gpt.released,
+        is_bare=True,
     ),
     "elmo": Family(
         classes="Elmo",

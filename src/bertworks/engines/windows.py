@@ -7,7 +7,7 @@ row, both slide side by side, each in its half.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +16,27 @@ from bertworks.errors import SettingsError
 from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 Ints = npt.NDArray[np.int64]
+ORDERS = ("given", "both")
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRule:
     """How long texts are cut: rows of at most `length` places, neighbours with `overlap` pieces in common.
 
-    With `truncate` there is one row, and what does not fit into it is left out and counted.
+    With `truncate` there is one row, and what does not fit into it is left out and counted. `orders` says how a pair is
+    read that has no order of its own: as it is given, or in both, for which a task takes the mean.
     """
 
     length: int = 512
     overlap: int = 64
     truncate: bool = False
+    orders: str = "given"
 
     def __post_init__(self) -> None:
+        if self.orders not in ORDERS:
+            raise SettingsError(
+                f"a pair cannot be read in the orders '{self.orders}'; choose one of: {', '.join(ORDERS)}"
+            )
         if self.length < 8 or self.overlap < 0 or self.overlap * 4 > self.length:
             raise SettingsError(
                 f"windows of {self.length} places with {self.overlap} in common cannot work; give at least 8 places, "
@@ -97,6 +104,16 @@ def windows_of(tokenizer: Tokenizer, texts: Sequence[Cut], rule: WindowRule) -> 
         rooms = _rooms(lengths, room)
         stretches = [_stretches(length, own, rule.overlap) for length, own in zip(lengths, rooms, strict=True)]
     return Windows(tuple(_row(tokenizer, texts, spans) for spans in _side_by_side(stretches)), num_cut)
+
+
+def windows_in_orders(tokenizer: Tokenizer, texts: Sequence[Cut], rule: WindowRule) -> Windows:
+    """Return the rows of one text, or of a pair in the orders that the rule says. The runs of a row are always in the
+    order of the texts, wherever they stand."""
+    found = windows_of(tokenizer, texts, rule)
+    if rule.orders == "given" or len(texts) == 1:
+        return found
+    turned = windows_of(tokenizer, texts[::-1], rule).rows
+    return Windows((*found.rows, *(replace(row, runs=row.runs[::-1]) for row in turned)), found.num_cut)
 
 
 def _rooms(lengths: Sequence[int], room: int) -> list[int]:

@@ -11,7 +11,7 @@ import functools
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from bertworks.encoders.families import ENCODERS, Family, family_of, initialise_
 from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.errors import FolderError, SettingsError
 from bertworks.models.names import LoadReport, load_into
+from bertworks.models.piece_rows import GrownTensors, PieceRows, names_with_rows
 from bertworks.models.tf1 import import_release
 from bertworks.models.weights import (
     READERS,
@@ -37,6 +38,7 @@ from bertworks.models.weights import (
     open_weights,
     write_weights,
 )
+from bertworks.vocabulary.kinds import NUM_ADDED
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -97,7 +99,21 @@ def read_folder(path: str | Path) -> ModelFolder:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
     stored = normalised(stored, family, family.names_of(sizes))
     _check_shapes(file, stored, family, sizes)
-    return ModelFolder(path, config, _read_told(path / "bertworks.json"), Weights(stored))
+    folder = ModelFolder(path, config, _read_told(path / "bertworks.json"), Weights(stored))
+    return _with_special_rows(folder) if family.is_bare else folder
+
+
+def _with_special_rows(folder: ModelFolder) -> ModelFolder:
+    """Give the special pieces that a vocabulary was released without rows of their own: they begin in the middle of all
+    others, and are learned with what the model is made for."""
+    if not (folder.path / "tokenizer.json").is_file():
+        return folder  # whoever needs a vocabulary is told so
+    size, known = Tokenizer.load(folder.path).size, folder.sizes.vocabulary
+    if size - known != NUM_ADDED:
+        return folder
+    rows = PieceRows(size, known, dict.fromkeys(range(known, size), ()))
+    tensors = GrownTensors(folder.tensors, names_with_rows(folder.family, folder.sizes), rows)
+    return replace(folder, config={**folder.config, "vocab_size": size}, tensors=tensors)
 
 
 def encoder_of(folder: ModelFolder, generator: torch.Generator | None = None) -> tuple[Stack, LoadReport]:

@@ -1,13 +1,10 @@
-"""Grow a model with its vocabulary: a ModelFolder and an extended Tokenizer in, config and tensors of that size out.
-
-V rows of the piece table, D width.
-"""
+"""Grow a model with its vocabulary: a ModelFolder and an extended Tokenizer in, config and tensors of that size out."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +12,11 @@ import torch
 
 from bertworks.errors import FolderError
 from bertworks.models.folder import ModelFolder
+from bertworks.models.piece_rows import GrownTensors, PieceRows, names_with_rows
 from bertworks.vocabulary.kinds import CONTINUING
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-# The one tensor of a head that has a row a piece. Heads are below this room, so their table cannot be asked.
-_MASKED_BIAS = "cls.predictions.bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +58,8 @@ def grown(folder: ModelFolder, tokenizer: Tokenizer) -> Grown:
     if not added:
         return Grown(folder.config, folder.tensors, ())
     num_rows = max(folder.sizes.vocabulary, tokenizer.size)
-    table = folder.family.names_of(folder.sizes)["pieces.weight"]
-    rows = _Rows(num_rows, old.size, {one.id: [_id(old, piece) for piece in one.split] for one in added})
-    tensors = _GrownTensors(folder.tensors, (*table, _MASKED_BIAS), rows)
+    rows = PieceRows(num_rows, old.size, {one.id: [_id(old, piece) for piece in one.split] for one in added})
+    tensors = GrownTensors(folder.tensors, names_with_rows(folder.family, folder.sizes), rows)
     return Grown({**folder.config, "vocab_size": num_rows}, tensors, added)
 
 
@@ -156,47 +151,3 @@ def _id(tokenizer: Tokenizer, piece: str) -> int:
     number = tokenizer.id_of(piece)
     assert number is not None
     return number
-
-
-# ---------------------------------------------------------------- rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """How a tensor with a row a piece grows: to `num_rows`, the new ones means of old rows, by id.
-
-    `num_old` is how many rows stood for a piece.
-    """
-
-    num_rows: int
-    num_old: int
-    sources: Mapping[int, Sequence[int]]
-
-    def grow(self, values: torch.Tensor) -> torch.Tensor:
-        """Return a larger copy of `values`, (V, D) or (V,)."""
-        more = values.new_zeros((self.num_rows - len(values), *values.shape[1:]))
-        rows = torch.cat([values, more])  # (num_rows, D)
-        centre = values[: self.num_old].mean(0, dtype=torch.float32)  # (D,)
-        for number, sources in self.sources.items():
-            rows[number] = values[list(sources)].mean(0, dtype=torch.float32) if sources else centre
-        return rows
-
-
-class _GrownTensors(Mapping[str, torch.Tensor]):
-    """The tensors of a model, those in `names` grown. Nothing is read, copied or computed until it is asked for."""
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor], names: tuple[str, ...], rows: _Rows) -> None:
-        self._tensors, self._names, self._rows = tensors, names, rows
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        values = self._tensors[name]
-        return self._rows.grow(values) if name in self._names else values
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)

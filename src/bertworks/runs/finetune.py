@@ -18,6 +18,7 @@ from bertworks.disk import sha256
 from bertworks.encoders.families import initialise_part
 from bertworks.encoders.stack import Stack
 from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
+from bertworks.engines.windows import WindowRule
 from bertworks.examples.following import NextPieces
 from bertworks.examples.masking import Masker
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder
@@ -135,6 +136,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     notes = [Told(note=f"{count:,} {what}") for what, count in counts.items() if count]
     coverage = Coverage.of(questions, rule)
     notes += [Told(note=coverage.words()), *_leaks(cases)]
+    _check_orders(rule, task, cases["train"])
     for split in ("dev", "test"):
         notes += _asked(split, cases.get(split, []), partial(task.ask, tokenizer=base.tokenizer, rule=rule))
     drawer = Drawer(questions, task, base.tokenizer, tuning.batch, tuning.seed)
@@ -158,6 +160,12 @@ def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Gener
         encoder.set_dropout(tuning.dropout)
     encoder.recomputes = tuning.recompute
     auxiliary = _auxiliary(base, encoder, tuning, generator)
+def _check_orders(rule: WindowRule, task: Task, cases: Sequence[Any]) -> None:
+    """Refuse two orders of what is no pair, or has an order."""
+    if rule.orders == "both" and (task.head_kind != "rows" or all(len(case.texts) < 2 for case in cases)):
+        raise SettingsError("orders = both is for pairs of texts that are classified or scored; leave it out here")
+
+
     recurrent = RecurrentSettings(tuning.features, tuning.recurrent_width) if tuning.features else None
     return TaskModule(encoder, task, generator, auxiliary, recurrent)
 

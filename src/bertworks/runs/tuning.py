@@ -38,6 +38,8 @@ class Tuning:
     patience              stop after so many measurements without a better one; 0: never
     until                 stop when dev reaches it, such as accuracy=0.9
     restarts              how often a run that collapsed to one class is begun again
+    orders                given: a pair is read as it stands; both: in both orders, for likeness, which has none (GPT's
+                          paper); of classify and regress
     features              a choice of layers, such as concat-last-four: the model is frozen, these layers of it are
                           computed once and kept, and a recurrent head learns from them; "": the whole model learns
     recurrent_width       of an LSTM of that head in each direction; 0: the model's own width
@@ -64,6 +66,7 @@ class Tuning:
     recompute: bool = False
     features: str = ""
     recurrent_width: int = 0
+    orders: str = "given"
     feature_precision: str = "full"
     optimizer: AdamSettings = field(default_factory=AdamSettings)
     depths: DepthSettings = field(default_factory=DepthSettings)
@@ -105,7 +108,7 @@ class Tuning:
             raise SettingsError(f"length is {self.length}, but the model has {positions} positions; give at most these")
         length = self.length or min(usual.length, positions)
         overlap = self.overlap if self.overlap >= 0 else min(usual.overlap, length // 4)
-        return WindowRule(length, overlap, self.truncate)
+        return WindowRule(length, overlap, self.truncate, self.orders)
 
     def pace(self, num_steps: int) -> Pace:
         """Return how the rate rises and falls over so many steps."""

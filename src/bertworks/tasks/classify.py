@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders.stack import BertSizes
-from bertworks.engines.windows import WindowRule, windows_of
+from bertworks.engines.windows import WindowRule, windows_in_orders
 from bertworks.errors import InputError
 from bertworks.examples.batch import Batch
 from bertworks.tasks.calibration import fit_temperature
@@ -231,8 +231,8 @@ def text_case(fields: Mapping[str, Any], columns: Mapping[str, str], place: str,
 
 
 def ask_text(case: TextCase, tokenizer: Tokenizer, rule: WindowRule, label: Any) -> Question:
-    """Return the rows of a text or pair: one unit, however many windows it takes."""
-    windows = windows_of(tokenizer, [tokenizer.cut(text) for text in case.texts], rule)
+    """Return the rows of a text or pair: one unit, however many windows and orders it takes."""
+    windows = windows_in_orders(tokenizer, [tokenizer.cut(text) for text in case.texts], rule)
     return Question(tuple(Asked(row) for row in windows.rows), label=label, num_cut=windows.num_cut)
 
 

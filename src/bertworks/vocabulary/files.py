@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from bertworks.errors import FolderError, InputError
-from bertworks.vocabulary.kinds import plain_specials
+from bertworks.vocabulary.kinds import plain_specials, with_specials
 
 
 def read_vocabulary(path: Path) -> list[str]:
@@ -54,11 +54,11 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_backend(path: Path) -> tokenizers.Tokenizer:
-    """Return the tokenizer of a tokenizer.json."""
+    """Return the tokenizer of a tokenizer.json, with the special pieces that GPT was released without."""
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for whatever it cannot parse
         raise InputError(f"{path} is not a tokenizer.json that `tokenizers` can read: {error}") from None
     backend.no_truncation()  # length is for batches to decide
     backend.no_padding()
-    return plain_specials(backend)
+    return with_specials(plain_specials(backend))

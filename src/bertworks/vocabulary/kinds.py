@@ -24,6 +24,8 @@ from bertworks.vocabulary.words import jieba_words
 MAX_WORD_LENGTH = 200
 CONTINUING = "##"
 WORD_END = "</w>"
+# How many special pieces a vocabulary gets that was released without any (`with_specials`).
+NUM_ADDED = 4
 SPACE_MARK = "▁"
 
 
@@ -100,6 +102,19 @@ def plain_specials(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """
     backend.encode_special_tokens = True
     return backend
+
+
+def with_specials(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Give a BPE vocabulary that was released without any special piece, as GPT's was, those that rows are made with:
+    behind its last piece."""
+    kind, known = kind_of(backend), backend.get_vocab()
+    lacking = [piece for piece in kind.specials.order if piece != kind.specials.unknown]
+    named = {*lacking, *_ROBERTA.order, *_XLNET} - {"<unk>"}
+    if kind.name != "bpe" or any(piece in known for piece in named):
+        return backend
+    backend.add_special_tokens([_added(piece, kind) for piece in lacking])
+    backend.post_processor = kind.frame(kind.specials, backend.get_vocab())
+    return plain_specials(backend)
 
 
 def wordpiece_backend(pieces: Sequence[str], cased: bool) -> tokenizers.Tokenizer:
@@ -297,6 +312,7 @@ def _roberta_frame(specials: SpecialPieces, ids: dict[str, int]) -> processors.P
 
 _BERT = SpecialPieces("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
 _ROBERTA = SpecialPieces("<pad>", "<unk>", "<s>", "</s>", "<mask>", ("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
+_XLNET = ("<cls>", "<sep>")
 _ALBERT = SpecialPieces("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
 
 
