@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bertworks.encoders.elmo import Elmo, released
+from bertworks.encoders.elmo import SCORINGS, Elmo, released
 from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.objectives.table import check_learns
-from bertworks.objectives.two_way import TwoWay, neighbour_scores, two_way_head
+from bertworks.objectives.two_way import TwoWay, neighbour_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = replace(released("tiny", 40), width=12, inner=10, filters=((1, 4), (2, 3)), positions=40, spelling="words")
@@ -62,14 +62,10 @@ def test_scores_of_neighbours_are_a_distribution_over_all_words(module: TwoWay):
             torch.testing.assert_close(scores, module.two_way.log_prob(half))
 
 
-def test_every_vocabulary_has_three_bands_the_rarer_the_shorter():
-    for vocabulary, cutoffs in ((40, [10, 20]), (8_000, [2_000, 4_000]), (60_000, [2_000, 10_000])):
-        head = two_way_head(32, vocabulary)
-        assert head.cutoffs == [*cutoffs, vocabulary]
-        assert [part[0].out_features for part in head.tail] == [16, 8]
-
-
-def test_it_learns_a_row_by_heart(module: TwoWay):
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_it_learns_a_row_by_heart(scoring: str):
+    generator = torch.Generator().manual_seed(0)
+    module = TwoWay(Elmo(replace(SIZES, scoring=scoring), generator), generator).double()
     batch = asked()
     optimizer = torch.optim.Adam(module.parameters(), 0.02)
     for _ in range(60):

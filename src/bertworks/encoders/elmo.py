@@ -45,6 +45,8 @@ RELEASED: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
     "small": (512, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 128), (6, 128))),
     "base": (1024, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))),
 }
+# What words are told by in pretraining (`objectives.softmaxes`): what learning over a large vocabulary costs.
+SCORINGS = ("adaptive", "sampled", "full")
 # A gate of a highway begins nearly closed, so that values first pass as they are.
 _GATE_BIAS = -2.0
 
@@ -56,6 +58,7 @@ class ElmoSizes(BertSizes):
     spelling       what the convolution reads: characters, strokes, shuffled-strokes; words: there is none
     word_symbols   of how many symbols of a word it takes notice, begin and end counted
     filters        (symbols they see, how many there are)
+    scoring        how its head tells words: adaptive, sampled or full
     """
 
     spelling: str = "characters"
@@ -63,9 +66,12 @@ class ElmoSizes(BertSizes):
     symbol_width: int = 16
     filters: tuple[tuple[int, int], ...] = RELEASED["base"][1]
     num_highways: int = 2
+    scoring: str = SCORINGS[0]
 
     def __post_init__(self) -> None:
         check_spelling(self.spelling)
+        if self.scoring not in SCORINGS:
+            raise SettingsError(f"there is no scoring '{self.scoring}'; choose one of: {', '.join(SCORINGS)}")
         if self.width % 2:
             raise SettingsError(f"width {self.width} cannot be divided between two ways of reading; choose an even one")
         if self.inner <= self.half:
@@ -290,6 +296,7 @@ HEADS: dict[str, NameTable] = {
         name: (f"two_way.{name}",)
         for name in ("head.weight", "tail.0.0.weight", "tail.0.1.weight", "tail.1.0.weight", "tail.1.1.weight")
     },
+    "two-way-table": {name: (f"two_way.{name}",) for name in ("weight", "bias")},
     "rows": bert.HEADS["rows"],
     "places": bert.HEADS["places"],
     "choices": bert.HEADS["choices"],
@@ -316,6 +323,7 @@ def sizes_of(config: Mapping[str, Any]) -> ElmoSizes:
         own["filters"] = tuple((int(seen), int(count)) for seen, count in own["filters"])
     except (TypeError, ValueError):
         raise SettingsError(f"filters should be pairs of whole numbers, but are {own['filters']!r}") from None
+    own["scoring"] = config.get("scoring", SCORINGS[0])  # older folders do not say
     return ElmoSizes(**found, **own, **_OWN, attention_dropout=found["dropout"])
 
 
@@ -328,6 +336,7 @@ def config_of(sizes: ElmoSizes, architectures: Sequence[str]) -> dict[str, Any]:
         **{key: told[name] for name, key in CONFIG_KEYS.items()},
         **{key: told[key] for key in _OWN_KEYS},
         "filters": [list(pair) for pair in sizes.filters],
+        "scoring": sizes.scoring,
     }
 
 

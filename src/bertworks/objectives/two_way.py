@@ -1,40 +1,33 @@
 """Predict the next word and the one before: a Batch in, a Loss out. What reads ahead is asked what follows, what reads
 back is asked what went before, both by one table (ELMo).
 
-Scores over a large vocabulary are made by an adaptive softmax: the frequent words, which have the lowest ids, at once,
-the others only where one of them stands, and from shorter vectors.
-
 P places, D / 2 width of one half, V words.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
+from bertworks.encoders.elmo import ElmoSizes
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
-from bertworks.objectives.loss import Loss, Part
+from bertworks.objectives.loss import Loss
+from bertworks.objectives.softmaxes import SOFTMAXES, Softmax
 
-# Where the frequent words end, and where the rare ones begin; a small vocabulary has them at a quarter and a half.
-_CUTOFFS = ((2_000, 4), (10_000, 2))
-# By how much the vectors are shorter for each band of rarer words.
-_SHORTER = 2.0
+# Of which place of the network the seed is that draws words; layers have those from 0 on.
+_DRAWS = -1
 
 
-def two_way_head(half: int, vocabulary: int, generator: torch.Generator | None = None) -> nn.AdaptiveLogSoftmaxWithLoss:
-    """Return what says how likely each word is, from vectors (P, D / 2): always in three bands."""
-    cutoffs = [min(most, vocabulary // part) for most, part in _CUTOFFS]
-    head = nn.AdaptiveLogSoftmaxWithLoss(half, vocabulary, cutoffs, div_value=_SHORTER)
-    for values in head.parameters():
-        bound = 1 / math.sqrt(values.shape[1])
-        nn.init.uniform_(values, -bound, bound, generator=generator)
-    return head
+def two_way_head(sizes: BertSizes, generator: torch.Generator | None = None) -> Softmax:
+    """Return what says how likely each word is, from vectors (P, D / 2) of either half."""
+    if not isinstance(sizes, ElmoSizes):
+        raise SettingsError(f"a model of the family '{sizes.family}' is no two halves that read apart; choose elmo")
+    return SOFTMAXES[sizes.scoring](sizes.half, sizes.vocabulary, generator)
 
 
 class TwoWay(nn.Module):
@@ -42,15 +35,15 @@ class TwoWay(nn.Module):
     places behind them, back."""
 
     kind = "two-way"
-    heads: Mapping[str, str] = {"two_way": "two-way"}
 
     def __init__(self, encoder: Stack, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        sizes = encoder.sizes
-        if sizes.family != "elmo":
-            raise SettingsError(f"a model of the family '{sizes.family}' is no two halves that read apart; choose elmo")
         self.encoder = encoder
-        self.two_way = two_way_head(sizes.width // 2, sizes.vocabulary, generator)
+        self.two_way = two_way_head(encoder.sizes, generator)
+
+    @property
+    def heads(self) -> dict[str, str]:
+        return {"two_way": self.two_way.names}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers the loss will have."""
@@ -67,15 +60,12 @@ class TwoWay(nn.Module):
         back = encoded.at(batch.places + 1)[:, half:]
         vectors = torch.cat([ahead, back])
         targets = torch.cat([batch.targets, batch.ids.flatten()[batch.places]])
-        total = -self.two_way(vectors, targets).output.sum()
-        right = None
-        if not torch.is_grad_enabled():
-            right = int((self.two_way.predict(vectors) == targets).sum())
-        return Loss(total * scales["two-way"], {"two-way": Part(total.detach(), len(targets), right)})
+        value, part = self.two_way.scored(vectors, targets, scales["two-way"], seeds.of(_DRAWS) if seeds else None)
+        return Loss(value, {"two-way": part})
 
 
 def neighbour_scores(
-    encoder: Stack, head: nn.AdaptiveLogSoftmaxWithLoss, batch: Batch, places: torch.Tensor, backward: bool = False
+    encoder: Stack, head: Softmax, batch: Batch, places: torch.Tensor, backward: bool = False
 ) -> torch.Tensor:
     """Return (P, V): the logarithm of how likely each word is behind the given places (row * T + place), or before."""
     half = encoder.sizes.width // 2

@@ -35,6 +35,7 @@ class ModelRecipe:
     position_start   "normal"; "waves": the learned positions begin as sines and cosines, so that a neighbour is found
                      the same way everywhere; "neighbours": besides, the first heads begin by looking at neighbours
     spelling         what an ELMo reads words by: characters (its usual), strokes, shuffled-strokes or words
+    scoring          what an ELMo tells words by: adaptive (its usual), sampled or full softmax
     bias_start       "zero", or "counts": the masked head begins with how frequent pieces are
     """
 
@@ -50,6 +51,7 @@ class ModelRecipe:
     bias_start: str = "zero"
     family: str = "bert"
     spelling: str | None = None
+    scoring: str | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("position_start", POSITION_STARTS), ("bias_start", BIAS_STARTS)):
@@ -59,8 +61,7 @@ class ModelRecipe:
     def sizes(self, vocabulary: int) -> BertSizes:
         released = family_of(self.family).released(self.size, vocabulary)
         width = self.width or released.width
-        if self.spelling is not None:
-            released = _spelling(released, self.spelling)
+        released = _own(released, {"spelling": self.spelling, "scoring": self.scoring})
         return replace(
             released,
             width=width,
@@ -74,12 +75,12 @@ class ModelRecipe:
         )
 
 
-def _spelling(sizes: BertSizes, spelling: str) -> BertSizes:
-    """Return the sizes of an encoder that reads how words are written, with that spelling."""
-    if "spelling" not in {part.name for part in fields(sizes)}:
-        raise SettingsError(f"spelling is for ELMo; leave it out for the family '{sizes.family}'")
-    own: dict[str, Any] = {"spelling": spelling}
-    return replace(sizes, **own)
+def _own(sizes: BertSizes, told: dict[str, Any]) -> BertSizes:
+    """Return the sizes with what is told of an ELMo alone."""
+    told = {name: value for name, value in told.items() if value is not None}
+    for name in told.keys() - {part.name for part in fields(sizes)}:
+        raise SettingsError(f"{name} is for ELMo; leave it out for the family '{sizes.family}'")
+    return replace(sizes, **told)
 
 
 @dataclass(frozen=True, slots=True)
