@@ -17,6 +17,7 @@ from small_run import RECIPE, assert_same, run
 import bertworks
 from bertworks.encoders.elmo import Elmo
 from bertworks.errors import SettingsError
+from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
 from bertworks.models.folder import encoder_of, read_folder
 from bertworks.objectives.two_way import TwoWay
@@ -113,6 +114,24 @@ def test_texts_and_words_have_vectors(whole: Path, kind: str, tmp_path: Path):
     found = embed(EmbedRequest(str(whole / "model"), str(tmp_path / "texts.txt"), tmp_path / "words", unit="words"))
     num_words = sum(len(model.tokenizer.cut(text)) for text in (first, second))
     assert (found.num_rows, found.width) == (num_words, 32)
+
+
+def test_the_words_beside_a_text_are_those_that_its_halves_tell(whole: Path, kind: str):
+    model = bertworks.load(whole / "model")
+    text = sentences(kind)[0][:-1]
+    assert model.two_way is not None
+    for backward in (False, True):
+        found = model.next_words(text, 3, backward)
+        ids = model.tokenizer.encode(text).ids
+        ids = ids[1:] if backward else ids[:-1]
+        batch = Batch(torch.tensor([ids]), torch.zeros(1, len(ids), dtype=torch.long), torch.tensor([len(ids)]))
+        with torch.no_grad():
+            last = model.encoder(batch).last[0 if backward else -1].chunk(2)[backward]
+            likely = model.two_way.log_prob(last[None])[0].exp()
+        likely[list(model.tokenizer.specials.ids)] = 0.0
+        best = (likely / likely.sum()).topk(3)
+        assert [one.word for one in found] == [model.tokenizer.pieces[number] for number in best.indices]
+        np.testing.assert_allclose([one.probability for one in found], best.values, rtol=1e-5)
 
 
 def texts_file(draw: random.Random, count: int) -> str:

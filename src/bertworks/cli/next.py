@@ -19,7 +19,7 @@ def next_verb(
     text: Annotated[str, typer.Argument(help="The text.")],
     top: Annotated[int, typer.Option(help="How many words.")] = 5,
     backward: Annotated[
-        bool, typer.Option("--backward", help="The word before the text; for models that fill blanks.")
+        bool, typer.Option("--backward", help="The word before the text; not by models that read to the left.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One line of JSON: word, pieces, probability of each.")

@@ -143,7 +143,7 @@ def generate_work(served: Served, text: str, drawing: Drawing) -> Work:
 
 def next_work(served: Served, text: str, top: int, backward: bool) -> Work:
     """Return the work whose answer is {"words"}, those of `bertworks next --json`."""
-    if backward and served.model.filler is None:
+    if backward and served.model.filler is None and served.model.neighbours is None:
         raise InputError("this model reads to the left and cannot tell what stood before; leave backward out")
 
     def run() -> dict[str, Any]:

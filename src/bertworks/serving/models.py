@@ -50,7 +50,7 @@ class Served:
             "predict": self.predict is not None,
             "fill": self.model.filler is not None,
             "generate": self.model.continuer is not None,
-            "next": self.model.filler is not None or self.model.continuer is not None,
+            "next": self.model.tells_words,
             "embed": True,
             "tokenize": True,
             "attention": self.model.encoder.attends,

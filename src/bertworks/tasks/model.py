@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.engines.graph_encoder import Runtime
 from bertworks.engines.runtimes import RUNTIMES, TORCH, engine_of
 from bertworks.errors import FolderError
@@ -20,18 +21,24 @@ from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import LoadReport, load_into
 from bertworks.objectives.heads import MaskedHead
+from bertworks.objectives.softmaxes import Softmax
+from bertworks.objectives.two_way import two_way_head
 from bertworks.tasks.files import Line
 from bertworks.tasks.fill import Filled, Filler
 from bertworks.tasks.generate import Continuer, Drawing, Generated, NextWord
 from bertworks.tasks.graphs import GraphMasked, exported_folder, graph_head, parts_through
+from bertworks.tasks.neighbours import Neighbours
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import is_tuned, predictor_of, task_in
 from bertworks.vocabulary.tokenizer import Tokenizer
 
+H = TypeVar("H", bound=nn.Module)
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A loaded model. `masked` is the head that fills blanks, if the folder has one; `told` is its bertworks.json.
+    """A loaded model. `masked` is the head that fills blanks, `two_way` the one that tells neighbours both ways, if the
+    folder has one; `told` is its bertworks.json.
 
     `report` says which tensors were loaded into the encoder and that head, newly initialised, or left unused.
     """
@@ -43,6 +50,7 @@ class Model:
     report: LoadReport
     told: dict[str, Any] = field(default_factory=dict)
     predictor: Predictor | None = None
+    two_way: Softmax | None = None
 
     def embed(self, texts: Iterable[str], pooling: str | None = None) -> npt.NDArray[np.float32]:
         """Return one vector a text: mean, first or max over its pieces; as the folder says unless `pooling` does."""
@@ -82,6 +90,8 @@ class Model:
         """Return the likeliest words behind a text, or before it; a model that fills blanks puts one there."""
         if self.filler is not None:
             return self.filler.beside(text, top, backward)
+        if self.neighbours is not None:
+            return self.neighbours.next_words(text, top, backward)
         if self.continuer is None:
             raise FolderError(f"{self.folder} has no head that tells pieces (it is an encoder only); pretrain it")
         if backward:
@@ -96,6 +106,16 @@ class Model:
         if self.masked is not None or self.encoder.own_reads != "left":
             return None
         return Continuer(self.encoder, self.tokenizer)
+
+    @property
+    def tells_words(self) -> bool:
+        """Whether it can tell the next word of a text, in one way or another."""
+        return any(one is not None for one in (self.filler, self.neighbours, self.continuer))
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """What tells the words behind a text and before it by reading it both ways, if the model can."""
+        return None if self.two_way is None else Neighbours(self.encoder, self.two_way, self.tokenizer)
 
     @property
     def filler(self) -> Filler | None:
@@ -137,19 +157,29 @@ def _through(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> Model
 def _in_torch(folder: ModelFolder) -> Model:
     encoder, report = encoder_of(folder)
     encoder.eval()
-    masked = None
-    table = folder.family.heads.get("masked")
-    if table is not None and all(theirs in folder.tensors for names in table.values() for theirs in names):
-        with torch.device("meta"):
-            masked = MaskedHead(folder.sizes)
-        report = _joined(report, load_into(masked, folder.tensors, table))
-        masked.eval()
+    masked, report = _head_of(folder, "masked", MaskedHead, report)
+    two_way, report = _head_of(folder, "two-way", two_way_head, report)
+    if two_way is None:
+        two_way, report = _head_of(folder, "two-way-table", two_way_head, report)
     predictor = None
     if is_tuned(folder):
         predictor = predictor_of(folder, encoder, task_in(folder))
         head = load_into(predictor.module.head, folder.tensors, predictor.module.head_names)
         report = _joined(report, head)
-    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told, predictor)
+    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.told, predictor, two_way)
+
+
+def _head_of(
+    folder: ModelFolder, kind: str, make: Callable[[BertSizes], H], report: LoadReport
+) -> tuple[H | None, LoadReport]:
+    """Return a head of pretraining if the folder has one of that kind, and what became of all tensors so far."""
+    table = folder.family.heads.get(kind)
+    if table is None or not all(theirs in folder.tensors for names in table.values() for theirs in names):
+        return None, report
+    with torch.device("meta"):
+        head = make(folder.sizes)
+    report = _joined(report, load_into(head, folder.tensors, table))
+    return head.eval(), report
 
 
 def _fields(text: str | Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
