@@ -18,7 +18,6 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders import bert
@@ -181,7 +180,7 @@ class AwdLstm(Stack):
             is_last = number == len(self.layers) - 1
             current = _dropped(current, seeds, *((_OUTPUT_PLACE, rate) if is_last else (place + 1, rate * _BETWEEN)))
             found.append(current.flatten(0, 1))
-        summary = F.relu(self.pooler(_three_views(current, layout.lengths)))
+        summary = torch.tanh(self.pooler(_three_views(current, layout.lengths)))
         if places is not None:
             found[-1] = found[-1][places]
         carried = None if state is None else Carried(state.length + layout.shape[1], tuple(left))

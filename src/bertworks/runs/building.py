@@ -24,6 +24,7 @@ from bertworks.models.names import joined, load_into, to_theirs
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.objectives.table import OBJECTIVES, Objective, check_learns
 from bertworks.runs.recipe import Recipe
+from bertworks.training.optimizer import freeze
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -75,6 +76,7 @@ def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[
         if report.newly_initialised:
             notes.append(f"the model lacked, so they begin at random: {', '.join(report.newly_initialised)}")
         notes += _told_growth(start.grown)
+    freeze(module, recipe.depths, start.sizes.num_layers)
     if recipe.compile:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)

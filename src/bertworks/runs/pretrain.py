@@ -33,6 +33,7 @@ from bertworks.runs.recipe import Recipe, as_toml, seconds_of, write_down
 from bertworks.runs.rows import Rows
 from bertworks.runs.saving import Saver, newest
 from bertworks.runs.stopping import asked_to_stop
+from bertworks.training.carrying import Carrying
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
 from bertworks.training.devices import Precision, device_of
 from bertworks.training.evaluation import evaluate
@@ -117,6 +118,7 @@ class _Run:
     digest: str  # what must be equal for a checkpoint to fit
     blanks: tuple[str, ...]
     standing: Standing = field(default_factory=Standing)
+    carrying: Carrying = field(default_factory=Carrying)
     best: _Best = field(default_factory=_Best)
     measured: HeldOutRecord | None = None  # the last one
     num_saved_steps: int = 0  # the step of the last checkpoint
@@ -201,7 +203,7 @@ def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
         replace(request, recipe=recipe),
         corpus,
         module,
-        PaperAdam(module, recipe.optimizer),
+        PaperAdam(module, recipe.optimizer, recipe.depths, start.sizes.num_layers),
         rows,
         precision,
         Health(facts["unigram_entropy"], facts["ln_v"]),
@@ -229,6 +231,7 @@ def _resume(run: _Run, checkpoint: Checkpoint) -> None:
     load_own(run.module, checkpoint.model)
     run.standing = checkpoint.standing
     run.optimizer.restore(checkpoint.optimizer, run.standing.step - run.standing.num_overflowed)
+    run.carrying.restore(checkpoint.optimizer)
     run.num_saved_steps = run.standing.step
     for record in read_records(run.request.out):
         if isinstance(record, HeldOutRecord) and record.step <= run.standing.step:
@@ -269,7 +272,7 @@ def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> I
     assert run.saver is not None
     draw = _draw(run)
     trainable = shared(run.module, lambda: draw(0, 0)[0])
-    training = Training(run.module, trainable, run.optimizer, pace, draw, recipe.seed, run.precision)
+    training = Training(run.module, trainable, run.optimizer, pace, draw, recipe.seed, run.precision, run.carrying)
     if first == 0:  # what an untrained model says, to compare with
         yield from _evaluated(run, records, 0)
     for step in train(training, run.standing):
@@ -386,7 +389,7 @@ def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
     if records is not None:
         records.sync()
     assert run.saver is not None
-    paths = run.saver.save(run.optimizer, run.standing, run.best.name)
+    paths = run.saver.save(run.optimizer, run.standing, run.best.name, run.carrying.tensors())
     if records is not None:
         write_json(run.request.out / "run.json", run.facts)
     yield from (Told(saved=path) for path in paths)

@@ -18,7 +18,7 @@ from bertworks.examples.arrangements import READS
 from bertworks.examples.masking import MaskSettings
 from bertworks.objectives.table import check_learns
 from bertworks.training.devices import PRECISIONS
-from bertworks.training.optimizer import AdamSettings
+from bertworks.training.optimizer import AdamSettings, DepthSettings
 from bertworks.training.pace import FALLS
 
 POSITION_STARTS = ("normal", "waves", "neighbours")
@@ -67,7 +67,7 @@ class ModelRecipe:
             width=width,
             num_layers=self.num_layers or released.num_layers,
             num_heads=self.num_heads or released.num_heads,
-            inner=self.inner or 4 * width,
+            inner=self.inner or (4 * width if self.width else released.inner),
             positions=self.positions,
             activation=self.activation or released.activation,
             dropout=self.dropout,
@@ -98,7 +98,7 @@ class Recipe:
 
     The rate rises over `warmup` steps, or the share `warmup_rate` of a budget, and falls to zero as `schedule` says.
     `compile` has torch compile each layer, `recompute` has layers keep less and compute it again, `precision` is that
-    of products.
+    of products; `depths` says how the rate depends on the depth of a layer, for a model that goes on learning.
     """
 
     model: ModelRecipe = field(default_factory=ModelRecipe)
@@ -121,6 +121,7 @@ class Recipe:
     compile: bool = False
     recompute: bool = False
     precision: str = "fp32"
+    depths: DepthSettings = field(default_factory=DepthSettings)
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -133,6 +134,8 @@ class Recipe:
         if self.objective not in READS:
             raise SettingsError(f"there is no objective '{self.objective}'; choose one of: {', '.join(READS)}")
         check_learns(self.model.family, self.objective)
+        if self.depths.unfreeze_rate:
+            raise SettingsError("depths.unfreeze_rate is for fine-tuning; say how many steps: depths.unfreeze_every")
         if self.schedule not in FALLS:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(FALLS)}")
         if self.precision not in PRECISIONS:
@@ -185,12 +188,12 @@ def seconds_of(told: str) -> float | None:
     return seconds
 
 
-def recipe_path(name: str) -> Path:
-    """Return the file of a recipe: a path, or the name of one that comes with the package."""
+def recipe_path(name: str, kind: str = "") -> Path:
+    """Return the file of a recipe: a path, or the name of one that comes with the package, in the folder of a kind."""
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():  # a folder of that name may well be the run's
         return path
-    shipped = Path(__file__).parents[1] / "recipes" / f"{name}.toml"
+    shipped = Path(__file__).parents[1] / "recipes" / kind / f"{name}.toml"
     if shipped.exists():
         return shipped
     known = ", ".join(sorted(one.stem for one in shipped.parent.glob("*.toml")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch.distributed
@@ -12,8 +13,9 @@ from bertworks.errors import SettingsError
 from bertworks.examples.arrangements import ARRANGEMENTS, READS
 from bertworks.examples.batch import Batch, batch_of
 from bertworks.examples.corpus import Corpus
-from bertworks.examples.loading import Loader
+from bertworks.examples.loading import Lanes, Loader
 from bertworks.examples.order import Stream
+from bertworks.examples.streams import Streams
 from bertworks.runs.recipe import Recipe
 
 
@@ -48,9 +50,7 @@ class Rows:
         the first example, which does not count.
         """
         loader = self._loader("held-out", self._recipe.phases[phase].length, "held-out")
-        wanted = min(self._recipe.evaluate_examples, loader.arrangement.num_anchors)
-        starts = range(0, wanted, self.micro_batch)
-        batches = [range(start, min(start + self.micro_batch, wanted)) for start in starts]
+        batches = list(loader.batches(self._recipe.evaluate_examples, self.micro_batch))
         rank, world = _place()
         own = batches[rank::world]
         padded = own + [range(1)] * (-(-len(batches) // world) - len(own))
@@ -71,16 +71,25 @@ class Rows:
             for start in range(first, first + share, self.micro_batch)
         ]
 
-    def _batch(self, loader: Loader, numbers: range) -> Batch:
+    def _batch(self, loader: Loader | Lanes, numbers: range) -> Batch:
         drawn = [loader.draw(number) for number in numbers]
         # Rows of equal length lie together, the longest first: then they can be attended together.
         order = np.argsort([-len(example) for example, _ in drawn], kind="stable")
-        return batch_of([drawn[place][0] for place in order], [drawn[place][1] for place in order], self._pad)
+        batch = batch_of([drawn[place][0] for place in order], [drawn[place][1] for place in order], self._pad)
+        return replace(batch, goes_on=loader.goes_on(numbers[0]))
 
-    def _loader(self, split: str, length: int, phase: str) -> Loader:
+    def _loader(self, split: str, length: int, phase: str) -> Loader | Lanes:
         way = ARRANGEMENTS[self._reading.arrangement]
         arrangement = way.arrange(self._corpus.split(split), length, self._corpus.tokenizer.specials)
         stream = Stream(self._recipe.seed, phase, split)
+        if isinstance(arrangement, Streams):
+            if _place()[1] > 1:
+                raise SettingsError(
+                    "rows that go on behind one another are read by a single process, which keeps their state; start it "
+                    "without torchrun, or choose the objective 'next'"
+                )
+            few = min(self._recipe.batch, arrangement.num_anchors)
+            return Lanes(arrangement, self._hider, stream, self._recipe.batch if split == "train" else few)
         return Loader(arrangement, self._hider, stream, self._recipe.num_fresh_epochs)
 
 

@@ -7,6 +7,7 @@ reads its rows. Where a device apart computes, it is given back as soon as its t
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -61,14 +62,16 @@ class Saver:
         if self._thread is not None:
             self._thread.shutdown()
 
-    def save(self, optimizer: PaperAdam, standing: Standing, best: str) -> list[Path]:
+    def save(
+        self, optimizer: PaperAdam, standing: Standing, best: str, carried: Mapping[str, torch.Tensor]
+    ) -> list[Path]:
         """Write a checkpoint, or begin to. Return those that are on the disk now and had not been told of.
 
-        Beside the newest ones, that called `best` is kept.
+        Beside the newest ones, that called `best` is kept. `carried` is what rows leave for the next step's.
         """
         if self._crew.count == 1 and not is_first():
             return []
-        model, moments = own_state(self._module), optimizer.state()
+        model, moments = own_state(self._module), {**optimizer.state(), **carried}
         if self._thread is None:
             return [self._written(model, moments, standing, best)]
         done = self.finish()  # before memory is taken for the next

@@ -12,6 +12,7 @@ import torch
 
 from bertworks.examples.batch import Batch
 from bertworks.objectives.table import Objective
+from bertworks.training.carrying import Carrying
 from bertworks.training.devices import Precision
 from bertworks.training.loop import added_up
 
@@ -42,12 +43,15 @@ def evaluate(
     that have more.
     """
     sums: dict[str, list[float]] = {}  # of each part: its loss, its answers, the right ones
+    carrying = Carrying()
     was_training = module.training
     module.eval()
     try:
         for number, batch in enumerate(batches):
             with precision.context():
-                loss = module(batch.to(precision.device), dict.fromkeys(module.counts(batch), 1.0))
+                loss = module(carrying.onto(batch.to(precision.device)), dict.fromkeys(module.counts(batch), 1.0))
+            carrying.keep(loss.state)
+            carrying.turn()
             counts = num_counted is None or number < num_counted
             for name, part in loss.parts.items():
                 before = sums.get(name, [0.0, 0.0, 0.0])

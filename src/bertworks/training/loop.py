@@ -19,6 +19,7 @@ from bertworks.allocation import keep_freed_memory
 from bertworks.encoders.layers import Seeds
 from bertworks.examples.batch import Batch
 from bertworks.objectives.loss import Loss
+from bertworks.training.carrying import Carrying
 from bertworks.training.devices import Precision, Scaling, finish_step
 from bertworks.training.optimizer import PaperAdam
 from bertworks.training.pace import Pace
@@ -76,6 +77,7 @@ class Training:
     draw: Draw
     seed: int
     precision: Precision = field(default_factory=Precision)
+    carrying: Carrying = field(default_factory=Carrying)
 
 
 def train(training: Training, standing: Standing) -> Iterator[Step]:
@@ -99,10 +101,12 @@ def train(training: Training, standing: Standing) -> Iterator[Step]:
             seeds = _seeds(training.seed, standing.step, place, batch)
             with _synchronised_last(training.trainable, place == len(batches) - 1):
                 with training.precision.context():
-                    loss = training.trainable(batch, scales, seeds)
+                    loss = training.trainable(training.carrying.onto(batch), scales, seeds)
                 (loss.value * scale).backward()  # type: ignore[no-untyped-call]
+            training.carrying.keep(loss.state)
             for name, part in loss.parts.items():
                 sums[name] += float(part.total)
+        training.carrying.turn()
         # 4. Change the parameters.
         norm = training.optimizer.step(moment.rate, scale)
         finish_step(training.precision.device)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import nn
 
-from bertworks.errors import FolderError
+from bertworks.errors import FolderError, SettingsError
 from bertworks.training.sharding import is_sharded, own
 
 
@@ -36,14 +36,32 @@ class DepthSettings:
     frozen_layers    the embeddings and so many layers above them do not learn at all; 0: all learn
     unfreeze_every   gradual unfreezing: the head learns from the beginning, and every so many steps one layer more,
                      from the top down; 0: all from the beginning
+    unfreeze_rate    the same as a share of the run, by whose end all learn; 0: as `unfreeze_every` says
     """
 
     layer_rate: float = 1.0
     frozen_layers: int = 0
     unfreeze_every: int = 0
+    unfreeze_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.layer_rate <= 1 or not 0 <= self.unfreeze_rate <= 1:
+            raise SettingsError(
+                f"layer_rate is {self.layer_rate} and unfreeze_rate {self.unfreeze_rate}; the first lies above 0 and up "
+                f"to 1, the second from 0 to 1"
+            )
+        if self.unfreeze_every and self.unfreeze_rate:
+            raise SettingsError("unfreeze_every and unfreeze_rate both say when layers begin to learn; leave one out")
+
+    def over(self, num_steps: int, num_layers: int) -> DepthSettings:
+        """Return the same in steps, for a run of so many on a model of so many layers above the embeddings."""
+        if not self.unfreeze_rate:
+            return self
+        every = max(1, round(num_steps * self.unfreeze_rate / (num_layers + 1)))
+        return replace(self, unfreeze_every=every, unfreeze_rate=0.0)
 
     def factor(self, below: int, step: int) -> float:
-        """Return by what the rate of a parameter is multiplied that lies so many layers below the head."""
+        """Return by what the rate of a parameter is multiplied that lies so many layers below the top."""
         if self.unfreeze_every and below > step // self.unfreeze_every:
             return 0.0
         return self.layer_rate**below
@@ -93,8 +111,9 @@ class PaperAdam:
         self._own = {name: own(one) for name, one in self._named.items()}
         groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
         lying = depths_of(module, num_layers)
+        top = max((lying[name] for name in named), default=0)  # a model that tells pieces by their table has no head
         for name, one in self._own.items():
-            below = num_layers + 1 - lying[name] if depths != DepthSettings() else 0
+            below = top - lying[name] if depths != DepthSettings() else 0
             decays = one.ndim > 1 and not name.endswith("bias")  # the biases of relative attention are tables by head
             groups.setdefault((decays, below), []).append(one)
         self._adam = torch.optim.AdamW(

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+# Of ULMFiT's slanted triangle: how much higher the peak is than where the rate ends.
+_RATIO = 32.0
+
 
 class Moment(NamedTuple):
     """What to do in a step. `phase` is None when the run is over."""
@@ -47,7 +50,7 @@ class Triangular:
     num_steps: int
     cut: float
     peak: float
-    ratio: float = 32.0
+    ratio: float = _RATIO
 
     def at(self, step: int, seconds: float) -> Moment:
         if step >= self.num_steps:
@@ -91,6 +94,7 @@ class ByClock:
 FALLS: dict[str, Callable[[float], float]] = {
     "linear": lambda left: left,
     "cosine": lambda left: (1 - math.cos(math.pi * left)) / 2,
+    "triangular": lambda left: (1 + (_RATIO - 1) * left) / _RATIO,
 }
 
 
