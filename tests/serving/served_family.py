@@ -36,6 +36,7 @@ KIN = {
     "openai-gpt": Kin("bpe", "next"),
     "xlnet": Kin("unigram", "permuted"),
     "elmo": Kin("words", "two-way"),
+    "awd-lstm": Kin(objective="next-stream"),
 }
 FAMILIES = [family for family in ENCODERS if family in KIN]
 

@@ -19,7 +19,7 @@ from bertworks.serving.inspecting import Look, attention, readable
 from bertworks.tasks.model import load
 
 TEXT = "john sat on the mat in paris"
-LSTMS = ("elmo",)
+LSTMS = ("elmo", "awd-lstm")
 FILLING = [family for family in FAMILIES if "masked" in KIN[family].objective]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,11 @@ from bertworks.errors import SettingsError
 from bertworks.features.strategies import STRATEGIES
 from bertworks.runs.finetune import finetune
 from bertworks.runs.published import Published
+from bertworks.runs.recipe import recipe_path
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.runs.targets import target_of
-from bertworks.runs.tuning import Tuning
+from bertworks.runs.tuning import Tuning, usual_rate
 from bertworks.settings import from_table, recipe_table
 from bertworks.training.devices import DEVICES
 
@@ -61,7 +63,9 @@ def finetune_verb(
     data: Annotated[
         Path | None, typer.Option(help="The folder of a published set; python-docs is written there.")
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="A .toml file with any of the settings.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Settings: a .toml file, or ulmfit (discriminative rates, gradual unfreezing).")
+    ] = None,
     batch: Annotated[int | None, typer.Option(help="Examples of a step (32).")] = None,
     rate: Annotated[float | None, typer.Option(help="The peak learning rate (3e-5; with features 1e-3).")] = None,
     epochs: Annotated[int | None, typer.Option(help="How often all examples are seen (3).")] = None,
@@ -97,7 +101,8 @@ def finetune_verb(
         "next_weight": auxiliary_weight if auxiliary == "next" else None,
     }  # fmt: skip
     told = {name: value for name, value in told.items() if value is not None}
-    chosen = from_table(Tuning, {**(recipe_table(recipe) if recipe else {}), **told}, str(recipe or "the options"))
+    told = {**(recipe_table(recipe_path(recipe, "finetune")) if recipe else {}), **told}
+    chosen = from_table(Tuning, told, recipe or "the options")
     if grid and chosen.features:
         raise typer.BadParameter("the grid of --sweep is for whole models; with --features try rates and seeds by hand")
     columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
@@ -108,6 +113,8 @@ def finetune_verb(
     published = Published(task, data) if data is not None and "set" in target.settings else None
     if hands_in:
         _check_hand_in(published)
+    if model and "rate" not in told and not chosen.features:
+        chosen = replace(chosen, rate=usual_rate(model))
     request = FinetuneRequest(
         target.task, model, target.files["train"], out, target.file("dev"), target.file("test"), chosen,
         target.columns, target.settings, device, out / "features",

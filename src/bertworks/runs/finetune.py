@@ -143,8 +143,10 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     if tuning.masked_weight or tuning.next_weight:
         drawer.hider = Masker(base.tokenizer) if tuning.masked_weight else NextPieces()
     module.to(device)
-    freeze(module, tuning.depths, module.encoder.sizes.num_layers)
-    optimizer = PaperAdam(module, tuning.optimizer, tuning.depths, module.encoder.sizes.num_layers)
+    num_layers = module.encoder.sizes.num_layers
+    depths = tuning.depths.over(drawer.num_steps * tuning.epochs, num_layers)
+    freeze(module, depths, num_layers)
+    optimizer = PaperAdam(module, tuning.optimizer, depths, num_layers)
     predictor = Predictor(module, base.tokenizer, rule)
     _check_goal(tuning, predictor, cases.get("dev"))
     digest = _digest(request)

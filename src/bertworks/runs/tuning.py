@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import SettingsError
 from bertworks.features.strategies import strategy_of
+from bertworks.models.folder import read_folder
+from bertworks.models.hub import fetch
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, DepthSettings
 from bertworks.training.pace import ByStep, Pace, Triangular
@@ -115,6 +117,11 @@ class Tuning:
         if self.schedule == "triangular":
             return Triangular(num_steps, self.warmup_rate, self.rate)
         return ByStep((num_steps,), round(self.warmup_rate * num_steps), self.rate)
+
+
+def usual_rate(model: str) -> float:
+    """Return the rate at which models of the family of this one, a folder or one on the hub, are usually fine-tuned."""
+    return read_folder(fetch(model)).family.rate
 
 
 def goal_of(told: str) -> tuple[str, float] | None:
