@@ -189,6 +189,8 @@ class PaperAdam:
             if kept:
                 found[f"mean/{name}"] = kept["exp_avg"]
                 found[f"square/{name}"] = kept["exp_avg_sq"]
+            elif self.num_steps:  # no gradient has come: nobody asks it, as a pooler where words are tagged
+                found |= {f"{moment}/{name}": torch.zeros_like(one) for moment in ("mean", "square")}
         return found
 
     def restore(self, tensors: Mapping[str, torch.Tensor], num_steps: int) -> None:
@@ -208,8 +210,6 @@ def _moment(tensors: Mapping[str, torch.Tensor], name: str, parameter: torch.Ten
     """Return a copy of one moment of a parameter, or say why it does not fit."""
     found = tensors.get(name)
     if found is None or found.shape != parameter.shape:
-            elif self.num_steps:  # no gradient has come: nobody asks it, as a pooler where words are tagged
-                found |= {f"{moment}/{name}": torch.zeros_like(one) for moment in ("mean", "square")}
         lack = "no" if found is None else f"{tuple(found.shape)} instead of {tuple(parameter.shape)} as"
         raise FolderError(
             f"the checkpoint has {lack} optimizer state '{name}'; it is of another recipe, so start anew with --out"
