@@ -162,3 +162,33 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(bertworks: Run, folder: Path,
     assert done.stderr.splitlines()[-1].startswith("bertworks: ")
     assert "Traceback" not in done.stderr
     assert not (folder / "plan.toml").exists()
+
+
+def test_a_recipe_on_many_machines_is_a_table_with_its_formulas(bertworks: Run):
+    done = bertworks("plan", "--nodes", "1", "--nodes", "8", "--gpus", "8", "--gpu", "h100", "--network", "400")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [cell.strip() for cell in lines[0].split("|")[2:4]] == ["1 x 8 H100", "8 x 8 H100"]
+    rows = {
+        cells[1].strip(): [cell.strip() for cell in cells[2:4]] for cells in (line.split("|") for line in lines[2:30])
+    }
+    assert rows["cards"] == ["8", "64"]
+    assert rows["parameters"] == ["110,106,428"] * 2
+    assert rows["checkpoint"] == ["1.32 GB"] * 2
+    assert rows["bytes sent by a card, length 128"] == ["0.77 GB", "0.87 GB"]
+    assert "- hours = sum over lengths of steps * seconds / 3600" in lines
+
+
+def test_the_same_as_json_with_the_vocabulary_of_a_corpus(bertworks: Run):
+    done = bertworks("plan", "--recipe", "tiny", "--nodes", "2", "--gpus", "1", "--data", "corpus", "--shard", "--json")
+    told = json.loads(done.stdout)
+    assert told["scales"][0]["num_cards"] == 2
+    assert told["scales"][0]["parameters"] < 1_000_000
+    assert {phase["length"] for phase in told["scales"][0]["phases"]} == {128, 512}
+    assert "interval" in told["formulas"]
+
+
+def test_machines_do_not_go_with_a_budget(bertworks: Run):
+    done = bertworks("plan", "--nodes", "2", "--budget", "2h")
+    assert done.returncode == 2
+    assert "--nodes goes with --recipe" in done.stderr

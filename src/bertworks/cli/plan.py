@@ -1,4 +1,5 @@
-"""`bertworks plan`: a corpus and a time in, a recipe out; or a recipe in, what it takes here and elsewhere out."""
+"""`bertworks plan`: a corpus and a time in, a recipe out; or a recipe in, what it takes here, elsewhere or on many
+machines out."""
 
 from __future__ import annotations
 
@@ -14,14 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from bertworks.cli.options import Vocabulary
+from bertworks.cli.scale_table import show_scales
 from bertworks.disk import write_text
 from bertworks.errors import SettingsError
-from bertworks.runs.estimate import FORMULAS, Estimate, EstimateRequest, estimate
+from bertworks.examples.corpus import Corpus
+from bertworks.runs.estimate import FORMULAS, PAPER_VOCABULARY, Estimate, EstimateRequest, estimate
 from bertworks.runs.hardware import Hardware, hardware_by_rate, hardware_of
 from bertworks.runs.machine import available_bytes
 from bertworks.runs.measuring import Stopwatch
 from bertworks.runs.plan import Plan, PlanRequest, plan
 from bertworks.runs.recipe import Recipe, as_toml, recipe_path
+from bertworks.runs.scale import Cluster, scaled
 from bertworks.settings import read_recipe
 from bertworks.training.devices import DEVICES, device_of
 from bertworks.training.forecast import LossBand
@@ -43,13 +47,31 @@ def plan_verb(
     flops: Annotated[float | None, typer.Option(help="The same by the peak rate of a device, such as 312e12.")] = None,
     devices: Annotated[int, typer.Option(min=1, help="How many devices of that rate.")] = 1,
     utilisation: Annotated[float, typer.Option(help="What share of that rate is really reached.")] = 0.25,
+    nodes: Annotated[
+        list[int] | None, typer.Option(help="The recipe on so many machines; may be repeated.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="Cards of a machine.")] = 8,
+    gpu: Annotated[str, typer.Option(help="Of which kind: V100, A100, H100, …")] = "A100",
+    network: Annotated[float, typer.Option(help="What a machine sends to others, in Gbit/s.")] = 100.0,
+    shard: Annotated[bool, typer.Option("--shard", help="Spread the model over all cards.")] = False,
     device: Annotated[str, typer.Option(help=f"What to measure: {', '.join(DEVICES)}.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one line of JSON.")] = False,
 ) -> None:
     """Measure this machine for a minute, then recommend a recipe for a corpus and a time.
 
-    With --recipe: tell how many days that recipe takes here and on other hardware.
+    With --recipe: tell how many days that recipe takes here and on other hardware. With --nodes: what it takes on many
+    machines, by arithmetic alone.
     """
+    if nodes:
+        if budget or out is not None or hardware or flops is not None:
+            raise SettingsError(
+                "--nodes goes with --recipe, --data, --gpus, --gpu, --network and --shard, and no others"
+            )
+        clusters = [Cluster(count, gpus, hardware_of(gpu), network * 1e9 / 8) for count in nodes]
+        vocabulary = PAPER_VOCABULARY if data is None else Corpus.open(data, vocab).tokenizer.size
+        read = read_recipe(recipe_path(recipe or "paper-base"), Recipe)
+        show_scales([scaled(read, vocabulary, one, shard) for one in clusters], as_json)
+        return
     chosen = device_of(device)
     if budget and not recipe:
         if data is None:
