@@ -57,6 +57,7 @@ class Coverage:
                that share a row, all of that row
     num_long   examples that slide over several windows
     num_cut    pieces that no row holds
+    unknown    how many of how many pieces stand for words that the vocabulary does not have
     """
 
     rule: WindowRule
@@ -64,6 +65,7 @@ class Coverage:
     num_rows: int
     num_long: int
     num_cut: int
+    unknown: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, questions: Sequence[Question], rule: WindowRule) -> Coverage:
@@ -75,6 +77,10 @@ class Coverage:
             sum(len(part.rows) for part in drawn),
             sum(len(part.rows) > part.num_units for part in drawn),
             sum(part.num_cut for part in drawn),
+            (
+                sum(len(row.window.unknown) for part in drawn for row in part.rows),
+                sum(part.num_pieces for part in drawn),
+            ),
         )
 
     def words(self) -> str:
@@ -90,6 +96,8 @@ class Coverage:
             told.append(f"{_count(self.num_cut, 'piece')} did not fit and stayed unread, as truncate asks.")
         else:
             told.append("Every piece was read.")
+        if self.unknown[0]:
+            told.append("{:,} of {:,} pieces are words that the vocabulary does not have.".format(*self.unknown))
         return " ".join(told)
 
 
