@@ -7,9 +7,10 @@ import pytest
 import torch
 import transformers
 
+from bertworks.encoders.encoded import Carried
 from bertworks.encoders.families import ENCODERS, architecture_of
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.xlnet import Memory, Xlnet, XlnetSizes, config_of, names_of, released, sizes_of
+from bertworks.encoders.xlnet import Xlnet, XlnetSizes, config_of, names_of, released, sizes_of
 from bertworks.errors import InputError, SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.models.names import load_into
@@ -120,18 +121,19 @@ def test_gradients_of_both_streams_equal_those_of_transformers():
 @pytest.mark.parametrize("size", [0, 5, 16])
 def test_what_is_remembered_equals_transformers_over_three_segments(size: int):
     ours, peer = pair_of(replace(SIZES, memory=size))
-    state, mems = Memory(), None
+    state, mems = Carried(), None
     for number in range(3):
         batch = batch_with((8, 8), seed=number)
         with torch.no_grad():
             found = ours(batch, state)
             expected = peer(batch.ids, token_type_ids=batch.segments, mems=mems, use_mems=True)
-        assert isinstance(found.state, Memory)
+        assert isinstance(found.state, Carried)
         state, mems = found.state, expected.mems
         logits = logits_of(ours, peer, found.padded())
         assert float((logits - expected.logits).abs().max()) < CLOSE
-        assert state.num_places == mems[0].shape[0]
-        for mine, theirs in zip(state.values, mems, strict=True):
+        assert state.length == 8 * (number + 1)
+        for (mine, _), theirs in zip(state.layers, mems, strict=True):
+            assert mine.shape[1] == theirs.shape[0]
             assert float((mine - theirs.transpose(0, 1)).abs().max()) < CLOSE
 
 
@@ -140,7 +142,7 @@ def test_a_permutation_behind_a_memory_equals_transformers():
     before, batch = batch_with((6, 6), seed=3), batch_with((10, 10), num_asked=3)
     mapping = torch.nn.functional.one_hot(batch.places.view(2, 3) % 10, 10).float()
     with torch.no_grad():
-        state = ours(before, Memory()).state
+        state = ours(before, Carried()).state
         found = ours(batch, state, places=batch.places).at(batch.places)
         mems = peer(before.ids, token_type_ids=before.segments, use_mems=True).mems
         given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.segments}
@@ -152,7 +154,7 @@ def test_a_memory_of_rows_of_unlike_length_is_that_of_each_row_alone():
     ours = drawn(Xlnet(SIZES)).double()
     before, batch = batch_with((9, 4), seed=1), batch_with((5, 7), seed=2)
     with torch.no_grad():
-        together = ours(batch, ours(before, Memory()).state).padded()
+        together = ours(batch, ours(before, Carried()).state).padded()
         for row in range(2):
             first, second = int(before.lengths[row]), int(batch.lengths[row])
             alone = Batch(
@@ -161,13 +163,13 @@ def test_a_memory_of_rows_of_unlike_length_is_that_of_each_row_alone():
             next_one = Batch(
                 batch.ids[row : row + 1, :second], batch.segments[row : row + 1, :second], torch.tensor([second])
             )
-            expected = ours(next_one, ours(alone, Memory()).state).padded()
+            expected = ours(next_one, ours(alone, Carried()).state).padded()
             assert float((together[row, :second] - expected[0]).abs().max()) < 1e-10
 
 
 def test_a_memory_of_other_rows_is_refused():
     ours = Xlnet(SIZES).eval()
-    state = ours(batch_with((5, 5)), Memory()).state
+    state = ours(batch_with((5, 5)), Carried()).state
     with pytest.raises(InputError, match="the memory is of 2 rows, but the batch has 3"):
         ours(batch_with((5, 5, 5)), state)
 
@@ -176,11 +178,11 @@ def test_no_place_sees_what_its_order_forbids_in_either_stream():
     ours = drawn(Xlnet(SIZES)).double()
     batch = batch_with((10,), num_asked=4)
     told = batch.permutation[0].tolist()
-    layout, asking = ours._laid_over(batch, Memory(), batch.places)
+    layout, asking = ours._laid_over(batch, Carried(), batch.places)
     for depth in range(1, SIZES.num_layers + 1):
         model = ours if depth == SIZES.num_layers else drawn(Xlnet(replace(SIZES, num_layers=depth))).double()
         values = model.embed(batch, layout).detach().requires_grad_()
-        found = model._streams(values, layout, None, (Memory(), asking))
+        found = model._streams(values, layout, None, (Carried(), asking))
         # The second stream: what was told before, and never its own piece.
         for number, place in enumerate(batch.places.tolist()):
             (slope,) = torch.autograd.grad(found[-1][asking.wanted.order[number]].sum(), values, retain_graph=True)

@@ -12,6 +12,7 @@ import torch
 import transformers
 from small_run import RECIPE, WORDS, assert_same, prepare_corpus, run
 
+from bertworks.errors import SettingsError
 from bertworks.examples.masking import MaskSettings
 from bertworks.models.folder import read_folder
 from bertworks.runs.finetune import finetune
@@ -23,6 +24,7 @@ from bertworks.runs.tuning import Tuning
 from bertworks.settings import read_recipe
 from bertworks.tasks.model import load
 from bertworks.text.sources import Source
+from bertworks.training.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
@@ -70,6 +72,27 @@ def test_transformers_reads_the_folder_and_predicts_the_same(whole: Path):
     assert torch.equal(folder.tensors["lm_loss.bias"], peer.lm_loss.bias)
     tokenizer = transformers.AutoTokenizer.from_pretrained(whole / "model")
     assert tokenizer(TEXT)["input_ids"] == ids[0].tolist()
+
+
+def test_what_is_remembered_travels_from_step_to_step_and_through_checkpoints(corpus: Path, tmp_path: Path):
+    going_on = replace(XLNET, objective="permuted-stream", model=replace(XLNET.model, memory=24))
+    steps = run(corpus, tmp_path / "whole", going_on)
+    assert steps[-1].losses["permuted"] < steps[0].losses["permuted"]
+    for count in (2, 5):  # so that a checkpoint lies between
+        run(corpus, tmp_path / "parts", going_on, stop_after=count)
+    run(corpus, tmp_path / "parts", going_on)
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    checkpoint = load_checkpoint(max((tmp_path / "whole" / "checkpoints").glob("step-*")))
+    remembered = [checkpoint.optimizer[f"carried/{number}/0"] for number in range(2)]
+    assert [tuple(one.shape[:2]) for one in remembered] == [(going_on.batch, 24)] * 2
+    assert json.loads((tmp_path / "whole" / "model" / "config.json").read_text())["mem_len"] == 24
+
+
+def test_without_a_bound_to_memory_rows_that_go_on_are_refused(corpus: Path, tmp_path: Path):
+    with pytest.raises(SettingsError, match="memory = 128"):
+        run(corpus, tmp_path / "run", replace(XLNET, objective="permuted-stream"))
+    with pytest.raises(SettingsError, match="memory is for XLNet; leave it out for the family 'bert'"):
+        replace(XLNET.model, memory=24, family="bert").sizes(50)
 
 
 def test_the_recipe_is_that_of_a_laptop_and_a_sixth_is_predicted():

@@ -76,8 +76,10 @@ class Carried:
     """What pieces that were read leave for those behind them, in a model that reads to the left.
 
     length   how many places of each row were read
-    layers   for each layer two tensors with a row for each of the batch's; empty before the first piece. A Transformer's
-             are keys and values, each (B, heads, length, D / heads), an LSTM's its output and cells, each (B, cells)
+    layers   for each layer two tensors with a row for each of the batch's; empty before the first piece. Those of a
+             Transformer are keys and values, each (B, heads, length, D / heads), an LSTM's its output and cells, each
+             (B, cells), an XLNet's what entered the layer for the last M of them, (B, M, D), and how many of these
+             are real, (B,)
     """
 
     length: int = 0

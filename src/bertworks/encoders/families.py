@@ -195,6 +195,7 @@ ENCODERS: dict[str, Family] = {
         released=xlnet.released,
         class_ends=xlnet.CLASS_ENDS,
         padding_side="left",
+        goes_on=True,
     ),
     "awd-lstm": Family(
         classes="AwdLstm",

@@ -14,7 +14,7 @@ from torch import nn
 
 from bertworks.encoders import bert
 from bertworks.encoders.dropping import drop
-from bertworks.encoders.encoded import Encoded, Group, Layout, lined_up
+from bertworks.encoders.encoded import Carried, Encoded, Group, Layout, lined_up
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.names import NameTable, with_ends
 from bertworks.encoders.relative import Asking, RelativeAttention, RelativeLayer, RelativeLayout, waves_of
@@ -35,22 +35,6 @@ class XlnetSizes(BertSizes):
     """
 
     memory: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What is carried from batch to batch whose rows continue one another. An empty one begins.
-
-    values    for each layer (B, M, D): what entered it for the pieces before
-    lengths   (B,) how many of a row are real: the last ones
-    """
-
-    values: tuple[torch.Tensor, ...] = ()
-    lengths: torch.Tensor | None = None
-
-    @property
-    def num_places(self) -> int:
-        return self.values[0].shape[1] if self.values else 0
 
 
 class Xlnet(Stack):
@@ -83,11 +67,15 @@ class Xlnet(Stack):
         seeds: Seeds | None = None,
         places: torch.Tensor | None = None,
     ) -> Encoded:
-        """Return all layers. With a `Memory` as state, what it holds is read too, and a new one leaves."""
+        """Return all layers. With a `Carried` as state, what it remembers is read too, and a new one leaves.
+
+        It has for each layer what entered it for the pieces before (B, M, D), and how many of a row are real (B,), the
+        last ones.
+        """
         if state is None and batch.permutation is None:
             return super().forward(batch, None, seeds, places)
-        memory = Memory() if state is None else state
-        assert isinstance(memory, Memory), "the state of another encoder"
+        memory = Carried() if state is None else state
+        assert isinstance(memory, Carried), "the state of another encoder"
         layout, asking = self._laid_over(batch, memory, places)
         seeds = seeds if self.training else None
         values = drop(self.embed(batch, layout), seeds.of(0) if seeds else None, self.sizes.dropout)
@@ -127,12 +115,12 @@ class Xlnet(Stack):
         )  # fmt: skip
 
     def _laid_over(
-        self, batch: Batch, memory: Memory, places: torch.Tensor | None
+        self, batch: Batch, memory: Carried, places: torch.Tensor | None
     ) -> tuple[RelativeLayout, Asking | None]:
         """Return how a batch is computed in its own shape, behind a memory, and what the second stream asks, if any."""
-        if memory.lengths is not None and len(memory.lengths) != len(batch.ids):
+        if memory.layers and memory.num_rows != len(batch.ids):
             raise InputError(
-                f"the memory is of {len(memory.lengths)} rows, but the batch has {len(batch.ids)}; let rows continue "
+                f"the memory is of {memory.num_rows} rows, but the batch has {len(batch.ids)}; let rows continue "
                 f"those of the batch before, in the same order"
             )
         earlier = _earlier(batch)
@@ -143,7 +131,7 @@ class Xlnet(Stack):
         (group,) = layout.groups
         real = torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
         layout = replace(layout, groups=(_behind(group, memory),))
-        relative = self._relative(layout, batch, memory.num_places)
+        relative = self._relative(layout, batch, _num_remembered(memory))
         if batch.permutation is None:
             return relative, None
         assert places is not None, "a permutation is for places to predict"
@@ -156,7 +144,7 @@ class Xlnet(Stack):
         values: torch.Tensor,
         layout: RelativeLayout,
         seeds: Seeds | None,
-        told: tuple[Memory, Asking | None],
+        told: tuple[Carried, Asking | None],
     ) -> list[torch.Tensor]:
         """Return what enters the first layer and what leaves each: (N, D), or (R, D) where the second stream ends."""
         memory, asking = told
@@ -167,7 +155,7 @@ class Xlnet(Stack):
             asked = drop(asked, seeds.of(_SECOND_STREAM) if seeds else None, self.sizes.dropout)
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, RelativeLayer)
-            here = replace(layout, memory=memory.values[number] if memory.values else None)
+            here = replace(layout, memory=memory.layers[number][0] if memory.layers else None)
             own = _six(seeds, number) if seeds else None
             if asking is None:
                 found.append(self._passed(layer, found[-1], here, own[:3] if own else None))
@@ -179,22 +167,23 @@ class Xlnet(Stack):
                 found.append(values)
         return found
 
-    def _remembered(self, found: Sequence[torch.Tensor], batch: Batch, memory: Memory) -> Memory:
+    def _remembered(self, found: Sequence[torch.Tensor], batch: Batch, memory: Carried) -> Carried:
         """Return what is carried on: the last pieces of each row, those of the old memory and of the batch."""
         rows, width = batch.ids.shape
-        before = memory.num_places
+        before = _num_remembered(memory)
         size = min(self.sizes.memory or before + width, before + width)
-        lengths = batch.lengths if memory.lengths is None else batch.lengths + memory.lengths
+        lengths = batch.lengths + memory.layers[0][1] if memory.layers else batch.lengths
         # Real pieces of a row end at before + its length; they become the end of the new memory.
         ends = (before + batch.lengths)[:, None]
         index = (ends - size + torch.arange(size, device=ends.device)).clamp(min=0)[..., None]  # (B, size, 1)
         kept = []
         for number, values in enumerate(found[:-1]):
             all_values = values.detach().view(rows, width, -1)
-            if memory.values:
-                all_values = torch.cat([memory.values[number], all_values], 1)
+            if memory.layers:
+                all_values = torch.cat([memory.layers[number][0], all_values], 1)
             kept.append(all_values.gather(1, index.expand(-1, -1, all_values.shape[2])))
-        return Memory(tuple(kept), lengths.clamp(max=size))
+        real = lengths.clamp(max=size)
+        return Carried(memory.length + width, tuple((values, real) for values in kept))
 
 
 def _six(seeds: Seeds, number: int) -> tuple[torch.Tensor, ...]:
@@ -216,12 +205,17 @@ def _closed(allowed: torch.Tensor) -> torch.Tensor:
     return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, float("-inf"))
 
 
-def _behind(group: Group, memory: Memory) -> Group:
+def _num_remembered(memory: Carried) -> int:
+    return memory.layers[0][0].shape[1] if memory.layers else 0
+
+
+def _behind(group: Group, memory: Carried) -> Group:
     """Return the group with a mask that reaches over the memory too: (B, 1, 1 or T, M + T)."""
-    if memory.lengths is None:
+    if not memory.layers:
         return group
-    numbers = torch.arange(memory.num_places, device=memory.lengths.device)
-    remembered = _closed(numbers >= memory.num_places - memory.lengths[:, None])[:, None, None]  # (B, 1, 1, M)
+    values, lengths = memory.layers[0]
+    numbers = torch.arange(values.shape[1], device=lengths.device)
+    remembered = _closed(numbers >= values.shape[1] - lengths[:, None])[:, None, None]  # (B, 1, 1, M)
     mask = group.mask
     if mask is None:
         mask = remembered.new_zeros(group.count, 1, 1, group.length)

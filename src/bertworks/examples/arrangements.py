@@ -49,4 +49,5 @@ READS = {
     "next-stream": Reading("streams", lambda tokenizer, settings: NextPieces()),
     "two-way": Reading("blocks", lambda tokenizer, settings: NextPieces()),
     "permuted": Reading("blocks", Permuter),
+    "permuted-stream": Reading("streams", Permuter),
 }

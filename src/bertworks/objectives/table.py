@@ -34,6 +34,7 @@ OBJECTIVES: dict[str, Callable[[Stack, torch.Generator | None], Objective]] = {
     "next-stream": NextPiece,
     "two-way": TwoWay,
     "permuted": Permuted,
+    "permuted-stream": partial(Permuted, remembers=True),
 }
 # The kinds of heads an objective needs; a family that has no names for one of them cannot learn by it.
 _NEEDS: dict[str, tuple[str, ...]] = {
@@ -42,6 +43,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "masked": ("masked",),
     "two-way": ("two-way",),
     "permuted": ("permuted",),
+    "permuted-stream": ("permuted",),
 }
 # Those whose rows go on behind one another.
 _STREAMS = tuple(name for name, reading in READS.items() if reading.arrangement == "streams")

@@ -36,6 +36,7 @@ class ModelRecipe:
                      the same way everywhere; "neighbours": besides, the first heads begin by looking at neighbours
     spelling         what an ELMo reads words by: characters (its usual), strokes, shuffled-strokes or words
     scoring          what an ELMo tells words by: adaptive (its usual), sampled or full softmax
+    memory           how many pieces an XLNet remembers of the rows before, where rows go on (permuted-stream)
     bias_start       "zero", or "counts": the masked head begins with how frequent pieces are
     """
 
@@ -52,6 +53,7 @@ class ModelRecipe:
     family: str = "bert"
     spelling: str | None = None
     scoring: str | None = None
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("position_start", POSITION_STARTS), ("bias_start", BIAS_STARTS)):
@@ -61,7 +63,7 @@ class ModelRecipe:
     def sizes(self, vocabulary: int) -> BertSizes:
         released = family_of(self.family).released(self.size, vocabulary)
         width = self.width or released.width
-        released = _own(released, {"spelling": self.spelling, "scoring": self.scoring})
+        released = _own(released, {"spelling": self.spelling, "scoring": self.scoring, "memory": self.memory})
         return replace(
             released,
             width=width,
@@ -75,11 +77,14 @@ class ModelRecipe:
         )
 
 
+_OWNERS = {"spelling": "ELMo", "scoring": "ELMo", "memory": "XLNet"}
+
+
 def _own(sizes: BertSizes, told: dict[str, Any]) -> BertSizes:
-    """Return the sizes with what is told of an ELMo alone."""
+    """Return the sizes with what is told of an ELMo or an XLNet alone."""
     told = {name: value for name, value in told.items() if value is not None}
     for name in told.keys() - {part.name for part in fields(sizes)}:
-        raise SettingsError(f"{name} is for ELMo; leave it out for the family '{sizes.family}'")
+        raise SettingsError(f"{name} is for {_OWNERS[name]}; leave it out for the family '{sizes.family}'")
     return replace(sizes, **told)
 
 
