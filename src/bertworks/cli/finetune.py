@@ -47,10 +47,14 @@ class WithLoneTest(TyperCommand):
 @app.command("finetune", cls=WithLoneTest)
 def finetune_verb(
     task: Annotated[
-        str, typer.Argument(help="classify, regress, choose, tag or answer; or a published set such as glue/MRPC.")
+        str,
+        typer.Argument(help="classify, regress, choose, tag, answer or translate; or a published set such as glue/MRPC."),
     ],
-    model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")],
     out: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
+    model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")] = "",
+    vocab: Annotated[
+        Path | None, typer.Option(help="The vocabulary of a new model, whose sizes a recipe such as transformer tells.")
+    ] = None,
     train: Annotated[Path | None, typer.Option(help="Labelled file: TSV, CSV, JSON Lines; .gz too.")] = None,
     dev: Annotated[Path | None, typer.Option(help="Labelled file that chooses the best step.")] = None,
     test: Annotated[
@@ -74,7 +78,11 @@ def finetune_verb(
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut long texts instead, and count.")] = False,
     text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
     pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the label, or of the translation.")] = None,
+    targets: Annotated[
+        str | None,
+        typer.Option(help="The ending of files with translations, line by line: zh for train.zh beside train.lzh."),
+    ] = None,
     auxiliary: Annotated[str | None, typer.Option(help="masked or next: learn such pieces besides.")] = None,
     auxiliary_weight: Annotated[float, typer.Option(help="How much that weighs (GPT's paper: 0.5).")] = 0.1,
     features: Annotated[
@@ -105,7 +113,8 @@ def finetune_verb(
     chosen = from_table(Tuning, told, recipe or "the options")
     if grid and chosen.features:
         raise typer.BadParameter("the grid of --sweep is for whole models; with --features try rates and seeds by hand")
-    columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
+    roles = (("text", text), ("pair", pair), ("label", label), ("targets", targets))
+    columns = {role: column for role, column in roles if column}
     hands_in = test == HAND_IN
     target = target_of(task, {"train": train, "dev": dev, "test": None if hands_in else test}, data, columns)
     if target.file("train") is None:
@@ -117,7 +126,7 @@ def finetune_verb(
         chosen = replace(chosen, rate=usual_rate(model))
     request = FinetuneRequest(
         target.task, model, target.files["train"], out, target.file("dev"), target.file("test"), chosen,
-        target.columns, target.settings, device, out / "features",
+        target.columns, target.settings, device, out / "features", vocabulary=vocab,
     )  # fmt: skip
         "orders": orders,
     tunings = [again for tuning in (grid_of(chosen) if grid else [chosen]) for again in seeds_of(tuning, seeds)]

@@ -25,7 +25,10 @@ def block_rows(vocabulary: int) -> int:
 
 
 class _ScaledCrossEntropy(torch.autograd.Function):
-    """scale * sum of the cross entropies. The gradients are worked out together with the value."""
+    """scale * sum of the cross entropies. The gradients are worked out together with the value.
+
+    With `smoothing`, so much of what is right is shared equally by all pieces.
+    """
 
     @staticmethod
     def forward(
@@ -35,8 +38,9 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         bias: torch.Tensor,
         targets: torch.Tensor,
         scale: float,
+        smoothing: float,
     ) -> torch.Tensor:
-        total = bias.new_zeros(())
+        total, shared = bias.new_zeros(()), smoothing / len(table)
         vectors_grad = torch.empty_like(vectors, dtype=table.dtype)
         table_grad = torch.empty_like(table) if len(vectors) else torch.zeros_like(table)
         bias_grad = torch.zeros_like(bias)
@@ -47,9 +51,13 @@ class _ScaledCrossEntropy(torch.autograd.Function):
             block, wanted = vectors[start : start + rows].to(low), targets[start : start + rows]
             scores = F.log_softmax(_scores(block, low_table, bias), -1)  # (rows, V)
             places = wanted[:, None]
-            total -= scores.gather(1, places).sum()
+            total -= scores.gather(1, places).sum() * (1 - smoothing)
+            if smoothing:
+                total -= scores.sum() * shared
             slopes = scores.exp_()
-            slopes.scatter_add_(1, places, slopes.new_full(places.shape, -1.0))
+            if smoothing:
+                slopes -= shared
+            slopes.scatter_add_(1, places, slopes.new_full(places.shape, smoothing - 1.0))
             bias_grad += slopes.sum(0)
             slopes = slopes.to(low)
             _put_product(vectors_grad[start : start + rows], slopes, low_table, scale, adds=False)
@@ -66,7 +74,7 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         if float(slope) != 1.0:
             for grad in grads:
                 grad.mul_(slope)
-        return (*grads, None, None)
+        return (*grads, None, None, None)
 
 
 def _product_type(values: torch.Tensor) -> torch.dtype:
@@ -93,10 +101,15 @@ def _put_product(place: torch.Tensor, left: torch.Tensor, right: torch.Tensor, s
 
 
 def cross_entropy_sum(
-    vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, scale: float
+    vectors: torch.Tensor,
+    table: torch.Tensor,
+    bias: torch.Tensor,
+    targets: torch.Tensor,
+    scale: float,
+    smoothing: float = 0.0,
 ) -> torch.Tensor:
     """Return scale * the summed cross entropy of the scores vectors @ table.T + bias, ready for backward."""
-    return _ScaledCrossEntropy.apply(vectors, table, bias, targets, scale)  # type: ignore[no-untyped-call]
+    return _ScaledCrossEntropy.apply(vectors, table, bias, targets, scale, smoothing)  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
@@ -115,6 +128,22 @@ def count_right(
         total += F.cross_entropy(scores, wanted, reduction="sum")
         num_right += int((scores.argmax(-1) == wanted).sum())
     return total, num_right
+
+
+@torch.no_grad()
+def losses_of(
+    vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
+    """Return (P,): the cross entropy of each target; for evaluation."""
+    rows = block_rows(len(table))
+    low = _product_type(vectors)
+    low_table = table.to(low)
+    blocks = (slice(start, start + rows) for start in range(0, len(vectors), rows))
+    found = [
+        F.cross_entropy(_scores(vectors[own].to(low), low_table, bias), targets[own], reduction="none")
+        for own in blocks
+    ]
+    return torch.cat(found) if found else bias.new_zeros(0)
 
 
 def scored_sum(

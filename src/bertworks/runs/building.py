@@ -17,13 +17,13 @@ from bertworks.encoders.bert import Bert
 from bertworks.encoders.families import architecture_of, family_of
 from bertworks.encoders.stack import BertSizes
 from bertworks.errors import SettingsError
-from bertworks.models.folder import read_folder, write_folder
+from bertworks.models.folder import ModelFolder, read_folder, write_folder
 from bertworks.models.growing import Grown, grown
 from bertworks.models.hub import fetch
 from bertworks.models.names import joined, load_into, to_theirs
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.objectives.table import OBJECTIVES, Objective, check_learns
-from bertworks.runs.recipe import Recipe
+from bertworks.runs.recipe import ModelRecipe, Recipe
 from bertworks.training.optimizer import freeze
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -59,6 +59,17 @@ def start_of(recipe: Recipe, tokenizer: Tokenizer, name: str | None) -> Start:
         )
     check_learns(sizes.family, recipe.objective)
     return Start(sizes, tokenizer, found, _digest(found.tensors))
+
+
+def fresh_folder(model: ModelRecipe | None, vocabulary: Path | None) -> ModelFolder:
+    """Return a model that is still to be begun, as a folder without a tensor: its sizes, and a vocabulary's files."""
+    if model is None or vocabulary is None:
+        raise SettingsError(
+            "name a model to begin with (--model), or begin a new one: --recipe with a [model], such as transformer, "
+            "and a vocabulary (--vocab)"
+        )
+    sizes = model.sizes(Tokenizer.load(vocabulary).size)
+    return ModelFolder(vocabulary, family_of(sizes.family).config_of(sizes, []), {}, {})
 
 
 def build(start: Start, recipe: Recipe, counts: npt.NDArray[np.int64]) -> tuple[Objective, list[str]]:

@@ -25,6 +25,7 @@ from bertworks.models.folder import ModelFolder, encoder_of, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.names import load_into
 from bertworks.objectives.heads import MaskedHead
+from bertworks.runs.building import fresh_folder
 from bertworks.runs.caching import KeptFeatures
 from bertworks.runs.questions import Drawer
 from bertworks.runs.recipe import as_toml, write_down
@@ -46,6 +47,7 @@ from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import PaperAdam, freeze
 from bertworks.training.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.training.tuning_report import Coverage
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 # What is done about a model that calls everything one class.
 _ANOTHER_SEED = "The run is started again with another seed."
@@ -117,7 +119,7 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
 def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     """Read the files, build the model, check what can be checked, and write the recipe down."""
     tuning, device = request.tuning, device_of(request.device)
-    base = read_folder(fetch(request.model))
+    base = read_folder(fetch(request.model)) if request.model else fresh_folder(tuning.model, request.vocabulary)
     kind = task_of(request.task)
     counts = Counts()
     cases = {
@@ -135,7 +137,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     questions = [task.ask(case, base.tokenizer, rule) for case in cases["train"]]
     notes = [Told(note=f"{count:,} {what}") for what, count in counts.items() if count]
     coverage = Coverage.of(questions, rule)
-    notes += [Told(note=coverage.words()), *_leaks(cases)]
+    notes += [Told(note=coverage.words()), *_too_long(questions, rule), *_leaks(cases)]
     _check_orders(rule, task, cases["train"])
     for split in ("dev", "test"):
         notes += _asked(split, cases.get(split, []), partial(task.ask, tokenizer=base.tokenizer, rule=rule))
@@ -157,7 +159,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
 
 
 def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Generator) -> TaskModule:
-    encoder, _ = encoder_of(base, generator)
+    encoder = encoder_of(base, generator)[0] if base.tensors else base.family.build(base.sizes, generator)
     if tuning.dropout is not None:
         encoder.set_dropout(tuning.dropout)
     encoder.recomputes = tuning.recompute
@@ -202,6 +204,15 @@ def _asked(split: str, cases: Sequence[Any], ask: Callable[[Any], Question]) -> 
     return found
 
 
+def _too_long(questions: Sequence[Question], rule: WindowRule) -> list[Told]:
+    """Return a warning if some examples are too long to be learned from; refuse if all are."""
+    count = sum(not question.teaches for question in questions)
+    if count == len(questions):
+        raise InputError(f"no training example fits into a row of {rule.length} places; give longer ones with --length")
+    told = f"{count:,} training examples do not fit into a row of {rule.length} places, and nothing is learned from them"
+    return [Told(warning=told)] if count else []
+
+
 def _leaks(cases: Mapping[str, Sequence[Any]]) -> list[Told]:
     """Return a warning for each other split that shares texts with train."""
     found = []
@@ -224,8 +235,9 @@ def _texts(cases: Sequence[Any]) -> Iterator[tuple[str, ...]]:
 
 def _digest(request: FinetuneRequest) -> str:
     """Return what must be equal for a checkpoint to fit."""
-    files = [sha256(path) for path in (request.train, request.dev, request.test) if path is not None]
-    told = [request.task, request.model, files, asdict(request.tuning), request.columns, request.settings]
+    files = [sha256(path) for path in request.files]
+    begun = "" if request.vocabulary is None else Tokenizer.load(request.vocabulary).hash
+    told = [request.task, request.model, begun, files, asdict(request.tuning), request.columns, request.settings]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -251,7 +263,7 @@ def _check_goal(tuning: Tuning, predictor: Predictor, dev: Sequence[Any] | None)
         return
     some = dev[:: max(1, len(dev) // _ENOUGH_TO_NAME)]
     figures = predictor.module.task.score(predictor.predict(some)).figures
-    known = [name for name in figures if not name.endswith("_error")]  # which are better when they are lower
+    known = [name for name in figures if not name.endswith(("_error", "loss"))]  # which are better when lower
     if goal[0] not in known:
         raise SettingsError(f"--until {tuning.until}: dev has no figure '{goal[0]}'; choose one of: {', '.join(known)}")
 

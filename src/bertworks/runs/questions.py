@@ -101,7 +101,7 @@ def _in_budget(questions: Sequence[Question]) -> Iterator[list[Question]]:
     group: list[Question] = []
     longest = num_rows = 0
     for question in questions:
-        width = max(len(row.window) for row in question.rows)
+        width = max(row.num_pieces for row in question.rows)
         if group and (num_rows + len(question.rows)) * max(longest, width) > _MOST_PLACES:
             yield group
             group, longest, num_rows = [], 0, 0

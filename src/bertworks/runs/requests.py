@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bertworks.runs.tuning import Tuning
+from bertworks.tasks.parallel import target_file
 from bertworks.training.loop import Step
 from bertworks.training.records import ScoreRecord
 
@@ -16,6 +17,7 @@ from bertworks.training.records import ScoreRecord
 class FinetuneRequest:
     """What to fine-tune. `columns` names columns, `settings` go to the task (labels, metrics).
 
+    Where `model` is "", a new one begins: what the tuning says of it, with a `vocabulary`.
     Features of a frozen model are kept in `kept`, where several runs may share them; else in the run folder.
     `stop_after` ends the run after so many steps in this call (for tests).
     """
@@ -32,9 +34,18 @@ class FinetuneRequest:
     device: str = "auto"
     kept: Path | None = None
     stop_after: int | None = None
+    vocabulary: Path | None = None
 
     def columns_of(self, split: str) -> Mapping[str, str]:
         return {**self.columns.get("", {}), **self.columns.get(split, {})}
+
+    @property
+    def files(self) -> Iterator[Path]:
+        """All labelled files, those too that hold the translations of others."""
+        for split in ("train", "dev", "test"):
+            path: Path | None = getattr(self, split)
+            other = None if path is None else target_file(path, self.columns_of(split))
+            yield from (one for one in (path, other) if one is not None)
 
 
 @dataclass(frozen=True, slots=True)

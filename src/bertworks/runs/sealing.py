@@ -15,7 +15,7 @@ from bertworks.runs.recipe import as_toml
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.verdict import verdict_of
 from bertworks.tasks.contract import Scored, examples_in
-from bertworks.tasks.explain import explain
+from bertworks.tasks.explain import CASES, explain
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import seal
 from bertworks.training.records import ScoreRecord
@@ -49,10 +49,9 @@ class Finished:
 def sealed(run: Finished) -> Iterator[Told]:
     """Calibrate the model on dev, score all splits, and write the folder and the report."""
     scored = yield from _scored(run)
-    folder = run.request.out / "model"
+    folder, base = run.request.out / "model", run.request.model
     told = {
-        "base": usual_name(run.request.model),
-        **hashes_of(run.request.model),
+        **({"base": usual_name(base), **hashes_of(base)} if base else {}),
         "recipe": asdict(run.request.tuning),
         "scores": {split: dict(one.figures) for split, one in scored.items()},
         "data": {
@@ -62,7 +61,7 @@ def sealed(run: Finished) -> Iterator[Told]:
         },
     }
     seal(folder, run.predictor, told)
-    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told, **folders_of(run.request.model)}
+    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told, **folders_of(base or None)}
     write_json(run.request.out / "run.json", facts)
     verdict = verdict_of(run.predictor.module.task.main, scored)
     yield Told(note=verdict)
@@ -89,7 +88,7 @@ def _scored(run: Finished) -> Generator[Told, None, dict[str, Scored]]:
 def _reported(run: Finished, scored: Mapping[str, Scored], verdict: str, facts: Mapping[str, Any]) -> Path:
     contents = TuningContents(
         task=run.request.task,
-        base=facts["base"],
+        base=facts.get("base", f"a new {run.predictor.module.family.classes}"),
         scored=scored,
         verdict=verdict,
         data=facts["data"],
@@ -104,6 +103,8 @@ def _reported(run: Finished, scored: Mapping[str, Scored], verdict: str, facts: 
 
 
 def _to_explain(run: Finished) -> list[Any]:
-    """Return the first few cases of dev, or of train, that are short enough to be read."""
+    """Return the first few cases of dev, or of train, that are short enough to be read; none that nobody explains."""
+    if run.request.task not in CASES:
+        return []
     some = run.cases.get("dev", run.cases["train"])
     return [case for case in some[:50] if sum(map(len, case.texts)) <= 4 * _LONGEST][:_EXPLAINED]

@@ -11,11 +11,12 @@ from bertworks.errors import SettingsError
 from bertworks.features.strategies import strategy_of
 from bertworks.models.folder import read_folder
 from bertworks.models.hub import fetch
+from bertworks.runs.recipe import ModelRecipe
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, DepthSettings
-from bertworks.training.pace import ByStep, Pace, Triangular
+from bertworks.training.pace import ByStep, InverseRoot, Pace, Triangular
 
-SCHEDULES = ("linear", "triangular")
+SCHEDULES = ("linear", "triangular", "inverse-root")
 FEATURE_PRECISIONS = ("full", "half")
 # The rate when nobody gives one: of a whole model as in the paper, and of a new head on a frozen one.
 USUAL_RATE, USUAL_FEATURES_RATE = 3e-5, 1e-3
@@ -30,7 +31,10 @@ class Tuning:
 
     batch, rate, epochs   the paper's grid is around these; the rate is 3e-5 if none is given, with features 1e-3
     warmup_rate           share of the steps over which the rate rises
-    schedule              linear: up and down to zero; triangular: ULMFiT's slanted triangle
+    warmup                over how many steps instead; 0: as warmup_rate says
+    schedule              linear: up and down to zero; triangular: ULMFiT's slanted triangle; inverse-root: the
+                          Transformer's, down with the root of the step
+    model                 what a new model is made of, where none is given to begin with
     length, overlap       windows over long texts; 0: what the task and the model say
     truncate              cut long texts instead, and count
     dropout               instead of the model's own
@@ -52,6 +56,7 @@ class Tuning:
     rate: float = _NOT_GIVEN
     epochs: int = 3
     warmup_rate: float = 0.1
+    warmup: int = 0
     schedule: str = "linear"
     seed: int = 0
     length: int = 0
@@ -72,6 +77,7 @@ class Tuning:
     feature_precision: str = "full"
     optimizer: AdamSettings = field(default_factory=AdamSettings)
     depths: DepthSettings = field(default_factory=DepthSettings)
+    model: ModelRecipe | None = None
 
     def __post_init__(self) -> None:
         if math.isnan(self.rate):
@@ -85,8 +91,8 @@ class Tuning:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(SCHEDULES)}")
         if self.precision not in PRECISIONS:
             raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
-        if not 0 <= self.warmup_rate < 1 or min(self.masked_weight, self.next_weight) < 0:
-            raise SettingsError("warmup_rate lies from 0 to below 1; masked_weight and next_weight are 0 or more")
+        if not 0 <= self.warmup_rate < 1 or min(self.warmup, self.masked_weight, self.next_weight) < 0:
+            raise SettingsError("warmup_rate lies from 0 to below 1; warmup, masked_weight and next_weight not below 0")
         if self.masked_weight and self.next_weight:
             raise SettingsError("masked_weight and next_weight ask for two auxiliary losses; leave one of them out")
         self._check_features()
@@ -116,7 +122,10 @@ class Tuning:
         """Return how the rate rises and falls over so many steps."""
         if self.schedule == "triangular":
             return Triangular(num_steps, self.warmup_rate, self.rate)
-        return ByStep((num_steps,), round(self.warmup_rate * num_steps), self.rate)
+        warmup = self.warmup or round(self.warmup_rate * num_steps)
+        if self.schedule == "inverse-root":
+            return InverseRoot(num_steps, warmup, self.rate)
+        return ByStep((num_steps,), warmup, self.rate)
 
 
 def usual_rate(model: str) -> float:

@@ -9,7 +9,6 @@ from bertworks.tasks.contract import Scored
 
 # Dev scores of a few hundred examples vary by about this much from one seed to the next.
 _GAP = 0.05
-_LOW = 0.75
 
 
 def verdict_of(main: str, scored: Mapping[str, Scored]) -> str:
@@ -21,7 +20,7 @@ def verdict_of(main: str, scored: Mapping[str, Scored]) -> str:
     details = scored["dev"].details
     if "confusion" in details and collapsed(details["confusion"], details["labels"]):
         return f"under-fitted: {told}, but everything is called one class; more epochs or another rate help"
-    if train < _LOW:
+    if train < scored["train"].low:
         return f"under-fitted: {told}; more epochs, a higher rate or a larger model help"
     if train - dev > _GAP:
         return f"over-fitted: {told}; more texts, fewer epochs or more dropout help"

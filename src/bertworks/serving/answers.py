@@ -37,6 +37,7 @@ _READS: dict[str, tuple[tuple[str, ...], ...]] = {
     "regress": (_TEXT, _PAIR),
     "choose": (("prompt", "choices"),),
     "tag": (_TEXT,),
+    "translate": (_TEXT,),
     "answer": (("question", "context"),),
 }
 

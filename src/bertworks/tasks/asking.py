@@ -34,6 +34,9 @@ def batch_of_questions(questions: Sequence[Question], task: Task, pad: int) -> B
 def batch_of_asked(rows: Sequence[Asked], pad: int) -> Batch:
     """Return rows as one batch, in their order, with the places that are asked."""
     batch = batch_of_rows([row.window for row in rows], pad)
+    said = [row.target for row in rows if row.target is not None]
+    if said:
+        batch = replace(batch_of_rows(said, pad), source=batch)
     places, targets = _places(rows, batch.ids.shape[1])
     return replace(batch, places=places, targets=targets)
 

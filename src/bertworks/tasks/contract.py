@@ -19,7 +19,7 @@ from torch import nn
 
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.engines.windows import Window, WindowRule
 from bertworks.examples.batch import Batch
 from bertworks.tasks.files import Line
@@ -68,6 +68,7 @@ class Asked:
     unit      which unit of the example the row belongs to (always 0 but for choices)
     labels    what the whole row is asked, by name: {"start": 7}
     places    (P,) places of the row that are asked one by one, and `targets` (P,) what stands there
+    target    of a row that is to be said in other words: what is said, as far as it is known; its places are asked
     """
 
     window: Window
@@ -75,6 +76,11 @@ class Asked:
     labels: Mapping[str, int] = field(default_factory=dict)
     places: npt.NDArray[np.int64] | None = None
     targets: npt.NDArray[np.int64] | None = None
+    target: Window | None = None
+
+    @property
+    def num_pieces(self) -> int:
+        return len(self.window) + (0 if self.target is None else len(self.target))
 
     @property
     def num_places(self) -> int:
@@ -87,6 +93,7 @@ class Question:
 
     num_examples   how many examples are asked in the rows: more than one where a case gathers several
     parts          what can be learned from by itself, together all the rows; empty where nothing less than all can be
+    teaches        whether there is something to learn from: not where a pair is too long to be read together
     """
 
     rows: tuple[Asked, ...]
@@ -95,24 +102,29 @@ class Question:
     num_cut: int = 0
     num_examples: int = 1
     parts: tuple[Question, ...] = ()
+    teaches: bool = True
 
     @property
     def num_pieces(self) -> int:
-        return sum(len(row.window) for row in self.rows)
+        return sum(row.num_pieces for row in self.rows)
 
     @property
     def drawn(self) -> tuple[Question, ...]:
         """What training draws one by one."""
-        return self.parts or (self,)
+        return self.parts or ((self,) if self.teaches else ())
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How good predictions are: named figures, of which `main` is the one to choose models by (higher is better)."""
+    """How good predictions are: named figures, of which `main` is the one to choose models by (higher is better).
+
+    A model whose main figure stays below `low` on its own training examples has not learned them.
+    """
 
     figures: Mapping[str, float]
     main: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    low: float = 0.75
 
     @property
     def best(self) -> float:
@@ -149,7 +161,7 @@ class Task(Protocol):
     """The answers of a task. `labels` are learned from the training file or read back from a model folder."""
 
     name: ClassVar[str]
-    head_kind: ClassVar[str]  # "rows", "places", "choices" or "spans": a family has names for the tensors of each
+    head_kind: ClassVar[str]  # rows, places, choices, spans, translations: a family has names for the tensors of each
     default_rule: ClassVar[WindowRule]  # how long texts are cut where neither a person nor a folder says
 
     @classmethod
@@ -221,6 +233,21 @@ class Task(Protocol):
 
     def calibrated(self, cases: Sequence[Any], predictions: Sequence[Any]) -> Task:
         """Return the task with what is tuned on dev (temperature, null threshold); itself if there is nothing."""
+        ...
+
+
+@runtime_checkable
+class Writing(Protocol):
+    """A task that answers in pieces, one after the other: its head and the encoder's decoder are asked for each."""
+
+    def losses(self, encoder: Stack, head: nn.Module, batch: Batch, seeds: Seeds | None) -> torch.Tensor:
+        """Return the summed loss of what a batch says is right: what `Task.loss` is given as outputs."""
+        ...
+
+    def write(
+        self, encoder: Stack, head: nn.Module, batch: Batch, tokenizer: Tokenizer
+    ) -> list[npt.NDArray[np.float32]]:
+        """Return what is written for each row: what `Task.answer` is given as outputs."""
         ...
 
 

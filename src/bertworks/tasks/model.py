@@ -23,6 +23,7 @@ from bertworks.models.names import LoadReport, load_into
 from bertworks.objectives.heads import MaskedHead
 from bertworks.objectives.softmaxes import Softmax
 from bertworks.objectives.two_way import two_way_head
+from bertworks.tasks.beams import Searching
 from bertworks.tasks.files import Line
 from bertworks.tasks.fill import Filled, Filler
 from bertworks.tasks.generate import Continuer, Drawing, Generated, NextWord
@@ -30,6 +31,8 @@ from bertworks.tasks.graphs import GraphMasked, exported_folder, graph_head, par
 from bertworks.tasks.neighbours import Neighbours
 from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.sealed import is_tuned, predictor_of, task_in
+from bertworks.tasks.translate import Translate
+from bertworks.tasks.translating import searching_with, translations
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 H = TypeVar("H", bound=nn.Module)
@@ -67,6 +70,16 @@ class Model:
         lines = (Line(_fields(text), f"text {number}") for number, text in enumerate(texts))
         cases = self.predictor.module.task.unlabelled(lines, {})
         return [prediction for _, prediction in self.predictor.predict(cases)]
+
+    def translate(self, texts: Iterable[str], searching: Searching | None = None) -> list[str]:
+        """Return the translation of each text; the search is the folder's own unless another is given."""
+        return [one.text for one in translations(self.translator(searching), texts)]
+
+    def translator(self, searching: Searching | None = None) -> Predictor:
+        """Return what translates, with another search if one is given."""
+        if self.predictor is None or not isinstance(self.predictor.module.task, Translate):
+            raise FolderError(f"{self.folder} cannot translate; make a model with `bertworks finetune translate`")
+        return self.predictor if searching is None else searching_with(self.predictor, searching)
 
     def fill(self, text: str, top: int = 5) -> Filled:
         """Return the `top` candidates for each [MASK] in `text`, and the best ways to fill all of them."""

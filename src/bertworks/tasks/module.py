@@ -16,7 +16,7 @@ from bertworks.examples.batch import Batch
 from bertworks.objectives.heads import MaskedHead
 from bertworks.objectives.loss import Loss, Part
 from bertworks.objectives.scoring import cross_entropy_sum
-from bertworks.tasks.contract import Task
+from bertworks.tasks.contract import Task, Writing
 from bertworks.tasks.recurrent import PREFIX, RecurrentHead, RecurrentSettings, reading_of, recurrent_head
 
 
@@ -114,7 +114,9 @@ class TaskModule(nn.Module):
         return Loss(value, parts)
 
     def outputs(self, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
-        """Return what the head answers."""
+        """Return what the head answers; where an answer is written piece by piece, what is lost by the right one."""
+        if isinstance(self.task, Writing):
+            return self.task.losses(self.encoder, self.head, batch, seeds)
         if isinstance(self.head, RecurrentHead):
             return self.head.answer(self._features(self.head, batch), batch, seeds)
         places: torch.Tensor | None = self.head.places(batch)  # type: ignore[operator]

@@ -15,7 +15,7 @@ from bertworks.engines.gathering import BUDGET, in_budget
 from bertworks.engines.windows import WindowRule
 from bertworks.engines.workers import at_once
 from bertworks.tasks.asking import batch_of_asked
-from bertworks.tasks.contract import Asked, Question
+from bertworks.tasks.contract import Asked, Question, Writing
 from bertworks.tasks.module import TaskModule
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -71,6 +71,8 @@ class Predictor:
     def _computed(self, rows: Sequence[Asked]) -> list[Outputs]:
         batch = batch_of_asked(rows, self.tokenizer.specials.pad)
         device = self.module.encoder.device
+        if isinstance(self.module.task, Writing):
+            return self.module.task.write(self.module.encoder, self.module.head, batch.to(device), self.tokenizer)
         outputs = self.module.outputs(batch.to(device)).float().cpu().numpy()
         if batch.places is not None:
             ends = np.cumsum([0 if row.places is None else len(row.places) for row in rows])

@@ -9,8 +9,9 @@ from bertworks.tasks.classify import Classify
 from bertworks.tasks.contract import Task
 from bertworks.tasks.regress import Regress
 from bertworks.tasks.tag import Tag
+from bertworks.tasks.translate import Translate
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Classify, Regress, Choose, Tag, Answer)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Classify, Regress, Choose, Tag, Answer, Translate)}
 
 
 def task_of(name: str) -> type[Task]:

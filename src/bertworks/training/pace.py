@@ -61,6 +61,21 @@ class Triangular:
 
 
 @dataclass(frozen=True, slots=True)
+class InverseRoot:
+    """The Transformer's: a linear rise to the peak over `warmup` steps, then a fall with the root of the step."""
+
+    num_steps: int
+    warmup: int
+    peak: float
+
+    def at(self, step: int, seconds: float) -> Moment:
+        if step >= self.num_steps:
+            return Moment(None, 0.0)
+        done, top = step + 1, max(1, self.warmup)
+        return Moment(0, self.peak * min(done / top, math.sqrt(top / done)))
+
+
+@dataclass(frozen=True, slots=True)
 class ByClock:
     """The same shape by wall-clock time: it ends at rate zero when the budget is spent.
 

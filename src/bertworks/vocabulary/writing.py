@@ -6,6 +6,7 @@ Kinds of vocabulary mark other things: where a word goes on (WordPiece), where i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,11 @@ from tokenizers import decoders
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.kinds import CONTINUING, SPACE_MARK, WORD_END
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+# Ideographs, kana, and their own signs.
+_WIDE = f"[\u3000-\u30ff\uff00-\uffef]|{IDEOGRAPH.pattern}"
+_BESIDE_WIDE = re.compile(rf"(?<={_WIDE}) +| +(?={_WIDE})")
+_WIDE_END = re.compile(rf"(?:{_WIDE})[”’…—]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,16 @@ def text_written(tokenizer: Tokenizer, numbers: Sequence[int]) -> str:
     """Return pieces as running text, as the vocabulary's own decoder writes it."""
     text: str = tokenizer.backend.decode(list(numbers), skip_special_tokens=False)
     return text
+
+
+def prose_written(tokenizer: Tokenizer, numbers: Sequence[int]) -> str:
+    """Return pieces as a text that people read: no space stands beside an ideograph or a sign as wide as one."""
+    return _BESIDE_WIDE.sub("", text_written(tokenizer, numbers)).strip()
+
+
+def is_wide(text: str) -> bool:
+    """Whether a text ends as those do that have no spaces: with an ideograph or a sign as wide as one."""
+    return bool(_WIDE_END.search(text))
 
 
 def _wordpiece(piece: str) -> Written:

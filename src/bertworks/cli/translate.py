@@ -1,0 +1,47 @@
+"""`bertworks translate`: lines of text in, their translations out, line by line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from bertworks.cli.progress import watching
+from bertworks.runs.progress import Progress
+from bertworks.runs.texts import STANDARD_INPUT, texts_in
+from bertworks.tasks.beams import Searching
+from bertworks.tasks.model import load
+from bertworks.tasks.translating import translations
+from bertworks.text.document import Counts
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("translate")
+def translate_verb(
+    model: Annotated[str, typer.Argument(help="A model that translates: a folder, or a name on the hub.")],
+    file: Annotated[str, typer.Argument(help="Texts, one a line; TSV, CSV or JSON Lines; - for standard input.")] = "-",
+    text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
+    beams: Annotated[
+        int | None, typer.Option(help="How many beginnings are followed; 1: always the likeliest piece.")
+    ] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Above 0 longer translations are favoured.")] = None,
+    max_more: Annotated[int | None, typer.Option(help="How many pieces longer than its source one may be.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines: with the log probability.")] = False,
+) -> None:
+    """Translate with MODEL: as many lines come out as go in, in their order and as they are ready."""
+    loaded = load(model)
+    task = loaded.translator().module.task
+    told = {"beams": beams, "length_penalty": length_penalty, "max_more": max_more}
+    usual = {name: getattr(task.searching, name) if value is None else value for name, value in told.items()}  # type: ignore[attr-defined]
+    counts = Counts()
+    with watching() as watch:
+        found = translations(loaded.translator(Searching(**usual)), texts_in(file, text), counts)
+        for number, one in enumerate(found, 1):
+            print(json.dumps(one.as_json(), ensure_ascii=False) if as_json else one.text, flush=True)
+            if file != STANDARD_INPUT and not sys.stdout.isatty():
+                watch(Progress("translate", number, None, "texts"))
+    for what, count in counts.items():
+        print(f"{count:,} {what}", file=sys.stderr)

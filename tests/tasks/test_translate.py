@@ -1,0 +1,200 @@
+"""The task translate: what is asked, what becomes of long and empty texts, how translations are written and scored."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+
+from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.transformer import Transformer, released
+from bertworks.engines.windows import WindowRule
+from bertworks.errors import SettingsError
+from bertworks.tasks.asking import batch_of_questions
+from bertworks.tasks.beams import Searching
+from bertworks.tasks.classify import TextCase
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.predicting import Predictor
+from bertworks.tasks.translate import Translate, Translated
+from bertworks.tasks.translating import UNFINISHED, searching_with, translations
+from bertworks.text.document import Counts
+from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.writing import prose_written
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "一", "二", "三", "四", "五", "。", "，", "the", "cat", "##s"]
+RULE = WindowRule(12, 0)
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return Tokenizer.load(tmp_path)
+
+
+@pytest.fixture
+def predictor(tokenizer: Tokenizer) -> Predictor:
+    sizes = replace(released("tiny", len(PIECES)), width=8, num_layers=1, num_heads=2, inner=16, positions=16)
+    task = Translate.learned([case("一", "二")], {})
+    module = TaskModule(Transformer(sizes, torch.Generator().manual_seed(0)), task)
+    return Predictor(module, tokenizer, RULE)
+
+
+def case(text: str, target: str | None = None) -> TextCase:
+    return TextCase("0", "text 0", (text,), target)
+
+
+def ids(*names: str) -> list[int]:
+    return [PIECES.index(name) for name in names]
+
+
+def test_the_target_is_read_behind_the_first_piece_and_asked_to_its_end(tokenizer: Tokenizer):
+    question = Translate().ask(case("一二", "三，四"), tokenizer, RULE)
+    (row,) = question.rows
+    assert row.window.ids.tolist() == ids("[CLS]", "一", "二", "[SEP]")
+    assert row.target is not None
+    assert row.target.ids.tolist() == ids("[CLS]", "三", "，", "四")
+    assert row.targets is not None
+    assert row.targets.tolist() == ids("三", "，", "四", "[SEP]")
+    assert question.teaches
+    assert question.num_pieces == 8
+    batch = batch_of_questions([question, Translate().ask(case("五", "一"), tokenizer, RULE)], Translate(), 0)
+    assert batch.source is not None
+    assert batch.source.lengths.tolist() == [4, 3]
+    assert batch.lengths.tolist() == [4, 2]
+    assert batch.places is not None
+    assert batch.places.tolist() == [0, 1, 2, 3, 4, 5]
+    assert batch.num_pieces == 13
+
+
+def test_a_start_that_a_folder_states_begins_the_target(tokenizer: Tokenizer):
+    told = Translate.told({}, {"decoder_start_token_id": 0})
+    (row,) = told.ask(case("一"), tokenizer, RULE).rows
+    assert row.target is not None
+    assert row.target.ids.tolist() == [0]
+    assert row.num_places == 0
+
+
+def test_a_long_text_is_read_in_sentences_and_not_learned_from(tokenizer: Tokenizer):
+    question = Translate().ask(case("一二三四。五四三二一。" + "一" * 14, "五"), tokenizer, RULE)
+    assert [row.window.ids.tolist()[1:-1] for row in question.rows] == [
+        ids("一", "二", "三", "四", "。"),
+        ids("五", "四", "三", "二", "一", "。"),
+        ids(*"一" * 7),
+        ids(*"一" * 7),
+    ]
+    assert question.num_cut == 0
+    assert not question.teaches
+    assert question.drawn == ()
+
+
+def test_a_target_that_does_not_fit_is_not_learned_from_and_nothing_is_cut(tokenizer: Tokenizer):
+    assert Translate().ask(case("一", "二" * 11), tokenizer, RULE).teaches
+    long = Translate().ask(case("一", "二" * 12), tokenizer, RULE)
+    assert not long.teaches
+    assert long.rows[0].num_places == 0
+
+
+def test_with_truncate_what_is_cut_is_counted(tokenizer: Tokenizer):
+    question = Translate().ask(case("一" * 14), tokenizer, replace(RULE, truncate=True))
+    assert len(question.rows) == 1
+    assert question.num_cut == 4
+
+
+def test_an_empty_text_has_an_empty_translation(predictor: Predictor):
+    found = list(translations(predictor, ["", "一二", " "]))
+    assert [found[0].text, found[2].text] == ["", ""]
+    assert found[1].is_whole or len(found[1].text) > 0
+
+
+def test_chinese_is_written_without_spaces_and_english_with_them(tokenizer: Tokenizer):
+    assert prose_written(tokenizer, ids("一", "二", "，", "三", "。")) == "一二，三。"
+    assert prose_written(tokenizer, ids("the", "cat", "##s")) == "the cats"
+    assert prose_written(tokenizer, ids("一", "the", "cat", "二")) == "一the cat二"
+
+
+def test_translations_of_the_rows_of_a_text_are_joined(tokenizer: Tokenizer):
+    task = Translate()
+    question = task.ask(case("一" * 20), tokenizer, RULE)
+    outputs = [np.array([0, 0, -1.5, 1, *ids(*own)], dtype=np.float32) for own in (("一", "。"), ("二",))]
+    said = task.answer(case("一" * 20), question, outputs)
+    assert (said.text, said.log_probability, said.num_pieces, said.is_whole) == ("一。二", -3.0, 5, True)
+    english = [np.array([0, 0, -1, number, *ids("the", "cat")], dtype=np.float32) for number in (1, 0)]
+    said = task.answer(case("一" * 20), question, english)
+    assert said.text == "the cat the cat"
+    assert not said.is_whole
+
+
+def test_the_loss_of_a_batch_is_torchs_with_smoothing_and_its_gradients_too(predictor: Predictor):
+    task, module = predictor.module.task, predictor.module
+    questions = [task.ask(one, predictor.tokenizer, RULE) for one in (case("一二", "三"), case("五", "四，二。"))]
+    batch = batch_of_questions(questions, task, 0)
+    module.train()
+    found = module(batch, {"task": 0.5})
+    found.value.backward()
+    slopes = [one.grad.clone() for one in module.parameters() if one.grad is not None]
+    module.zero_grad()
+    encoded = module.encoder(batch)
+    assert batch.places is not None
+    assert batch.targets is not None
+    scores = encoded.at(batch.places) @ module.encoder.pieces.weight.t()
+    expected = torch.nn.functional.cross_entropy(scores, batch.targets, label_smoothing=0.1, reduction="sum")
+    (0.5 * expected).backward()
+    assert float(found.value.detach()) == pytest.approx(0.5 * float(expected.detach()), abs=1e-4)
+    for one, other in zip(slopes, (own.grad for own in module.parameters() if own.grad is not None), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_scores_are_those_of_sacrebleu_over_all_and_the_loss_is_of_the_right_texts(predictor: Predictor):
+    cases = [case("一二", "三四五"), case("五", "四，二。"), case("一" * 20, "二")]
+    task = predictor.module.task
+    pairs = list(predictor.predict(cases))
+    scored = task.score(pairs)
+    said, right = [one.text for _, one in pairs], [[one.label for one in cases]]
+    assert scored.figures["bleu"] == pytest.approx(sacrebleu.corpus_bleu(said, right, tokenize="zh").score / 100)
+    assert scored.figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(said, right).score / 100)
+    questions = [
+        task.ask(one, predictor.tokenizer, RULE) for one in cases[:2]
+    ]  # the third is too long to be read whole
+    batch = batch_of_questions(questions, task, 0)
+    with torch.no_grad():
+        whole = predictor.module.eval()(batch, {"task": 1.0})
+    assert scored.figures["loss"] == pytest.approx(
+        float(whole.parts["task"].total) / whole.parts["task"].count, rel=1e-5
+    )
+    assert scored.best == scored.figures["bleu"]
+
+
+def test_perfect_translations_have_perfect_scores():
+    said = [(case("一", "三四五一二"), Translated("0", "三四五一二", -1.0, 6, True))] * 2
+    figures = Translate(cut="zh").score(said).figures
+    assert figures == {"bleu": pytest.approx(1.0), "chrf": pytest.approx(1.0)}
+
+
+def test_a_model_learns_greedily_and_is_used_with_a_search():
+    task = Translate.learned([case("一", "这是现代的中文。")], {"searching": Searching(beams=3)})
+    assert task.cut == "zh"
+    assert task.searching.beams == 1
+    used = task.calibrated([], [])
+    assert isinstance(used, Translate)
+    assert used.searching.beams == 3
+    assert Translate.told(used.tell(), {}).searching == Searching(beams=3)
+    assert Translate.learned([case("一", "This is English, and so is that.")], {}).cut == "13a"
+    with pytest.raises(SettingsError, match="smoothing is 1"):
+        Translate.learned([case("一", "二")], {"smoothing": 1})
+
+
+def test_another_search_leaves_the_model_as_it_is(predictor: Predictor):
+    other = searching_with(predictor, Searching(beams=2, max_more=0))
+    assert predictor.module.task.searching == Searching(beams=1)
+    assert other.module.encoder is predictor.module.encoder
+    counts = Counts()
+    found = list(translations(other, ["一", "二"], counts))
+    assert counts[UNFINISHED] == sum(not one.is_whole for one in found)
+
+
+def test_a_model_without_a_decoder_is_refused():
+    with pytest.raises(SettingsError, match="family 'bert' has no decoder and cannot translate"):
+        Translate().head(BertSizes.released("tiny", 20))
