@@ -1,10 +1,13 @@
 """A pretraining step, ours beside transformers': sizes in, speeds, ratios, share of the machine's limit and memory out.
 
     python benchmarks/pretraining.py [--sizes tiny,mini,small,base] [--steps 7] [--compile] [--json]
+    python benchmarks/pretraining.py --family [--members roberta,albert,…] [--steps 7] [--json]
 
 In one run, on the same batches (length 128, V = 30,522, 15 % hidden, dropout 0.1, AdamW, clipping), the two take turns,
 each in a process of its own; medians. `of_limit` is the arithmetic that a step needs (products of matrices only) to
 the rate of one large product measured between the turns. Memory is the growth of the peak resident size of a process.
+With `--family` it is the relatives' turn, each at the size of its recipe (`family_steps.py`); where transformers has no
+such model, only our speed is told.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,6 +32,8 @@ from bertworks.objectives.pretraining import Pretraining
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
 from bertworks.training.pace import ByStep
+from family_steps import MEMBERS, ROWS, ask_masked
+from family_steps import batches_of as family_batches
 
 VOCABULARY = 30_522
 LENGTH = 128
@@ -51,22 +57,32 @@ def batches_of(rows: int, count: int) -> list[Batch]:
     return found
 
 
-def our_step(size: str, batches: list[Batch], compiled: bool) -> Callable[[], object]:
-    """Return a function that does one step of our loop."""
-    sizes = BertSizes.released(size, VOCABULARY)
+def our_module(size: str, compiled: bool) -> Any:
+    """Return what our loop trains: a BERT of that size, or a member of the family."""
+    if size in MEMBERS:
+        return MEMBERS[size].module()
     generator = torch.Generator().manual_seed(0)
-    module = Pretraining(Bert(sizes, generator), generator)
+    module = Pretraining(Bert(BertSizes.released(size, VOCABULARY), generator), generator)
     if compiled:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)
+    return module
+
+
+def our_step(module: Any, batches: list[Batch]) -> Callable[[], object]:
+    """Return a function that does one step of our loop."""
     pace = ByStep((10**6,), 10_000, 1e-4)
     draw = lambda phase, step: [batches[step % len(batches)]]  # noqa: E731
     steps = train(Training(module, module, PaperAdam(module, AdamSettings()), pace, draw, 0), Standing())
     return lambda: next(steps, None)
 
 
-def peer_step(size: str, batches: list[Batch]) -> Callable[[], None]:
-    """Return a function that does one step of transformers' BertForPreTraining in a plain loop."""
+def peer_model(size: str) -> tuple[Any, Callable[[Batch], dict[str, Any]]]:
+    """Return transformers' model, and how it is asked what a batch asks."""
+    if size in MEMBERS:
+        asked = MEMBERS[size].asked
+        assert asked is not None
+        return MEMBERS[size].peer(), asked
     from transformers import BertConfig, BertForPreTraining
 
     sizes = BertSizes.released(size, VOCABULARY)
@@ -77,24 +93,23 @@ def peer_step(size: str, batches: list[Batch]) -> Callable[[], None]:
         num_attention_heads=sizes.num_heads,
         intermediate_size=sizes.inner,
     )
-    model = BertForPreTraining(config).train()  # type: ignore[no-untyped-call]
+    return BertForPreTraining(config), _asked  # type: ignore[no-untyped-call]
+
+
+def _asked(batch: Batch) -> dict[str, Any]:
+    more = {"token_type_ids": batch.segments, "attention_mask": torch.ones_like(batch.ids)}
+    return {**ask_masked(batch), **more, "next_sentence_label": batch.labels["pair"]}
+
+
+def peer_step(size: str, batches: list[Batch]) -> Callable[[], None]:
+    """Return a function that does one step of transformers' model in a plain loop."""
+    model, asked = peer_model(size)
+    model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
     at = iter(range(10**9))
 
     def step() -> None:
-        batch = batches[next(at) % len(batches)]
-        assert batch.places is not None
-        assert batch.targets is not None
-        labels = torch.full((batch.ids.numel(),), -100)
-        labels[batch.places] = batch.targets
-        loss = model(
-            input_ids=batch.ids,
-            token_type_ids=batch.segments,
-            attention_mask=torch.ones_like(batch.ids),
-            labels=labels.view_as(batch.ids),
-            next_sentence_label=batch.labels["pair"],
-        ).loss
-        loss.backward()
+        model(**asked(batches[next(at) % len(batches)])).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -152,11 +167,11 @@ class Turns:
 
 
 def child(engine: str, size: str, compiled: bool) -> None:
-    batches = batches_of(BATCH[size], 4)
+    batches = family_batches(size, 4) if size in MEMBERS else batches_of(BATCH[size], 4)
     if engine == "peer":
         import transformers.models.bert.modeling_bert  # noqa: F401
     before = peak_mib()
-    step = our_step(size, batches, compiled) if engine == "ours" else peer_step(size, batches)
+    step = our_step(our_module(size, compiled), batches) if engine == "ours" else peer_step(size, batches)
     for line in sys.stdin:
         print(peak_mib() - before if line.strip() == "end" else seconds_of(step), flush=True)
         if line.strip() == "end":
@@ -197,9 +212,10 @@ def loader_share(step_seconds: float, rows: int) -> float:
     return seconds / step_seconds
 
 
-def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
-    """Return the figures of one size; the two engines take turns."""
-    engines = {"ours": Turns("ours", size, compiled), "peer": Turns("peer", size)}
+def turns(size: str, num_steps: int, compiled: bool = False) -> tuple[dict[str, float], dict[str, float], float]:
+    """Return the seconds of a step, the growth of memory, both by engine, and the rate of one large product."""
+    has_peer = size not in MEMBERS or MEMBERS[size].asked is not None
+    engines = {"ours": Turns("ours", size, compiled)} | ({"peer": Turns("peer", size)} if has_peer else {})
     times: dict[str, list[float]] = {name: [] for name in engines}
     rates = []
     for _ in range(num_steps):
@@ -207,21 +223,53 @@ def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
             times[name].append(engine.seconds())
         rates.append(product_rate())
     growth = {name: engine.end() for name, engine in engines.items()}
-    mine, theirs = (statistics.median(times[name]) for name in ("ours", "peer"))
+    return {name: statistics.median(took) for name, took in times.items()}, growth, statistics.median(rates)
+
+
+def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
+    """Return the figures of one size; the two engines take turns."""
+    seconds, growth, rate = turns(size, num_steps, compiled)
     pieces = BATCH[size] * LENGTH
     return {
-        f"pieces_per_second_{size}": pieces / mine,
-        f"pieces_per_second_peer_{size}": pieces / theirs,
-        f"ratio_{size}": theirs / mine,
-        f"of_limit_{size}": operations(size, BATCH[size]) / mine / statistics.median(rates),
-        f"seconds_{size}": mine,
+        f"pieces_per_second_{size}": pieces / seconds["ours"],
+        f"pieces_per_second_peer_{size}": pieces / seconds["peer"],
+        f"ratio_{size}": seconds["peer"] / seconds["ours"],
+        f"of_limit_{size}": operations(size, BATCH[size]) / seconds["ours"] / rate,
+        f"seconds_{size}": seconds["ours"],
         f"memory_ratio_{size}": growth["ours"] / growth["peer"],
     }
+
+
+def measure_family(members: list[str], num_steps: int) -> dict[str, float]:
+    """Return speed, ratio and memory of each member."""
+    told: dict[str, float] = {}
+    for name in members:
+        seconds, growth, _ = turns(name, num_steps)
+        told[f"pieces_per_second_{name}"] = ROWS * LENGTH / seconds["ours"]
+        if "peer" in seconds:
+            told[f"pieces_per_second_peer_{name}"] = ROWS * LENGTH / seconds["peer"]
+            told[f"ratio_{name}"] = seconds["peer"] / seconds["ours"]
+            told[f"memory_ratio_{name}"] = growth["ours"] / growth["peer"]
+        print(f"{name}: {told[f'pieces_per_second_{name}']:,.0f} pieces a second", file=sys.stderr, flush=True)
+    return told
+
+
+def measure_sizes(sizes: list[str], num_steps: int, compiled: bool) -> dict[str, float]:
+    """Return the figures of each size of BERT, and how long loading takes."""
+    told: dict[str, float] = {"product_gflops": product_rate() / 1e9}
+    for size in sizes:
+        told |= measure(size, num_steps, compiled)
+        print(f"{size}: {told[f'ratio_{size}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
+    told["memory_ratio"] = max(told[f"memory_ratio_{size}"] for size in sizes)
+    told["loader_share"] = loader_share(told[f"seconds_{sizes[0]}"], BATCH[sizes[0]])
+    return told
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="tiny,mini,small,base")
+    parser.add_argument("--family", action="store_true", help="the relatives of BERT instead of its sizes")
+    parser.add_argument("--members", default=",".join(MEMBERS))
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--compile", action="store_true", help="compile our layers; off, as in a recipe")
     parser.add_argument("--json", action="store_true")
@@ -231,12 +279,10 @@ def main() -> None:
     if options.child:
         child(options.child, sizes[0], options.compile)
         return
-    told: dict[str, float] = {"product_gflops": product_rate() / 1e9}
-    for size in sizes:
-        told |= measure(size, options.steps, options.compile)
-        print(f"{size}: {told[f'ratio_{size}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
-    told["memory_ratio"] = max(told[f"memory_ratio_{size}"] for size in sizes)
-    told["loader_share"] = loader_share(told[f"seconds_{sizes[0]}"], BATCH[sizes[0]])
+    if options.family:
+        told = measure_family(options.members.split(","), options.steps)
+    else:
+        told = measure_sizes(sizes, options.steps, options.compile)
     if options.json:
         print(json.dumps({name: round(value, 4) for name, value in told.items()}))
         return
