@@ -81,8 +81,8 @@ def test_a_head_without_a_bias_is_one_product(encoder: Stack):
     np.testing.assert_allclose(logits, summary @ weight.t(), atol=2e-4)
 
 
-def test_lstms_are_refused_with_the_reason():
-    family = family_of("elmo")
-    sizes = replace(family.released("tiny", 40), width=16, inner=32)
-    with pytest.raises(SettingsError, match="'elmo' runs in torch only: graphs are written of Transformers"):
-        graph_of(family.build(sizes, None), None, True)
+@pytest.mark.parametrize("name", ["elmo", "awd-lstm", "marian"])
+def test_others_are_refused_with_the_reason(name: str):
+    family = family_of(name)
+    with pytest.raises(SettingsError, match=f"'{name}' runs in torch only: graphs are written of Bert, Albert, Gpt"):
+        graph_of(family.build(family.released("tiny", 40), None), None, True)

@@ -60,6 +60,26 @@ def test_a_new_piece_is_the_mean_of_the_pieces_it_replaces_in_table_and_bias(mak
     assert (bias[5], bias[15]) == (800.0, 850.0)
 
 
+@pytest.mark.parametrize(
+    ("family", "bias"), [("roberta", "lm_head.bias"), ("albert", "predictions.bias"), ("xlnet", "lm_loss.bias")]
+)
+def test_relatives_grow_in_their_narrow_table_and_in_the_bias_of_their_head(family: str, bias: str, tmp_path: Path):
+    own = ENCODERS[family]
+    sizes = replace(own.released("tiny", len(PIECES)), width=8, num_layers=2, num_heads=2, inner=16, positions=8)
+    tensors = {name: torch.ones(shape) for name, shape in shapes_of(own, sizes).items()}
+    (table,) = own.names_of(sizes)["pieces.weight"]
+    tensors[table] = torch.arange(float(len(PIECES)))[:, None].expand_as(tensors[table]).contiguous()
+    tensors[bias] = 100 * torch.arange(float(len(PIECES)))
+    write_folder(tmp_path / "model", own.config_of(sizes, []), tensors, tokenizer_of(PIECES), {})
+    found = grown(read_folder(tmp_path / "model"), taking({5: "cardiogram"}, "cars"))
+    assert found.config["vocab_size"] == 16
+    assert found.tensors[table].shape == (16, sizes.table_width)
+    assert (found.tensors[table][[5, 15], 0].tolist(), found.tensors[bias][[5, 15]].tolist()) == (
+        [8.0, 8.5],
+        [800.0, 850.0],
+    )
+
+
 def test_all_other_rows_settings_and_tensors_stay_as_they_are(make: Make):
     folder = make()
     found = grown(folder, taking({5: "cardiogram"}, "cars"))

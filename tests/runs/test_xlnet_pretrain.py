@@ -100,6 +100,8 @@ def test_the_recipe_is_that_of_a_laptop_and_a_sixth_is_predicted():
     assert found.model.sizes(8_000).num_layers == 4
     assert (found.model.family, found.objective) == ("xlnet", "permuted")
     assert abs(found.masking.rate - 1 / 6) < 1e-4
+    more = read_recipe(recipe_path("xlnet-memory"), Recipe)
+    assert (more.objective, more.model.sizes(8_000).memory, more.phases) == ("permuted-stream", 128, found.phases)
 
 
 LETTERS = [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyz."]

@@ -74,6 +74,11 @@ class Xlnet(Stack):
         """
         if state is None and batch.permutation is None:
             return super().forward(batch, None, seeds, places)
+        if self.training and state is not None and not self.sizes.memory:
+            raise SettingsError(
+                "rows that go on need a bound to what is remembered of them; say how many pieces, such as memory = 128 "
+                "under [model], or choose an objective whose rows stand alone"
+            )
         memory = Carried() if state is None else state
         assert isinstance(memory, Carried), "the state of another encoder"
         layout, asking = self._laid_over(batch, memory, places)

@@ -20,9 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertworks.encoders.albert import Albert
+from bertworks.encoders.bert import Bert
 from bertworks.encoders.encoded import Group, Layout
+from bertworks.encoders.gpt import Gpt
 from bertworks.encoders.relative import RelativeAttention
 from bertworks.encoders.stack import Stack
+from bertworks.encoders.xlnet import Xlnet
 from bertworks.engines.onnx_nodes import Floats, Nodes, Product, Shapes, activated, model_of, plain_product
 from bertworks.engines.onnx_relative import Near, near_of, relative_scores
 from bertworks.engines.parts import part
@@ -31,6 +35,8 @@ from bertworks.errors import SettingsError
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LAST, SUMMARY, LOGITS = "last_hidden_state", "pooler_output", "logits"
 STARTS, ENDS = "start_logits", "end_logits"
+# All that these embed, read and sum up is written; another encoder may do more.
+_WRITTEN = (Bert, Albert, Gpt, Xlnet)
 # What is added to the scores of what is not read. The softmax of it is 0, and sums with it stay finite in half
 # precision.
 _UNREAD = -1e4
@@ -46,10 +52,11 @@ class GraphHead:
 
 def graph_of(encoder: Stack, head: GraphHead | None, has_pooler: bool, product: Product = plain_product) -> Any:
     """Return the graph of an encoder with its head as an onnx.ModelProto. `product` computes those of the layers."""
-    if not encoder.attends:
+    if not isinstance(encoder, _WRITTEN):
+        known = ", ".join(one.__name__ for one in _WRITTEN)
         raise SettingsError(
-            f"a model of the family '{encoder.sizes.family}' runs in torch only: graphs are written of Transformers, "
-            f"and the standard has no LSTM with projections or dropped weights; leave --engine and export out"
+            f"a model of the family '{encoder.sizes.family}' runs in torch only: graphs are written of {known}, and "
+            f"ONNX has no LSTM with projections; leave --engine and export out"
         )
     onnx = part("onnx", "onnx", "writing an ONNX graph")
     state = {name: values.detach().float().cpu().numpy() for name, values in encoder.state_dict().items()}

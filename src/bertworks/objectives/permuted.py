@@ -10,7 +10,6 @@ from torch import nn
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.stack import Stack
 from bertworks.encoders.xlnet import Xlnet
-from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.objectives.loss import Loss
 from bertworks.objectives.scoring import scored_sum
@@ -27,20 +26,15 @@ class PermutedHead(nn.Module):
 class Permuted(nn.Module):
     """A permutation language model (XLNet): the second stream is compared with the table of pieces.
 
-    With `remembers`, rows go on behind those of the step before, and read what the model remembers of them.
+    Where rows go on behind those of the step before, they read what the model remembers of them.
     """
 
     kind = "permuted"
     heads: Mapping[str, str] = {"head": "permuted"}
 
-    def __init__(self, encoder: Stack, generator: torch.Generator | None = None, remembers: bool = False) -> None:
+    def __init__(self, encoder: Stack, generator: torch.Generator | None = None) -> None:
         super().__init__()
         assert isinstance(encoder, Xlnet), "only an XLNet has a second stream"
-        if remembers and not encoder.sizes.memory:
-            raise SettingsError(
-                "rows that go on need a bound to what is remembered of them; say how many pieces, such as memory = 128 "
-                "under [model], or choose the objective 'permuted'"
-            )
         self.encoder = encoder
         self.head = PermutedHead(encoder.sizes.vocabulary)
         encoder.adds_rows = True  # scoring gives the whole table a gradient

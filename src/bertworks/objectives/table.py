@@ -34,7 +34,7 @@ OBJECTIVES: dict[str, Callable[[Stack, torch.Generator | None], Objective]] = {
     "next-stream": NextPiece,
     "two-way": TwoWay,
     "permuted": Permuted,
-    "permuted-stream": partial(Permuted, remembers=True),
+    "permuted-stream": Permuted,
 }
 # The kinds of heads an objective needs; a family that has no names for one of them cannot learn by it.
 _NEEDS: dict[str, tuple[str, ...]] = {
