@@ -127,6 +127,8 @@ def test_a_pretrained_member_fills_goes_on_or_tells_the_next_word_if_it_can(fami
         assert [one["piece"] for one in told["blanks"][0]] == [
             one.piece for one in model.fill(f"john sat on the {mask}", 3).blanks[0]
         ]
+        same = asked(name, "fill", {"text": "john sat on the [MASK]", "top": 3})[1]  # whatever its own piece is called
+        assert (same["blanks"], same["text"]) == (told["blanks"], "john sat on the [MASK]")
     status, told = asked(name, "generate", {"text": "john sat", "pieces": 4})
     assert status == (200 if model.continuer is not None else 422)
     if status == 200:

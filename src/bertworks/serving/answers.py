@@ -132,8 +132,13 @@ def embed_work(served: Served, texts: Sequence[str | Sequence[int]], pooling: st
 
 def fill_work(served: Served, text: str, top: int) -> Work:
     """Return the work whose answer is that of `bertworks fill --json`."""
-    masked = served.model.masked
-    return _whole(served, masked, lambda: asdict(served.model.fill(text, top)))
+    masked, blanked = served.model.masked, with_own_blanks(served, text)
+    return _whole(served, masked, lambda: {**asdict(served.model.fill(blanked, top)), "text": text})
+
+
+def with_own_blanks(served: Served, text: str) -> str:
+    """Return a text with [MASK], which says "a blank" to any model, as the model's own piece for it."""
+    return text.replace("[MASK]", served.model.tokenizer.pieces[served.model.tokenizer.specials.mask])
 
 
 def generate_work(served: Served, text: str, drawing: Drawing) -> Work:

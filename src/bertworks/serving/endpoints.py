@@ -24,6 +24,7 @@ from bertworks.serving.answers import (
     on_a_plane,
     predict_work,
     whole_work,
+    with_own_blanks,
 )
 from bertworks.serving.inspecting import Look, attention, embeddings, readable, tokenized
 from bertworks.serving.models import Served
@@ -66,7 +67,7 @@ class Endpoints:
         served = self._model(request, name, "fill")
         size = self._service.check(1, body.texts())
         mask = served.model.tokenizer.pieces[served.model.tokenizer.specials.mask]
-        if body.text.count(mask) > asked.MOST_BLANKS:
+        if with_own_blanks(served, body.text).count(mask) > asked.MOST_BLANKS:
             raise RefusedError(422, f"the text has more than {asked.MOST_BLANKS} blanks; fill some of them first")
         return json_answer(await self._service.answer(lambda: fill_work(served, body.text, body.top), size))
 
