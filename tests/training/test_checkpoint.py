@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import pickletools
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,15 @@ from safetensors import SafetensorError
 
 from bertworks.errors import FolderError
 from bertworks.training import checkpoint
-from bertworks.training.checkpoint import checkpoints_in, keep_last, last_good, load_checkpoint, save_checkpoint
+from bertworks.training.checkpoint import (
+    Crew,
+    checkpoints_in,
+    keep_last,
+    last_good,
+    load_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
 from bertworks.training.loop import Standing
 
 FILES = {"model.safetensors", "optimizer.safetensors", "standing.json", "manifest.json"}
@@ -273,3 +283,52 @@ def test_checkpoints_are_listed_oldest_first_and_files_are_none(tmp_path: Path):
     (tmp_path / "step-notes.txt").write_text("mine")
     found = [path.name for path in checkpoints_in(tmp_path)]
     assert found == ["step-00000009", "step-00000020", "step-00000100"]
+
+
+def save_in_parts(folder: Path, rows: list[int]) -> Path:
+    """Let so many threads write the rows of MODEL's first tensor and of its moment together, as processes would."""
+    barrier, texts = threading.Barrier(len(rows)), [""] * len(rows)
+    ends = torch.tensor(rows).cumsum(0).tolist()
+
+    def exchange(number: int, text: str) -> list[str]:
+        texts[number] = text
+        barrier.wait(10)
+        found = list(texts)
+        barrier.wait(10)
+        return found
+
+    def write(number: int) -> Path:
+        own = slice(ends[number] - rows[number], ends[number])
+        model = {"encoder.weight": MODEL["encoder.weight"][own]}
+        if number == 0:
+            model["odd"] = MODEL["odd"]  # what is not spread is the first one's
+        moments = {"mean/encoder.weight": MODEL["encoder.weight"][own]} if rows[number] else {}
+        crew = Crew(number, len(rows), lambda text: exchange(number, text))
+        return save_checkpoint(folder, model, moments, Standing(7), "", crew)
+
+    with ThreadPoolExecutor(len(rows)) as threads:
+        return set(threads.map(write, range(len(rows)))).pop()
+
+
+def test_parts_are_put_together_again_or_read_by_rows(tmp_path: Path):
+    path = save_in_parts(tmp_path, [2, 3, 0])
+    parts = {f"{kind}-0000{number}-of-00003.safetensors" for kind in ("model", "optimizer") for number in (1, 2, 3)}
+    assert set(names(path)) == parts | {"standing.json", "manifest.json"}
+    found, weight = load_checkpoint(path), MODEL["encoder.weight"]
+    assert torch.equal(found.model["encoder.weight"], weight)
+    assert torch.equal(found.optimizer["mean/encoder.weight"], weight)
+    assert bits({"odd": found.model["odd"]}) == bits({"odd": MODEL["odd"]})
+    for rows in (slice(0, 2), slice(1, 4), slice(2, 5), slice(4, 5), slice(5, 5)):
+        some = read_checkpoint(path, lambda name, rows=rows: slice(None) if name == "odd" else rows)
+        assert torch.equal(some.model["encoder.weight"], weight[rows])
+        assert torch.equal(some.optimizer["mean/encoder.weight"], weight[rows])
+
+
+def test_a_checkpoint_that_lacks_a_part_is_not_used(tmp_path: Path):
+    save(tmp_path, 3)
+    path = save_in_parts(tmp_path, [2, 3])
+    (path / "optimizer-00002-of-00002.safetensors").unlink()
+    found, damaged = last_good(tmp_path)
+    assert found is not None
+    assert found.standing.step == 3
+    assert "optimizer-00002-of-00002.safetensors" in damaged[0]
