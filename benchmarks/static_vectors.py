@@ -62,7 +62,7 @@ def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
             counter.add(chunk)
         num_pairs = sum(len(pairs.keys) for pairs in counter.merged())
         seconds = time.process_time() - start
-        num_runs = len(list(Path(folder).glob("*.keys.npy")))
+        num_runs = len(list(Path(folder).glob("*.run")))
     return {
         "memory_mib": memory_mb,
         "words_a_second": stream.num_words / seconds,

@@ -53,7 +53,7 @@ def test_a_picture_has_a_panel_a_model_and_all_sentences():
     assert drawn.count("<circle") == 3, "three places of the second model"
     assert drawn.count("<path") == 2, "one disc of two senses of the first"
     assert "3 sentences, one vector" in drawn
-    assert "3 sentences, 3 different vectors" in drawn
+    assert "3 sentences, 3 vectors; the plane shows 100% of their spread" in drawn
     assert "a &lt;<tspan" in drawn
     assert drawn.count('font-weight="700"') == 3
     assert drawn == draw_senses("stick", uses, [Panel("static", one), Panel("bert", many)])

@@ -106,7 +106,7 @@ def test_too_little_text_leaves_nothing_behind(text: Path):
 def test_a_killed_run_stands_in_nobodys_way(text: Path):
     work = text.parent / ".vectors.work"
     work.mkdir()
-    (work / "000000.keys.npy").write_bytes(b"half of something")
+    (work / "000000.run").write_bytes(b"half of something")
     assert len(train_vectors(request_of(text), 1)) > 5
     assert not work.exists()
 

@@ -11,6 +11,7 @@ order, as any two words do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ class PairCounter:
         self._most = most_pairs
         self._tail = np.zeros(0, dtype=np.int64)  # the last words of the stretch that the chunk ended in
         self._held: list[Pairs] = []
-        self._runs: list[Path] = []
+        self._runs: list[_Run] = []
 
     @property
     def chunk_size(self) -> int:
@@ -72,26 +73,20 @@ class PairCounter:
     def merged(self) -> Iterator[Pairs]:
         """Yield all pairs in rising order, some at a time."""
         held = [_joined(self._held)] if self._held else []
-        runs = [*(_mapped(path) for path in self._runs), *held]
-        at = [0] * len(runs)
+        runs = [_Reading(pairs) for pairs in (*self._runs, *held)]
         share = max(1, self._most // (2 * max(1, len(runs))))
-        while any(start < len(run.keys) for start, run in zip(at, runs, strict=True)):
+        while True:
+            for run in runs:
+                run.fill(share)
+            if not any(len(run.ahead.keys) for run in runs):
+                return
             # Up to the least key at which a share ends, no run can hold anything that is not in its share.
-            left = [run.keys[start + share - 1 :] for start, run in zip(at, runs, strict=True)]
-            limit = min((keys[0] for keys in left if len(keys) > 1), default=np.iinfo(np.int64).max)
-            parts = []
-            for number, run in enumerate(runs):
-                keys = run.keys[at[number] : at[number] + share]
-                end = at[number] + int(np.searchsorted(keys, limit, side="right"))
-                parts.append(Pairs(run.keys[at[number] : end], run.counts[at[number] : end]))
-                at[number] = end
-            yield _joined(parts)
+            limit = min((run.ahead.keys[-1] for run in runs if not run.is_over), default=np.iinfo(np.int64).max)
+            yield _joined([run.take(limit) for run in runs])
 
     def num_pairs(self) -> int:
         """Return how many pairs there are at most: those that are in several runs are counted in each."""
-        return sum(len(np.load(_keys_of(path), mmap_mode="r")) for path in self._runs) + sum(
-            len(pairs.keys) for pairs in self._held
-        )
+        return sum(map(len, self._runs)) + sum(len(pairs.keys) for pairs in self._held)
 
     def _keys(
         self, words: npt.NDArray[np.int64], stretches: npt.NDArray[np.int64], num_old: int
@@ -121,24 +116,67 @@ class PairCounter:
         return pairs
 
     def _spill(self) -> None:
-        path = self._folder / f"{len(self._runs):06d}"
         (pairs,) = self._held
-        np.save(_keys_of(path), pairs.keys)
-        np.save(_counts_of(path), pairs.counts)
-        self._runs.append(path)
+        self._runs.append(_Run.write(self._folder / f"{len(self._runs):06d}.run", pairs))
         self._held = []
 
 
-def _keys_of(path: Path) -> Path:
-    return path.with_suffix(".keys.npy")
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Sorted pairs on disk: all keys, then all counts. What is asked for is read, and nothing is mapped, so that memory
+    is what it seems to be."""
+
+    path: Path
+    length: int
+
+    @classmethod
+    def write(cls, path: Path, pairs: Pairs) -> _Run:
+        with path.open("wb") as file:
+            pairs.keys.tofile(file)
+            pairs.counts.tofile(file)
+        return cls(path, len(pairs.keys))
+
+    def __len__(self) -> int:
+        return self.length
+
+    def between(self, start: int, stop: int) -> Pairs:
+        firsts = (8 * start, 8 * (self.length + start))
+        return Pairs(*(np.fromfile(self.path, np.int64, stop - start, offset=first) for first in firsts))
 
 
-def _counts_of(path: Path) -> Path:
-    return path.with_suffix(".counts.npy")
+class _Reading:
+    """Sorted pairs, on disk or in memory, of which the next ones are `ahead`."""
 
+    def __init__(self, pairs: _Run | Pairs) -> None:
+        self._pairs = pairs
+        self._length = len(pairs) if isinstance(pairs, _Run) else len(pairs.keys)
+        self._at = 0
+        self.ahead = Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
-def _mapped(path: Path) -> Pairs:
-    return Pairs(np.load(_keys_of(path), mmap_mode="r"), np.load(_counts_of(path), mmap_mode="r"))
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left behind what is ahead."""
+        return self._at == self._length
+
+    def fill(self, share: int) -> None:
+        """Have `share` pairs ahead, if there are so many."""
+        stop = min(self._length, self._at + share - len(self.ahead.keys))
+        if stop > self._at:
+            more = self._between(self._at, stop)
+            self.ahead = Pairs(*(np.concatenate(parts) for parts in zip(self.ahead, more, strict=True)))
+            self._at = stop
+
+    def take(self, limit: np.int64 | int) -> Pairs:
+        """Return the pairs ahead whose keys are not above the limit; the others stay."""
+        end = int(np.searchsorted(self.ahead.keys, limit, side="right"))
+        taken = Pairs(self.ahead.keys[:end], self.ahead.counts[:end])
+        self.ahead = Pairs(self.ahead.keys[end:], self.ahead.counts[end:])
+        return taken
+
+    def _between(self, start: int, stop: int) -> Pairs:
+        if isinstance(self._pairs, _Run):
+            return self._pairs.between(start, stop)
+        return Pairs(self._pairs.keys[start:stop], self._pairs.counts[start:stop])
 
 
 def _joined(parts: Iterable[Pairs]) -> Pairs:

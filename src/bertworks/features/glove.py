@@ -5,8 +5,9 @@ word's vector with the other's context vector, and their two biases, shall be th
 error weighs min(1, count / x_max) ** alpha. A word's vector in the end is the sum of both of its own.
 
 AdaGrad is that of the released tool: what it divides by are the squares of the rate times the gradient, not of the
-gradient, and they begin at 1. So 0.05 is the rate at the beginning; in the end a step is as long as with the textbook's
-AdaGrad at a rate of 1, which at 0.05 comes to rest far too early.
+gradient, and they begin at 1. So 0.05 is the rate at the beginning, and in the end a step is as long as with the
+textbook's AdaGrad at a rate of 1. At 0.05 that one comes to rest earlier: after 25 epochs over 1.4 M words its cost was
+0.0062, and the tool's 0.0052.
 
 The tool takes one pair after another. Here a round of pairs is taken at once in which no word stands twice on the same
 side, so that the outcome is that of taking them one by one.

@@ -16,7 +16,7 @@ from bertworks.features.senses import Lying, Use
 # Colours that stay apart also for those who see no red or no green (after Okabe and Ito), on white.
 _INKS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#444444")
 _WIDTH, _MARGIN, _TOP, _PANEL, _LINE = 960, 20, 104, 380, 21
-_RADIUS, _RADIUS_OF_ALL = 9, 26
+_RADIUS, _RADIUS_OF_ALL = 8, 26
 _GREY = "#666"
 
 
@@ -52,11 +52,12 @@ def draw_senses(word: str, uses: Sequence[Use], panels: Sequence[Panel]) -> str:
 def _panel(panel: Panel, uses: Sequence[Use], inks: dict[str, str], across: tuple[float, float]) -> Iterator[str]:
     left, width = across
     middle, found = left + width / 2, panel.lying
-    places = f"{found.num_places} different vectors" if found.num_places > 1 else "one vector"
-    shown = f" (the plane shows {found.shown:.0%} of their spread)" if found.num_places > 1 else ""
+    places = "one vector"
+    if found.num_places > 1:
+        places = f"{found.num_places} vectors; the plane shows {found.shown:.0%} of their spread"
     yield _text(middle, 28, panel.name, 'text-anchor="middle" font-weight="600" font-size="16"')
     lines = (
-        f"{len(uses)} sentences, {places}{shown}",
+        f"{len(uses)} sentences, {places}",
         f"nearest other sentence of the same sense: {found.told_apart:.0%}",
         f"mean cosine {found.within:.2f} within a sense, {found.across:.2f} between senses",
     )
@@ -69,12 +70,12 @@ def _panel(panel: Panel, uses: Sequence[Use], inks: dict[str, str], across: tupl
 
 
 def _gathered(found: Lying, across: tuple[float, float]) -> dict[tuple[float, float], list[int]]:
-    """Return the places of a panel, in whole units of the picture, and the sentences that lie at each."""
+    """Return the places of a panel in units of the picture, and the sentences that lie at each."""
     middle, width = across
     room = (min(width, _PANEL) / 2 - 2 * _RADIUS) / max(1e-9, float(abs(found.points).max()))
     places: dict[tuple[float, float], list[int]] = {}
     for number, (x, y) in enumerate(found.points.tolist()):
-        place = (round(middle + room * x), round(_TOP + _PANEL / 2 - room * y))
+        place = (round(middle + room * x, 1), round(_TOP + _PANEL / 2 - room * y, 1))
         places.setdefault(place, []).append(number)
     return places
 
@@ -84,11 +85,12 @@ def _disc(x: float, y: float, uses: Sequence[tuple[int, Use]], inks: dict[str, s
     yield "<g>"
     yield f"<title>{escape(chr(10).join(use.text for _, use in uses))}</title>"
     if len({use.sense for _, use in uses}) == 1:
-        yield f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{inks[uses[0][1].sense]}" fill-opacity="0.85"/>'
+        yield f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{inks[uses[0][1].sense]}" stroke="#fff"/>'
     else:
         yield from _slices(x, y, radius, [inks[use.sense] for _, use in uses])
     label = str(uses[0][0] + 1) if len(uses) == 1 else f"all {len(uses)}" if len(uses) > 9 else str(len(uses))
-    yield _text(x, y + 4, label, 'text-anchor="middle" fill="#fff" font-size="11" font-weight="600"')
+    size = 9 if len(uses) == 1 else 11
+    yield _text(x, y + size / 3, label, f'text-anchor="middle" fill="#fff" font-size="{size}" font-weight="600"')
     yield "</g>"
 
 
@@ -122,4 +124,4 @@ def _sentence(x: float, y: float, number: int, use: Use) -> str:
 
 
 def _text(x: float, y: float, words: str, style: str) -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" {style}>{escape(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>'

@@ -60,9 +60,9 @@ class WordStream:
 
     def chunks(self, size: int = _CHUNK) -> Iterator[Ids]:
         """Yield the numbers of all words in order, END between two stretches, about `size` at a time."""
-        held = np.memmap(self.path, dtype=np.int32, mode="r")
-        for start in range(0, len(held), size):
-            given = np.asarray(held[start : start + size])
+        num_held = self.path.stat().st_size // 4
+        for start in range(0, num_held, size):
+            given = np.fromfile(self.path, np.int32, size, offset=4 * start)
             ids = np.where(given == END, np.int32(END), self.numbers[given])
             yield ids[ids != _DROPPED]
 
