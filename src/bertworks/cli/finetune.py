@@ -107,6 +107,7 @@ def finetune_verb(
         "patience": patience, "until": until, "truncate": truncate or None, "features": features,
         "masked_weight": auxiliary_weight if auxiliary == "masked" else None,
         "next_weight": auxiliary_weight if auxiliary == "next" else None,
+        "orders": orders,
     }  # fmt: skip
     told = {name: value for name, value in told.items() if value is not None}
     told = {**(recipe_table(recipe_path(recipe, "finetune")) if recipe else {}), **told}
@@ -128,7 +129,6 @@ def finetune_verb(
         target.task, model, target.files["train"], out, target.file("dev"), target.file("test"), chosen,
         target.columns, target.settings, device, out / "features", vocabulary=vocab,
     )  # fmt: skip
-        "orders": orders,
     tunings = [again for tuning in (grid_of(chosen) if grid else [chosen]) for again in seeds_of(tuning, seeds)]
     best = _best_of(request, tunings) if len(tunings) > 1 else _run(request)
     if best is None or published is None:
