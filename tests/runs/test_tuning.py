@@ -9,12 +9,13 @@ import torch
 from bertworks.encoders.families import family_of
 from bertworks.engines.windows import WindowRule
 from bertworks.errors import SettingsError
+from bertworks.objectives.causal import NextPiece
 from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.runs.verdict import verdict_of
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.contract import Scored
 from bertworks.tasks.module import TaskModule
-from bertworks.training.optimizer import DepthSettings, depths_of
+from bertworks.training.optimizer import AdamSettings, DepthSettings, PaperAdam, depths_of
 from bertworks.training.pace import Triangular
 
 
@@ -57,6 +58,29 @@ def test_rates_by_depth():
     gradual = DepthSettings(unfreeze_every=10)
     assert [gradual.factor(1, step) for step in (9, 10)] == [0.0, 1.0]
     assert [gradual.factor(2, step) for step in (19, 20)] == [0.0, 1.0]
+
+
+def test_layers_thaw_over_a_share_of_the_run():
+    half = DepthSettings(unfreeze_rate=0.5)
+    assert half.over(80, 3) == DepthSettings(unfreeze_every=10)  # three layers and the embeddings by step 40
+    assert half.over(2, 3).unfreeze_every == 1
+    assert DepthSettings(unfreeze_every=7).over(80, 3) == DepthSettings(unfreeze_every=7)
+    with pytest.raises(SettingsError, match="both say when layers begin to learn"):
+        DepthSettings(unfreeze_every=5, unfreeze_rate=0.5)
+    with pytest.raises(SettingsError, match="the second from 0 to 1"):
+        DepthSettings(unfreeze_rate=1.5)
+
+
+def test_without_a_head_the_last_layer_learns_at_the_full_rate():
+    module = NextPiece(family_of("awd-lstm").build(family_of("awd-lstm").released("tiny", 20), None))
+    before = {name: one.detach().clone() for name, one in module.named_parameters()}
+    optimizer = PaperAdam(module, AdamSettings(weight_decay=0.0, clip=0.0), DepthSettings(layer_rate=0.5), 3)
+    for one in module.parameters():
+        one.grad = torch.ones_like(one) if one.requires_grad else None
+    optimizer.step(0.01)
+    moved = {name: float((before[name] - one.detach()).max()) for name, one in module.named_parameters()}
+    names = ("encoder.layers.2.again", "encoder.layers.0.bias", "encoder.pieces.weight", "encoder.pooler.weight")
+    assert [moved[name] for name in names] == pytest.approx([0.01, 0.0025, 0.00125, 0.0], rel=1e-3)
 
 
 def test_goals():

@@ -39,6 +39,11 @@ def test_a_cosine_falls_slowly_fast_and_slowly_again():
     assert half_way == Moment(0, pytest.approx(1.0))
 
 
+def test_a_triangle_ends_at_a_32nd_of_its_peak():
+    found = rates(ByStep((5,), 1, 32.0, "triangular"), range(5))
+    assert found == pytest.approx([32.0, 24.25, 16.5, 8.75, 1.0])
+
+
 def test_phases_follow_one_another_and_the_run_ends_after_the_last():
     pace = ByStep((2, 0, 3), 1, 1.0)
     assert [pace.at(step, 0.0).phase for step in range(7)] == [0, 0, 2, 2, 2, None, None]
