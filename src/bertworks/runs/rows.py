@@ -85,8 +85,8 @@ class Rows:
         if isinstance(arrangement, Streams):
             if _place()[1] > 1:
                 raise SettingsError(
-                    "rows that go on behind one another are read by a single process, which keeps their state; start it "
-                    "without torchrun, or choose the objective 'next'"
+                    "rows that go on behind one another are read by a single process, which keeps their state; start "
+                    "it without torchrun, or choose the objective 'next'"
                 )
             few = min(self._recipe.batch, arrangement.num_anchors)
             return Lanes(arrangement, self._hider, stream, self._recipe.batch if split == "train" else few)

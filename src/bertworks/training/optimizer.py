@@ -47,8 +47,8 @@ class DepthSettings:
     def __post_init__(self) -> None:
         if not 0 < self.layer_rate <= 1 or not 0 <= self.unfreeze_rate <= 1:
             raise SettingsError(
-                f"layer_rate is {self.layer_rate} and unfreeze_rate {self.unfreeze_rate}; the first lies above 0 and up "
-                f"to 1, the second from 0 to 1"
+                f"layer_rate is {self.layer_rate} and unfreeze_rate {self.unfreeze_rate}; the first lies above 0 and "
+                f"up to 1, the second from 0 to 1"
             )
         if self.unfreeze_every and self.unfreeze_rate:
             raise SettingsError("unfreeze_every and unfreeze_rate both say when layers begin to learn; leave one out")
