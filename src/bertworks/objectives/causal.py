@@ -10,8 +10,8 @@ from torch import nn
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.stack import Stack
 from bertworks.examples.batch import Batch
+from bertworks.objectives.compared import compared_with_table, num_asked
 from bertworks.objectives.loss import Loss
-from bertworks.objectives.scoring import scored_sum
 
 
 class NextPiece(nn.Module):
@@ -33,18 +33,11 @@ class NextPiece(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers the loss will have."""
-        assert batch.targets is not None
-        return {"next": len(batch.targets)}
+        return {"next": num_asked(batch)}
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss:
         """Return the loss of a batch, scaled as told for gradients."""
-        assert batch.places is not None
-        assert batch.targets is not None
-        encoded = self.encoder(batch, batch.state, seeds, batch.places)
-        vectors = encoded.at(batch.places)
-        table = self.encoder.pieces.weight
-        value, part = scored_sum(vectors, table, table.new_zeros(len(table)), batch.targets, scales["next"])
-        return Loss(value, {"next": part}, encoded.state)
+        return compared_with_table(self.encoder, batch, "next", scales["next"], seeds)
 
 
 def next_scores(encoder: Stack, batch: Batch) -> torch.Tensor:

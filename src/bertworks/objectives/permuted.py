@@ -11,8 +11,8 @@ from bertworks.encoders.layers import Seeds
 from bertworks.encoders.stack import Stack
 from bertworks.encoders.xlnet import Xlnet
 from bertworks.examples.batch import Batch
+from bertworks.objectives.compared import compared_with_table, num_asked
 from bertworks.objectives.loss import Loss
-from bertworks.objectives.scoring import scored_sum
 
 
 class PermutedHead(nn.Module):
@@ -42,15 +42,8 @@ class Permuted(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers the loss will have."""
-        assert batch.targets is not None
-        return {"permuted": len(batch.targets)}
+        return {"permuted": num_asked(batch)}
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss:
         """Return the loss of a batch, scaled as told for gradients."""
-        assert batch.places is not None
-        assert batch.targets is not None
-        encoded = self.encoder(batch, batch.state, seeds, batch.places)
-        vectors = encoded.at(batch.places)
-        table = self.encoder.pieces.weight
-        value, part = scored_sum(vectors, table, self.head.bias, batch.targets, scales["permuted"])
-        return Loss(value, {"permuted": part}, encoded.state)
+        return compared_with_table(self.encoder, batch, "permuted", scales["permuted"], seeds, self.head.bias)
