@@ -31,7 +31,7 @@ def recipe_table(path: Path) -> dict[str, Any]:
     below = _read_toml(path.parent / base)
     if "base" in below:
         raise SettingsError(f"{path.parent / base} has a base of its own; a recipe may stand on one other, no more")
-    return _merged(below, table)
+    return merged(below, table)
 
 
 def from_table(kind: type[Settings], table: dict[str, Any], where: str) -> Settings:
@@ -62,14 +62,18 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return _one_of(arguments, value, where)
-    if is_dataclass(kind) and isinstance(kind, type):
+    if origin is dict or (is_dataclass(kind) and isinstance(kind, type)):
         if not isinstance(value, dict):
             raise SettingsError(f"{where}: expected a table, found {value!r}")
-        return from_table(kind, value, where)
+        if origin is not dict:
+            return from_table(kind, value, where)
+        return {key: _value(arguments[1], one, f"{where}, {key}") for key, one in value.items()}
     if origin is tuple:
         if not isinstance(value, list):
             raise SettingsError(f"{where}: expected a list, found {value!r}")
         return tuple(_value(arguments[0], one, f"{where}[{place}]") for place, one in enumerate(value))
+    if kind is Any:
+        return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is Path and isinstance(value, str):
@@ -95,11 +99,12 @@ def _name(kind: Any) -> str:
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Return two tables as one, table by table; what stands above goes first."""
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = _merged(result[key], value) if both else value
+        result[key] = merged(result[key], value) if both else value
     return result
 
 

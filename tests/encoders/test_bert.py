@@ -230,6 +230,16 @@ def test_reading_left_gives_no_gradient_from_the_right(tiny_pair: Pair):
     assert torch.equal(gradient[4:], torch.zeros_like(gradient[4:]))
 
 
+def test_a_bert_that_reads_to_the_left_sums_a_row_up_by_its_last_piece():
+    ours = drawn(Bert(BertSizes(60, 32, 2, 4, 64, 64))).eval()
+    batch = replace(batch_with((9, 5), 60), reads=None)
+    first = ours(batch)
+    assert torch.equal(first.summary, ours.summed(first.layers[-1][first.layout.starts]))
+    ours.own_reads = "left"  # as pretraining to predict the next piece leaves it: the first piece has read nothing
+    then = ours(batch)
+    assert torch.equal(then.summary, ours.summed(then.layers[-1][then.layout.starts + batch.lengths - 1]))
+
+
 def test_a_given_table_decides_who_reads_whom(tiny_pair: Pair):
     ours, _ = tiny_pair
     full = batch_with((4,), TINY.vocabulary)

@@ -24,6 +24,7 @@ VERBS = {
     "adapt": "Let a model go on learning from the text of a domain, with new pieces for its words.",
     "verify-resume": "Prove that a killed run of a recipe resumes to the bit.",
     "finetune": "Teach a model a task from labelled files: classes, scores, choices, entities, answers, translations.",
+    "compare": "Pretrain and fine-tune several kinds of models on equal terms: one table, one picture.",
     "evaluate": "Score a fine-tuned model on a labelled file.",
     "predict": "Put a fine-tuned model to use: texts in, predictions out.",
     "translate": "Translate lines of text with a Transformer.",

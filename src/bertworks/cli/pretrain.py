@@ -53,7 +53,7 @@ def changed(recipe: Recipe, told: Mapping[str, Any]) -> Recipe:
 
 def follow(request: PretrainRequest) -> None:
     """Run, tell what happens, and show how the first and the last model fill the same blanks."""
-    lines = _Lines()
+    lines = Lines()
     for told in pretrain(request):
         lines.show(told)
     if is_first():
@@ -87,7 +87,7 @@ def duration(seconds: float) -> str:
     return f"{int(days)} d {int(hours) % 24} h"
 
 
-class _Lines:
+class Lines:
     """Says what happens: every step replaces the last on a terminal; elsewhere one line every hundred steps."""
 
     def __init__(self) -> None:

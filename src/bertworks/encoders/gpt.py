@@ -40,10 +40,6 @@ class Gpt(Stack):
         pieces, places, _ = self.looked_up(batch, layout)
         return pieces + self.positions(places)
 
-    def summaries(self, layout: Layout) -> torch.Tensor:
-        """Return (B,): the last piece of each row, which has read all others."""
-        return layout.starts + layout.lengths - 1
-
     def summed(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return them as they are."""
         return vectors

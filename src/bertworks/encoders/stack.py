@@ -234,8 +234,9 @@ class Stack(nn.Module):
         return self.sizes.positions
 
     def summaries(self, layout: Layout) -> torch.Tensor:
-        """Return (B,): which piece of each row its summary is made of: the first."""
-        return layout.starts
+        """Return (B,): which piece of each row its summary is made of: the first, or where each reads those before it
+        only, the last, which has read them all."""
+        return layout.starts + layout.lengths - 1 if self.own_reads == "left" else layout.starts
 
     def summed(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return (B, D): the summaries made of the last layer at those pieces."""

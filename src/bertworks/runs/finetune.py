@@ -17,8 +17,8 @@ import torch
 from bertworks.disk import sha256
 from bertworks.encoders.families import initialise_part
 from bertworks.encoders.stack import Stack
-from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 from bertworks.engines.windows import WindowRule
+from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 from bertworks.examples.following import NextPieces
 from bertworks.examples.masking import Masker
 from bertworks.models.folder import ModelFolder, encoder_of, read_folder
@@ -31,7 +31,7 @@ from bertworks.runs.questions import Drawer
 from bertworks.runs.recipe import as_toml, write_down
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sealing import Finished, sealed
-from bertworks.runs.stopping import asked_to_stop
+from bertworks.runs.stopping import LEFT, asked_to_stop
 from bertworks.runs.tuning import Tuning, goal_of
 from bertworks.tasks.collapse import collapsed
 from bertworks.tasks.contract import Question, Scaled, Scored, Task, examples_in
@@ -130,6 +130,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     for split, some in cases.items():
         if not some:
             raise InputError(f"{getattr(request, split)} holds no example; check the file")
+    cases["train"] = _spread(cases["train"], tuning.examples)
     task = kind.learned(cases["train"], request.settings)
     generator = torch.Generator().manual_seed(tuning.seed)
     module = _built(base, task, tuning, generator)
@@ -164,14 +165,27 @@ def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Gener
         encoder.set_dropout(tuning.dropout)
     encoder.recomputes = tuning.recompute
     auxiliary = _auxiliary(base, encoder, tuning, generator)
+    return TaskModule(encoder, task, generator, auxiliary, _recurrent(tuning))
+
+
+def _recurrent(tuning: Tuning) -> RecurrentSettings | None:
+    """Return what a recurrent head is to be built of, if there is to be one."""
+    if tuning.features:
+        return RecurrentSettings(tuning.features, tuning.recurrent_width)
+    return RecurrentSettings("last", tuning.recurrent_width, freezes=False) if tuning.head == "recurrent" else None
+
+
+def _spread(cases: list[Any], most: int) -> list[Any]:
+    """Return so many of the cases, evenly spread over them; all if there are not more, or for 0."""
+    if not 0 < most < len(cases):
+        return cases
+    return [cases[number * len(cases) // most] for number in range(most)]
+
+
 def _check_orders(rule: WindowRule, task: Task, cases: Sequence[Any]) -> None:
     """Refuse two orders of what is no pair, or has an order."""
     if rule.orders == "both" and (task.head_kind != "rows" or all(len(case.texts) < 2 for case in cases)):
         raise SettingsError("orders = both is for pairs of texts that are classified or scored; leave it out here")
-
-
-    recurrent = RecurrentSettings(tuning.features, tuning.recurrent_width) if tuning.features else None
-    return TaskModule(encoder, task, generator, auxiliary, recurrent)
 
 
 def _auxiliary(base: ModelFolder, encoder: Stack, tuning: Tuning, generator: torch.Generator) -> Auxiliary | None:
@@ -313,7 +327,7 @@ def _steps(run: _Run, records: Records, stop: list[str]) -> Generator[Told, None
         if measures or leaves:
             _saved(run, records)
         if leaves:
-            yield Told(note="asked to stop: saved; the same command continues")
+            yield Told(note=LEFT)
             return False
         if _is_over(run):
             yield Told(note=f"stopped early at step {step.number:,}: {_why_over(run)}")

@@ -6,6 +6,9 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
+# What a run says that left because it was asked to.
+LEFT = "asked to stop: saved; the same command continues"
+
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[list[str]]:
@@ -16,7 +19,7 @@ def asked_to_stop() -> Iterator[list[str]]:
     def remember(number: int, frame: object) -> None:
         if wish:
             raise KeyboardInterrupt
-        wish.append("asked to stop: saved; the same command continues")
+        wish.append(LEFT)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError):  # not in the main thread: then somebody else handles signals

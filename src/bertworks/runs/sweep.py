@@ -21,12 +21,13 @@ from bertworks.tasks.table import task_of
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run came to: its tuning, its folder, the main figure on dev, and all figures by split."""
+    """What one run came to: its tuning, its folder, the main figure on dev and its name, and all figures by split."""
 
     tuning: Tuning
     folder: Path
     score: float
     scores: dict[str, dict[str, float]]
+    main: str = ""
 
     @staticmethod
     def table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
@@ -71,18 +72,33 @@ def sweep(request: FinetuneRequest, tunings: Sequence[Tuning]) -> Iterator[Told 
         folder = request.out / f"batch{tuning.batch}-rate{tuning.rate:g}-epochs{tuning.epochs}-seed{tuning.seed}"
         yield Told(note=f"run {number} of {len(tunings)}: {folder.name}")
         own = replace(request, tuning=tuning, out=folder)
-        if (folder / "run.json").exists():
-            _check_same(own, read_json(folder / "run.json", "a finished run"))
-        else:
-            yield from finetune(own)
-        if not (folder / "run.json").exists():
+        yield from settled(own)
+        outcome = outcome_of(own)
+        if outcome is None:
             return  # asked to stop
-        scores = read_json(folder / "run.json", "a finished run")["scores"]
-        main = _main(request, folder)
-        outcomes.append(Outcome(tuning, folder, scores["dev"][main], scores))
-        yield outcomes[-1]
+        outcomes.append(outcome)
+        yield outcome
     told = [{"folder": one.folder.name, "score": one.score, "scores": one.scores} for one in outcomes]
     write_json(request.out / "sweep.json", told)
+
+
+def settled(request: FinetuneRequest) -> Iterator[Told]:
+    """Do one run to its end; if it is finished, only check that it is this one."""
+    facts = request.out / "run.json"
+    if facts.exists():
+        _check_same(request, read_json(facts, "a finished run"))
+    else:
+        yield from finetune(request)
+
+
+def outcome_of(request: FinetuneRequest) -> Outcome | None:
+    """Return what a run came to, or None if it is not finished: it was asked to stop."""
+    facts = request.out / "run.json"
+    if not facts.exists():
+        return None
+    scores = read_json(facts, "a finished run")["scores"]
+    main = _main(request, request.out)
+    return Outcome(request.tuning, request.out, scores["dev"][main], scores, main)
 
 
 def _check_same(request: FinetuneRequest, facts: Mapping[str, Any]) -> None:

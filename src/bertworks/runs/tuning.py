@@ -18,6 +18,7 @@ from bertworks.training.pace import ByStep, InverseRoot, Pace, Triangular
 
 SCHEDULES = ("linear", "triangular", "inverse-root")
 FEATURE_PRECISIONS = ("full", "half")
+HEADS = ("plain", "recurrent")
 # The rate when nobody gives one: of a whole model as in the paper, and of a new head on a frozen one.
 USUAL_RATE, USUAL_FEATURES_RATE = 3e-5, 1e-3
 _NOT_GIVEN = math.nan
@@ -48,8 +49,11 @@ class Tuning:
                           paper); of classify and regress
     features              a choice of layers, such as concat-last-four: the model is frozen, these layers of it are
                           computed once and kept, and a recurrent head learns from them; "": the whole model learns
+    head                  plain: the paper's; recurrent: a BiLSTM on the last layer, which learns with the whole model
+                          (one of the paper's ablations; with features the head is a recurrent one anyhow)
     recurrent_width       of an LSTM of that head in each direction; 0: the model's own width
     feature_precision     in which features are kept on disk: full (32 bits) or half (16)
+    examples              learn from so many of the training examples, evenly spread over them; 0: from all
     """
 
     batch: int = 32
@@ -72,9 +76,11 @@ class Tuning:
     precision: str = "fp32"
     recompute: bool = False
     features: str = ""
+    head: str = "plain"
     recurrent_width: int = 0
     orders: str = "given"
     feature_precision: str = "full"
+    examples: int = 0
     optimizer: AdamSettings = field(default_factory=AdamSettings)
     depths: DepthSettings = field(default_factory=DepthSettings)
     model: ModelRecipe | None = None
@@ -99,6 +105,10 @@ class Tuning:
         goal_of(self.until)
 
     def _check_features(self) -> None:
+        if self.head not in HEADS:
+            raise SettingsError(f"there is no head '{self.head}'; choose one of: {', '.join(HEADS)}")
+        if self.examples < 0:
+            raise SettingsError(f"examples is {self.examples}; give 0 (all) or more")
         if self.recurrent_width < 0:
             raise SettingsError(f"recurrent_width is {self.recurrent_width}; give 0 (the model's own width) or more")
         if self.feature_precision not in FEATURE_PRECISIONS:

@@ -36,8 +36,9 @@ class Auxiliary:
 class TaskModule(nn.Module):
     """An encoder, the head of a task, and a masked-word head if there is an auxiliary loss that needs it.
 
-    With `recurrent` settings the encoder is frozen, drops nothing, and gives features to a recurrent head. What it said
-    of rows may be kept: `kept` returns it for a batch, or None where it does not know all of the rows.
+    With `recurrent` settings the encoder gives features to a recurrent head. Unless they say otherwise it is frozen and
+    drops nothing, and what it said of rows may be kept: `kept` returns it for a batch, or None where it does not know
+    all of the rows.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class TaskModule(nn.Module):
             initialise(self.head, encoder.sizes.spread, generator)
         else:
             self.head = recurrent_head(self.head, encoder.sizes, recurrent, generator)
-            encoder.requires_grad_(False).eval()
+            if recurrent.freezes:
+                encoder.requires_grad_(False).eval()
         self.masked = auxiliary.head if auxiliary is not None else None
         self.auxiliary = auxiliary
 
@@ -88,7 +90,7 @@ class TaskModule(nn.Module):
     def train(self, mode: bool = True) -> TaskModule:
         """Change between training and use; a frozen encoder is always in use."""
         super().train(mode)
-        if self.recurrent is not None:
+        if self.recurrent is not None and self.recurrent.freezes:
             self.encoder.eval()
         return self
 
@@ -118,12 +120,14 @@ class TaskModule(nn.Module):
         if isinstance(self.task, Writing):
             return self.task.losses(self.encoder, self.head, batch, seeds)
         if isinstance(self.head, RecurrentHead):
-            return self.head.answer(self._features(self.head, batch), batch, seeds)
+            return self.head.answer(self._features(self.head, batch, seeds), batch, seeds)
         places: torch.Tensor | None = self.head.places(batch)  # type: ignore[operator]
         return self.head(self.encoder(batch, seeds=seeds, places=places), batch, seeds)
 
-    def _features(self, head: RecurrentHead, batch: Batch) -> torch.Tensor:
-        """Return what the frozen encoder says of the batch, from what is kept if it is there."""
+    def _features(self, head: RecurrentHead, batch: Batch, seeds: Seeds | None) -> torch.Tensor:
+        """Return what the encoder says of the batch; of a frozen one from what is kept, if it is there."""
+        if not head.settings.freezes:
+            return head.taken(self.encoder(batch, seeds=seeds), reading_of(batch))
         found = None if self.kept is None else self.kept(batch)
         if found is None:
             with torch.no_grad():

@@ -34,10 +34,12 @@ PREFIX = "bertworks.head."
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSettings:
-    """Which layers of the frozen encoder are features, and how wide an LSTM is each way (0: as the encoder)."""
+    """Which layers of the encoder are features, how wide an LSTM is each way (0: as the encoder), and whether the
+    encoder is frozen or learns with the head."""
 
     strategy: str
     width: int = 0
+    freezes: bool = True
 
     def __post_init__(self) -> None:
         strategy_of(self.strategy)
@@ -204,7 +206,7 @@ class Pointing(nn.Module):
 
 
 class RecurrentHead(nn.Module):
-    """The head of a task on the features of a frozen encoder. Where layers are summed, the weights are learned."""
+    """The head of a task on the features of an encoder. Where layers are summed, the weights are learned."""
 
     def __init__(self, settings: RecurrentSettings, sizes: BertSizes, body: nn.Module) -> None:
         super().__init__()
@@ -254,7 +256,7 @@ def recurrent_head(
     assert isinstance(plain, PlaceHead | SummaryHead | SpanHead)
     width = settings.width or sizes.width
     body = BODIES[type(plain)](strategy.width(sizes.widths), width, plain.score.out_features)
-    head = RecurrentHead(RecurrentSettings(settings.strategy, width), sizes, body)
+    head = RecurrentHead(replace(settings, width=width), sizes, body)
     initialise(head, sizes.spread, generator)
     for part in head.modules():
         if isinstance(part, nn.LSTM):

@@ -1,7 +1,7 @@
 """A fine-tuned model as a folder: a module and what was tuned in, a sealed model folder out, and back.
 
 bertworks.json keeps the task's name, window rule, threshold, temperature and scores with the hash of their data; a
-folder of transformers without it is read by its architecture. A recurrent head on a frozen encoder, and a head that
+folder of transformers without it is read by its architecture. A recurrent head, and a head that
 transformers has no class for, have tensors under names of our own; for transformers such a folder is the encoder alone.
 "features" says what a recurrent head is built of.
 """
@@ -38,7 +38,7 @@ def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
         tensors = {_moved(name, here, there): values for name, values in tensors.items()}
     tensors |= to_theirs(module.head.state_dict(), module.head_names)
     config = {**family.config_of(sizes, [architecture_of(sizes, kind)]), **task.config()}
-    own = {"task": task.name, **task.tell(), "window": asdict(predictor.rule)}
+    own = {"task": task.name, "reads": module.encoder.own_reads, **task.tell(), "window": asdict(predictor.rule)}
     if recurrent is not None:
         own["features"] = asdict(recurrent)
     write_folder(path, config, tensors, predictor.tokenizer, {**own, **told})
