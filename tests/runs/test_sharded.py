@@ -1,5 +1,6 @@
 """A model spread over processes learns what a whole one does, and its checkpoints go on with any number of them."""
 
+import json
 import os
 import pickletools
 from dataclasses import dataclass, replace
@@ -94,6 +95,8 @@ def test_two_processes_resume_exactly_and_leave_a_checkpoint_in_parts(corpus, tm
     for file in last.iterdir():
         with pytest.raises(ValueError):
             list(pickletools.genops(file.read_bytes()))
+    peaks = json.loads((tmp_path / "whole" / "run.json").read_text())["peak_gib"]
+    assert [0.05 < peak < 50 for peak in peaks] == [True, True]
     model = "model/model.safetensors"
     assert (tmp_path / "whole" / model).read_bytes() == (tmp_path / "parts" / model).read_bytes()
     pooler = load_file(tmp_path / "whole" / model)["bert.pooler.dense.weight"]

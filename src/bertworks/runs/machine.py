@@ -36,6 +36,16 @@ def available_bytes(device: torch.device = torch.device("cpu")) -> int:
     return _total_bytes() // 2
 
 
+def peak_bytes(device: torch.device) -> int:
+    """Return the most memory of a device that this process has taken so far; of the machine, its resident size."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    told = Path("/proc/self/status")
+    if told.exists():
+        return int(next(line for line in told.read_text().splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+    return 0
+
+
 def _total_bytes() -> int:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

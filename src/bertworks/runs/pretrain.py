@@ -28,6 +28,7 @@ from bertworks.runs.blanks import blanks_of, filled_blanks
 from bertworks.runs.building import build, start_of, write_model
 from bertworks.runs.facts import changes, facts_of, now, piece_counts
 from bertworks.runs.fitting import fitted
+from bertworks.runs.machine import peak_bytes
 from bertworks.runs.processes import any_of, exchange, is_first, joined, shared
 from bertworks.runs.recipe import Recipe, as_toml, seconds_of, write_down
 from bertworks.runs.rows import Rows
@@ -386,6 +387,8 @@ def _looked_after(run: _Run, warning: Warning | None) -> Iterator[Told]:
 
 def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
     run.num_saved_steps = run.standing.step
+    peaks = exchange(f"{peak_bytes(run.precision.device) / 2**30:.2f}")
+    run.facts["peak_gib"] = [float(one) for one in peaks]  # of each process
     if records is not None:
         records.sync()
     assert run.saver is not None
