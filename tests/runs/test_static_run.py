@@ -116,6 +116,7 @@ def test_words_without_a_vector_are_counted(vectors: Path, tmp_path: Path):
     assert any(f"{unknown} of 840 pieces are words that the vocabulary does not have" in note for note in notes), notes
     done = embed(EmbedRequest(str(vectors), str(tmp_path / "texts.txt"), tmp_path / "words", unit="words"))
     assert (done.num_rows, done.width) == (6, 8)
+    assert done.counts["words outside the vocabulary"] == 1
     found = np.load(tmp_path / "words" / "vectors.npy")
     assert not found[1].any()
     assert np.array_equal(found[5], read_vectors(vectors).vector("lion"))

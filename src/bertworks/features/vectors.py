@@ -158,6 +158,8 @@ def _cut(texts: Iterable[str], tokenizer: Tokenizer, how: Extraction) -> Iterato
         told = Counts()
         if not text.strip() or not len(pieces):
             told[_EMPTY[UNITS[how.unit][1]]] += 1
+        if pieces.unknown:
+            told["words outside the vocabulary"] += len(pieces.unknown)
         if windows.num_cut:
             told["texts cut at their end"] += 1
             told["pieces cut"] += windows.num_cut
