@@ -24,7 +24,6 @@ from bertworks.encoders.albert import Albert
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.encoded import Group, Layout
 from bertworks.encoders.gpt import Gpt
-from bertworks.encoders.relative import RelativeAttention
 from bertworks.encoders.stack import Stack
 from bertworks.encoders.xlnet import Xlnet
 from bertworks.engines.onnx_nodes import Floats, Nodes, Product, Shapes, activated, model_of, plain_product
@@ -130,7 +129,7 @@ class _Writer:
 
     def near(self) -> Near | None:
         """Return what attention by distance is told of all layers; None where places are in what is embedded."""
-        if not isinstance(self.encoder.stacked[0].attention, RelativeAttention):
+        if not isinstance(self.encoder, Xlnet):
             return None
         return near_of(self.nodes, self.encoder.sizes, self.places(), INPUTS[2])
 
