@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bertworks.objectives import scoring
-from bertworks.objectives.scoring import block_rows, count_right, cross_entropy_sum
+from bertworks.objectives.scoring import block_rows, count_right, cross_entropy_sum, losses_of
 
 NUM_PLACES, WIDTH, VOCABULARY = 11, 16, 60
 SCALE = 0.37
@@ -98,3 +98,27 @@ def test_counting_gives_the_summed_loss_and_the_number_of_highest_scores(monkeyp
 def test_a_block_holds_eight_million_scores_or_at_least_one_place():
     assert block_rows(30_522) == 274  # 8 * 2^20 / 30,522 = 274.8
     assert block_rows(10**9) == 1
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_smoothed_targets_have_the_value_and_the_gradients_of_torch(block: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(scoring, "_BLOCK", block)
+    (parts, targets), (twins, _) = inputs(), inputs()
+    found = cross_entropy_sum(*parts, targets, SCALE, 0.1)
+    vectors, table, bias = twins
+    scores = vectors @ table.t() + bias
+    expected = SCALE * F.cross_entropy(scores, targets, reduction="sum", label_smoothing=0.1)
+    assert torch.allclose(found, expected)
+    found.backward()
+    expected.backward()
+    for one, other in zip(parts, twins, strict=True):
+        assert torch.allclose(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_the_loss_of_each_place_is_torch_s(block: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(scoring, "_BLOCK", block)
+    (vectors, table, bias), targets = inputs()
+    expected = F.cross_entropy(vectors @ table.t() + bias, targets, reduction="none")
+    assert torch.allclose(losses_of(vectors, table, bias, targets), expected)
+    assert losses_of(vectors[:0], table, bias, targets[:0]).shape == (0,)

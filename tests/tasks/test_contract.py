@@ -16,6 +16,7 @@ RULES = {
     "choose": WindowRule(512, 64),
     "tag": WindowRule(512, 128),
     "answer": WindowRule(384, 96),
+    "translate": WindowRule(512, 64),
 }
 SOME = {
     "classify": {"id2label": {"0": "no", "1": "yes"}},
@@ -37,6 +38,7 @@ def test_a_question_is_drawn_whole_unless_it_has_parts():
     one = Question(())
     assert one.drawn == (one,)
     assert Question((), parts=(one, one)).drawn == (one, one)
+    assert Question((), teaches=False).drawn == ()
 
 
 def test_a_case_is_one_example_unless_it_gathers_several():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertworks.training.pace import ByClock, ByStep, Moment
+from bertworks.training.pace import ByClock, ByStep, InverseRoot, Moment
 
 
 def rates(pace: ByStep, steps: range) -> list[float]:
@@ -13,6 +13,14 @@ def test_rates_rise_over_the_warm_up_and_fall_to_zero_with_the_last_step():
     """Ten steps, four of warm-up, peak 8: up by 2 a step; then, six steps before the end, down by 8 / 6."""
     found = rates(ByStep((10,), 4, 8.0), range(10))
     assert found == pytest.approx([2, 4, 6, 8, 40 / 6, 32 / 6, 4, 16 / 6, 8 / 6, 0])
+
+
+def test_rates_of_the_transformer_rise_over_the_warm_up_and_fall_with_the_root():
+    """Four steps of warm-up to a peak of 8; at four times as many steps half of it, and behind the last step nothing."""
+    pace = InverseRoot(16, 4, 8.0)
+    found = [pace.at(step, 0.0).rate for step in (0, 1, 3, 8, 15)]
+    assert found == pytest.approx([2, 4, 8, 16 / 3, 4])
+    assert pace.at(16, 0.0) == Moment(None, 0.0)
 
 
 def test_the_paper_s_rates():
