@@ -49,10 +49,11 @@ def test_every_built_in_comparison_is_read_and_only_lacks_what_a_person_has(name
 
 def test_the_family_is_compared_at_one_size_length_and_batch():
     chosen = read_comparison("family")
-    assert [member.name for member in chosen.members] == ["BERT", "RoBERTa", "ALBERT", "GPT", "XLNet", "ELMo"]
+    assert [member.name for member in chosen.members] == ["BERT", "RoBERTa", "ALBERT", "GPT", "XLNet", "ELMo", "ULMFiT"]
     recipes = [chosen.pretraining(member, 3) for member in chosen.roots]
     assert {(one.model.size, one.batch, one.seed, one.phases[0].length) for one in recipes} == {("mini", 32, 3, 128)}
-    assert [one.model.family for one in recipes] == ["bert", "roberta", "albert", "openai-gpt", "xlnet", "elmo"]
+    families = ["bert", "roberta", "albert", "openai-gpt", "xlnet", "elmo", "awd-lstm"]
+    assert [one.model.family for one in recipes] == families
 
 
 def test_the_ablations_are_the_paper_s():

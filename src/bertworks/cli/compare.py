@@ -57,7 +57,7 @@ def compare_verb(
 
     \b
     Built in:
-      family       BERT, RoBERTa, ALBERT, GPT, XLNet and ELMo at one size, with one vocabulary
+      family       BERT, RoBERTa, ALBERT, GPT, XLNet, ELMo and ULMFiT at one size, with one vocabulary
       ablations    BERT as it is, without pairs, to the left only, and that with a BiLSTM on top
       masking      the six mixes of [MASK], same and random pieces of the BERT paper
       sizes        depth and width
@@ -68,7 +68,7 @@ def compare_verb(
         "seeds": None if seeds is None else tuple(range(seeds)),
     }  # fmt: skip
     chosen = read_comparison(recipe, {name: value for name, value in told.items() if value is not None})
-    chosen = chosen.narrowed(task or [], only or [], _table(change or []), _table(tune or []))
+    chosen = chosen.narrowed(task or [], only or [], changes_of(change or []), changes_of(tune or []))
     lines = _Lines()
     report = compare(CompareRequest(chosen, out, device), tell=lines.show)
     Console(highlight=False).print(Markdown(report.markdown))
@@ -78,7 +78,7 @@ def compare_verb(
         raise typer.Exit(1)
 
 
-def _table(told: list[str]) -> dict[str, Any]:
+def changes_of(told: list[str]) -> dict[str, Any]:
     """Return "model.size=tiny" and others as the tables of a recipe."""
     found: dict[str, Any] = {}
     for one in told:
