@@ -93,7 +93,7 @@ class WeightDroppedLstm(nn.Module):
             begin = values.new_zeros(len(values), self.again.shape[1])
             state = (begin, begin)
         found = []
-        for part in values.split(list(stretches), 1):
+        for part in torch.split(values, list(stretches), 1):
             before = [one.detach()[None] for one in state]  # each (1, B, H)
             told, output, cells = torch.lstm(part, before, weights, True, 1, 0.0, self.training, False, True)
             found.append(told)
