@@ -111,7 +111,7 @@ def _peer_output(model: torch.nn.Module, batch):  # type: ignore[no-untyped-def]
 def _peer_held_out(model: torch.nn.Module, rows: Rows) -> float:
     model.eval()
     total, count = 0.0, 0
-    for batch in rows.held_out(0):
+    for batch in rows.held_out(0)[0]:
         assert batch.places is not None
         assert batch.targets is not None
         scores = _peer_output(model, batch).prediction_logits.flatten(0, 1)[batch.places]
@@ -130,8 +130,8 @@ def our_losses(corpus: Corpus, recipe: Recipe, seconds: float) -> Iterator[tuple
     for step in train(training, standing):
         if step.seconds >= seconds * look:
             look = next(looks)
-            yield step.seconds, evaluate(module, rows.held_out(0)).losses["masked"], step.number
-    yield standing.seconds, evaluate(module, rows.held_out(0)).losses["masked"], standing.step
+            yield step.seconds, evaluate(module, rows.held_out(0)[0]).losses["masked"], step.number
+    yield standing.seconds, evaluate(module, rows.held_out(0)[0]).losses["masked"], standing.step
 
 
 def speedup(corpus: Corpus, recipe: Recipe, seconds: float, wanted: float) -> dict[str, float]:

@@ -78,6 +78,12 @@ def whole(out: Path) -> dict[str, torch.Tensor]:
     return {**found.model, **found.optimizer}
 
 
+def chances(out: Path) -> list[float]:
+    """Return how likely the best candidates for blanks were, at all steps."""
+    lines = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    return [chance for line in lines for blank in line["filled"] for _, chance in blank]
+
+
 def test_two_processes_resume_exactly_and_leave_a_checkpoint_in_parts(corpus, tmp_path):
     recipe = replace(RECIPE, micro_batch=2)
     request = PretrainRequest(recipe, corpus, tmp_path / "whole", shard=True)
@@ -118,6 +124,9 @@ def test_a_checkpoint_of_two_goes_on_with_three_and_then_with_one(corpus, tmp_pa
     assert len(held_out[0]) > 1
     for one, other in zip(*held_out, strict=True):
         assert one == pytest.approx(other, abs=1e-5)
+    samples = [chances(tmp_path / out) for out in ("alone", "run")]
+    assert samples[0] == pytest.approx(samples[1], abs=1e-5)
+    assert len(set(samples[0])) > 10  # which change from step to step
 
 
 FAMILIES = {

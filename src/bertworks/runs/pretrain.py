@@ -344,8 +344,10 @@ def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]
     )
     with gathered(run.module):
         samples = list(filled_blanks(run.module, run.corpus.tokenizer, run.blanks, run.standing.step))
-    for one in (record, *samples) if records is not None else ():
-        records.add(one)
+    if records is not None:
+        records.add(record)
+        for sample in samples:
+            records.add(sample)
     _remember(run, record)
     yield Told(held_out=record)
     yield from _looked_after(run, run.health.held_out(scores.loss, run.standing.step))
@@ -387,8 +389,7 @@ def _looked_after(run: _Run, warning: Warning | None) -> Iterator[Told]:
 
 def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
     run.num_saved_steps = run.standing.step
-    peaks = exchange(f"{peak_bytes(run.precision.device) / 2**30:.2f}")
-    run.facts["peak_gib"] = [float(one) for one in peaks]  # of each process
+    run.facts["peak_gib"] = [float(one) for one in exchange(f"{peak_bytes(run.precision.device) / 2**30:.2f}")]
     if records is not None:
         records.sync()
     assert run.saver is not None

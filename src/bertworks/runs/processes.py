@@ -136,7 +136,7 @@ def _has_others() -> bool:
 def _end_with_torchrun() -> None:
     """Have the system end this process if torchrun is killed: nobody would watch over it any more."""
     if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
-        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
+        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)  # type: ignore[attr-defined]
 
 
 def _share_cores() -> None:

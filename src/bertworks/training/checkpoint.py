@@ -195,7 +195,7 @@ def _read(files: Sequence[Path], rows: Rows) -> dict[str, torch.Tensor]:
     with contextlib.ExitStack() as stack:
         holders: dict[str, list[Any]] = {}
         for file in files:
-            part = stack.enter_context(safe_open(file, "pt"))  # type: ignore[no-untyped-call]
+            part = stack.enter_context(safe_open(file, "pt"))
             for name in part.keys():  # noqa: SIM118 (it is no dict)
                 holders.setdefault(name, []).append(part)
         return {name: _joined(name, parts, rows(name)) for name, parts in holders.items()}
