@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,9 @@ def ray_cluster() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
+    # How busy the machine is, and what others keep in memory, is no reason to give up or to end a process.
+    patience = {f"RAY_SERVE_PROXY_{what}_CHECK_TIMEOUT_S": "120" for what in ("READY", "HEALTH")}
+    os.environ.update(patience, RAY_worker_niceness="0", RAY_memory_monitor_refresh_ms="0")
     size = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
     try:

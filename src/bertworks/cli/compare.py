@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from bertworks.cli.finetune import Lines as TuningLines
-from bertworks.cli.options import Vocabulary
+from bertworks.cli.options import Ray, RayCpus, Vocabulary
 from bertworks.cli.pretrain import Lines as PretrainLines
 from bertworks.cli.training_options import Device, RunFolder
 from bertworks.errors import SettingsError
@@ -19,6 +19,7 @@ from bertworks.runs.compare import CompareRequest, compare
 from bertworks.runs.comparison import BUILT_IN, read_comparison
 from bertworks.runs.member import Told
 from bertworks.runs.pretrain import Told as PretrainTold
+from bertworks.runs.ray_runs import compare_on, runs_on
 from bertworks.runs.requests import Told as TuningTold
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -47,6 +48,8 @@ def compare_verb(
         list[str] | None, typer.Option(help="Of every fine-tuning, such as epochs=2 or rate=1e-4; may be repeated.")
     ] = None,
     device: Device = "auto",
+    ray: Ray = None,
+    ray_cpus: RayCpus = 1,
 ) -> None:
     """Pretrain the members of RECIPE on one corpus with one budget, fine-tune each on the same tasks, and compare.
 
@@ -69,8 +72,12 @@ def compare_verb(
     }  # fmt: skip
     chosen = read_comparison(recipe, {name: value for name, value in told.items() if value is not None})
     chosen = chosen.narrowed(task or [], only or [], changes_of(change or []), changes_of(tune or []))
-    lines = _Lines()
-    report = compare(CompareRequest(chosen, out, device), tell=lines.show)
+    lines, request = _Lines(), CompareRequest(chosen, out, device)
+    if ray is None:
+        report = compare(request, tell=lines.show)
+    else:
+        with runs_on(ray, device, ray_cpus) as pool:
+            report = compare_on(pool, request, lines.show)
     Console(highlight=False).print(Markdown(report.markdown))
     for name, path in report.files.items():
         print(f"{name}: {path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,13 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from bertworks.cli.evaluate import side_by_side
+from bertworks.cli.options import Ray, RayCpus
 from bertworks.cli.progress import watching
 from bertworks.errors import SettingsError
 from bertworks.features.strategies import STRATEGIES
 from bertworks.runs.finetune import finetune
 from bertworks.runs.published import Published
+from bertworks.runs.ray_runs import runs_on, sweep_on
 from bertworks.runs.recipe import recipe_path
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
@@ -48,7 +51,9 @@ class WithLoneTest(TyperCommand):
 def finetune_verb(
     task: Annotated[
         str,
-        typer.Argument(help="classify, regress, choose, tag, answer or translate; or a published set such as glue/MRPC."),
+        typer.Argument(
+            help="classify, regress, choose, tag, answer or translate; or a published set such as glue/MRPC."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
     model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")] = "",
@@ -98,6 +103,8 @@ def finetune_verb(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Repeat with so many seeds; tells mean and deviation.")] = 1,
     device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
+    ray: Ray = None,
+    ray_cpus: RayCpus = 1,
 ) -> None:
     """Fine-tune MODEL for TASK on labelled files. Ctrl-C saves and leaves; the same command continues."""
     if auxiliary not in (None, "masked", "next"):
@@ -130,7 +137,13 @@ def finetune_verb(
         target.columns, target.settings, device, out / "features", vocabulary=vocab,
     )  # fmt: skip
     tunings = [again for tuning in (grid_of(chosen) if grid else [chosen]) for again in seeds_of(tuning, seeds)]
-    best = _best_of(request, tunings) if len(tunings) > 1 else _run(request)
+    if ray is not None and len(tunings) < 2:
+        raise typer.BadParameter("--ray is for several runs at once; ask for them with --sweep or --seeds")
+    if ray is not None:
+        with runs_on(ray, device, ray_cpus) as pool:
+            best = _best_of(sweep_on(pool, request, tunings), len(tunings))
+    else:
+        best = _best_of(sweep(request, tunings), len(tunings)) if len(tunings) > 1 else _run(request)
     if best is None or published is None:
         return
     if dev is None:
@@ -172,11 +185,11 @@ def _run(request: FinetuneRequest) -> Path | None:
     return request.out if is_sealed else None
 
 
-def _best_of(request: FinetuneRequest, tunings: list[Tuning]) -> Path | None:
+def _best_of(events: Iterator[Told | Outcome], num_runs: int) -> Path | None:
     """Do all runs and show what they came to; return the folder of the best, or nothing if somebody stopped them."""
     lines = Lines()
     outcomes: list[Outcome] = []
-    for one in sweep(request, tunings):
+    for one in events:
         if isinstance(one, Outcome):
             outcomes.append(one)
         else:
@@ -189,7 +202,7 @@ def _best_of(request: FinetuneRequest, tunings: list[Tuning]) -> Path | None:
     Console(highlight=False).print(table)
     best = max(outcomes, key=lambda outcome: outcome.score)
     print(f"best: {best.folder}")
-    return best.folder if len(outcomes) == len(tunings) else None
+    return best.folder if len(outcomes) == num_runs else None
 
 
 class Lines:

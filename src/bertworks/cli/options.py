@@ -22,6 +22,7 @@ Ray = Annotated[
         help="Work on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT; or local, which starts one here.",
     ),
 ]
+RayCpus = Annotated[int, typer.Option(min=1, help="With --ray: CPUs of each run.")]
 Engine = Annotated[
     str | None,
     typer.Option(help="What computes: torch, onnx or openvino; by default what a folder was exported for, else torch."),

@@ -15,6 +15,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import bertworks
@@ -33,7 +34,7 @@ _LOOK, _PATIENCE = 5.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a task takes of a machine."""
+    """What a task takes of a machine; a memory of 0 is not reckoned with."""
 
     cpus: float = 1
     gpus: float = 0
@@ -56,19 +57,20 @@ class RayPool:
         options = {
             "num_cpus": self.needs.cpus,
             "num_gpus": self.needs.gpus,
-            "memory": self.needs.memory,
+            "memory": self.needs.memory or None,
             "max_retries": _RETRIES,
             "scheduling_strategy": "SPREAD",
         }
         task = self.ray.remote(_work_on).options(**options)
         shared = self.ray.put(work)  # once for all, since it may carry more than a unit does
+        here = _Here(bertworks.__version__, str(Path.cwd()))
         room = _Room(self)
         waiting: dict[Any, int] = {}
         try:
             for number, unit in enumerate(units):
                 while waiting and (len(waiting) >= room.size or number - _oldest(waiting) >= _LEAD * room.size):
                     yield self._next(waiting)
-                waiting[task.remote(shared, bertworks.__version__, unit)] = number
+                waiting[task.remote(shared, here, unit)] = number
             while waiting:
                 yield self._next(waiting)
         finally:
@@ -140,13 +142,23 @@ def _oldest(waiting: dict[Any, int]) -> int:
     return next(iter(waiting.values()))
 
 
-def _work_on(work: Callable[[Unit], Result], version: str, unit: Unit) -> Result:
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What a task has to have in common with the command that it works for."""
+
+    version: str
+    folder: str
+
+
+def _work_on(work: Callable[[Unit], Result], here: _Here, unit: Unit) -> Result:
     """What a task does."""
-    if version != bertworks.__version__:
+    if here.version != bertworks.__version__:
         raise SettingsError(
-            f"{platform.node()} has bertworks {bertworks.__version__}, and the command was given with {version}; "
+            f"{platform.node()} has bertworks {bertworks.__version__}, and the command was given with {here.version}; "
             f"install the same version on all machines of the cluster"
         )
+    if Path(here.folder).is_dir():  # relative names mean the same as where the command was given
+        os.chdir(here.folder)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task has a CPU of its own, and no more
     try:
         return work(unit)

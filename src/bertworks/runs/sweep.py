@@ -60,24 +60,39 @@ def seeds_of(tuning: Tuning, count: int) -> list[Tuning]:
     return [replace(tuning, seed=tuning.seed + number) for number in range(count)]
 
 
+def runs_of(request: FinetuneRequest, tunings: Sequence[Tuning]) -> list[FinetuneRequest]:
+    """Return a request for each tuning, in a folder of its own below `out`."""
+    if request.dev is None:
+        raise SettingsError("several runs are compared by their scores on dev; name a labelled file with --dev")
+    return [
+        replace(
+            request,
+            tuning=tuning,
+            out=request.out / f"batch{tuning.batch}-rate{tuning.rate:g}-epochs{tuning.epochs}-seed{tuning.seed}",
+        )
+        for tuning in tunings
+    ]
+
+
 def sweep(request: FinetuneRequest, tunings: Sequence[Tuning]) -> Iterator[Told | Outcome]:
     """Run one after the other, each in a folder of its own below `out`; those that are finished are not run again.
 
     At the end `sweep.json` holds all outcomes.
     """
-    if request.dev is None:
-        raise SettingsError("several runs are compared by their scores on dev; name a labelled file with --dev")
     outcomes = []
-    for number, tuning in enumerate(tunings, 1):
-        folder = request.out / f"batch{tuning.batch}-rate{tuning.rate:g}-epochs{tuning.epochs}-seed{tuning.seed}"
-        yield Told(note=f"run {number} of {len(tunings)}: {folder.name}")
-        own = replace(request, tuning=tuning, out=folder)
+    for number, own in enumerate(runs_of(request, tunings), 1):
+        yield Told(note=f"run {number} of {len(tunings)}: {own.out.name}")
         yield from settled(own)
         outcome = outcome_of(own)
         if outcome is None:
             return  # asked to stop
         outcomes.append(outcome)
         yield outcome
+    write_sweep(request, outcomes)
+
+
+def write_sweep(request: FinetuneRequest, outcomes: Sequence[Outcome]) -> None:
+    """Write down what all runs came to."""
     told = [{"folder": one.folder.name, "score": one.score, "scores": one.scores} for one in outcomes]
     write_json(request.out / "sweep.json", told)
 
