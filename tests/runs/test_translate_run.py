@@ -144,6 +144,21 @@ def test_a_translator_is_tuned_further(data: Path, run: tuple[Path, list[Told]],
     assert load(tmp_path / "more" / "model").told["base"] == "whole"
 
 
+def test_its_encoder_learns_another_task_and_goes_on_where_it_was_stopped(run: tuple[Path, list[Told]], tmp_path: Path):
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "一二\tno\n三四\tyes\n" * 8, encoding="utf-8")
+    whole = FinetuneRequest(
+        "classify", str(run[0] / "model"), tmp_path / "train.tsv", tmp_path / "whole", tuning=Tuning(batch=4, epochs=1)
+    )
+    stopped = replace(whole, out=tmp_path / "stopped")
+    list(finetune(whole))
+    for stop in (2, None):
+        list(finetune(replace(stopped, stop_after=stop)))
+    first, second = state(whole.out), state(stopped.out)
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    (said,) = load(whole.out / "model").predict(["一二"])
+    assert said.label in ("no", "yes")
+
+
 def test_two_files_of_lines_make_the_same_run(data: Path, tmp_path: Path):
     sides = [line.split("\t") for line in (data / "train.tsv").read_text(encoding="utf-8").splitlines()]
     for ending, side in (("old", 0), ("new", 1)):

@@ -79,14 +79,13 @@ class Writer:
             batch = Batch(rows, torch.zeros_like(rows), torch.ones_like(rows[:, 0]), source=source)
             encoded = self.encoder(batch, state)
             assert isinstance(encoded.state, Going)
-            assert encoded.state.source is not None
-            state = encoded.state
+            carried, read = encoded.state.carried, encoded.state.source
+            assert read is not None
+            num_sources = len(search.owners)
             chosen, left = search.step(self._log_probabilities(encoded.last), self.end)
-            of_source = None if len(left) == len(state.source.kept[0][0]) else left
-            carried = Carried(
-                state.carried.length, tuple((one[chosen], two[chosen]) for one, two in state.carried.layers)
-            )
-            state = Going(carried, state.source if of_source is None else state.source.of_rows(of_source))
+            layers = tuple((keys[chosen], values[chosen]) for keys, values in carried.layers)
+            kept = read if len(left) == num_sources else read.of_rows(left)
+            state = Going(Carried(carried.length, layers), kept)
         return search.found()
 
     def _log_probabilities(self, vectors: torch.Tensor) -> torch.Tensor:

@@ -237,7 +237,7 @@ def _compared(
     """Return vectors (P, D), the table of pieces (V, D) they are compared with, the bias (V,) and the targets (P,)."""
     assert batch.places is not None
     assert batch.targets is not None
-    bias: torch.Tensor = head.bias[0]  # type: ignore[assignment, index]
+    bias: torch.Tensor = head.bias[0]  # type: ignore[index]
     return encoder(batch, seeds=seeds).at(batch.places), encoder.pieces.weight, bias, batch.targets
 
 
