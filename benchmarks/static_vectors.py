@@ -4,7 +4,7 @@
     python benchmarks/static_vectors.py glove TEXT... --lists LIST... [--epochs 25] [--x-max 100] [--json]
 
 `counting` counts the pairs of the same words once for each memory in MiB, each time in a process of its own: words a
-second of processor time, sorted runs on disk, and how much the peak of the process's memory grew by it. `glove` trains
+second of processor time, sorted runs on disk, and by how much the process's memory grew at its peak. `glove` trains
 on one thread, and beside it glove.c (compiled here; needs `cc`), which takes one pair after another, with the same
 counts, settings and number of epochs: processor time, costs, and scores on lists of word pairs and analogies.
 """
@@ -49,14 +49,17 @@ def stream_of(sources: list[str], folder: Path) -> WordStream:
         return writer.finish(settings)
 
 
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+def _memory_mib(what: str) -> float:
+    """Return what Linux says of this process: VmRSS, its memory, or VmHWM, the peak of it since that was set back."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 2**10
 
 
 def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
     """Count all pairs and read them once, merged."""
     with tempfile.TemporaryDirectory() as folder:
-        before, start = _peak_mib(), time.process_time()
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets the peak back
+        before, start = _memory_mib("VmRSS"), time.process_time()
         counter = PairCounter(len(stream.words), WINDOW, Path(folder), memory_in_pairs(memory_mb))
         for chunk in stream.chunks(counter.chunk_size):
             counter.add(chunk)
@@ -68,7 +71,7 @@ def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
         "words_a_second": stream.num_words / seconds,
         "pairs": num_pairs,
         "runs": num_runs,
-        "grown_mib": _peak_mib() - before,
+        "grown_mib": _memory_mib("VmHWM") - before,
     }
 
 
@@ -96,7 +99,7 @@ def yardstick(stream: WordStream, settings: GloveSettings, folder: Path) -> dict
     subprocess.run(["cc", "-O3", "-ffast-math", "-o", folder / "glove", source, "-lm"], check=True)
     given = (len(stream.words), settings.width, settings.epochs, settings.x_max)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [folder / "glove", folder / "ordered", *map(str, given), folder / "table"]
+    command = [str(folder / "glove"), str(folder / "ordered"), *map(str, given), str(folder / "table")]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     table = np.fromfile(folder / "table", dtype=np.float32).reshape(len(stream.words), -1)
@@ -130,11 +133,11 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         stream = stream_of(options.texts, Path(folder))
+        rows: list[dict[str, Any]] = []
         if options.what == "counting":
-            rows = [in_a_process(stream, memory) for memory in options.memory]
+            rows += [in_a_process(stream, memory) for memory in options.memory]
         else:
             settings = GloveSettings(epochs=options.epochs, x_max=options.x_max)
-            rows = []
             for name, train in (("ours", ours), ("one by one", yardstick)):
                 told = train(stream, settings, Path(folder))
                 vectors = StaticVectors(stream.words, told.pop("table"))

@@ -72,8 +72,9 @@ class PairCounter:
 
     def merged(self) -> Iterator[Pairs]:
         """Yield all pairs in rising order, some at a time."""
-        held = [_joined(self._held)] if self._held else []
-        runs = [_Reading(pairs) for pairs in (*self._runs, *held)]
+        runs = [_Reading(run) for run in self._runs]
+        if self._held:
+            runs.append(_Reading(_joined(self._held)))
         share = max(1, self._most // (2 * max(1, len(runs))))
         while True:
             for run in runs:

@@ -78,9 +78,9 @@ class Glove:
         generator = np.random.default_rng([settings.seed, 1])
         self._settings = settings
         width = settings.width
-        drawn = [generator.random((num_words, width + 2), dtype=np.float32) for _ in range(2)]
-        words, contexts = ((one - np.float32(0.5)) / (width + 1) for one in drawn)
-        self._words, self._contexts = _begun(words, width + 1), _begun(contexts, width)
+        self._words, self._contexts = (
+            _begun(generator.random((num_words, width + 2), dtype=np.float32), one) for one in (width + 1, width)
+        )
 
     def table(self) -> npt.NDArray[np.float32]:
         """Return the sum of word and context vectors, (V, D)."""
@@ -124,12 +124,13 @@ class Glove:
 
 
 def _begun(drawn: npt.NDArray[np.float32], place_of_one: int) -> Tensor:
-    """Return (V, 2, D + 2): the numbers of words or contexts, and what AdaGrad has seen of each: 1.
+    """Return (V, 2, D + 2): the numbers of words or contexts, drawn in 0..1 and made small, and what AdaGrad has seen
+    of each: 1.
 
     Of the number that is always 1 it has seen infinite squares, so that it never changes.
     """
     rows = torch.ones(len(drawn), 2, drawn.shape[1])
-    rows[:, 0] = torch.from_numpy(drawn)
+    rows[:, 0] = (torch.from_numpy(drawn) - 0.5) / (drawn.shape[1] - 1)
     rows[:, 0, place_of_one] = 1.0
     rows[:, 1, place_of_one] = torch.inf
     return rows
