@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from bertworks.cli.app import app
 
 PIECES = [
     "[PAD]",
@@ -160,6 +163,15 @@ def test_ctrl_c_is_one_sentence_and_exit_code_130(folder):
     _, said = process.communicate()
     assert process.returncode == 130
     assert said == "bertworks: stopped; the same command takes up what was finished\n"
+
+
+def test_ctrl_c_promises_nothing_where_nothing_is_kept(monkeypatch: pytest.MonkeyPatch):
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bertworks.vocabulary.tokenizer.Tokenizer.load", interrupted)
+    done = CliRunner().invoke(app, ["tokenize", "a text", "--vocab", "vocab.txt"])
+    assert (done.exit_code, done.stderr) == (130, "bertworks: stopped\n")
 
 
 def test_show_knows_a_released_vocabulary_by_the_end_of_its_name(folder):

@@ -41,6 +41,9 @@ VERBS = {
     "show": "Print what is in a corpus or vocabulary: examples, documents, sentences, pieces.",
 }
 
+# Verbs that keep what they have done, so that after Ctrl-C the same command goes on.
+CONTINUED = frozenset({"prepare", "pretrain", "adapt", "finetune", "compare", "embed"})
+
 
 class LazyVerbs(TyperGroup):
     """A group of verbs that imports only the one that is called."""
@@ -58,7 +61,8 @@ class LazyVerbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            print("bertworks: stopped; the same command takes up what was finished", file=sys.stderr)
+            goes_on = "; the same command takes up what was finished" if ctx.invoked_subcommand in CONTINUED else ""
+            print(f"bertworks: stopped{goes_on}", file=sys.stderr)
             raise typer.Exit(130) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
