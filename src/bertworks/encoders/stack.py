@@ -195,23 +195,6 @@ class Stack(nn.Module):
         return list(self.layers)  # type: ignore[arg-type]
 
     @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self.pieces.weight.device
-
-    @property
-    def num_at_once(self) -> int:
-        """How many batches may be computed at the same time, each in a thread: one a core."""
-        return torch.get_num_threads() if self.device.type == "cpu" else 1
-
-    def meet(self, tokenizer: Tokenizer) -> None:
-        """Be told the vocabulary, before anything is learned: for an encoder that reads how pieces are written."""
-
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
-        """Return (N, D): what enters the first layer."""
-        raise NotImplementedError
-
-    @property
     def attends(self) -> bool:
         """Whether pieces read one another by attention, so that it can be shown who reads whom (`shares`)."""
         return all(isinstance(layer, Layer) for layer in self.stacked)
@@ -232,6 +215,23 @@ class Stack(nn.Module):
     def most_places(self) -> float:
         """How many places of a row can be read in parts that go on behind one another."""
         return self.sizes.positions
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.pieces.weight.device
+
+    @property
+    def num_at_once(self) -> int:
+        """How many batches may be computed at the same time, each in a thread: one a core."""
+        return torch.get_num_threads() if self.device.type == "cpu" else 1
+
+    def meet(self, tokenizer: Tokenizer) -> None:
+        """Be told the vocabulary, before anything is learned: for an encoder that reads how pieces are written."""
+
+    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+        """Return (N, D): what enters the first layer."""
+        raise NotImplementedError
 
     def summaries(self, layout: Layout) -> torch.Tensor:
         """Return (B,): which piece of each row its summary is made of: the first, or where each reads those before it

@@ -131,9 +131,7 @@ def count_right(
 
 
 @torch.no_grad()
-def losses_of(
-    vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
-) -> torch.Tensor:
+def losses_of(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return (P,): the cross entropy of each target; for evaluation."""
     rows = block_rows(len(table))
     low = _product_type(vectors)

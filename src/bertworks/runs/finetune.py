@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from bertworks.disk import sha256
 from bertworks.encoders.families import initialise_part
@@ -135,11 +136,11 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     generator = torch.Generator().manual_seed(tuning.seed)
     module = _built(base, task, tuning, generator)
     rule = tuning.rule(task.default_rule, module.encoder.sizes.positions)
+    _check_orders(rule, task, cases["train"])
     questions = [task.ask(case, base.tokenizer, rule) for case in cases["train"]]
     notes = [Told(note=f"{count:,} {what}") for what, count in counts.items() if count]
     coverage = Coverage.of(questions, rule)
     notes += [Told(note=coverage.words()), *_too_long(questions, rule), *_leaks(cases)]
-    _check_orders(rule, task, cases["train"])
     for split in ("dev", "test"):
         notes += _asked(split, cases.get(split, []), partial(task.ask, tokenizer=base.tokenizer, rule=rule))
     drawer = Drawer(questions, task, base.tokenizer, tuning.batch, tuning.seed)
@@ -157,6 +158,12 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_Run, list[Told]]:
     write_down(folder, text, ("restart-*", ".*"))
     precision = Precision(tuning.precision, device)
     return _Run(request, predictor, optimizer, drawer, precision, cases, digest, folder, coverage), notes
+
+
+def _check_orders(rule: WindowRule, task: Task, cases: Sequence[Any]) -> None:
+    """Refuse two orders of what is no pair, or has an order."""
+    if rule.orders == "both" and (task.head_kind != "rows" or all(len(case.texts) < 2 for case in cases)):
+        raise SettingsError("orders = both is for pairs of texts that are classified or scored; leave it out here")
 
 
 def _built(base: ModelFolder, task: Task, tuning: Tuning, generator: torch.Generator) -> TaskModule:
@@ -182,12 +189,6 @@ def _spread(cases: list[Any], most: int) -> list[Any]:
     return [cases[number * len(cases) // most] for number in range(most)]
 
 
-def _check_orders(rule: WindowRule, task: Task, cases: Sequence[Any]) -> None:
-    """Refuse two orders of what is no pair, or has an order."""
-    if rule.orders == "both" and (task.head_kind != "rows" or all(len(case.texts) < 2 for case in cases)):
-        raise SettingsError("orders = both is for pairs of texts that are classified or scored; leave it out here")
-
-
 def _auxiliary(base: ModelFolder, encoder: Stack, tuning: Tuning, generator: torch.Generator) -> Auxiliary | None:
     """Return what is learned beside the task; refuse what the model cannot be asked."""
     if tuning.next_weight:
@@ -202,7 +203,8 @@ def _auxiliary(base: ModelFolder, encoder: Stack, tuning: Tuning, generator: tor
         raise SettingsError(f"a model of the family '{encoder.sizes.family}' fills no blanks; ask for next pieces")
     head = MaskedHead(encoder.sizes)
     initialise_part(head, encoder.sizes, generator)
-    load_into(head, base.tensors, base.family.heads["masked"])
+    if not load_into(head, base.tensors, base.family.heads["masked"]).loaded:
+        nn.init.zeros_(head.norm.weight)  # silent at first: what it does not know yet must not move the encoder
     return Auxiliary(head, tuning.masked_weight)
 
 

@@ -38,6 +38,8 @@ class Tuning:
     model                 what a new model is made of, where none is given to begin with
     length, overlap       windows over long texts; 0: what the task and the model say
     truncate              cut long texts instead, and count
+    orders                given: a pair is read as it stands; both: in both orders, for likeness, which has none (GPT's
+                          paper); of classify and regress
     dropout               instead of the model's own
     masked_weight         weight of an auxiliary masked-word loss; 0: none
     next_weight           weight of an auxiliary next-piece loss, of a model that reads to the left (GPT's is 0.5)
@@ -45,8 +47,6 @@ class Tuning:
     patience              stop after so many measurements without a better one; 0: never
     until                 stop when dev reaches it, such as accuracy=0.9
     restarts              how often a run that collapsed to one class is begun again
-    orders                given: a pair is read as it stands; both: in both orders, for likeness, which has none (GPT's
-                          paper); of classify and regress
     features              a choice of layers, such as concat-last-four: the model is frozen, these layers of it are
                           computed once and kept, and a recurrent head learns from them; "": the whole model learns
     head                  plain: the paper's; recurrent: a BiLSTM on the last layer, which learns with the whole model
@@ -66,6 +66,7 @@ class Tuning:
     length: int = 0
     overlap: int = -1
     truncate: bool = False
+    orders: str = "given"
     dropout: float | None = None
     masked_weight: float = 0.0
     next_weight: float = 0.0
@@ -78,7 +79,6 @@ class Tuning:
     features: str = ""
     head: str = "plain"
     recurrent_width: int = 0
-    orders: str = "given"
     feature_precision: str = "full"
     examples: int = 0
     optimizer: AdamSettings = field(default_factory=AdamSettings)
