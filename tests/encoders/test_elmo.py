@@ -231,3 +231,12 @@ def test_sizes_that_cannot_be_are_refused():
         released("huge", 10)
     with pytest.raises(SettingsError, match="6 cells cannot be projected to 6 values"):
         replace(SIZES, inner=6)
+    with pytest.raises(SettingsError, match="no scoring 'quick'; choose one of: adaptive, sampled, full"):
+        replace(SIZES, scoring="quick")
+
+
+def test_a_folder_that_does_not_say_how_words_are_told_is_an_older_one():
+    config = ENCODERS["elmo"].config_of(replace(SIZES, scoring="sampled"), [architecture_of(SIZES)])
+    assert sizes_of(config).scoring == "sampled"
+    del config["scoring"]
+    assert sizes_of(config).scoring == "adaptive"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from bertworks.encoders.stack import Stack
@@ -47,7 +46,7 @@ class Neighbours:
             raise InputError(
                 f"the text has {len(cut)} words and the model reads {self.encoder.sizes.positions - 1}; shorten it"
             )
-        own = [cut.ids, [specials.separator]] if backward else [[specials.first], cut.ids]
-        ids = torch.from_numpy(np.concatenate(own).astype(np.int64))[None]
+        own = [*cut.ids.tolist(), specials.separator] if backward else [specials.first, *cut.ids.tolist()]
+        ids = torch.tensor([own])
         unknown = {number + (not backward): word for number, word in cut.unknown.items()}
         return Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]]), unknown=unknown).to(self.encoder.device)

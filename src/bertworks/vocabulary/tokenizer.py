@@ -277,7 +277,7 @@ class Tokenizer:
         word, normalizer = SURROGATE.sub("\ufffd", word), self.backend.normalizer
         return word if normalizer is None else str(normalizer.normalize_str(word)).strip()
 
-    def _assemble(self, parts: list[tuple[list[PlacedPiece], int, Mapping[int, str]]], num_replaced: int) -> Encoding:
+    def _assemble(self, parts: list[tuple[list[PlacedPiece], int, dict[int, str]]], num_replaced: int) -> Encoding:
         frame, first = self.specials.frame, self.specials.first
         ids, segments = [first] * frame.num_before, [0] * frame.num_before
         offsets: list[tuple[int, int] | None] = [None] * frame.num_before
