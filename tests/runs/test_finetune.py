@@ -490,4 +490,4 @@ def test_sentences_of_a_document_are_examples_that_share_rows(base: Path, tmp_pa
     assert facts["scores"]["dev"]["f1"] > 0.95
     assert [facts["data"][split]["examples"] for split in ("train", "dev")] == [96, 96]  # sentences, not documents
     window = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())["window"]
-    assert window == {"length": 32, "overlap": 8, "truncate": False}
+    assert window == {"length": 32, "overlap": 8, "truncate": False, "orders": "given"}
