@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +134,26 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+    """The folder of a Transformer that knows six signs, has learned nothing, and says something."""
+    import torch
+
+    from bertworks.encoders.transformer import Transformer, released
+    from bertworks.engines.windows import WindowRule
+    from bertworks.tasks.beams import Searching
+    from bertworks.tasks.module import TaskModule
+    from bertworks.tasks.predicting import Predictor
+    from bertworks.tasks.sealed import seal
+    from bertworks.tasks.translate import Translate
+
+    place = tmp_path_factory.mktemp("translator")
+    pieces = [*SPECIALS, *"一二三四五。"]
+    (place / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    sizes = replace(released("tiny", len(pieces)), width=8, num_layers=1, num_heads=2, inner=16, positions=16)
+    encoder = Transformer(sizes, torch.Generator().manual_seed(3))
+    task = Translate(cut="zh", searching=Searching(beams=2, max_more=3))
+    seal(place / "model", Predictor(TaskModule(encoder, task), Tokenizer.load(place), WindowRule(16, 0)), {})
+    return place / "model"
