@@ -48,8 +48,14 @@ def test_a_bar_reaches_one_deviation_up_and_down():
 
 def test_points_of_one_series_are_joined():
     picture = drawn(Series("a", (Dot(1.0, 1.0), Dot(2.0, 2.0), Dot(3.0, 3.0))))
-    lines = [path for path in picture.iter(f"{NAMESPACE}path") if path.attrib.get("fill") == "none"]
+    lines = [path for path in picture.iter(f"{NAMESPACE}path") if "L" in path.attrib["d"]]
     assert [path.attrib["d"].count("L") for path in lines] == [2]
+
+
+def test_looks_stand_where_a_page_cannot_change_them():
+    for path in drawn(Series("a", (Dot(1.0, 1.0, 0.1), Dot(2.0, 2.0)))).iter(f"{NAMESPACE}path"):
+        assert "stroke:" in path.attrib["style"]
+        assert not {"fill", "stroke"} & set(path.attrib)
 
 
 def test_a_wide_range_is_logarithmic_and_says_so():

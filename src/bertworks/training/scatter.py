@@ -1,7 +1,8 @@
 """A picture of points with error bars: series of them in, one SVG file out that needs nothing else.
 
 It carries its own colours and words, so that it is the same in a page, in a guide and on paper. A series is told by its
-colour and by the shape of its points; points of one series are joined by a line.
+colour and by the shape of its points; points of one series are joined by a line. What a page says of the paths of other
+drawings must not reach these, so their looks stand in `style`.
 """
 
 from __future__ import annotations
@@ -78,13 +79,13 @@ def _drawn(scatter: Scatter, dots: Sequence[Dot]) -> Iterator[str]:
     floor = _TOP + _PLOT_HEIGHT
     for tick in high.ticks:
         y = floor - high.height(tick) * _PLOT_HEIGHT
-        yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#e4e3dc"/>'
+        yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" style="stroke:#e4e3dc"/>'
         yield _words(_LEFT - 10, y + 4, tick_words(tick), anchor="end")
     for tick in wide.ticks:
         x = _across(tick, wide)
-        yield f'<path d="M{x:.1f} {floor}v5" stroke="#7c7a74"/>'
+        yield f'<path d="M{x:.1f} {floor}v5" style="stroke:#7c7a74"/>'
         yield _words(x, floor + 21, tick_words(tick))
-    yield f'<path d="M{_LEFT} {floor}H{_WIDTH - _RIGHT}" stroke="#7c7a74"/>'
+    yield f'<path d="M{_LEFT} {floor}H{_WIDTH - _RIGHT}" style="stroke:#7c7a74"/>'
     kind = ", logarithmic" if wide.scale == "logarithmic" else ""
     yield _words((_LEFT + _WIDTH - _RIGHT) / 2, floor + 44, scatter.across + kind)
     for number, series in enumerate(scatter.series):
@@ -97,13 +98,13 @@ def _one(series: Series, number: int, wide: Axis, high: Axis) -> Iterator[str]:
     places = [(_across(dot.across, wide), floor - high.height(dot.up) * _PLOT_HEIGHT, dot) for dot in series.dots]
     if len(places) > 1:
         line = "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in places)
-        yield f'<path d="M{line}" fill="none" stroke="{ink}" stroke-width="1.5" opacity=".7"/>'
+        yield f'<path d="M{line}" style="fill:none;stroke:{ink};stroke-width:1.5;opacity:.7"/>'
     for x, y, dot in places:
         if math.isfinite(dot.deviation):
             reach = dot.deviation / (high.high - high.low) * _PLOT_HEIGHT
             top, bottom = y - reach, y + reach
             bar = f"M{x - 5:.1f} {top:.1f}h10M{x - 5:.1f} {bottom:.1f}h10M{x:.1f} {top:.1f}V{bottom:.1f}"
-            yield f'<path d="{bar}" stroke="{ink}" stroke-width="1.5" opacity=".8"/>'
+            yield f'<path d="{bar}" style="fill:none;stroke:{ink};stroke-width:1.5;opacity:.8"/>'
         told = f"{series.name}: {dot.up:.4g}" + (f" ± {dot.deviation:.2g}" if math.isfinite(dot.deviation) else "")
         yield _mark(x, y, number, told)
 
@@ -155,7 +156,7 @@ def _mark(x: float, y: float, number: int, told: str = "") -> str:
     width = 3 if shape == "cross" else 1
     title = f"<title>{escape(told)}</title>" if told else ""
     return (
-        f'<path d="M{x:.1f} {y:.1f}{paths[shape]}" fill="{fill}" stroke="{ink}" stroke-width="{width}">{title}</path>'
+        f'<path d="M{x:.1f} {y:.1f}{paths[shape]}" style="fill:{fill};stroke:{ink};stroke-width:{width}">{title}</path>'
     )
 
 
