@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bertworks.cli.options import Engine
+from bertworks.cli.options import Engine, Targets
 from bertworks.cli.progress import watching
 from bertworks.errors import SettingsError
 from bertworks.runs.evaluate import LabelledFile, evaluate_files, files_of_set
@@ -29,14 +29,16 @@ def evaluate_verb(
     data: Annotated[Path | None, typer.Option(help="The folder of a published set.")] = None,
     text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
     pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the label, or of the translation.")] = None,
+    targets: Targets = None,
     engine: Engine = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; of several files, one in it for each.")] = (
         False
     ),
 ) -> None:
     """Score MODEL on labelled FILES, side by side."""
-    columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
+    roles = (("text", text), ("pair", pair), ("label", label), ("targets", targets))
+    columns = {role: column for role, column in roles if column}
     if data is None:
         wanted = [LabelledFile(file, Path(file), columns) for file in files]
     elif len(files) == 1:

@@ -14,7 +14,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from bertworks.cli.evaluate import side_by_side
-from bertworks.cli.options import Ray, RayCpus
+from bertworks.cli.options import Ray, RayCpus, Targets
 from bertworks.cli.progress import watching
 from bertworks.errors import SettingsError
 from bertworks.features.strategies import STRATEGIES
@@ -84,10 +84,7 @@ def finetune_verb(
     text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
     pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of the label, or of the translation.")] = None,
-    targets: Annotated[
-        str | None,
-        typer.Option(help="The ending of files with translations, line by line: zh for train.zh beside train.lzh."),
-    ] = None,
+    targets: Targets = None,
     auxiliary: Annotated[str | None, typer.Option(help="masked or next: learn such pieces besides.")] = None,
     auxiliary_weight: Annotated[float, typer.Option(help="How much that weighs (GPT's paper: 0.5).")] = 0.1,
     features: Annotated[

@@ -27,4 +27,8 @@ Engine = Annotated[
     str | None,
     typer.Option(help="What computes: torch, onnx or openvino; by default what a folder was exported for, else torch."),
 ]
+Targets = Annotated[
+    str | None,
+    typer.Option(help="The ending of files with translations, line by line: zh for train.zh beside train.lzh."),
+]
 Vocabulary = Annotated[str | None, typer.Option(help="Which vocabulary of the corpus: its path, or its hash.")]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
 from bertworks.cli.progress import watching
 from bertworks.runs.progress import Progress
 from bertworks.runs.texts import STANDARD_INPUT, texts_in
-from bertworks.tasks.beams import Searching
 from bertworks.tasks.model import load
+from bertworks.tasks.translate import Translate
 from bertworks.tasks.translating import translations
 from bertworks.text.document import Counts
 
@@ -34,11 +35,12 @@ def translate_verb(
     """Translate with MODEL: as many lines come out as go in, in their order and as they are ready."""
     loaded = load(model)
     task = loaded.translator().module.task
-    told = {"beams": beams, "length_penalty": length_penalty, "max_more": max_more}
-    usual = {name: getattr(task.searching, name) if value is None else value for name, value in told.items()}  # type: ignore[attr-defined]
+    assert isinstance(task, Translate)
+    told: dict[str, Any] = {"beams": beams, "length_penalty": length_penalty, "max_more": max_more}
+    searching = replace(task.searching, **{name: value for name, value in told.items() if value is not None})
     counts = Counts()
     with watching() as watch:
-        found = translations(loaded.translator(Searching(**usual)), texts_in(file, text), counts)
+        found = translations(loaded.translator(searching), texts_in(file, text), counts)
         for number, one in enumerate(found, 1):
             print(json.dumps(one.as_json(), ensure_ascii=False) if as_json else one.text, flush=True)
             if file != STANDARD_INPUT and not sys.stdout.isatty():
