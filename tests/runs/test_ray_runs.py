@@ -2,16 +2,20 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import ray
-from small_run import WORDS, prepare_corpus
+from small_run import RECIPE, WORDS, prepare_corpus
 from small_run import run as pretrain_small
 
 from bertworks.errors import BertworksError, SettingsError
+from bertworks.runs.compare import CompareRequest, compare
+from bertworks.runs.comparison import Comparison, MemberRecipe, TaskRecipe
 from bertworks.runs.finetune import finetune
 from bertworks.runs.ray_pool import Needs, RayPool
-from bertworks.runs.ray_runs import TRIES, Attempt, attempts, sweep_on
+from bertworks.runs.ray_runs import TRIES, Attempt, attempts, compare_on, sweep_on
+from bertworks.runs.recipe import as_toml
 from bertworks.runs.requests import FinetuneRequest, Told
 from bertworks.runs.sweep import Outcome, runs_of, seeds_of, sweep
 from bertworks.runs.tuning import Tuning
@@ -95,6 +99,33 @@ def test_a_task_that_a_cluster_loses_for_good_names_who_was_unfinished():
     assert turns == [["x", "y", "z"], ["y", "z"]]
     assert found[1:3] == [Attempt("y", "a task was lost"), Attempt("z", "a task was lost")]
     assert {one.name for one in found if not one.error} == {"x", "y", "z"}
+
+
+@pytest.fixture(scope="module")
+def compared(request_in, tmp_path_factory):
+    """Return a function from a folder to a comparison: one member that learns, and one that cannot be fine-tuned."""
+    folder = tmp_path_factory.mktemp("compared")
+    (folder / "small.toml").write_text(as_toml(RECIPE), encoding="utf-8")
+    asked = request_in(folder)
+    recipe = str(folder / "small.toml")
+    members = (
+        MemberRecipe("right", recipe=recipe),
+        MemberRecipe("wrong", recipe=recipe, tuning={"features": "concat-last-four"}),  # it has two layers only
+    )
+    tuning = {"epochs": 1, "batch": 8, "rate": 1e-3, "restarts": 0}
+    task = TaskRecipe("classify", "rivers", asked.train, asked.dev)
+    corpus = Path(asked.model).parents[1] / "corpus"
+    told = Comparison(members, tasks=(task,), corpus=corpus, budget="3 steps", tuning=tuning)
+    return lambda out: CompareRequest(told, out)
+
+
+def test_a_comparison_on_a_cluster_comes_to_what_it_does_here(ray_cluster, compared, tmp_path):
+    told = []
+    there = compare_on(RayPool(ray, needs=Needs(memory=0)), compared(tmp_path / "there"), told.append)
+    here = compare(compared(tmp_path / "here"))
+    assert [one.scores for one in there.standings] == [one.scores for one in here.standings]
+    assert [one.member for one in there.failures] == [one.member for one in here.failures] == ["wrong"]
+    assert sum(str(one).startswith("failed: wrong, seed 0, rivers") for one in told) == TRIES
 
 
 def test_runs_without_dev_are_refused(request_in, tmp_path):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertworks.cli.options import Ray
 from bertworks.engines.gathering import BUDGET
 from bertworks.errors import MissingPartError
+
+if TYPE_CHECKING:
+    from bertworks.serving.server import ServeRequest
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -28,6 +33,9 @@ def serve(
     max_waiting: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are told to come back.")] = 1024,
     batch_pieces: Annotated[int, typer.Option(min=8, help="Pieces that are computed together.")] = BUDGET,
     engine: Annotated[str | None, typer.Option(help="torch, onnx or openvino; else what each folder is for.")] = None,
+    ray: Ray = None,
+    replicas: Annotated[int, typer.Option(min=1, help="With --ray: processes with all models.")] = 1,
+    replica_cpus: Annotated[float, typer.Option(help="With --ray: CPUs of each.")] = 1,
 ) -> None:
     """Answer over HTTP until stopped: predictions, blanks, vectors, and a page at / that shows what the models see."""
     try:
@@ -50,6 +58,9 @@ def serve(
         batch_pieces,
         engine,
     )
+    if ray is not None:
+        _serve_on(ray, request, (replicas, replica_cpus))
+        return
     with server.listening(host, port) as sock:  # before the models, so that a port in use is told at once
         opened = server.opened(request)
         for served in opened.service.models.values():
@@ -57,4 +68,18 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         print(f"serving at http://{shown}:{sock.getsockname()[1]} (Ctrl-C stops it)", flush=True)
         server.serve(opened, sock)
+    print("stopped; all requests that were taken are answered")
+
+
+def _serve_on(address: str, request: ServeRequest, size: tuple[int, float]) -> None:
+    """Put replicas on a cluster, and leave them there until this command is stopped."""
+    from bertworks.cluster import connected
+    from bertworks.runs.stopping import asked_to_stop
+    from bertworks.serving.replicas import Replicas, serving
+
+    count, cpus = size
+    with connected(address), serving(request, Replicas(count, cpus)) as place, asked_to_stop() as wish:
+        print(f"serving at {place} with {count} replicas (Ctrl-C stops them)", flush=True)
+        while not wish:
+            time.sleep(0.2)
     print("stopped; all requests that were taken are answered")

@@ -38,7 +38,7 @@ _HEAD_SECONDS = 10.0
 _IDLE_SECONDS = 15
 # How long Python lets a thread go on while others wait. The worker only hands work to torch, and must not be kept from
 # that for its usual 5 ms.
-_SWITCH_SECONDS = 0.001
+SWITCH_SECONDS = 0.001
 _MOST_CONNECTIONS = 2_048
 
 
@@ -69,7 +69,7 @@ class Opened:
 def opened(request: ServeRequest) -> Opened:
     """Load all models, check what is to be checked, and return the app."""
     access = access_of(request.host, request.key_file)
-    folders, index = _folders(request.models)
+    folders, index = folders_of(request.models)
     metrics = Metrics(folders)
     gatherer = Gatherer(request.bounds, metrics.computed)
     try:
@@ -100,7 +100,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 def serve(found: Opened, sock: socket.socket) -> None:
     """Answer at a socket until the process is asked to stop."""
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         server_of(found).run([sock])
     finally:
@@ -124,7 +124,7 @@ def server_of(found: Opened) -> Draining:
     return Draining(config, found.service)
 
 
-def _folders(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, str] | None]:
+def folders_of(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, str] | None]:
     """Return the folders of models by name, and where the index of a corpus lies and which model made it."""
     bundles = [argument for argument in arguments if is_bundle(Path(argument))]
     if not bundles:
