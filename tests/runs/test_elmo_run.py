@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bertworks.errors import SettingsError
 from bertworks.examples.batch import Batch
 from bertworks.examples.corpus import Corpus
 from bertworks.models.folder import encoder_of, read_folder
+from bertworks.objectives.softmaxes import SOFTMAXES, TableSoftmax
 from bertworks.objectives.two_way import TwoWay
 from bertworks.runs.building import build, start_of
 from bertworks.runs.embed import EmbedRequest, embed
@@ -83,6 +85,18 @@ def test_stopped_and_continued_it_is_the_same_to_the_bit(whole: Path, kind: str,
         run(corpus, tmp_path / "parts", RECIPES[kind], stop_after=count)
     run(corpus, tmp_path / "parts", RECIPES[kind])
     assert_same(whole, tmp_path / "parts")
+
+
+def test_what_a_sampled_softmax_draws_is_the_same_after_a_stop(
+    corpus: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(SOFTMAXES, "sampled", partial(TableSoftmax, num_samples=8))  # of a vocabulary this small
+    recipe = replace(RECIPES[kind], model=replace(RECIPES[kind].model, scoring="sampled"))
+    run(corpus, tmp_path / "whole", recipe)
+    run(corpus, tmp_path / "parts", recipe, stop_after=7)
+    run(corpus, tmp_path / "parts", recipe)
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    assert "two_way.weight" in read_folder(tmp_path / "whole" / "model").tensors
 
 
 def test_a_folder_says_what_it_is_and_is_read_again(whole: Path, kind: str, corpus: Path):
@@ -197,6 +211,8 @@ def test_the_shipped_recipe_is_512_wide_with_two_layers():
 def test_a_recipe_that_cannot_be_is_refused():
     with pytest.raises(SettingsError, match="spelling is for ELMo; leave it out for the family 'bert'"):
         ModelRecipe("tiny", spelling="strokes").sizes(10)
+    with pytest.raises(SettingsError, match="scoring is for ELMo; leave it out for the family 'bert'"):
+        ModelRecipe("tiny", scoring="full").sizes(10)
     with pytest.raises(
         SettingsError, match="cannot learn by the objective 'masked-next'; choose one of: next, two-way"
     ):
