@@ -88,7 +88,11 @@ def test_two_processes_resume_exactly_and_leave_a_checkpoint_in_parts(corpus, tm
     recipe = replace(RECIPE, micro_batch=2)
     request = PretrainRequest(recipe, corpus, tmp_path / "whole", shard=True)
     parts = replace(request, out=tmp_path / "parts")
-    together(2, request, replace(parts, stop_after=7), parts)
+    half = replace(request, recipe=replace(recipe, precision="bf16"), out=tmp_path / "half", stop_after=6)
+    *_, in_half = together(2, request, replace(parts, stop_after=7), parts, half)
+    assert (len(in_half.steps), in_half.error) == (6, "")
+    rough = chances(tmp_path / "half")
+    assert rough == pytest.approx(chances(tmp_path / "whole")[: len(rough)], abs=0.02)
     one, other = whole(tmp_path / "whole"), whole(tmp_path / "parts")
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
@@ -139,23 +143,26 @@ FAMILIES = {
 }
 
 
-def gradients(corpus: Path) -> dict[str, tuple[float, float]]:
+def gradients(corpus: Path, families: tuple[str, ...], precision: Precision) -> dict[str, tuple[float, float]]:
     """Return by family the largest gradient of a whole module, and the largest difference to one that is spread."""
     with joined():
-        return {family: _gradients(Corpus.open(corpus, None), family, *how) for family, how in FAMILIES.items()}
+        return {family: _gradients(Corpus.open(corpus, None), family, precision) for family in families}
 
 
-def _gradients(corpus: Corpus, family: str, objective: str, recompute: bool) -> tuple[float, float]:
+def _gradients(corpus: Corpus, family: str, precision: Precision) -> tuple[float, float]:
+    objective, recompute = FAMILIES[family]
     model = ModelRecipe("tiny", width=16, num_heads=2, positions=32, family=family)
     recipe = replace(RECIPE, model=model, objective=objective, recompute=recompute)
     start = start_of(recipe, corpus.tokenizer, None)
     plain, spread = (build(start, recipe, piece_counts(corpus))[0] for _ in range(2))
-    shard(spread, spread.encoder.layers, Precision())
+    shard(spread, spread.encoder.layers, precision)
     for batch in Rows(corpus, recipe).draw(0, 0):
         for module in (plain, spread):
             seeds = Seeds(torch.tensor(5 + torch.distributed.get_rank(), dtype=torch.int32))
             module.train()
-            module(batch, dict.fromkeys(module.counts(batch), 1.0), seeds).value.backward()
+            with precision.context():
+                loss = module(batch, dict.fromkeys(module.counts(batch), 1.0), seeds)
+            loss.value.backward()
     largest = worst = 0.0
     for one, other in zip(plain.parameters(), spread.parameters(), strict=True):
         if one.grad is not None:
@@ -169,11 +176,18 @@ def _gradients(corpus: Corpus, family: str, objective: str, recompute: bool) -> 
 
 
 def test_every_family_has_the_gradients_of_a_whole_module(corpus):
-    for found in started(2, gradients, corpus):
+    for found in started(2, gradients, corpus, tuple(FAMILIES), Precision()):
         assert found.keys() == FAMILIES.keys()
         for family, (largest, worst) in found.items():
             assert largest > 1e-3, family
             assert worst < 1e-6 * largest, family
+
+
+def test_in_half_precision_only_the_rounding_of_biases_differs(corpus):
+    for found in started(2, gradients, corpus, ("bert",), Precision("bf16")):
+        largest, worst = found["bert"]
+        assert largest > 1e-3
+        assert worst < 0.02 * largest
 
 
 def disagree(requests: list[PretrainRequest]) -> str:

@@ -342,7 +342,7 @@ def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]
         scores.accuracy,
         scores.accuracies.get("pair"),
     )
-    with gathered(run.module):
+    with gathered(run.module, run.precision):
         samples = list(filled_blanks(run.module, run.corpus.tokenizer, run.blanks, run.standing.step))
     if records is not None:
         records.add(record)

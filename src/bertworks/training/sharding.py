@@ -28,14 +28,17 @@ _WAYS = ("at", "onward", "streams", "second_stream")
 def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> None:
     """Spread the parameters of a module over all processes, those of each layer apart.
 
-    In half precision the layers' weights travel in half the bits, and autocast need not keep copies of them; tables and
-    heads stay in full, since scores are summed in the precision of their bias.
+    In half precision the layers' weights travel in half the bits, and autocast need not keep copies of them; norms,
+    tables and heads stay in full, as autocast has them.
     """
     mesh = init_device_mesh(precision.device.type, (torch.distributed.get_world_size(),))
     low = MixedPrecisionPolicy()
     if precision.name != "fp32":
         low = MixedPrecisionPolicy(PRECISIONS[precision.name], torch.float32, cast_forward_inputs=False)
     for layer in layers:
+        norms = [part for part in layer.modules() if isinstance(part, nn.LayerNorm)]
+        if norms and precision.name != "fp32":
+            fully_shard(norms, mesh=mesh)
         fully_shard(layer, mesh=mesh, mp_policy=low)
         for way in _WAYS:
             if hasattr(layer, way):
@@ -48,18 +51,18 @@ def is_sharded(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def gathered(module: nn.Module) -> Iterator[None]:
+def gathered(module: nn.Module, precision: Precision) -> Iterator[None]:
     """Have what lies outside of the layers whole, so that parts of a module can be called; all processes do it alike.
 
-    Layers are gathered when they are called, as always, and each time anew: their weights must not be laid out once and
-    for all.
+    Layers are gathered when they are called, as always: in the precision of the run, and each time anew, so that their
+    weights must not be laid out once and for all.
     """
     if not isinstance(module, FSDPModule):
         yield
         return
     module.unshard()
     try:
-        with unpacked():
+        with unpacked(), precision.context():
             yield
     finally:
         module.reshard()
