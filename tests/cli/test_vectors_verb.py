@@ -82,6 +82,15 @@ def test_eval_tells_scores_and_coverage(vectors: Run, tmp_path: Path):
     assert told["asked.txt"][-1]["section"] == "all"
 
 
+def test_senses_draws_a_word_by_each_model(vectors: Run, tmp_path: Path):
+    vectors("convert", "v.txt", "--out", "v")
+    (tmp_path / "uses.tsv").write_text("text\tlabel\nthe king sat\tchess\na king ruled\tman\n")
+    done = vectors("senses", "king", "uses.tsv", "v", "--out", "king.svg")
+    assert done.stdout.startswith("v: 1 different vectors; nearest other sentence of the same sense 0%")
+    assert done.stdout.endswith("the picture: king.svg\n")
+    assert "2 sentences, one vector" in (tmp_path / "king.svg").read_text()
+
+
 def test_convert_writes_what_others_read(vectors: Run, tmp_path: Path):
     done = vectors("convert", "v.txt", "--format", "word2vec", "--out", "w.txt")
     assert done.stdout == "5 words of width 3: w.txt\n"

@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -26,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from bertworks.disk import read_json, replacing
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.features.static import StaticVectors, Table
-from bertworks.text.compression import ByteStream, open_raw, unpacked
+from bertworks.text.compression import ByteStream, RawStream, open_raw, unpacked
 
 FACTS = "bertworks.json"
 _TABLE = "static.pieces.weight"
@@ -180,7 +179,7 @@ class _Rows:
 
     def _lines(self, first: int) -> Iterator[tuple[int, str]]:
         """Yield the lines that are left with their numbers. Only \\n ends one: a word may hold other breaks."""
-        reader = io.BufferedReader(_Raw(self._stream), 2**20)
+        reader = io.BufferedReader(RawStream(self._stream), 2**20)
         for number, line in enumerate(reader, first):
             yield number, line.decode(errors="replace").rstrip("\r\n")
 
@@ -219,21 +218,6 @@ def _numbers(text: str, width: int) -> Table:
     if len(numbers) != width:
         raise ValueError(text)
     return numbers
-
-
-class _Raw(io.RawIOBase):
-    """A ByteStream as Python's own readers want it."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 # ---------------------------------------------------------------- writing files for others

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertworks.errors import InputError, SettingsError
-from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
+from bertworks.text.compression import RawStream, compression_of, open_raw, unpacked
 from bertworks.text.decoding import detect_encoding, why_not_text
 from bertworks.text.document import Counts
 
@@ -81,7 +81,7 @@ def read_lines(
         if what := why_not_text(stream.peek(2**12)):
             raise InputError(f"{path.name} is {what}")
         yield from read_stream(
-            io.BufferedReader(_Raw(stream)), kind or kind_of_name(path.name), path.name, columns, broken
+            io.BufferedReader(RawStream(stream)), kind or kind_of_name(path.name), path.name, columns, broken
         )
 
 
@@ -115,21 +115,6 @@ def read_stream(
     if kind == "text" and columns is None and _plain(first) not in TEXTS:
         columns = ("text",)
     yield from _Table(name, kind, broken).lines(_rows(lines, kind, name), columns)
-
-
-class _Raw(io.RawIOBase):
-    """Lets Python's own buffer find the line ends in unpacked bytes."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:

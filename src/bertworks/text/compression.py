@@ -5,13 +5,14 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import io
 import lzma
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import zstandard
 
@@ -120,6 +121,21 @@ class ByteStream:
             raise InputError(
                 f"{self.name} starts as UTF-16 but is not valid UTF-16 ({error.reason}); mend it"
             ) from error
+
+
+class RawStream(io.RawIOBase):
+    """A ByteStream as Python's own buffers want it, which find line ends."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _fault(name: str, error: Exception) -> str:
