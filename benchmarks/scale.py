@@ -1,11 +1,13 @@
-"""What many processes cost: DDP beside threads, and checkpoints of a model that is spread over processes.
+"""What many processes cost: DDP beside threads, checkpoints of a model that is spread over processes, Ray.
 
-    python benchmarks/scale.py [--only ddp,checkpoint] [--sizes mini,small] [--turns 9] [--json]
+    python benchmarks/scale.py [--only ddp,checkpoint,ray] [--sizes mini,small] [--turns 9] [--json]
 
 ratio_ddp            the time of a step of 1 process with two threads to that of 2 processes with one each (DDP), at the
                      same batch of 32 rows of 128; they take turns, medians; the lowest of the sizes
 overhead_checkpoint  the time to write a sharded checkpoint (FSDP2, 2 processes), shared out over the steps between two
                      of them at the default interval, to that of a step; the highest of the sizes
+ratio_ray            the time to prepare text with 2 processes to that on 2 Ray workers; `scale_ray.py` says what that
+                     includes
 
 Every process lives as long as its part of the benchmark, and waits while it is another's turn.
 """
@@ -38,6 +40,7 @@ from bertworks.training.optimizer import AdamSettings, PaperAdam
 from bertworks.training.pace import ByStep
 from bertworks.training.sharding import own_state, shard
 from pretraining import VOCABULARY, batches_of
+from scale_ray import beside_ray
 
 ROWS = 32
 NUM_BATCHES = 4
@@ -134,10 +137,16 @@ def checkpoint(sizes: Sequence[str], num_turns: int) -> dict[str, float]:
     return found | {"overhead_checkpoint": max(found[f"overhead_checkpoint_{size}"] for size in sizes)}
 
 
+def ray(sizes: Sequence[str], num_turns: int) -> dict[str, float]:
+    """Preparation on 2 Ray workers beside 2 processes; no model is in it, so sizes make no difference."""
+    del sizes
+    return beside_ray(min(num_turns, 3))
+
+
 # What is measured; each part returns its figures.
-PARTS: dict[str, Callable[[Sequence[str], int], dict[str, float]]] = {"ddp": ddp, "checkpoint": checkpoint}
+PARTS: dict[str, Callable[[Sequence[str], int], dict[str, float]]] = {"ddp": ddp, "checkpoint": checkpoint, "ray": ray}
 # What the figures should be at least, or at most.
-BARS = {"ratio_ddp": "at least 0.9", "overhead_checkpoint": "at most 0.03"}
+BARS = {"ratio_ddp": "at least 0.9", "ratio_ray": "at least 0.85", "overhead_checkpoint": "at most 0.03"}
 
 
 def main() -> None:

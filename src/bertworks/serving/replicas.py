@@ -77,7 +77,9 @@ def serving(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
         serve.start(proxy_location=where, http_options=listens)
         serve.run(deployment.bind(request), name=NAME, route_prefix="/")
     except (RuntimeError, TimeoutError, RayError) as error:
-        raise BertworksError(f"the replicas did not start: {_reason(serve, error)}") from None
+        reason = _reason(serve, error)
+        serve.delete(NAME)  # Ray would try again and again
+        raise BertworksError(f"the replicas did not start: {reason}") from None
     try:
         shown = f"[{request.host}]" if ":" in request.host else request.host
         yield f"http://{shown}:{request.port}"
