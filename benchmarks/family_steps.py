@@ -43,7 +43,7 @@ class Member:
         generator, sizes = torch.Generator().manual_seed(0), self.sizes()
         encoder = family_of(sizes.family).build(sizes, generator)
         if hasattr(encoder, "spelling"):  # words of eight letters
-            encoder.spelling[:, :8].random_(2, 100, generator=generator)  # type: ignore[operator, index, union-attr]
+            encoder.spelling[:, :8].random_(2, 100, generator=generator)  # type: ignore[index]
         return OBJECTIVES[read_recipe(recipe_path(self.recipe), Recipe).objective](encoder, generator)
 
     def peer(self) -> torch.nn.Module:

@@ -36,7 +36,7 @@ def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> Non
     if precision.name != "fp32":
         low = MixedPrecisionPolicy(PRECISIONS[precision.name], torch.float32, cast_forward_inputs=False)
     for layer in layers:
-        norms = [part for part in layer.modules() if isinstance(part, nn.LayerNorm)]
+        norms: list[nn.Module] = [part for part in layer.modules() if isinstance(part, nn.LayerNorm)]
         if norms and precision.name != "fp32":
             fully_shard(norms, mesh=mesh)
         fully_shard(layer, mesh=mesh, mp_policy=low)
