@@ -127,14 +127,3 @@ def test_when_an_agent_is_killed_its_processes_end_and_the_other_machine_goes_on
     assert first.wait(PATIENCE) == 0, agents.told()
     assert "processes 2 → 1" in agents.told()
     assert_finished(agents)
-
-
-@pytest.mark.soak
-def test_a_new_agent_takes_the_place_of_a_killed_one(agents):
-    first, second = agents.start(0, "--shard"), agents.start(1, "--shard")
-    agents.wait_for_step(8)
-    second.kill()
-    third = agents.start(2, "--shard")
-    assert first.wait(PATIENCE) == 0, agents.told()
-    assert third.wait(PATIENCE) == 0, agents.told()
-    assert_finished(agents)
