@@ -295,7 +295,7 @@ def test_tagging_runs_on_every_strategy_and_its_folder_says_the_same(
     list(finetune(request_of(base, files, tmp_path / "run", "tag", tuning)))
     assert scores_of(tmp_path / "run")["dev"]["f1"] >= 0.9
     told = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
-    assert told["features"] == {"strategy": name, "width": 32}
+    assert told["features"] == {"strategy": name, "width": 32, "freezes": True}
     predictor = load_predictor(tmp_path / "run" / "model", "tag")
     cases = list(predictor.module.task.read(files["tag"][1], {}))
     assert (
