@@ -70,7 +70,9 @@ def test_everything_that_learns_has_a_gradient():
 def test_an_encoder_without_a_second_stream_is_refused_when_the_recipe_is_read():
     with pytest.raises(SettingsError, match="'bert' cannot learn by the objective 'permuted'"):
         Recipe(objective="permuted")
-    with pytest.raises(SettingsError, match="'xlnet' cannot learn by the objective 'masked'; choose one of: next, next-stream, per"):
+    with pytest.raises(
+        SettingsError, match="'xlnet' cannot learn by the objective 'masked'; choose one of: next, next-stream, per"
+    ):
         Recipe(ModelRecipe(family="xlnet"), objective="masked")
     with pytest.raises(AssertionError):
         Permuted(Bert(BertSizes.released("tiny", 60)))

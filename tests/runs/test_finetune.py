@@ -333,6 +333,15 @@ def test_an_auxiliary_masked_loss_is_learned_beside_the_task(base: Path, files: 
     assert json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]["accuracy"] >= 0.9
 
 
+def test_one_of_several_processes_is_refused(
+    base: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match="fine-tuning runs in a single process; start it without torchrun"):
+        next(iter(finetune(request_of(base, files, tmp_path / "run", TUNING))))
+
+
 def test_frozen_layers_do_not_change(base: Path, files: dict[str, Path], tmp_path: Path):
     tuning = replace(TUNING, epochs=1, depths=DepthSettings(frozen_layers=1))
     list(finetune(request_of(base, files, tmp_path / "run", tuning)))

@@ -69,7 +69,7 @@ def model(run: tuple[Path, list[Told]]) -> Model:
 def test_what_is_left_out_is_told(run: tuple[Path, list[Told]]):
     notes, warnings = [told.note for told in run[1]], [told.warning for told in run[1] if told.warning]
     assert "1 pairs left out: one side is empty" in notes
-    assert "1 training examples do not fit into a row of 24 places, and nothing is learned from them" in warnings
+    assert "1 training examples do not fit into a row of 24 places; nothing is learned from them" in warnings
     assert "64 training examples in 64 rows of at most 24 places. Every piece was read." in notes
 
 

@@ -16,7 +16,7 @@ def test_rates_rise_over_the_warm_up_and_fall_to_zero_with_the_last_step():
 
 
 def test_rates_of_the_transformer_rise_over_the_warm_up_and_fall_with_the_root():
-    """Four steps of warm-up to a peak of 8; at four times as many steps half of it, and behind the last step nothing."""
+    """Four steps of warm-up to a peak of 8; at four times as many steps half of it, behind the last step nothing."""
     pace = InverseRoot(16, 4, 8.0)
     found = [pace.at(step, 0.0).rate for step in (0, 1, 3, 8, 15)]
     assert found == pytest.approx([2, 4, 8, 16 / 3, 4])

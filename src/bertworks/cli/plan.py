@@ -47,9 +47,7 @@ def plan_verb(
     flops: Annotated[float | None, typer.Option(help="The same by the peak rate of a device, such as 312e12.")] = None,
     devices: Annotated[int, typer.Option(min=1, help="How many devices of that rate.")] = 1,
     utilisation: Annotated[float, typer.Option(help="What share of that rate is really reached.")] = 0.25,
-    nodes: Annotated[
-        list[int] | None, typer.Option(help="The recipe on so many machines; may be repeated.")
-    ] = None,
+    nodes: Annotated[list[int] | None, typer.Option(help="The recipe on so many machines; may be repeated.")] = None,
     gpus: Annotated[int, typer.Option(help="Cards of a machine.")] = 8,
     gpu: Annotated[str, typer.Option(help="Of which kind: V100, A100, H100, …")] = "A100",
     network: Annotated[float, typer.Option(help="What a machine sends to others, in Gbit/s.")] = 100.0,

@@ -200,7 +200,7 @@ class Stack(nn.Module):
         return all(isinstance(layer, Layer) for layer in self.stacked)
 
     def shares(self, batch: Batch, numbers: Iterable[int]) -> Iterator[torch.Tensor]:
-        """Yield (B, H, T, T) for each of these layers: how much of each place every place reads, in rows of a length."""
+        """Yield (B, H, T, T) for each of these layers: how much of each place every place reads; rows of one length."""
         if not self.attends:
             raise SettingsError(
                 f"a model of the family '{self.sizes.family}' has no attention to show: its pieces do not read one "

@@ -54,8 +54,8 @@ def graph_of(encoder: Stack, head: GraphHead | None, has_pooler: bool, product: 
     if not isinstance(encoder, _WRITTEN):
         known = ", ".join(one.__name__ for one in _WRITTEN)
         raise SettingsError(
-            f"a model of the family '{encoder.sizes.family}' runs in torch only: graphs are written of {known}, and "
-            f"ONNX has no LSTM with projections; leave --engine and export out"
+            f"a model of the family '{encoder.sizes.family}' runs in torch only: graphs are written of {known}; leave "
+            f"--engine and export out"
         )
     onnx = part("onnx", "onnx", "writing an ONNX graph")
     state = {name: values.detach().float().cpu().numpy() for name, values in encoder.state_dict().items()}

@@ -28,6 +28,7 @@ from bertworks.models.names import load_into
 from bertworks.objectives.heads import MaskedHead
 from bertworks.runs.building import fresh_folder
 from bertworks.runs.caching import KeptFeatures
+from bertworks.runs.processes import check_alone
 from bertworks.runs.questions import Drawer
 from bertworks.runs.recipe import as_toml, write_down
 from bertworks.runs.requests import FinetuneRequest, Told
@@ -87,6 +88,7 @@ def finetune(request: FinetuneRequest) -> Iterator[Told]:
 
     A run whose model calls everything one class is begun again with another seed, as often as the tuning says.
     """
+    check_alone("fine-tuning")
     reasons: list[str] = []
     for attempt in range(request.tuning.restarts + 1):
         tuning = replace(request.tuning, seed=request.tuning.seed + 1_000 * attempt)
@@ -225,7 +227,7 @@ def _too_long(questions: Sequence[Question], rule: WindowRule) -> list[Told]:
     count = sum(not question.teaches for question in questions)
     if count == len(questions):
         raise InputError(f"no training example fits into a row of {rule.length} places; give longer ones with --length")
-    told = f"{count:,} training examples do not fit into a row of {rule.length} places, and nothing is learned from them"
+    told = f"{count:,} training examples do not fit into a row of {rule.length} places; nothing is learned from them"
     return [Told(warning=told)] if count else []
 
 

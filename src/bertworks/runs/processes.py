@@ -64,6 +64,12 @@ def is_first() -> bool:
     return not _has_others() or os.environ["RANK"] == "0"
 
 
+def check_alone(what: str) -> None:
+    """Refuse to be one of several processes that torchrun started, for what runs in one."""
+    if _has_others():
+        raise SettingsError(f"{what} runs in a single process; start it without torchrun")
+
+
 def num_neighbours() -> int:
     """Return how many processes of the run share this machine, this one included."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", num_processes())) if num_processes() > 1 else 1

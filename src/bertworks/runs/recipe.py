@@ -30,8 +30,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 class ModelRecipe:
     """A family and a released size by name, or numbers of one's own; what is given beside a size changes it.
 
-    family           bert, roberta, albert, openai-gpt, xlnet, elmo or awd-lstm; their activation is their own unless it is
-                     given
+    family           bert, roberta, albert, openai-gpt, xlnet, elmo or awd-lstm; activation is a family's own unless it
+                     is given
     Two ways to begin that spare a short run the first stretch of its way; both are off in the paper's recipes.
     position_start   "normal"; "waves": the learned positions begin as sines and cosines, so that a neighbour is found
                      the same way everywhere; "neighbours": besides, the first heads begin by looking at neighbours

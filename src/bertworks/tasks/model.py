@@ -94,8 +94,8 @@ class Model:
         """Go on with a text; only a model that reads to the left can."""
         if self.continuer is None:
             raise FolderError(
-                f"{self.folder} cannot go on with a text: it reads both ways, or a graph computes it; choose the folder "
-                f"of a left-to-right model, such as one pretrained by the recipe gpt"
+                f"{self.folder} cannot go on with a text: it reads both ways, or a graph computes it; choose the "
+                f"folder of a left-to-right model, such as one pretrained by the recipe gpt"
             )
         return self.continuer.generate(text, drawing)
 
