@@ -310,16 +310,17 @@ prepare(PrepareRequest((Source(source),), Path(vocabulary), Path(out), PrepareSe
 
 
 def prepare_under_fire(folder: Path, text: Path, vocabulary: Path, num_kills: int, seed: int) -> None:
-    """Kill the preparation (SIGKILL) at random moments, each time a little later, then let it finish."""
+    """Kill the preparation (SIGKILL) at random moments after it has begun, then let it finish."""
     draw = random.Random(seed)
     command = [sys.executable, "-c", KILLED, str(text), str(vocabulary), str(folder)]
-    num_killed = 0
-    while num_killed < num_kills:
+    plan, num_killed = folder / ".work" / "plan.json", 0
+    for _ in range(num_kills):
         process = subprocess.Popen(command)
         started = time.monotonic()
-        while not (folder / ".work" / "plan.json").exists() and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(draw.uniform(0, 0.3 + 2 * (time.monotonic() - started)))
+        while not plan.exists() and process.poll() is None:
+            time.sleep(0.001)
+        # At first right behind its plan, so that however fast a machine is, one kill falls into the work.
+        time.sleep(draw.uniform(0, time.monotonic() - started) if num_killed else 0.0)
         if process.poll() is not None:
             break
         process.send_signal(signal.SIGKILL)

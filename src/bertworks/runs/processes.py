@@ -7,12 +7,15 @@ import datetime
 import os
 import signal
 import sys
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
 import torch.distributed
 import torch.multiprocessing
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
 from bertworks.encoders.layers import Seeds
@@ -43,7 +46,7 @@ def joined() -> Iterator[None]:
     if has_cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
-        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=_PATIENCE)
+        _meet("cpu:gloo,cuda:nccl" if has_cuda else "gloo")
         yield
     except RuntimeError as error:
         if not _is_loss(error):
@@ -137,6 +140,48 @@ def exchange(text: str, group: torch.distributed.ProcessGroup | None = None) -> 
 
 def _has_others() -> bool:
     return all(name in os.environ for name in _TOLD) and int(os.environ["WORLD_SIZE"]) > 1
+
+
+def _meet(backend: str) -> None:
+    """Found the group of all processes.
+
+    torchrun keeps one store for all its attempts, and where a process died the next attempt would read the addresses
+    of the last one there (pytorch issue 135712). So each attempt writes under a name that is its own.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        torch.distributed.init_process_group(backend, timeout=_PATIENCE)
+        return
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(address, port, size, is_master=False, timeout=_PATIENCE)
+    own = PrefixStore(_name_of_attempt(store, rank, size), store)
+    torch.distributed.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+
+
+def _name_of_attempt(store: TCPStore, rank: int, size: int) -> str:
+    """Agree on a name that nobody has used, in a store that holds what earlier processes said.
+
+    Every process says a word that it has drawn, and the first answers with a name and the words that it has read,
+    again and again until all have found their own word there and said so under the new name.
+    """
+    end = time.monotonic() + _PATIENCE.total_seconds()
+    word = uuid.uuid4().hex
+    if rank:
+        store.set(f"word/{rank}", word)
+    while time.monotonic() < end:
+        if rank:
+            name, *words = store.get("attempt").decode().split()
+            if word in words:
+                store.set(f"{name}/read/{rank}", "")
+                return name
+        else:
+            others = range(1, size)
+            words = [said.decode() for said in store.multi_get([f"word/{other}" for other in others])]
+            store.set("attempt", " ".join([word, *words]))
+            if store.check([f"{word}/read/{other}" for other in others]):
+                return word
+        time.sleep(0.02)
+    raise torch.distributed.DistError("the processes did not meet")
 
 
 def _end_with_torchrun() -> None:
