@@ -10,13 +10,15 @@ measured before and after, and the mean is taken.
     of_offline     texts a second served, as a share of offline
     errors         answers other than a vector, and connections lost
     p99_over_p50   how much longer the slowest of a hundred waits than the usual one
-    growth         memory of the server after `--minutes` minutes of load over that after one, less 1; null with 0
+    growth         memory of the server after `--minutes` minutes of load over that after one, less 1; null with 0.
+                   Each is the median of the last twenty seconds, under load: batches differ, and so does their memory
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import concurrent.futures
 import importlib.util
 import itertools
 import json
@@ -27,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -167,8 +170,8 @@ def measured(texts: Path, num_clients: int, seconds: float, minutes: float) -> d
         served = own("clients", texts, *address, "--seconds", seconds, "--load", load)
         growth = None
         if minutes:
-            first = memory_after(watched, texts, address, max(0.0, 60 - load))
-            growth = memory_after(watched, texts, address, 60 * minutes - max(load, 60)) / first - 1
+            first, last = (memory_under_load(watched, texts, address, 60 * span) for span in (1, minutes - 1))
+            growth = last / first - 1
     after = own("offline", texts, "--seconds", min(seconds, 30))
     offline = (before["rate"] + after["rate"]) / 2
     return {
@@ -181,11 +184,18 @@ def measured(texts: Path, num_clients: int, seconds: float, minutes: float) -> d
     }
 
 
-def memory_after(process: psutil.Process, texts: Path, address: tuple[object, ...], seconds: float) -> float:
-    """Return the memory of the server after so much more load."""
-    if seconds > 0:
-        own("clients", texts, *address, "--seconds", max(1.0, seconds - WARM_UP), "--load", seconds)
-    return float(process.memory_info().rss)
+def memory_under_load(
+    process: psutil.Process, texts: Path, address: tuple[object, ...], seconds: float, last: int = 20
+) -> float:
+    """Return the memory of the server at the end of so much more load: the median of its last seconds."""
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        load = beside.submit(own, "clients", texts, *address, "--seconds", seconds - WARM_UP, "--load", seconds)
+        sizes = deque[int](maxlen=last)
+        while not load.done():
+            sizes.append(process.memory_info().rss)
+            time.sleep(1)
+        load.result()
+    return statistics.median(sizes)
 
 
 def shown(found: dict[str, Any], first: float) -> None:

@@ -1,7 +1,8 @@
 """How the process treats freed memory: a wish in, the C library told out.
 
 A step frees tensors of many megabytes and asks for the same again at once. Left to itself, glibc gives each back to the
-system, which fills every page with zeros before it hands it out anew: up to a sixth of a training step.
+system, which fills every page with zeros before it hands it out anew: up to a sixth of a training step. A server's
+batches are all of different sizes; there what is freed lies in pieces between what is used, and grows with the hours.
 """
 
 from __future__ import annotations
@@ -22,3 +23,11 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # not glibc
         return False
     return bool(set_option(_MMAP_THRESHOLD, 2**30)) and bool(set_option(_TRIM_THRESHOLD, _LARGEST))
+
+
+def give_back_freed_memory() -> bool:
+    """Give the system all whole pages that nothing uses; return whether there were any and the library can."""
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (AttributeError, OSError, TypeError):  # not glibc
+        return False

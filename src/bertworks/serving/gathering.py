@@ -24,10 +24,14 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bertworks.allocation import give_back_freed_memory
+
 # Of a batch, what one request may fill while others wait.
 _SHARES = 4
 # How much a new batch tells about the speed, in pieces a second.
 _NEWEST = 0.2
+# How often what batches have freed goes back to the system, in seconds.
+_TIDY_EVERY = 5.0
 # What somebody is told to wait who found the line full, in seconds.
 _SOONEST, _LATEST = 1, 60
 
@@ -205,14 +209,19 @@ class Gatherer:
             del self._state.lines[lane]
 
     def _work(self) -> None:
+        tidied = time.monotonic()
         while True:
             with self._changed:
-                while not self._state.lines and not self._state.is_closed:
-                    self._changed.wait()
+                if not self._state.lines and not self._state.is_closed:
+                    self._changed.wait(_TIDY_EVERY)
                 if self._state.is_closed:
                     return
                 parts = self._take(self._state.lines)
-            self._compute(parts)
+            if parts:
+                self._compute(parts)
+            if time.monotonic() - tidied > _TIDY_EVERY:
+                give_back_freed_memory()
+                tidied = time.monotonic()
 
     def _take(self, lanes: Iterable[Lane]) -> list[_Part]:
         """Take a batch from the line whose first request has waited longest. Call it with the lock held."""
