@@ -17,7 +17,10 @@ from bertworks.encoders.stack import BertSizes
 from bertworks.examples.batch import Batch
 from bertworks.objectives.table import OBJECTIVES
 from bertworks.runs.recipe import Recipe, recipe_path
+from bertworks.runs.tuning import Tuning
 from bertworks.settings import read_recipe
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.translate import Translate
 
 VOCABULARY, LENGTH, ROWS = 30_522, 128, 32
 # Pieces below are special ones somewhere; the one that stands for a hidden piece is the same to all.
@@ -59,6 +62,27 @@ class Member:
         return found
 
 
+class Translator(Member):
+    """The Transformer, which learns as a task: half of the pieces of a row are its source, half its target."""
+
+    __slots__ = ()
+
+    def sizes(self) -> BertSizes:
+        return read_recipe(recipe_path(self.recipe, "finetune"), Tuning).model.sizes(VOCABULARY)
+
+    def module(self) -> torch.nn.Module:
+        generator = torch.Generator().manual_seed(0)
+        encoder = family_of("marian").build(self.sizes(), generator)
+        return TaskModule(encoder, Translate(smoothing=0.0), generator)
+
+    def peer(self) -> torch.nn.Module:
+        import transformers
+
+        told = family_of("marian").config_of(self.sizes(), [])
+        told.pop("model_type")
+        return transformers.MarianMTModel(transformers.MarianConfig(**told))
+
+
 def rows(generator: torch.Generator) -> torch.Tensor:
     return torch.randint(FIRST, VOCABULARY, (ROWS, LENGTH), generator=generator)
 
@@ -96,6 +120,20 @@ def permuted(generator: torch.Generator) -> Batch:
     return batch_of(ids, places=places, targets=ids.flatten()[places], permutation=order.view(ROWS, LENGTH))
 
 
+def translated(generator: torch.Generator) -> Batch:
+    source, ids = rows(generator).chunk(2, 1)
+    places = torch.arange(ids.numel()).view_as(ids)[:, :-1].flatten()
+    lengths = torch.full((ROWS,), LENGTH // 2)
+    return Batch(
+        ids,
+        torch.zeros_like(ids),
+        lengths,
+        places=places,
+        targets=ids[:, 1:].flatten(),
+        source=Batch(source, torch.zeros_like(source), lengths),
+    )
+
+
 def ask_masked(batch: Batch) -> dict[str, Any]:
     assert batch.places is not None
     assert batch.targets is not None
@@ -110,6 +148,12 @@ def ask_order(batch: Batch) -> dict[str, Any]:
 
 def ask_following(batch: Batch) -> dict[str, Any]:
     return {"input_ids": batch.ids, "labels": batch.ids}
+
+
+def ask_translated(batch: Batch) -> dict[str, Any]:
+    assert batch.source is not None
+    labels = torch.cat([batch.ids[:, 1:], torch.full((ROWS, 1), -100)], 1)
+    return {"input_ids": batch.source.ids, "decoder_input_ids": batch.ids, "labels": labels}
 
 
 def ask_permuted(batch: Batch) -> dict[str, Any]:
@@ -131,6 +175,7 @@ MEMBERS = {
     "albert": Member("albert", masked, ask_order),
     "gpt": Member("gpt", following, ask_following),
     "xlnet": Member("xlnet", permuted, ask_permuted),
+    "transformer": Translator("transformer", translated, ask_translated),
     "elmo_adaptive": Member("elmo", following, scoring="adaptive"),
     "elmo_sampled": Member("elmo", following, scoring="sampled"),
     "elmo_full": Member("elmo", following, scoring="full"),

@@ -30,7 +30,7 @@ from bertworks.text.sources import Source
 
 NUM_WORKERS = 2
 STORE = 100 * 2**20
-NUM_WORDS, NUM_FILES, NUM_DOCUMENTS, MOST_WORDS = 20_000, 4, 10_000, 500
+NUM_WORDS, NUM_FILES, NUM_DOCUMENTS, MOST_WORDS = 20_000, 16, 10_000, 500
 
 
 def beside_ray(num_turns: int) -> dict[str, float]:
