@@ -79,8 +79,8 @@ class Translator(Member):
         import transformers
 
         told = family_of("marian").config_of(self.sizes(), [])
-        told.pop("model_type")
-        return transformers.MarianMTModel(transformers.MarianConfig(**told))
+        special = {"pad_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 0}
+        return transformers.MarianMTModel(transformers.MarianConfig(**{**told, **special}))
 
 
 def rows(generator: torch.Generator) -> torch.Tensor:

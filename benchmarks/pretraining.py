@@ -250,7 +250,8 @@ def measure_family(members: list[str], num_steps: int) -> dict[str, float]:
             told[f"pieces_per_second_peer_{name}"] = ROWS * LENGTH / seconds["peer"]
             told[f"ratio_{name}"] = seconds["peer"] / seconds["ours"]
             told[f"memory_ratio_{name}"] = growth["ours"] / growth["peer"]
-        print(f"{name}: {told[f'pieces_per_second_{name}']:,.0f} pieces a second", file=sys.stderr, flush=True)
+        ratio = f", {told[f'ratio_{name}']:.2f} times the peer's" if "peer" in seconds else ""
+        print(f"{name}: {told[f'pieces_per_second_{name}']:,.0f} pieces a second{ratio}", file=sys.stderr, flush=True)
     return told
 
 
