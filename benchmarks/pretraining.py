@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -30,6 +30,7 @@ from bertworks.encoders.stack import BertSizes
 from bertworks.examples.batch import Batch
 from bertworks.objectives.pretraining import Pretraining
 from bertworks.training.loop import Standing, Training, train
+from bertworks.training.operations import counted_operations
 from bertworks.training.optimizer import AdamSettings, PaperAdam
 from bertworks.training.pace import ByStep
 from family_steps import MEMBERS, ROWS, ask_masked
@@ -241,10 +242,12 @@ def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
 
 
 def measure_family(members: list[str], num_steps: int) -> dict[str, float]:
-    """Return speed, ratio and memory of each member."""
+    """Return speed, share of the limit, ratio and memory of each member."""
     told: dict[str, float] = {}
     for name in members:
-        seconds, growth, _ = turns(name, num_steps)
+        seconds, growth, rate = turns(name, num_steps)
+        needed = counted_operations(cast(Any, MEMBERS[name].module()), family_batches(name, 1))
+        told[f"of_limit_{name}"] = needed / seconds["ours"] / rate
         told[f"pieces_per_second_{name}"] = ROWS * LENGTH / seconds["ours"]
         if "peer" in seconds:
             told[f"pieces_per_second_peer_{name}"] = ROWS * LENGTH / seconds["peer"]
