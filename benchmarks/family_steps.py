@@ -68,7 +68,9 @@ class Translator(Member):
     __slots__ = ()
 
     def sizes(self) -> BertSizes:
-        return read_recipe(recipe_path(self.recipe, "finetune"), Tuning).model.sizes(VOCABULARY)
+        model = read_recipe(recipe_path(self.recipe, "finetune"), Tuning).model
+        assert model is not None
+        return model.sizes(VOCABULARY)
 
     def module(self) -> torch.nn.Module:
         generator = torch.Generator().manual_seed(0)

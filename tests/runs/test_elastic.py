@@ -131,3 +131,14 @@ def test_when_an_agent_is_killed_its_processes_end_and_the_other_machine_goes_on
     assert agents.ended(first), agents.told()
     assert "processes 2 → 1" in agents.told()
     assert_finished(agents)
+
+
+@pytest.mark.soak
+def test_a_new_agent_takes_the_place_of_a_killed_one(agents, monkeypatch):
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    first, second = agents.start(0), agents.start(1)
+    agents.wait_for_step(8)
+    second.kill()
+    assert agents.ended(first, agents.start(1)), agents.told()
+    assert "continuing after step" in agents.told()
+    assert_finished(agents)
