@@ -13,16 +13,29 @@ import functools
 # Names and numbers from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST = 2**31 - 1
+_LARGE_BLOCK = 4 * 2**20
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
     """Have freed memory kept for the next tensor, for the rest of the process; return whether the library can."""
+    return _told(_MMAP_THRESHOLD, 2**30) and _told(_TRIM_THRESHOLD, _LARGEST)
+
+
+def give_back_large_blocks() -> bool:
+    """Have each large block go back to the system when it is freed, instead; return whether the library can.
+
+    For layers that are gathered and given away again all the time: small tensors come to lie where a layer was, and the
+    next one does not fit there.
+    """
+    return _told(_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+def _told(option: int, value: int) -> bool:
     try:
-        set_option = ctypes.CDLL(None).mallopt
+        return bool(ctypes.CDLL(None).mallopt(option, value))
     except (AttributeError, OSError, TypeError):  # not glibc
         return False
-    return bool(set_option(_MMAP_THRESHOLD, 2**30)) and bool(set_option(_TRIM_THRESHOLD, _LARGEST))
 
 
 def give_back_freed_memory() -> bool:

@@ -54,7 +54,8 @@ _STREAMS = tuple(name for name, reading in READS.items() if reading.arrangement 
 def check_learns(family: str, objective: str) -> None:
     """Refuse an objective that the models of a family cannot learn by."""
     if family in _ELSEWHERE:
-        raise SettingsError(f"models of the family '{family}' do not learn by a recipe: {_ELSEWHERE[family]} makes them")
+        verb = _ELSEWHERE[family]
+        raise SettingsError(f"models of the family '{family}' do not learn by a recipe: {verb} makes them")
     known, goes_on = family_of(family).heads, family_of(family).goes_on
     fitting = [name for name in OBJECTIVES if all(kind in known for kind in _NEEDS.get(name, ()))]
     fitting = [name for name in fitting if goes_on or name not in _STREAMS]

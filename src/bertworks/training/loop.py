@@ -23,6 +23,7 @@ from bertworks.training.carrying import Carrying
 from bertworks.training.devices import Precision, Scaling, finish_step
 from bertworks.training.optimizer import PaperAdam
 from bertworks.training.pace import Pace
+from bertworks.training.sharding import is_sharded
 
 
 class Trainable(Protocol):
@@ -82,7 +83,8 @@ class Training:
 
 def train(training: Training, standing: Standing) -> Iterator[Step]:
     """Yield one Step after another until the pace says that it is over. `standing` is kept up to date."""
-    keep_freed_memory()
+    if not is_sharded(training.module):
+        keep_freed_memory()
     training.module.train()
     while True:
         started = time.perf_counter()

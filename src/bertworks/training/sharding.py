@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
+from bertworks.allocation import give_back_large_blocks
 from bertworks.encoders.products import unpacked
 from bertworks.errors import FolderError
 from bertworks.training.devices import PRECISIONS, Precision
@@ -31,6 +32,7 @@ def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> Non
     In half precision the layers' weights travel in half the bits, and autocast need not keep copies of them; norms,
     tables and heads stay in full, as autocast has them.
     """
+    give_back_large_blocks()
     mesh = init_device_mesh(precision.device.type, (torch.distributed.get_world_size(),))
     low = MixedPrecisionPolicy()
     if precision.name != "fp32":
