@@ -227,6 +227,13 @@ def test_a_full_line_answers_429_and_says_when_to_come_back(ask_app, folders, ga
             assert error_of(answer) == (429, "queue_full")
 
 
+def test_a_server_that_cannot_compute_any_more_says_that_it_is_not_healthy(ask_app):
+    ask = ask_app()
+    assert ask("GET", "/health").json() == {"status": "alive"}
+    ask.app.service.gatherer.close()
+    assert error_of(ask("GET", "/health")) == (503, "not_ready")
+
+
 def test_who_waits_for_a_long_text_to_be_cut_stands_in_line_too(ask_app, folders):
     ask = ask_app(models=(f"one={folders['sentences']}",), bounds=Bounds(requests=2))
     service = ask.app.service

@@ -73,7 +73,9 @@ def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManag
 
 def _add_plain(app: FastAPI, service: Service, metrics: Metrics) -> None:
     async def health(request: Request) -> Response:
-        """Tell that the process lives."""
+        """Tell that the process lives, and in it the thread that computes."""
+        if not service.gatherer.is_alive:
+            raise RefusedError(503, "nothing is computed any more; start the server anew")
         return json_answer({"status": "alive"})
 
     async def ready(request: Request) -> Response:

@@ -130,6 +130,11 @@ class Gatherer:
         self._worker.start()
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the worker takes what is put in line."""
+        return self._worker.is_alive()
+
+    @property
     def num_requests(self) -> int:
         """How many requests wait or are being computed."""
         return self._state.num_requests
