@@ -38,7 +38,7 @@ def test_dropout_is_for_training_only_and_follows_the_seed():
 def test_a_table_shows_no_attention_and_learns_by_no_objective():
     encoder = ENCODERS["static"].build(static_sizes(6, 3), None)
     assert not encoder.attends
-    with pytest.raises(SettingsError, match="'static' cannot learn by the objective 'masked'"):
+    with pytest.raises(SettingsError, match="do not learn by a recipe: bertworks vectors train makes them"):
         check_learns("static", "masked")
 
 

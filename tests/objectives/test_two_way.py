@@ -86,5 +86,3 @@ def test_families_learn_only_by_objectives_they_have_heads_for():
         check_learns("bert", "two-way")
     with pytest.raises(SettingsError, match="family 'elmo' cannot learn by the objective 'masked'"):
         check_learns("elmo", "masked")
-    with pytest.raises(SettingsError, match="do not learn by a recipe: bertworks vectors train makes them"):
-        check_learns("static", "next")
