@@ -8,11 +8,24 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bertworks.errors import FolderError
+from bertworks.errors import FolderError, SettingsError
+
+# How an address of a store begins, after a path has made one slash of two.
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")
+
+
+def check_on_disk(folder: Path) -> None:
+    """Refuse the address of a store, such as s3://bucket/corpus, where files are written."""
+    if _ADDRESS.match(str(folder)):
+        raise SettingsError(
+            f"{folder} is the address of a store; name a folder of a file system, which several machines share, or "
+            f"mount the store: what is written there is mapped into memory when it is used"
+        )
 
 
 @contextlib.contextmanager

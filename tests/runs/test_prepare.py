@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.errors import FolderError, InputError
+from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.examples.corpus import Corpus
 from bertworks.examples.units import PrepareSettings
 from bertworks.runs.prepare import PrepareRequest, prepare, verify
@@ -336,6 +336,11 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, vocabulary
     undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed", block_bytes=20_000), workers=2)
     prepare_under_fire(tmp_path / "out", text, vocabulary, num_kills, seed)
     assert bytes_of(tmp_path / "out") == bytes_of(undisturbed)
+
+
+def test_a_corpus_is_not_written_to_the_address_of_a_store(text, vocabulary):
+    with pytest.raises(SettingsError, match="s3:/bucket/corpus is the address of a store; name a folder"):
+        prepare(request(text, vocabulary, Path("s3://bucket/corpus")), workers=1)
 
 
 def test_settings_of_cleaning_are_part_of_the_corpus(tmp_path, text, vocabulary):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bertworks
-from bertworks.disk import read_json, sha256, write_json
+from bertworks.disk import check_on_disk, read_json, sha256, write_json
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.examples.corpus import MANIFEST
 from bertworks.examples.duplicates import find_duplicates
@@ -42,6 +42,7 @@ def prepare(request: PrepareRequest, workers: Workers | None = None, watch: Watc
 
     `workers` are so many processes of this machine (all cores by default), or those of a cluster.
     """
+    check_on_disk(request.out)
     request = _with_held_out_sources(request)
     tokenizer = Tokenizer.load(request.vocabulary)
     key = pieces_key(tokenizer, request.words)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertworks.disk import write_json
+from bertworks.disk import check_on_disk, write_json
 from bertworks.errors import FolderError
 from bertworks.examples.units import split_draw
 from bertworks.runs.progress import Progress, Watch
@@ -68,6 +68,7 @@ def learn(
 
     The same text gives the same files, whatever the number of workers.
     """
+    check_on_disk(request.out)
     _check_out(request.out)
     texts = _Texts(request, workers or num_cores(), watch)
     tokenizer = Tokenizer.of(train(texts, settings, texts.counts))
