@@ -97,7 +97,13 @@ def chosen(share: float, generator: torch.Generator) -> torch.Tensor:
 
 
 def batch_of(ids: torch.Tensor, **told: Any) -> Batch:
-    return Batch(ids, torch.zeros_like(ids), torch.full((ROWS,), LENGTH), **told)
+    return Batch(ids, torch.zeros_like(ids), torch.full((ROWS,), ids.shape[1]), **told)
+
+
+def continued(ids: torch.Tensor, **told: Any) -> Batch:
+    """Return rows that are asked at each place for the piece behind it."""
+    places = torch.arange(ids.numel()).view_as(ids)[:, :-1].flatten()
+    return batch_of(ids, places=places, targets=ids[:, 1:].flatten(), **told)
 
 
 def masked(generator: torch.Generator) -> Batch:
@@ -109,9 +115,7 @@ def masked(generator: torch.Generator) -> Batch:
 
 
 def following(generator: torch.Generator) -> Batch:
-    ids = rows(generator)
-    places = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH)[:, :-1].flatten()
-    return batch_of(ids, places=places, targets=ids[:, 1:].flatten())
+    return continued(rows(generator))
 
 
 def permuted(generator: torch.Generator) -> Batch:
@@ -124,16 +128,7 @@ def permuted(generator: torch.Generator) -> Batch:
 
 def translated(generator: torch.Generator) -> Batch:
     source, ids = rows(generator).chunk(2, 1)
-    places = torch.arange(ids.numel()).view_as(ids)[:, :-1].flatten()
-    lengths = torch.full((ROWS,), LENGTH // 2)
-    return Batch(
-        ids,
-        torch.zeros_like(ids),
-        lengths,
-        places=places,
-        targets=ids[:, 1:].flatten(),
-        source=Batch(source, torch.zeros_like(source), lengths),
-    )
+    return continued(ids, source=batch_of(source))
 
 
 def ask_masked(batch: Batch) -> dict[str, Any]:
