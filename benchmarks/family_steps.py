@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.pretrain.recipe import Recipe, recipe_path
 from bertworks.encoders.families import architecture_of, family_of
 from bertworks.encoders.stack import BertSizes
-from bertworks.examples.batch import Batch
-from bertworks.objectives.table import OBJECTIVES
-from bertworks.runs.recipe import Recipe, recipe_path
-from bertworks.runs.tuning import Tuning
+from bertworks.objectives.registry import OBJECTIVES
+from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.translate import Translate

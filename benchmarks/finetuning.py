@@ -22,11 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.request import FinetuneRequest
+from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.targets import target_of
 from bertworks.disk import read_json, write_json
-from bertworks.runs.finetune import finetune
-from bertworks.runs.requests import FinetuneRequest
-from bertworks.runs.targets import target_of
-from bertworks.runs.tuning import Tuning
 
 SETS = {"mrpc": ("glue/MRPC", None), "sst2": ("glue/SST-2", 6_000)}
 BATCH, RATE, WARMUP = 32, 3e-5, 0.1
@@ -81,7 +81,7 @@ def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) ->
     import torch
     import transformers
 
-    from bertworks.tasks.table import task_of
+    from bertworks.tasks.registry import task_of
 
     request = request_of(data, name, folder, Tuning(BATCH, RATE, epochs))
     task = task_of("classify")
@@ -125,7 +125,7 @@ def peer_run(data: Path, name: str, seed: int, epochs: int) -> dict[str, float]:
     """Return the dev scores of a whole run of the peer, by our metrics."""
     import numpy as np
 
-    from bertworks.tasks.metrics import METRICS
+    from bertworks.metrics.classification import METRICS
 
     with tempfile.TemporaryDirectory() as folder:
         trainer = peer_trainer(data, name, seed, epochs, Path(folder))

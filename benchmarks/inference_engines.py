@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.engines.parts import part
+from bertworks.engines.optional import part
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -96,14 +96,14 @@ def padded(rows: Rows) -> tuple[Ints, Ints, Ints]:
 
 
 def ours(work: Path) -> Ways:
-    from bertworks.tasks.model import load
+    from bertworks.inference.model import load
 
     yield "as it comes", load(minilm()).embed
 
 
 def ours_int8(work: Path) -> Ways:
-    from bertworks.export.exporting import ExportRequest, export
-    from bertworks.tasks.model import load
+    from bertworks.exporters.export import ExportRequest, export
+    from bertworks.inference.model import load
 
     yield "as it comes", load(export(ExportRequest(str(minilm()), "int8", work / "int8")).out).embed
 

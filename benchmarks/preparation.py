@@ -188,12 +188,12 @@ def ten_times(corpus: Path, out: Path) -> Path:
 OPENING = """
 import json, sys, time
 import torch
-from bertworks.examples.batch import batch_of
-from bertworks.examples.corpus import Corpus
-from bertworks.examples.loading import Loader
-from bertworks.examples.masking import Masker
-from bertworks.examples.order import Stream
-from bertworks.examples.pairs import NextSentencePairs
+from bertworks.sampling.batch import batch_of
+from bertworks.corpus.corpus import Corpus
+from bertworks.sampling.loading import Loader
+from bertworks.sampling.masking import Masker
+from bertworks.sampling.order import Stream
+from bertworks.sampling.pairs import NextSentencePairs
 start = time.perf_counter()
 corpus = Corpus.open(sys.argv[1])
 tokenizer = corpus.tokenizer

@@ -27,12 +27,12 @@ import torch
 
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.stack import BertSizes
-from bertworks.examples.batch import Batch
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.mlm import Pretraining
+from bertworks.sampling.batch import Batch
+from bertworks.training.flops import counted_operations
 from bertworks.training.loop import Standing, Training, train
-from bertworks.training.operations import counted_operations
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
+from bertworks.training.schedule import ByStep
 from family_steps import MEMBERS, ROWS, ask_masked
 from family_steps import batches_of as family_batches
 
@@ -187,11 +187,11 @@ def peak_mib() -> float:
 
 def loader_share(step_seconds: float, rows: int) -> float:
     """Return the time to draw one batch from a corpus against the time of a step."""
-    from bertworks.examples.masking import MaskSettings
-    from bertworks.runs.prepare import PrepareRequest, prepare
-    from bertworks.runs.recipe import ModelRecipe, PhaseRecipe, Recipe
-    from bertworks.runs.rows import Rows
-    from bertworks.runs.vocab import VocabularyRequest, learn
+    from bertworks.commands.prepare import PrepareRequest, prepare
+    from bertworks.commands.pretrain.batches import Rows
+    from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe
+    from bertworks.commands.vocab import VocabularyRequest, learn
+    from bertworks.sampling.masking import MaskSettings
     from bertworks.text.sources import Source
     from bertworks.vocabulary.training import VocabularySettings
 
@@ -204,7 +204,7 @@ def loader_share(step_seconds: float, rows: int) -> float:
         text.write_text("\n\n".join("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20)))
         learn(VocabularyRequest((Source(str(text)),), Path(folder) / "v"), VocabularySettings(size=600), 1)
         corpus_folder = prepare(PrepareRequest((Source(str(text)),), Path(folder) / "v", Path(folder) / "c"), 1)
-        from bertworks.examples.corpus import Corpus
+        from bertworks.corpus.corpus import Corpus
 
         phases = (PhaseRecipe(LENGTH, 1, 1),)
         recipe = Recipe(ModelRecipe("tiny"), masking=MaskSettings(), batch=rows, warmup=0, phases=phases)

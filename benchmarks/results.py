@@ -232,7 +232,7 @@ def write_fresh(chinese: Path, out: Path) -> None:
     import torch
 
     from bertworks.models.folder import read_folder, write_folder
-    from bertworks.models.names import to_theirs
+    from bertworks.models.tensor_names import to_theirs
 
     folder = read_folder(chinese)
     encoder = folder.family.build(folder.sizes, torch.Generator().manual_seed(0))
@@ -243,8 +243,8 @@ def write_fresh(chinese: Path, out: Path) -> None:
 
 def guessing(row: Row, places: Places) -> dict[str, float]:
     """Return what dev gives to one who does not read: the commonest class of train, any choice, never an answer."""
-    from bertworks.runs.targets import target_of
-    from bertworks.tasks.table import task_of
+    from bertworks.commands.finetune.targets import target_of
+    from bertworks.tasks.registry import task_of
 
     words = places.filled(row.words())
     given = {split: Path(words[words.index(f"--{split}") + 1]) for split in ("train", "dev")}

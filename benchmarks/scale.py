@@ -28,16 +28,16 @@ from pathlib import Path
 
 import torch
 
+from bertworks.commands.pretrain.recipe import Recipe
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.stack import BertSizes
-from bertworks.objectives.pretraining import Pretraining
-from bertworks.runs.processes import exchange, joined, shared
-from bertworks.runs.recipe import Recipe
+from bertworks.objectives.mlm import Pretraining
 from bertworks.training.checkpoint import Crew, save_checkpoint
 from bertworks.training.devices import Precision
 from bertworks.training.loop import Standing, Training, num_processes, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
+from bertworks.training.process_group import exchange, joined, shared
+from bertworks.training.schedule import ByStep
 from bertworks.training.sharding import own_state, shard
 from pretraining import VOCABULARY, batches_of
 from scale_ray import beside_ray

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertworks.cluster import connected
-from bertworks.runs.prepare import PrepareRequest, prepare
-from bertworks.runs.ray_pool import RayPool
+from bertworks.commands.prepare import PrepareRequest, prepare
+from bertworks.parallel.ray_cluster import connected
+from bertworks.parallel.ray_pool import RayPool
 from bertworks.text.sources import Source
 
 NUM_WORKERS = 2

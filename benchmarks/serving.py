@@ -73,7 +73,7 @@ def mixed_texts() -> list[str]:
 
 def offline_rate(texts: list[str], seconds: float) -> float:
     """Return how many texts a second `embed` does, in this process."""
-    from bertworks.tasks.model import load
+    from bertworks.inference.model import load
 
     model = load(minilm())
     model.embed(texts[:64])

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from bertworks.encoders.families import family_of
-from bertworks.objectives.table import OBJECTIVES
+from bertworks.objectives.registry import OBJECTIVES
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.memory import num_parameters, step_bytes
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
+from bertworks.training.schedule import ByStep
 from pretraining import LENGTH, VOCABULARY, batches_of
 
 MEMBERS = {"bert": "masked-next", "albert": "masked-order"}

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertworks.features.cooccurrence import PairCounter, ShuffledPairs, memory_in_pairs
-from bertworks.features.glove import Glove
-from bertworks.features.static import StaticVectors
-from bertworks.features.static_settings import GloveSettings
-from bertworks.features.static_words import WordSettings, contexts_of
-from bertworks.features.word_stream import StreamWriter, WordStream
-from bertworks.runs.vectors import evaluate_vectors
-from bertworks.tasks.word_scores import Similarity, total
+from bertworks.commands.word_vectors import evaluate_vectors
+from bertworks.embeddings.cooccurrence import PairCounter, ShuffledPairs, memory_in_pairs
+from bertworks.embeddings.glove import Glove
+from bertworks.embeddings.static import StaticVectors
+from bertworks.embeddings.static_settings import GloveSettings
+from bertworks.embeddings.static_words import WordSettings, contexts_of
+from bertworks.embeddings.word_stream import StreamWriter, WordStream
+from bertworks.metrics.word_vectors import Similarity, total
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
 from bertworks.text.sources import ReadSettings, Source, blocks, read

@@ -25,18 +25,18 @@ from pathlib import Path
 
 import torch
 
-from bertworks.examples.corpus import Corpus
-from bertworks.runs.building import Start, build
-from bertworks.runs.facts import piece_counts
-from bertworks.runs.prepare import PrepareRequest, prepare
-from bertworks.runs.recipe import ModelRecipe, PhaseRecipe, Recipe
-from bertworks.runs.rows import Rows
-from bertworks.runs.vocab import VocabularyRequest, learn
+from bertworks.commands.prepare import PrepareRequest, prepare
+from bertworks.commands.pretrain.batches import Rows
+from bertworks.commands.pretrain.build import Start, build
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe
+from bertworks.commands.run_facts import piece_counts
+from bertworks.commands.vocab import VocabularyRequest, learn
+from bertworks.corpus.corpus import Corpus
 from bertworks.text.sources import Source
 from bertworks.training.evaluation import evaluate
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import PaperAdam
-from bertworks.training.pace import ByClock
+from bertworks.training.schedule import ByClock
 from bertworks.vocabulary.training import VocabularySettings
 
 RECIPE = Recipe(

@@ -1,65 +1,28 @@
-"""Fixtures for all rooms: a vocabulary of numbered words, and corpora in which every piece tells where it stood."""
+"""Shared fixtures: a vocabulary of numbered words, corpora made of it, a Ray cluster, a small Transformer."""
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import settings
+from numbered_corpus import KEEP_ALL, NUM_WORDS, SPECIALS, UNUSED, Numbered, Shape, numbered_text
 
-from bertworks.examples.corpus import Corpus
-from bertworks.examples.units import PrepareSettings
-from bertworks.runs.prepare import PrepareRequest, prepare
-from bertworks.text.cleaning import CleanSettings
+from bertworks.commands.prepare import PrepareRequest, prepare
+from bertworks.corpus.corpus import Corpus
+from bertworks.corpus.units import PrepareSettings
 from bertworks.text.sources import ReadSettings, Source
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("bertworks", deadline=None)
 settings.load_profile("bertworks")
-
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-UNUSED = tuple(f"[unused{number}]" for number in range(5))
-NUM_WORDS = 10_000
-FIRST_WORD = len(SPECIALS) + len(UNUSED)  # the id of the word w0
-KEEP_ALL = CleanSettings(min_characters=1, max_symbol_rate=1.0)
-ONE_A_LINE = ReadSettings(lines="sentences")
-
-# Documents as the lengths of their sentences: [[3, 2], [4]] is w0 w1 w2 / w3 w4, then w5 w6 w7 w8.
-Shape = Sequence[Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """A corpus whose piece number k is the word wk, so that every id tells its document and its sentence."""
-
-    corpus: Corpus
-    shape: Shape
-
-    @property
-    def document_of(self) -> npt.NDArray[np.intp]:
-        return np.repeat(np.arange(len(self.shape)), [sum(lengths) for lengths in self.shape])
-
-    @property
-    def sentence_of(self) -> npt.NDArray[np.intp]:
-        lengths = [length for document in self.shape for length in document]
-        return np.repeat(np.arange(len(lengths)), lengths)
-
-
-def numbered_text(shape: Shape) -> str:
-    """One sentence a line, an empty line between documents."""
-    number = itertools.count()
-    return "\n\n".join(
-        "\n".join(" ".join(f"w{next(number)}" for _ in range(length)) for length in document) for document in shape
-    )
 
 
 @pytest.fixture(scope="session")
@@ -142,11 +105,11 @@ def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     import torch
 
     from bertworks.encoders.transformer import Transformer, released
-    from bertworks.engines.windows import WindowRule
-    from bertworks.tasks.beams import Searching
+    from bertworks.inference.finetuned import seal
+    from bertworks.inference.predictor import Predictor
+    from bertworks.sampling.windows import WindowRule
+    from bertworks.tasks.beam_search import Searching
     from bertworks.tasks.module import TaskModule
-    from bertworks.tasks.predicting import Predictor
-    from bertworks.tasks.sealed import seal
     from bertworks.tasks.translate import Translate
 
     place = tmp_path_factory.mktemp("translator")

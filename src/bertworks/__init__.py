@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertworks.commands.finetune.api import finetune as finetune
+    from bertworks.commands.finetune.recipe import Tuning as Tuning
+    from bertworks.commands.finetune.request import FinetuneRequest as FinetuneRequest
     from bertworks.errors import BertworksError as BertworksError
-    from bertworks.runs.requests import FinetuneRequest as FinetuneRequest
-    from bertworks.runs.tuned import finetune as finetune
-    from bertworks.runs.tuning import Tuning as Tuning
-    from bertworks.tasks.model import Model as Model
-    from bertworks.tasks.model import load as load
+    from bertworks.inference.model import Model as Model
+    from bertworks.inference.model import load as load
     from bertworks.text.document import Document as Document
     from bertworks.vocabulary.tokenizer import Encoding as Encoding
     from bertworks.vocabulary.tokenizer import Tokenizer as Tokenizer
@@ -23,12 +23,12 @@ _HOMES = {
     "BertworksError": "errors",
     "Document": "text.document",
     "Encoding": "vocabulary.tokenizer",
-    "FinetuneRequest": "runs.requests",
-    "Model": "tasks.model",
+    "FinetuneRequest": "commands.finetune.request",
+    "Model": "inference.model",
     "Tokenizer": "vocabulary.tokenizer",
-    "Tuning": "runs.tuning",
-    "finetune": "runs.tuned",
-    "load": "tasks.model",
+    "Tuning": "commands.finetune.recipe",
+    "finetune": "commands.finetune.api",
+    "load": "inference.model",
 }
 
 __all__ = [

@@ -12,7 +12,7 @@ from bertworks.encoders.awd_lstm import AwdLstm, AwdLstmSizes, WeightDroppedLstm
 from bertworks.encoders.encoded import Carried
 from bertworks.encoders.layers import Seeds
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = replace(released("tiny", 40), width=6, inner=10, positions=64, dropout=0.0, stretch=8, pooled=5)

@@ -14,9 +14,9 @@ from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of, sizes_
 from bertworks.encoders.families import ENCODERS, shapes_of
 from bertworks.encoders.layers import Seeds
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
 from bertworks.models.folder import encoder_of, read_folder
-from bertworks.models.names import load_into
+from bertworks.models.tensor_names import load_into
+from bertworks.sampling.batch import Batch
 
 Pair = tuple[Bert, torch.nn.Module]  # ours, and transformers' with the same weights
 CLOSE = 1e-5

@@ -12,9 +12,9 @@ import torch
 from bertworks.encoders.elmo import Elmo, ElmoSizes, Highway, Spelled, released, sizes_of
 from bertworks.encoders.families import ENCODERS, architecture_of
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.objectives.two_way import TwoWay
-from bertworks.vocabulary.kinds import KINDS, Inventory
+from bertworks.objectives.bilm import TwoWay
+from bertworks.sampling.batch import Batch
+from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.spelling import spelled
 from bertworks.vocabulary.tokenizer import Tokenizer
 

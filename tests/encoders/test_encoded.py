@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bertworks.encoders.encoded import Encoded, Group, layout_of, reading_mask, wanted_of
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 NEVER = float("-inf")
 

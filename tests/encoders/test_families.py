@@ -10,8 +10,8 @@ import transformers
 from bertworks.encoders.families import CLASS_ENDS, ENCODERS, Family, architecture_of, family_of, shapes_of
 from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.models.names import load_into, to_theirs
+from bertworks.models.tensor_names import load_into, to_theirs
+from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5

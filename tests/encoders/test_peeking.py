@@ -10,8 +10,8 @@ from torch import nn
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.encoders.encoded import Group, Layout
 from bertworks.encoders.layers import Attention
-from bertworks.encoders.products import product
-from bertworks.examples.batch import Batch
+from bertworks.encoders.linear import product
+from bertworks.sampling.batch import Batch
 
 WIDTH, NUM_PLACES = 8, 5
 MASK, FIRST = 1, 2  # ids of [MASK] and of the first ordinary piece

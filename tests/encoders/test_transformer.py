@@ -14,8 +14,8 @@ from bertworks.encoders.families import architecture_of, family_of
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.transformer import Going, Transformer, TransformerSizes, released, waves
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.models.names import load_into, to_theirs
+from bertworks.models.tensor_names import load_into, to_theirs
+from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5

@@ -12,8 +12,8 @@ from bertworks.encoders.families import ENCODERS, architecture_of
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.xlnet import Xlnet, XlnetSizes, config_of, names_of, released, sizes_of
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.models.names import load_into
+from bertworks.models.tensor_names import load_into
+from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5

@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from bertworks.embeddings.strategies import STRATEGIES
 from bertworks.encoders.bert import BertSizes
 from bertworks.engines.graph_encoder import TAKEN, GraphEncoder, OnlyLast
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.examples.batch import Batch, batch_of_rows
-from bertworks.features.strategies import STRATEGIES
+from bertworks.sampling.batch import Batch, batch_of_rows
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
 SIZES = BertSizes(10_012, width=4, num_layers=3, num_heads=2, inner=8, positions=400)

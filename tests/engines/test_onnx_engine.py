@@ -13,7 +13,7 @@ from bertworks.encoders.layers import ACTIVATIONS
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.onnx_graph import GraphHead, graph_of
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 SIZES = BertSizes(40, width=24, num_layers=2, num_heads=3, inner=48, positions=16, spread=0.3)
 

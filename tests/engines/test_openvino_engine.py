@@ -10,7 +10,7 @@ from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.openvino_engine import OpenvinoRuntime
 from bertworks.errors import FolderError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 SIZES = BertSizes(40, width=24, num_layers=2, num_heads=3, inner=48, positions=16, spread=0.3)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertworks.engines import processor
-from bertworks.engines.parts import part
+from bertworks.engines.optional import part
 from bertworks.engines.processor import check_processor, multiplies_8_bits
 from bertworks.engines.runtimes import engine_of, exported_for
 from bertworks.errors import FolderError, MissingPartError, SettingsError

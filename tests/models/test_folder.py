@@ -17,10 +17,10 @@ from torch import nn
 import bertworks
 from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
 from bertworks.errors import FolderError
-from bertworks.examples.batch import Batch
 from bertworks.models.folder import encoder_of, read_folder, write_folder
-from bertworks.models.names import joined, load_into, to_theirs
+from bertworks.models.tensor_names import joined, load_into, to_theirs
 from bertworks.objectives.heads import MaskedHead, PairHead
+from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 CLOSE = 1e-5

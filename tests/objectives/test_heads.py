@@ -13,9 +13,9 @@ from torch import nn
 
 from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, initialise, names_of, sizes_of
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.models.names import joined, load_into, to_theirs
+from bertworks.models.tensor_names import joined, load_into, to_theirs
 from bertworks.objectives.heads import MaskedHead, PairHead
+from bertworks.sampling.batch import Batch
 
 CLOSE = 1e-5
 CLOSE_IN_DOUBLE = 1e-11

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from small_models import WORDS
 
 from bertworks.errors import InputError
+from bertworks.inference.model import load
 from bertworks.serving.answers import Work, cosines, embed_work, explain_work, fill_work, on_a_plane, predict_work
 from bertworks.serving.models import Served, load_served
-from bertworks.tasks.model import load
 
 TOLERANCE = 1e-5
 
@@ -155,8 +155,8 @@ def test_pairs_are_not_read_by_sentence(served):
 def test_blanks_and_explanations_are_those_of_the_command_line(served, folders):
     from dataclasses import asdict
 
-    from bertworks.tasks.explain import case_of, explain
-    from bertworks.tasks.sealed import load_predictor
+    from bertworks.inference.attribution import case_of, explain
+    from bertworks.inference.finetuned import load_predictor
 
     (filled,) = computed(fill_work(served["pretrained"], "a [MASK] [MASK] film", 3))
     assert_close(filled, asdict(load(folders["pretrained"]).fill("a [MASK] [MASK] film", 3)))

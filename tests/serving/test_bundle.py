@@ -13,7 +13,7 @@ from small_models import TASKS, write_pretrained, write_sentences, write_tuned
 
 from bertworks.disk import sha256
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.models.origins import corpus_hash, folders_of, hashes_of
+from bertworks.models.provenance import corpus_hash, folders_of, hashes_of
 from bertworks.serving.bundle import BundleRequest, bundle, read_bundle
 
 

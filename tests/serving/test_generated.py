@@ -25,7 +25,7 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from bertworks.serving.refusals import KINDS
+from bertworks.serving.errors import KINDS
 from bertworks.serving.security import Limits
 
 MODELS = ("classify", "regress", "choose", "tag", "answer", "pretrained", "sentences")

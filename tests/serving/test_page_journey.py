@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from page_browser import a_browser, a_page
 from running import started
 
-from bertworks.tasks.model import load
+from bertworks.inference.model import load
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -18,7 +18,7 @@ from running import PATIENCE, Running, running, started, wait_for
 
 from bertworks.errors import SettingsError
 from bertworks.serving import server
-from bertworks.serving.lanes import EmbedLane
+from bertworks.serving.queues import EmbedLane
 from bertworks.serving.security import Limits
 
 BODY = json.dumps({"inputs": ["a cat sat"]}).encode()

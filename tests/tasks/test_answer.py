@@ -17,22 +17,22 @@ import transformers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bertworks.datasets.files import Line
+from bertworks.datasets.squad import Answer as RightAnswer
 from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
-from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.models.names import load_into
+from bertworks.inference.predictor import Predictor
+from bertworks.models.tensor_names import load_into
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.answer import Answer, Answered, Found, PassageCase, PassageQuestion
-from bertworks.tasks.asking import batch_of_asked, batch_of_questions
-from bertworks.tasks.files import Line
+from bertworks.tasks.batching import batch_of_asked, batch_of_questions
 from bertworks.tasks.module import TaskModule
-from bertworks.tasks.predicting import Predictor
-from bertworks.tasks.squad import Answer as RightAnswer
 from bertworks.text.document import Counts
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
-from bertworks.vocabulary.kinds import wordpiece_backend
+from bertworks.training.schedule import ByStep
+from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertworks.datasets.files import Line
+from bertworks.datasets.labelled_texts import TextCase, text_cases
 from bertworks.errors import InputError
-from bertworks.examples.batch import Batch
-from bertworks.tasks.classify import Classified, Classify, TextCase, labels_in, text_cases
+from bertworks.metrics.classification import Matches
+from bertworks.sampling.batch import Batch
+from bertworks.tasks.classify import Classified, Classify, labels_in
 from bertworks.tasks.contract import Question
-from bertworks.tasks.files import Line
-from bertworks.tasks.metrics import Matches
 
 
 def case(label: str | None, text: str = "some text") -> TextCase:

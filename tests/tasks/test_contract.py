@@ -2,12 +2,12 @@
 
 import pytest
 
-from bertworks.engines.windows import WindowRule
-from bertworks.tasks.classify import TextCase
+from bertworks.datasets.labelled_texts import TextCase
+from bertworks.inference.finetuned import rule_in
+from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.contract import Question, Scaled, examples_in
+from bertworks.tasks.registry import TASKS
 from bertworks.tasks.regress import Regress
-from bertworks.tasks.sealed import rule_in
-from bertworks.tasks.table import TASKS
 from bertworks.tasks.tag import TagCase
 
 RULES = {

@@ -7,21 +7,21 @@ import pytest
 import torch
 import transformers
 
+from bertworks.datasets.labelled_texts import TextCase
 from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
-from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError, InputError
-from bertworks.examples.batch import Batch
-from bertworks.models.names import load_into
-from bertworks.tasks.asking import batch_of_questions
-from bertworks.tasks.classify import TextCase
+from bertworks.inference.predictor import Predictor
+from bertworks.models.tensor_names import load_into
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.batching import batch_of_questions
 from bertworks.tasks.module import TaskModule
-from bertworks.tasks.predicting import Predictor
-from bertworks.tasks.recurrent import RecurrentSettings
+from bertworks.tasks.recurrent_head import RecurrentSettings
 from bertworks.tasks.regress import Rated, Regress
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
-from bertworks.vocabulary.kinds import wordpiece_backend
+from bertworks.training.schedule import ByStep
+from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,19 +14,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertworks.datasets.conll import Sentence, joined
 from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
-from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError
-from bertworks.models.names import joined as joined_names
-from bertworks.models.names import to_theirs
-from bertworks.tasks.asking import batch_of_asked, batch_of_questions
-from bertworks.tasks.calibration import fit_temperature
-from bertworks.tasks.conll import Sentence, joined
+from bertworks.inference.predictor import Predictor
+from bertworks.metrics.calibration import fit_temperature
+from bertworks.models.tensor_names import joined as joined_names
+from bertworks.models.tensor_names import to_theirs
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.batching import batch_of_asked, batch_of_questions
 from bertworks.tasks.contract import Question
 from bertworks.tasks.module import TaskModule
-from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.tag import Tag, TagCase, Tagged, TagQuestion
-from bertworks.tasks.tagging import (
+from bertworks.tasks.tag_documents import (
     CONTEXT_WORDS,
     PASSAGE_WORDS,
     Around,
@@ -41,8 +41,8 @@ from bertworks.tasks.tagging import (
 )
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
-from bertworks.vocabulary.kinds import KINDS, Inventory, wordpiece_backend
+from bertworks.training.schedule import ByStep
+from bertworks.vocabulary.algorithms import KINDS, Inventory, wordpiece_backend
 from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

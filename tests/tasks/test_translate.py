@@ -8,20 +8,20 @@ import pytest
 import sacrebleu
 import torch
 
+from bertworks.datasets.labelled_texts import TextCase
 from bertworks.encoders.stack import BertSizes
 from bertworks.encoders.transformer import Transformer, released
-from bertworks.engines.windows import WindowRule
 from bertworks.errors import SettingsError
-from bertworks.tasks.asking import batch_of_questions
-from bertworks.tasks.beams import Searching
-from bertworks.tasks.classify import TextCase
+from bertworks.inference.predictor import Predictor
+from bertworks.inference.translator import UNFINISHED, searching_with, translations
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.batching import batch_of_questions
+from bertworks.tasks.beam_search import Searching
 from bertworks.tasks.module import TaskModule
-from bertworks.tasks.predicting import Predictor
 from bertworks.tasks.translate import Translate, Translated
-from bertworks.tasks.translating import UNFINISHED, searching_with, translations
 from bertworks.text.document import Counts
+from bertworks.vocabulary.surface_forms import prose_written
 from bertworks.vocabulary.tokenizer import Tokenizer
-from bertworks.vocabulary.writing import prose_written
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "一", "二", "三", "四", "五", "。", "，", "the", "cat", "##s"]

@@ -315,7 +315,7 @@ def test_a_million_lines_of_one_word_are_read_whole(tmp_path: Path) -> None:
 
 
 def test_record_longer_than_memory_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertworks.text.cutting.LARGEST_RECORD", 2**21)
+    monkeypatch.setattr("bertworks.text.ranges.LARGEST_RECORD", 2**21)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"a" * 2**24 + b'"}\n')
     with pytest.raises(InputError, match="one record is longer than"):
         read_all(tmp_path / "a.jsonl", ReadSettings(block_bytes=100))

@@ -8,13 +8,13 @@ import torch
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.encoders.layers import Seeds
 from bertworks.errors import MissingPartError, SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.mlm import Pretraining
+from bertworks.sampling.batch import Batch
 from bertworks.training.devices import Precision, Scaling, device_of
 from bertworks.training.evaluation import evaluate
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
+from bertworks.training.schedule import ByStep
 
 CPU = torch.device("cpu")
 SIZES = BertSizes(50, 32, 2, 4, 64, 32)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.examples.batch import Batch
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.mlm import Pretraining
+from bertworks.sampling.batch import Batch
 from bertworks.training.evaluation import evaluate
 
 SIZES = BertSizes(60, 16, 1, 2, 32, 16)

@@ -9,12 +9,12 @@ from torch import nn
 
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.encoders.layers import Seeds
-from bertworks.examples.batch import Batch
 from bertworks.objectives.loss import Loss, Part
-from bertworks.objectives.pretraining import Pretraining
+from bertworks.objectives.mlm import Pretraining
+from bertworks.sampling.batch import Batch
 from bertworks.training.loop import Standing, Step, Training, num_processes, train
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
+from bertworks.training.schedule import ByStep
 
 VOCABULARY, WIDTH, LENGTH = 60, 16, 12
 PLAIN = BertSizes(VOCABULARY, WIDTH, 2, 2, 32, 32, dropout=0.0, attention_dropout=0.0)

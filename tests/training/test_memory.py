@@ -8,12 +8,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from bertworks.encoders.bert import Bert, BertSizes
 from bertworks.encoders.families import family_of
-from bertworks.examples.batch import Batch
-from bertworks.objectives.table import OBJECTIVES
+from bertworks.objectives.registry import OBJECTIVES
+from bertworks.sampling.batch import Batch
 from bertworks.training.loop import Standing, Training, train
 from bertworks.training.memory import fitting_micro_batch, num_parameters, step_bytes
 from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.pace import ByStep
+from bertworks.training.schedule import ByStep
 
 # Encoder and pooler, without heads.
 PUBLISHED = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import tokenizers
 
+from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.backend import BackendPieces
-from bertworks.vocabulary.flat import FlatPieces
-from bertworks.vocabulary.kinds import KINDS, Inventory
-from bertworks.vocabulary.words import jieba_boundaries
+from bertworks.vocabulary.token_arrays import FlatPieces
+from bertworks.vocabulary.word_boundaries import jieba_boundaries
 
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")

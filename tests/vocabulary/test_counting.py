@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertworks.text.document import Counts
+from bertworks.vocabulary.algorithms import KINDS
 from bertworks.vocabulary.counting import count_words, splitter
-from bertworks.vocabulary.kinds import KINDS
 
 ODD = "abAS'tTéİß ,.!$\t\n\r\x0b\x0c\x1c\xa0\u200b\u0301\u3000京北，。“ｱ7½ \u2581"
 

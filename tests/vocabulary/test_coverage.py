@@ -6,8 +6,8 @@ import pytest
 import tokenizers
 
 from bertworks.errors import InputError
+from bertworks.vocabulary.algorithms import KINDS, Inventory, wordpiece_backend
 from bertworks.vocabulary.coverage import coverage
-from bertworks.vocabulary.kinds import KINDS, Inventory, wordpiece_backend
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "##s", ",", "z"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from bertworks.errors import SettingsError
-from bertworks.vocabulary.kinds import KINDS, Inventory
+from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.spelling import BEGIN, END, check_spelling, spelled, spelled_pieces, strokes
 from bertworks.vocabulary.tokenizer import Tokenizer
 

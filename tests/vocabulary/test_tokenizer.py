@@ -10,8 +10,8 @@ import tokenizers
 from transformers import AutoTokenizer
 
 from bertworks.errors import FolderError, InputError
+from bertworks.vocabulary.algorithms import KINDS, Inventory, wordpiece_backend
 from bertworks.vocabulary.files import read_vocabulary
-from bertworks.vocabulary.kinds import KINDS, Inventory, wordpiece_backend
 from bertworks.vocabulary.tokenizer import Specials, Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

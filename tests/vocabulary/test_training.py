@@ -12,7 +12,7 @@ import tokenizers
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
-from bertworks.vocabulary.kinds import KINDS
+from bertworks.vocabulary.algorithms import KINDS
 from bertworks.vocabulary.training import VocabularySettings, train
 
 HUGS = ["hug " * 10, "pug " * 5, "pun " * 12, "bun " * 4, "hugs " * 5]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from reference_wordpiece import UNKNOWN, cleaned, is_point, normalised, reference_pieces
 
 from bertworks.vocabulary import wordpiece
+from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.characters import IDEOGRAPH, SPACES, is_punctuation, is_removed
-from bertworks.vocabulary.kinds import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 

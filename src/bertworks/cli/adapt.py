@@ -10,8 +10,8 @@ import typer
 from bertworks.cli.options import Vocabulary
 from bertworks.cli.pretrain import changed, follow
 from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed, Shard
-from bertworks.runs.pretrain import PretrainRequest
-from bertworks.runs.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.run import PretrainRequest
 from bertworks.settings import read_recipe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.progress import watching
-from bertworks.runs.progress import Progress
+from bertworks.progress import Progress
 from bertworks.serving import bundle as bundling
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

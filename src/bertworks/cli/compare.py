@@ -14,13 +14,13 @@ from bertworks.cli.finetune import Lines as TuningLines
 from bertworks.cli.options import Ray, RayCpus, Vocabulary
 from bertworks.cli.pretrain import Lines as PretrainLines
 from bertworks.cli.training_options import Device, RunFolder
+from bertworks.commands.compare.member import Told
+from bertworks.commands.compare.recipe import BUILT_IN, read_comparison
+from bertworks.commands.compare.run import CompareRequest, compare
+from bertworks.commands.finetune.request import Told as TuningTold
+from bertworks.commands.pretrain.run import Told as PretrainTold
+from bertworks.commands.ray_runs import compare_on, runs_on
 from bertworks.errors import SettingsError
-from bertworks.runs.compare import CompareRequest, compare
-from bertworks.runs.comparison import BUILT_IN, read_comparison
-from bertworks.runs.member import Told
-from bertworks.runs.pretrain import Told as PretrainTold
-from bertworks.runs.ray_runs import compare_on, runs_on
-from bertworks.runs.requests import Told as TuningTold
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

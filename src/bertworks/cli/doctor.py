@@ -14,8 +14,8 @@ from rich.text import Text
 
 from bertworks.cli.options import Field, Format, Lines, Ray, Sources, Workers
 from bertworks.cli.progress import watching
-from bertworks.runs.doctor import Diagnosis, Finding, examine
-from bertworks.runs.ray_pool import workers_on
+from bertworks.commands.doctor.run import Diagnosis, Finding, examine
+from bertworks.parallel.ray_pool import workers_on
 from bertworks.text.sources import ReadSettings, Source
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -9,11 +9,11 @@ import typer
 
 from bertworks.cli.options import Engine
 from bertworks.cli.progress import watching
-from bertworks.engines.gathering import BUDGET
+from bertworks.commands import embed as embedding
+from bertworks.embeddings.pooling import POOLINGS
+from bertworks.embeddings.strategies import STRATEGIES
+from bertworks.engines.batching import BUDGET
 from bertworks.errors import SettingsError
-from bertworks.features.pooling import POOLINGS
-from bertworks.features.strategies import STRATEGIES
-from bertworks.runs import embed as embedding
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from bertworks.cli.options import Engine, Targets
 from bertworks.cli.progress import watching
+from bertworks.commands.evaluate import LabelledFile, evaluate_files, files_of_set
 from bertworks.errors import SettingsError
-from bertworks.runs.evaluate import LabelledFile, evaluate_files, files_of_set
-from bertworks.tasks.sealed import load_predictor
+from bertworks.inference.finetuned import load_predictor
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

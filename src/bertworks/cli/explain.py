@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from bertworks.disk import write_text
-from bertworks.tasks import explain as explaining
-from bertworks.tasks.explained import Explained
-from bertworks.tasks.sealed import load_predictor
+from bertworks.inference import attribution as explaining
+from bertworks.inference.explanation import Explained
+from bertworks.inference.finetuned import load_predictor
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertworks.export import exporting
+from bertworks.exporters import export as exporting
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -16,16 +16,16 @@ from typer.core import TyperCommand
 from bertworks.cli.evaluate import side_by_side
 from bertworks.cli.options import Ray, RayCpus, Targets
 from bertworks.cli.progress import watching
+from bertworks.commands.finetune.recipe import Tuning, usual_rate
+from bertworks.commands.finetune.request import FinetuneRequest, Told
+from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.submissions import Published
+from bertworks.commands.finetune.sweep import Outcome, grid_of, seeds_of, sweep
+from bertworks.commands.finetune.targets import target_of
+from bertworks.commands.pretrain.recipe import recipe_path
+from bertworks.commands.ray_runs import runs_on, sweep_on
+from bertworks.embeddings.strategies import STRATEGIES
 from bertworks.errors import SettingsError
-from bertworks.features.strategies import STRATEGIES
-from bertworks.runs.finetune import finetune
-from bertworks.runs.published import Published
-from bertworks.runs.ray_runs import runs_on, sweep_on
-from bertworks.runs.recipe import recipe_path
-from bertworks.runs.requests import FinetuneRequest, Told
-from bertworks.runs.sweep import Outcome, grid_of, seeds_of, sweep
-from bertworks.runs.targets import target_of
-from bertworks.runs.tuning import Tuning, usual_rate
 from bertworks.settings import from_table, recipe_table
 from bertworks.training.devices import DEVICES
 

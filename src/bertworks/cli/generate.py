@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bertworks.tasks.generate import drawing_of
-from bertworks.tasks.model import load
+from bertworks.inference.generate import drawing_of
+from bertworks.inference.model import load
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

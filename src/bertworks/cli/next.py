@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.tasks.model import load
+from bertworks.inference.model import load
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

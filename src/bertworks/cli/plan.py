@@ -16,19 +16,19 @@ from rich.text import Text
 
 from bertworks.cli.options import Vocabulary
 from bertworks.cli.scale_table import show_scales
+from bertworks.commands.plan.benchmark import Stopwatch
+from bertworks.commands.plan.estimate import FORMULAS, PAPER_VOCABULARY, Estimate, EstimateRequest, estimate
+from bertworks.commands.plan.forecast import LossBand
+from bertworks.commands.plan.hardware import Hardware, hardware_by_rate, hardware_of
+from bertworks.commands.plan.run import Plan, PlanRequest, plan
+from bertworks.commands.plan.scale import Cluster, scaled
+from bertworks.commands.pretrain.recipe import Recipe, as_toml, recipe_path
+from bertworks.corpus.corpus import Corpus
 from bertworks.disk import write_text
 from bertworks.errors import SettingsError
-from bertworks.examples.corpus import Corpus
-from bertworks.runs.estimate import FORMULAS, PAPER_VOCABULARY, Estimate, EstimateRequest, estimate
-from bertworks.runs.hardware import Hardware, hardware_by_rate, hardware_of
-from bertworks.runs.machine import available_bytes
-from bertworks.runs.measuring import Stopwatch
-from bertworks.runs.plan import Plan, PlanRequest, plan
-from bertworks.runs.recipe import Recipe, as_toml, recipe_path
-from bertworks.runs.scale import Cluster, scaled
+from bertworks.parallel.machine import available_bytes
 from bertworks.settings import read_recipe
 from bertworks.training.devices import DEVICES, device_of
-from bertworks.training.forecast import LossBand
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -13,9 +13,9 @@ import typer
 
 from bertworks.cli.options import Engine
 from bertworks.cli.progress import watching
-from bertworks.runs.predict import BY, PredictRequest, predict
-from bertworks.runs.progress import Progress, Watch
-from bertworks.tasks.files import kind_of_name, read_lines
+from bertworks.commands.predict import BY, PredictRequest, predict
+from bertworks.datasets.files import kind_of_name, read_lines
+from bertworks.progress import Progress, Watch
 from bertworks.text.document import Counts
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

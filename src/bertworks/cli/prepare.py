@@ -13,12 +13,12 @@ from rich.table import Table
 
 from bertworks.cli.options import Field, Format, Lines, MaybeSources, Ray, Workers
 from bertworks.cli.progress import watching
+from bertworks.commands import prepare as preparing
+from bertworks.corpus.corpus import MANIFEST, read_manifest
+from bertworks.corpus.units import PrepareSettings
 from bertworks.disk import read_json
 from bertworks.errors import SettingsError
-from bertworks.examples.corpus import MANIFEST, read_manifest
-from bertworks.examples.units import PrepareSettings
-from bertworks.runs import prepare as preparing
-from bertworks.runs.ray_pool import workers_on
+from bertworks.parallel.ray_pool import workers_on
 from bertworks.text.cleaning import CleanSettings
 from bertworks.text.sources import ReadSettings, Source
 from bertworks.vocabulary.tokenizer import Tokenizer

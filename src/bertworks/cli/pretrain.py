@@ -14,11 +14,11 @@ from rich.text import Text
 
 from bertworks.cli.options import Vocabulary
 from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed, Shard
-from bertworks.runs.pretrain import PretrainRequest, Told, pretrain
-from bertworks.runs.processes import is_first
-from bertworks.runs.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.run import PretrainRequest, Told, pretrain
+from bertworks.records import SampleRecord, read_records
 from bertworks.settings import read_recipe
-from bertworks.training.records import SampleRecord, read_records
+from bertworks.training.process_group import is_first
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from bertworks.runs.progress import Progress as Event
+from bertworks.progress import Progress as Event
 
 # Seconds between the lines of a log.
 _PATIENCE = 5.0

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 
-from bertworks.runs.scale import FORMULAS, PhaseScale, Scale
+from bertworks.commands.plan.scale import FORMULAS, PhaseScale, Scale
 
 
 def show_scales(scales: Sequence[Scale], as_json: bool) -> None:

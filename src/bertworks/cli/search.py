@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.progress import watching
-from bertworks.runs import search as searching
+from bertworks.commands import search as searching
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertworks.cli.options import Ray
-from bertworks.engines.gathering import BUDGET
+from bertworks.engines.batching import BUDGET
 from bertworks.errors import MissingPartError
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def serve(
         from bertworks.serving import server
     except ImportError as error:
         raise MissingPartError(error.name or "fastapi", "serve", "serving models") from None
-    from bertworks.serving.following import named_runs
-    from bertworks.serving.gathering import Bounds
+    from bertworks.serving.batch_scheduler import Bounds
+    from bertworks.serving.run_records import named_runs
     from bertworks.serving.security import Limits
 
     request = server.ServeRequest(
@@ -73,9 +73,9 @@ def serve(
 
 def _serve_on(address: str, request: ServeRequest, size: tuple[int, float]) -> None:
     """Put replicas on a cluster, and leave them there until this command is stopped."""
-    from bertworks.cluster import connected
-    from bertworks.runs.stopping import asked_to_stop
+    from bertworks.parallel.ray_cluster import connected
     from bertworks.serving.replicas import Replicas, serving
+    from bertworks.training.interrupt import asked_to_stop
 
     count, cpus = size
     with connected(address), serving(request, Replicas(count, cpus)) as place, asked_to_stop() as wish:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from bertworks.cli.options import Vocabulary
-from bertworks.examples.arrangements import READS
-from bertworks.runs import show as shown
+from bertworks.commands import show as shown
+from bertworks.sampling.samplers import READS
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

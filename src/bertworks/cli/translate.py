@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from bertworks.cli.progress import watching
-from bertworks.runs.progress import Progress
-from bertworks.runs.texts import STANDARD_INPUT, texts_in
-from bertworks.tasks.model import load
+from bertworks.datasets.texts import STANDARD_INPUT, texts_in
+from bertworks.inference.model import load
+from bertworks.inference.translator import translations
+from bertworks.progress import Progress
 from bertworks.tasks.translate import Translate
-from bertworks.tasks.translating import translations
 from bertworks.text.document import Counts
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

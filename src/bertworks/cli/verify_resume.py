@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.options import Vocabulary
-from bertworks.runs.recipe import Recipe, recipe_path
-from bertworks.runs.verify_resume import VerifyRequest, verify_resume
+from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.verify_resume import VerifyRequest, verify_resume
 from bertworks.settings import read_recipe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -14,10 +14,10 @@ from typer.core import TyperGroup
 
 from bertworks.cli.options import Field, Format, Ray, Sources, Workers
 from bertworks.cli.progress import watching
-from bertworks.runs import vocab as vocabularies
-from bertworks.runs.ray_pool import workers_on
+from bertworks.commands import vocab as vocabularies
+from bertworks.parallel.ray_pool import workers_on
 from bertworks.text.sources import ReadSettings, Source
-from bertworks.vocabulary.kinds import KINDS
+from bertworks.vocabulary.algorithms import KINDS
 from bertworks.vocabulary.training import VocabularySettings
 
 

@@ -21,13 +21,13 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.dropping import drop, kept
+from bertworks.encoders.dropout import drop, kept
 from bertworks.encoders.encoded import Carried, Encoded, Group, Layout
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.names import NameTable
 from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 # Width and cells of the layers between; base is the paper's, the others are smaller. All have three layers.
 RELEASED = {"tiny": (100, 288), "mini": (200, 576), "small": (300, 864), "base": (400, 1_150)}

@@ -11,10 +11,10 @@ from torch import nn
 
 from bertworks.encoders.encoded import Layout
 from bertworks.encoders.layers import Layer
-from bertworks.encoders.names import with_ends
 from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.tensor_names import with_ends
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 
 class Bert(Stack):

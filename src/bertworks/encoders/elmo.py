@@ -25,13 +25,13 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.dropping import drop
+from bertworks.encoders.dropout import drop
 from bertworks.encoders.encoded import Encoded, Layout
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.names import NameTable
 from bertworks.encoders.stack import BertSizes, Stack
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spelled, spelled_pieces
 from bertworks.vocabulary.tokenizer import Tokenizer
 

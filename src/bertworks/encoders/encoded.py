@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)

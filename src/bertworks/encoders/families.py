@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from bertworks.encoders import albert, awd_lstm, bert, elmo, gpt, roberta, static, transformer, xlnet
-from bertworks.encoders.names import NameTable, is_turned, plain
 from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.tensor_names import NameTable, is_turned, plain
 from bertworks.errors import SettingsError
 
 

@@ -15,10 +15,10 @@ from torch import nn
 from bertworks.encoders import bert
 from bertworks.encoders.encoded import Layout
 from bertworks.encoders.layers import Layer
-from bertworks.encoders.names import turned, with_ends
 from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.tensor_names import turned, with_ends
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 _OWN: dict[str, Any] = {"segments": 1, "activation": "gelu_new", "norm_eps": 1e-5, "family": "openai-gpt"}
 

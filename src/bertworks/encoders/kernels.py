@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.autograd.function import once_differentiable
 
-from bertworks.encoders.products import linear
+from bertworks.encoders.linear import linear
 
 
 class GeluFeedForward(torch.autograd.Function):

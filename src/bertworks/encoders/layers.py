@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.encoders.dropping import drop, kept
+from bertworks.encoders.dropout import drop, kept
 from bertworks.encoders.encoded import Group, Layout, Wanted
 from bertworks.encoders.kernels import DroppedAttention, GeluFeedForward
-from bertworks.encoders.products import is_plain, joined, joins, product
+from bertworks.encoders.linear import is_plain, joined, joins, product
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,

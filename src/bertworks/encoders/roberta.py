@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from bertworks.encoders import bert
-from bertworks.encoders.names import with_ends
 from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.tensor_names import with_ends
 from bertworks.errors import SettingsError
 
 _OWN: dict[str, Any] = {"segments": 1, "norm_eps": 1e-5, "family": "roberta", "first_position": 2}

@@ -15,11 +15,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from bertworks.encoders.dropping import drop
+from bertworks.encoders.dropout import drop
 from bertworks.encoders.encoded import Carried, Encoded, Layout, layout_of, layout_onward, wanted_of
 from bertworks.encoders.layers import ACTIVATIONS, Attention, Layer, LayerSizes, Seeds
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Layers, width and heads of the released sizes; the inner width is always four times the width.

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.dropping import drop
+from bertworks.encoders.dropout import drop
 from bertworks.encoders.encoded import Encoded, Layout
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.names import NameTable
 from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 FAMILY = "static"
 # The table's name in a folder.

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.crossing import SourceLayer
+from bertworks.encoders.cross_attention import SourceLayer
 from bertworks.encoders.encoded import Carried, Encoded, Layout, Source, reading_mask
 from bertworks.encoders.layers import Layer, Seeds
-from bertworks.encoders.names import with_ends
 from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.tensor_names import with_ends
 from bertworks.errors import SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.dropping import drop
+from bertworks.encoders.dropout import drop
 from bertworks.encoders.encoded import Carried, Encoded, Group, Layout, lined_up
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.names import NameTable, with_ends
-from bertworks.encoders.relative import Asking, RelativeAttention, RelativeLayer, RelativeLayout, waves_of
+from bertworks.encoders.relative_attention import Asking, RelativeAttention, RelativeLayer, RelativeLayout, waves_of
 from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.tensor_names import NameTable, with_ends
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 # The number of the first place where the second stream drops values.
 _SECOND_STREAM = 5_000

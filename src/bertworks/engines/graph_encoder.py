@@ -22,7 +22,7 @@ from bertworks.encoders.layers import Seeds
 from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.engines.onnx_graph import ENDS, LAST, LOGITS, STARTS, SUMMARY
 from bertworks.errors import FolderError, SettingsError
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 CANNOT = (
     "a model in {name} gives its last layer and answers only: middle layers, attention and explanations need the "

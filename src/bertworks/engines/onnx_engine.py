@@ -15,7 +15,7 @@ from bertworks.disk import sha256
 from bertworks.encoders.stack import Stack
 from bertworks.engines.graph_encoder import Ints
 from bertworks.engines.onnx_graph import INPUTS, GraphHead, graph_of
-from bertworks.engines.parts import part
+from bertworks.engines.optional import part
 from bertworks.errors import BertworksError, FolderError
 
 _QUIET = 3  # errors only: it warns of machines it finds no accelerator on

@@ -28,7 +28,7 @@ from bertworks.encoders.stack import Stack
 from bertworks.encoders.xlnet import Xlnet
 from bertworks.engines.onnx_nodes import Floats, Nodes, Product, Shapes, activated, model_of, plain_product
 from bertworks.engines.onnx_relative import Near, near_of, relative_scores
-from bertworks.engines.parts import part
+from bertworks.engines.optional import part
 from bertworks.errors import SettingsError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bertworks.encoders.relative import waves_of
+from bertworks.encoders.relative_attention import waves_of
 from bertworks.encoders.stack import BertSizes
 from bertworks.engines.onnx_nodes import Floats, Nodes
 

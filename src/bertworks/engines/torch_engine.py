@@ -10,9 +10,9 @@ import torch
 
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.stack import Stack
-from bertworks.engines.gathering import BUDGET, WINDOW, in_budget, in_order
+from bertworks.engines.batching import BUDGET, WINDOW, in_budget, in_order
 from bertworks.engines.workers import at_once
-from bertworks.examples.batch import Row, batch_of_rows
+from bertworks.sampling.batch import Row, batch_of_rows
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 R = TypeVar("R", bound=Row)

@@ -25,8 +25,8 @@ from bertworks.disk import explained, read_json, write_json
 from bertworks.encoders.families import ENCODERS, Family, family_of, initialise_part, shapes_of
 from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.errors import FolderError, SettingsError
-from bertworks.models.names import LoadReport, load_into
-from bertworks.models.piece_rows import GrownTensors, PieceRows, names_with_rows
+from bertworks.models.embedding_rows import GrownTensors, PieceRows, names_with_rows
+from bertworks.models.tensor_names import LoadReport, load_into
 from bertworks.models.tf1 import import_release
 from bertworks.models.weights import (
     READERS,
@@ -38,7 +38,7 @@ from bertworks.models.weights import (
     open_weights,
     write_weights,
 )
-from bertworks.vocabulary.kinds import NUM_ADDED
+from bertworks.vocabulary.algorithms import NUM_ADDED
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from bertworks.disk import read_json, replacing
 from bertworks.encoders.families import Family
-from bertworks.encoders.names import NameTable
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import FolderError
 
 Shape = tuple[int, ...]

@@ -9,9 +9,9 @@ from torch import nn
 
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.stack import Stack
-from bertworks.examples.batch import Batch
-from bertworks.objectives.compared import compared_with_table, num_asked
 from bertworks.objectives.loss import Loss
+from bertworks.objectives.tied_lm import compared_with_table, num_asked
+from bertworks.sampling.batch import Batch
 
 
 class NextPiece(nn.Module):

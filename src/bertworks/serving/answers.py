@@ -15,16 +15,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bertworks.engines.windows import windows_of
+from bertworks.datasets.files import Line
+from bertworks.embeddings.pooling import Pooling
 from bertworks.errors import InputError
-from bertworks.features.pooling import Pooling
-from bertworks.serving.gathering import Lane
-from bertworks.serving.lanes import PooledRow, PredictLane, Whole, pooled_rows
+from bertworks.inference.attribution import explain
+from bertworks.inference.generate import Drawing
+from bertworks.sampling.windows import windows_of
+from bertworks.serving.batch_scheduler import Lane
 from bertworks.serving.models import Served
+from bertworks.serving.queues import PooledRow, PredictLane, Whole, pooled_rows
 from bertworks.tasks.contract import Question
-from bertworks.tasks.explain import explain
-from bertworks.tasks.files import Line
-from bertworks.tasks.generate import Drawing
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.tokenizer import Cut, Tokenizer
 

@@ -16,9 +16,9 @@ from starlette.staticfiles import StaticFiles
 
 import bertworks
 from bertworks.serving.endpoints import add_endpoints
+from bertworks.serving.errors import RefusedError
 from bertworks.serving.metrics import CONTENT_TYPE, Metrics
 from bertworks.serving.reference import reference_page
-from bertworks.serving.refusals import RefusedError
 from bertworks.serving.routing import json_answer
 from bertworks.serving.security import Access, App, Guard
 from bertworks.serving.service import Service

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import bertworks
+from bertworks.corpus.corpus import MANIFEST, read_manifest
+from bertworks.corpus.text_shard import SplitDocument, read_text
 from bertworks.disk import explained, read_json, sha256, write_json
 from bertworks.engines.runtimes import RUNTIMES, exported_for
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.examples.corpus import MANIFEST, read_manifest
-from bertworks.examples.text_shard import SplitDocument, read_text
-from bertworks.models.origins import (
+from bertworks.inference.model import load
+from bertworks.models.provenance import (
     BASE_FOLDER,
     BASE_HASH,
     CORPUS_FOLDER,
@@ -33,8 +34,7 @@ from bertworks.models.origins import (
 )
 from bertworks.models.weights import find_weights
 from bertworks.serving.models import check_name, named_folders
-from bertworks.serving.searching import write_passages, write_vectors
-from bertworks.tasks.model import load
+from bertworks.serving.passage_search import write_passages, write_vectors
 
 BUNDLE = "bundle.json"
 FORMAT = 1

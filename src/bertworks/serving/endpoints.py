@@ -11,7 +11,7 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bertworks.serving import requests as asked
+from bertworks.serving import schemas as asked
 from bertworks.serving.answers import (
     Vectors,
     Work,
@@ -26,9 +26,9 @@ from bertworks.serving.answers import (
     whole_work,
     with_own_blanks,
 )
-from bertworks.serving.inspecting import Look, attention, embeddings, readable, tokenized
+from bertworks.serving.errors import KINDS, RefusedError
+from bertworks.serving.inspection import Look, attention, embeddings, readable, tokenized
 from bertworks.serving.models import Served
-from bertworks.serving.refusals import KINDS, RefusedError
 from bertworks.serving.routing import JsonRoute, json_answer
 from bertworks.serving.service import Service
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from bertworks.serving.gathering import BatchRecord
+from bertworks.serving.batch_scheduler import BatchRecord
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertworks.engines.gathering import BUDGET
+from bertworks.embeddings.pooling import Pooling, pooling_of
+from bertworks.embeddings.vectors import stored_rule, window_rule
+from bertworks.engines.batching import BUDGET
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.torch_engine import TorchEngine
-from bertworks.engines.windows import WindowRule
 from bertworks.errors import InputError, SettingsError
-from bertworks.features.pooling import Pooling, pooling_of
-from bertworks.features.vectors import stored_rule, window_rule
-from bertworks.models.origins import usual_name
-from bertworks.serving.lanes import EmbedLane, PredictLane, WholeLane
-from bertworks.tasks.explain import CASES
-from bertworks.tasks.model import Model, load
+from bertworks.inference.attribution import CASES
+from bertworks.inference.model import Model, load
+from bertworks.models.provenance import usual_name
+from bertworks.sampling.windows import WindowRule
+from bertworks.serving.queues import EmbedLane, PredictLane, WholeLane
 
 # A name stands in addresses and in metrics, so it is plain.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

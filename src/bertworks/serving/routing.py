@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bertworks.serving.refusals import RefusedError
+from bertworks.serving.errors import RefusedError
 
 
 class JsonRoute(APIRoute):

@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from bertworks.errors import InputError, SettingsError
+from bertworks.serving.errors import RefusedError
 from bertworks.serving.metrics import NONE, Metrics
-from bertworks.serving.refusals import RefusedError
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

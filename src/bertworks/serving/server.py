@@ -21,15 +21,15 @@ from types import FrameType
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bertworks.engines.gathering import BUDGET
+from bertworks.engines.batching import BUDGET
 from bertworks.errors import FolderError, SettingsError
 from bertworks.serving.app import app_of
+from bertworks.serving.batch_scheduler import Bounds, Gatherer
 from bertworks.serving.bundle import is_bundle, read_bundle
-from bertworks.serving.following import Runs
-from bertworks.serving.gathering import Bounds, Gatherer
 from bertworks.serving.metrics import Metrics
 from bertworks.serving.models import load_served, named_folders
-from bertworks.serving.searching import Index
+from bertworks.serving.passage_search import Index
+from bertworks.serving.run_records import Runs
 from bertworks.serving.security import App, Limits, access_of
 from bertworks.serving.service import Search, Service
 

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from bertworks.errors import BertworksError, FolderError
 from bertworks.serving.answers import Work
-from bertworks.serving.following import Runs
-from bertworks.serving.gathering import Gatherer, LineFullError
+from bertworks.serving.batch_scheduler import Gatherer, LineFullError
+from bertworks.serving.errors import RefusedError
 from bertworks.serving.models import Served
-from bertworks.serving.refusals import RefusedError
-from bertworks.serving.searching import Index
+from bertworks.serving.passage_search import Index
+from bertworks.serving.run_records import Runs
 from bertworks.serving.security import Limits, Standing
 
 T = TypeVar("T")

@@ -18,15 +18,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from bertworks.datasets import squad
+from bertworks.datasets.files import Line
 from bertworks.encoders.stack import BertSizes
-from bertworks.engines.windows import Run, WindowRule, windows_of
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.tasks import squad
+from bertworks.metrics.question_answering import RULES, NoAnswerTally, ReadingTally
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import Run, WindowRule, windows_of
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
-from bertworks.tasks.files import Line
 from bertworks.tasks.heads import SpanHead
-from bertworks.tasks.reading_scores import RULES, NoAnswerTally, ReadingTally
 from bertworks.tasks.spans import Edges, Stretch, best_spans, chances, edges_of, pieces_of
 from bertworks.text.document import Counts
 from bertworks.vocabulary.characters import IDEOGRAPH

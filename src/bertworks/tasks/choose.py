@@ -19,14 +19,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from bertworks.datasets.choices import choices_of
+from bertworks.datasets.files import Line, read_lines
 from bertworks.encoders.stack import BertSizes
-from bertworks.engines.windows import WindowRule, windows_of
 from bertworks.errors import InputError
-from bertworks.examples.batch import Batch
-from bertworks.tasks.calibration import fit_temperature
-from bertworks.tasks.choices import choices_of
+from bertworks.metrics.calibration import fit_temperature
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import WindowRule, windows_of
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
-from bertworks.tasks.files import Line, read_lines
 from bertworks.tasks.heads import SummaryHead, mean_by_group
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer

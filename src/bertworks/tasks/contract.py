@@ -17,12 +17,12 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from bertworks.datasets.files import Line
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.stack import BertSizes, Stack
-from bertworks.engines.windows import Window, WindowRule
-from bertworks.examples.batch import Batch
-from bertworks.tasks.files import Line
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import Window, WindowRule
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 

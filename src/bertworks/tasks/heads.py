@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bertworks.encoders.dropping import drop
+from bertworks.encoders.dropout import drop
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.layers import Seeds
-from bertworks.examples.batch import Batch
+from bertworks.sampling.batch import Batch
 
 # The number of the place where a head drops values; an encoder counts its own from 0.
 _HEAD_PLACE = 10_000

@@ -10,14 +10,14 @@ from torch import nn
 
 from bertworks.encoders.families import Family, family_of
 from bertworks.encoders.layers import Seeds
-from bertworks.encoders.names import NameTable
 from bertworks.encoders.stack import Stack, initialise
-from bertworks.examples.batch import Batch
+from bertworks.encoders.tensor_names import NameTable
+from bertworks.objectives.cross_entropy import cross_entropy_sum
 from bertworks.objectives.heads import MaskedHead
 from bertworks.objectives.loss import Loss, Part
-from bertworks.objectives.scoring import cross_entropy_sum
+from bertworks.sampling.batch import Batch
 from bertworks.tasks.contract import Task, Writing
-from bertworks.tasks.recurrent import PREFIX, RecurrentHead, RecurrentSettings, reading_of, recurrent_head
+from bertworks.tasks.recurrent_head import PREFIX, RecurrentHead, RecurrentSettings, reading_of, recurrent_head
 
 
 @dataclass(frozen=True, slots=True)

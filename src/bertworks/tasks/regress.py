@@ -19,16 +19,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from bertworks.datasets.files import Line
+from bertworks.datasets.labelled_texts import TextCase, read_texts
 from bertworks.encoders.stack import BertSizes
-from bertworks.engines.windows import WindowRule
 from bertworks.errors import FolderError, InputError
-from bertworks.examples.batch import Batch
-from bertworks.tasks.classify import Classify, TextCase, ask_text, label_config, labels_in, read_texts
+from bertworks.metrics.classification import CorrelationTally
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.classify import Classify, ask_text, label_config, labels_in
 from bertworks.tasks.contract import Mistake, Question, Scored, Task, worst
-from bertworks.tasks.files import Line
 from bertworks.tasks.heads import SummaryHead, mean_by_group
-from bertworks.tasks.metrics import CorrelationTally
-from bertworks.tasks.recurrent import RecurrentHead
+from bertworks.tasks.recurrent_head import RecurrentHead
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 

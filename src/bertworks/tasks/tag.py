@@ -19,19 +19,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from bertworks.datasets.conll import Sentence, read_sentences, split_words
+from bertworks.datasets.files import Line
 from bertworks.encoders.stack import BertSizes
-from bertworks.engines.windows import WindowRule, Windows, windows_of
 from bertworks.errors import InputError
-from bertworks.examples.batch import Batch
-from bertworks.tasks.calibration import fit_temperature
+from bertworks.metrics.calibration import fit_temperature
+from bertworks.metrics.classification import ConfusionTally, Matches
+from bertworks.metrics.entities import EntityTally
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import WindowRule, Windows, windows_of
 from bertworks.tasks.classify import label_config, labels_in
-from bertworks.tasks.conll import Sentence, read_sentences, split_words
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
-from bertworks.tasks.entity_scores import EntityTally
-from bertworks.tasks.files import Line
 from bertworks.tasks.heads import PlaceHead
-from bertworks.tasks.metrics import ConfusionTally, Matches
-from bertworks.tasks.tagging import (
+from bertworks.tasks.tag_documents import (
     NUM_BINS,
     Around,
     Ints,

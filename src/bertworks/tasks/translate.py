@@ -17,23 +17,23 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from bertworks.datasets.files import Line
+from bertworks.datasets.labelled_texts import TextCase
+from bertworks.datasets.translations import read_pairs, texts_alone
 from bertworks.encoders.layers import Seeds
 from bertworks.encoders.stack import BertSizes, Stack
 from bertworks.encoders.transformer import TransformerSizes
-from bertworks.engines.windows import Window, WindowRule
 from bertworks.errors import InputError, SettingsError
-from bertworks.examples.batch import Batch
-from bertworks.objectives.scoring import count_right, cross_entropy_sum, losses_of
-from bertworks.tasks.beams import Searching, Writer
-from bertworks.tasks.classify import TextCase
+from bertworks.metrics.translation import TranslationTally, cut_of
+from bertworks.objectives.cross_entropy import count_right, cross_entropy_sum, losses_of
+from bertworks.sampling.batch import Batch
+from bertworks.sampling.windows import Window, WindowRule
+from bertworks.tasks.beam_search import Searching, Writer
 from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
-from bertworks.tasks.files import Line
-from bertworks.tasks.parallel import read_pairs, texts_alone
-from bertworks.tasks.translation_scores import TranslationTally, cut_of
 from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
+from bertworks.vocabulary.surface_forms import is_wide, prose_written
 from bertworks.vocabulary.tokenizer import Tokenizer
-from bertworks.vocabulary.writing import is_wide, prose_written
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

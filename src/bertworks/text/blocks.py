@@ -9,7 +9,6 @@ from typing import IO
 
 from bertworks.text.archives import Member, is_archive, members
 from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
-from bertworks.text.cutting import ReadSettings, decide, format_by_name, ranges, stretches, stretches_as
 from bertworks.text.decoding import HEAD_BYTES
 from bertworks.text.files import File
 from bertworks.text.formats import FORMATS
@@ -27,6 +26,7 @@ from bertworks.text.portions import (
     WholeFile,
     why_skipped,
 )
+from bertworks.text.ranges import ReadSettings, decide, format_by_name, ranges, stretches, stretches_as
 
 # The start of a bzip2 stream with its first block. Ten bytes do not turn up by chance.
 _BZ2_START = re.compile(rb"BZh[1-9]1AY&SY")

@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol
 import zstandard
 
 from bertworks.errors import InputError
-from bertworks.text.stores import is_address, open_stored
+from bertworks.text.object_stores import is_address, open_stored
 
 _CHUNK = 2**16
 

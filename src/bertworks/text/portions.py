@@ -9,7 +9,6 @@ from typing import IO, Protocol, cast
 from bertworks.errors import InputError
 from bertworks.text import python_docs
 from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
-from bertworks.text.cutting import ReadSettings, stretches, stretches_as
 from bertworks.text.decoding import HEAD_BYTES, why_not_text
 from bertworks.text.document import Counts, Passage
 from bertworks.text.files import File
@@ -17,6 +16,7 @@ from bertworks.text.formats import FORMATS
 from bertworks.text.formats.format import Reading, Stretch
 from bertworks.text.formats.parquet import read_row_groups
 from bertworks.text.formats.wikipedia import PAGE_START
+from bertworks.text.ranges import ReadSettings, stretches, stretches_as
 
 UNPACKED_RATIO = 3  # text is about three times as long as its compressed form
 PART_BYTES = 2**18  # what a part of the built-in corpus is taken to hold, for grouping and progress

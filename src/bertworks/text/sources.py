@@ -15,13 +15,13 @@ from bertworks.text import python_docs
 from bertworks.text.archives import is_archive
 from bertworks.text.blocks import Block, gather, is_parquet, origin, portions_of, stream_portions
 from bertworks.text.compression import ByteStream, open_raw, unpacked
-from bertworks.text.cutting import ReadSettings, decide
 from bertworks.text.decoding import HEAD_BYTES
 from bertworks.text.document import Counts, Passage
 from bertworks.text.files import File
 from bertworks.text.formats.parquet import open_parquet
+from bertworks.text.object_stores import is_address, stamp, stored_files
 from bertworks.text.portions import PART_BYTES, DocsPart, Portion, why_skipped
-from bertworks.text.stores import is_address, stamp, stored_files
+from bertworks.text.ranges import ReadSettings, decide
 
 __all__ = ["Block", "ReadSettings", "Source", "blocks", "inventory", "read", "total_bytes"]
 

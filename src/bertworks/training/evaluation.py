@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.examples.batch import Batch
-from bertworks.objectives.table import Objective
-from bertworks.training.carrying import Carrying
+from bertworks.objectives.registry import Objective
+from bertworks.sampling.batch import Batch
 from bertworks.training.devices import Precision
 from bertworks.training.loop import added_up
+from bertworks.training.stateful import Carrying
 
 
 @dataclass(frozen=True, slots=True)

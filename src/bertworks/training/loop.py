@@ -15,15 +15,15 @@ import torch
 import torch.distributed
 from torch import nn
 
-from bertworks.allocation import keep_freed_memory
+from bertworks.allocator import keep_freed_memory
 from bertworks.encoders.layers import Seeds
-from bertworks.examples.batch import Batch
 from bertworks.objectives.loss import Loss
-from bertworks.training.carrying import Carrying
+from bertworks.sampling.batch import Batch
 from bertworks.training.devices import Precision, Scaling, finish_step
 from bertworks.training.optimizer import PaperAdam
-from bertworks.training.pace import Pace
+from bertworks.training.schedule import Pace
 from bertworks.training.sharding import is_sharded
+from bertworks.training.stateful import Carrying
 
 
 class Trainable(Protocol):

@@ -13,7 +13,7 @@ from torch import nn
 from bertworks.encoders.elmo import ElmoSizes
 from bertworks.encoders.families import family_of
 from bertworks.encoders.stack import BertSizes
-from bertworks.objectives.scoring import block_rows
+from bertworks.objectives.cross_entropy import block_rows
 
 _FLOAT = 4
 _HIDDEN_RATE = 0.15  # the paper's share of the pieces that are hidden, and scored

@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
-from bertworks.allocation import give_back_large_blocks
-from bertworks.encoders.products import unpacked
+from bertworks.allocator import give_back_large_blocks
+from bertworks.encoders.linear import unpacked
 from bertworks.errors import FolderError
 from bertworks.training.devices import PRECISIONS, Precision
 

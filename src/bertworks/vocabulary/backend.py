@@ -8,8 +8,8 @@ import numpy as np
 import tokenizers
 
 from bertworks.vocabulary.characters import IDEOGRAPH, SURROGATE
-from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries, piece_type
-from bertworks.vocabulary.words import jieba_words
+from bertworks.vocabulary.token_arrays import FlatPieces, PlacedPiece, WordBoundaries, piece_type
+from bertworks.vocabulary.word_boundaries import jieba_words
 
 
 class BackendPieces:

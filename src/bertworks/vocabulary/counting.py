@@ -13,7 +13,7 @@ from itertools import islice
 import tokenizers
 
 from bertworks.text.document import Counts
-from bertworks.vocabulary.kinds import GOES_ON, SPACE_MARK
+from bertworks.vocabulary.algorithms import GOES_ON, SPACE_MARK
 
 # About 0.6 GB. English reaches it after several gigabytes of text.
 NUM_DISTINCT = 5_000_000

@@ -10,8 +10,8 @@ import tokenizers
 
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
+from bertworks.vocabulary.algorithms import CONTINUING, SPACE_MARK, WORD_END, is_cased, kind_of
 from bertworks.vocabulary.counting import NUM_DISTINCT, count_words
-from bertworks.vocabulary.kinds import CONTINUING, SPACE_MARK, WORD_END, is_cased, kind_of
 
 # How ByteLevel writes a space and a line break.
 _BYTE_BLANKS = "ĠĊ"

@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from bertworks.errors import FolderError, InputError
-from bertworks.vocabulary.kinds import plain_specials, with_specials
+from bertworks.vocabulary.algorithms import plain_specials, with_specials
 
 
 def read_vocabulary(path: Path) -> list[str]:

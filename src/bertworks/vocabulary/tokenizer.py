@@ -15,14 +15,14 @@ import tokenizers
 
 from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.vocabulary.algorithms import is_cased, joins_ideographs, kind_of, wordpiece_backend
 from bertworks.vocabulary.backend import BackendPieces, JiebaPieces
 from bertworks.vocabulary.characters import SURROGATE
 from bertworks.vocabulary.files import naming, read_backend, read_config, read_vocabulary
-from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries
-from bertworks.vocabulary.frames import BERT, Frame, frame_of
-from bertworks.vocabulary.kinds import is_cased, joins_ideographs, kind_of, wordpiece_backend
+from bertworks.vocabulary.special_tokens import BERT, Frame, frame_of
+from bertworks.vocabulary.token_arrays import FlatPieces, PlacedPiece, WordBoundaries
+from bertworks.vocabulary.word_boundaries import jieba_boundaries
 from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
-from bertworks.vocabulary.words import jieba_boundaries
 
 # Who says where words begin in text with ideographs: nobody (each ideograph is a word), or jieba.
 WORD_RULES: dict[str, WordBoundaries | None] = {"pieces": None, "jieba": jieba_boundaries}

@@ -18,8 +18,7 @@ from tokenizers import pre_tokenizers
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
-from bertworks.vocabulary.counting import NUM_DISTINCT, count_words, splitter
-from bertworks.vocabulary.kinds import (
+from bertworks.vocabulary.algorithms import (
     CONTINUING,
     MAX_WORD_LENGTH,
     SPACE_MARK,
@@ -28,7 +27,8 @@ from bertworks.vocabulary.kinds import (
     kind_named,
     unused_piece,
 )
-from bertworks.vocabulary.merging import BORDER, learn_merges
+from bertworks.vocabulary.counting import NUM_DISTINCT, count_words, splitter
+from bertworks.vocabulary.merges import BORDER, learn_merges
 from bertworks.vocabulary.unigram import MAX_RUN_LENGTH, learn_unigram
 
 # Unigram training looks at all places of a piece in a word at once; more words would take more than 1.5 GB.

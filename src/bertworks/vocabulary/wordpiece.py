@@ -29,7 +29,7 @@ from bertworks.vocabulary.characters import (
     is_punctuation,
     is_removed,
 )
-from bertworks.vocabulary.flat import FlatPieces, PlacedPiece, WordBoundaries, piece_type
+from bertworks.vocabulary.token_arrays import FlatPieces, PlacedPiece, WordBoundaries, piece_type
 
 _ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
 _UNIT = re.compile(f"[^{SPACES}]+")

@@ -8,7 +8,7 @@ from typing import Any
 from bertworks.errors import InputError, MissingPartError
 from bertworks.text.document import Counts, Passage
 from bertworks.text.formats.format import Format, Reading, Stretch
-from bertworks.text.stores import is_address, store_of
+from bertworks.text.object_stores import is_address, store_of
 
 _BATCH_ROWS = 1024
 

@@ -1,0 +1,1 @@
+"""Compare model families on equal terms."""

@@ -1,0 +1,1 @@
+"""Check raw text before training on it."""

@@ -1,0 +1,1 @@
+"""Fine-tune a pretrained model on labelled data."""

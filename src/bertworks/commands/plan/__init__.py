@@ -1,0 +1,1 @@
+"""Estimate what a recipe costs, and recommend one for a time budget."""

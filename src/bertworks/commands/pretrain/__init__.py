@@ -1,0 +1,1 @@
+"""Pretrain a model on a corpus folder."""

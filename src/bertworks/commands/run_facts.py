@@ -1,0 +1,72 @@
+"""The facts of a run beside its figures: a corpus and this machine in, what `run.json` holds out."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertworks.corpus.corpus import Corpus
+from bertworks.corpus.shard import map_shard
+from bertworks.parallel.machine import machine
+from bertworks.training.loop import num_processes
+
+
+def facts_of(corpus: Corpus, counts: npt.NDArray[np.int64], micro_batch: int, before: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a run that starts or, where there are facts from before, goes on."""
+    return {
+        "ln_v": math.log(corpus.tokenizer.size),
+        "unigram_entropy": entropy(counts),
+        "machine": machine(),
+        "processes": num_processes(),
+        "micro_batch": micro_batch,
+        "corpus": _described(corpus),
+        "started": before.get("started", now()),
+        "warnings": list(before.get("warnings", [])),
+    }
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return a sentence if the run goes on under conditions that change the last bits of a sum."""
+    then, here = ({**facts.get("machine", {}), **facts} for facts in (before, now))
+    names = ("processor", "torch", "threads", "processes", "sharded", "micro_batch")
+    changed = [f"{name} {then[name]} → {here[name]}" for name in names if name in then and then[name] != here[name]]
+    return [f"going on with {', '.join(changed)}: close, but not the same to the bit"] if changed else []
+
+
+def now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def piece_counts(corpus: Corpus, most: int = 20_000_000) -> npt.NDArray[np.int64]:
+    """Return how often each piece occurs, counted over at most about so many pieces."""
+    counts = np.zeros(corpus.tokenizer.size, dtype=np.int64)
+    for shard in corpus.pieces_manifest["shards"]:
+        counts += np.bincount(map_shard(corpus.pieces_folder / shard["file"]).ids, minlength=len(counts))
+        if counts.sum() > most:
+            break
+    return counts
+
+
+def entropy(counts: npt.NDArray[np.int64]) -> float:
+    """Return the entropy of counts in nats: the loss of knowing only how frequent each piece is."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def unigram_entropy(corpus: Corpus) -> float:
+    """Return the entropy of the pieces of a corpus in nats."""
+    return entropy(piece_counts(corpus))
+
+
+def _described(corpus: Corpus) -> dict[str, Any]:
+    told = corpus.pieces_manifest
+    return {
+        "documents": corpus.manifest["documents"],
+        "sentences": corpus.manifest["sentences"],
+        "pieces": told["counts"]["pieces"],
+        "vocabulary": f"{told['kind']}, {told['size']:,} pieces",
+    }

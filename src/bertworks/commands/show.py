@@ -1,0 +1,103 @@
+"""Look inside: a corpus, a vocabulary or a text in, its examples, documents, pieces or sentences out, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from bertworks.corpus.corpus import MANIFEST, Corpus, read_manifest
+from bertworks.corpus.text_shard import SplitDocument, read_text
+from bertworks.errors import FolderError, InputError
+from bertworks.sampling.loading import Loader
+from bertworks.sampling.masking import MaskSettings
+from bertworks.sampling.order import Stream
+from bertworks.sampling.samplers import ARRANGEMENTS, READS
+from bertworks.text.cleaning import CleanSettings, clean
+from bertworks.text.document import Counts, Document
+from bertworks.text.sources import ReadSettings, Source, blocks, read
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRequest:
+    """Which examples of a corpus to show."""
+
+    folder: Path
+    objective: str = "masked-next"
+    split: str = "train"
+    length: int = 128
+    epoch: int = 0
+    count: int = 5
+    seed: int = 0
+    whole_words: bool = False
+    vocabulary: str | None = None
+    max_ngram: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExample:
+    """One example written out: the pieces as the model sees them, and by place the true piece where it must guess."""
+
+    pieces: tuple[str, ...]
+    segments: tuple[int, ...]
+    hidden: dict[int, str]
+    label: str | None
+
+
+def kind_of_folder(path: Path) -> str:
+    """Return what `path` is: "corpus", "vocabulary" or "text"."""
+    if (path / MANIFEST).is_file():
+        return "corpus"
+    names = ("tokenizer.json", "vocab.txt")
+    # Released vocabularies are files such as bert-base-chinese-vocab.txt.
+    if any((path / name).is_file() for name in names) or path.name.endswith(names):
+        return "vocabulary"
+    if (path / ".work").is_dir():
+        raise FolderError(f"{path} is a corpus that is not finished; run its `bertworks prepare` command again")
+    return "text"
+
+
+def examples(request: ShowRequest) -> Iterator[ShownExample]:
+    """Yield the first examples of an epoch, exactly as a training run with this seed draws them."""
+    if request.objective not in READS:
+        raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(READS)}")
+    reading = READS[request.objective]
+    way = ARRANGEMENTS[reading.arrangement]
+    corpus = Corpus.open(request.folder, request.vocabulary)
+    tokenizer = corpus.tokenizer
+    arrangement = way.arrange(corpus.split(request.split), request.length, tokenizer.specials)
+    hider = reading.hider(tokenizer, MaskSettings(whole_words=request.whole_words, max_ngram=request.max_ngram))
+    loader = Loader(arrangement, hider, Stream(request.seed, "show", request.split))
+    for example, hidden in islice(loader.epoch(request.epoch), request.count):
+        yield ShownExample(
+            pieces=tuple(tokenizer.pieces[number] for number in hidden.ids),
+            segments=tuple(example.segments.tolist()),
+            hidden={
+                place: tokenizer.pieces[target]
+                for place, target in zip(hidden.places.tolist(), hidden.targets.tolist(), strict=True)
+            },
+            label=None if example.label is None else way.labels[example.label],
+        )
+
+
+def documents(folder: Path) -> Iterator[SplitDocument]:
+    """Yield the documents of a corpus in the order of its sources."""
+    for shard in read_manifest(folder)["shards"]:
+        yield from read_text(folder / shard["file"])
+
+
+def sentences(source: str) -> Iterator[Document]:
+    """Yield the documents of a raw source, cleaned and split as `prepare` would."""
+    counts = Counts()
+    for block in blocks([Source(source)], ReadSettings()):
+        for passage in read(block, counts):
+            document = clean(passage, CleanSettings(min_characters=1), counts)
+            if document is not None:
+                yield document
+
+
+def vocabulary(path: Path) -> Tokenizer:
+    """Return the vocabulary in `path`."""
+    return Tokenizer.load(path)

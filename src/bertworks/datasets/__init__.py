@@ -1,0 +1,1 @@
+"""Labelled data: files and published sets in, task examples out."""

@@ -1,0 +1,19 @@
+"""A loaded model in, a folder with its ONNX graph out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertworks.disk import write_bytes
+from bertworks.engines.onnx_engine import OnnxRuntime
+from bertworks.engines.onnx_graph import graph_of
+from bertworks.inference.graph_models import graph_head
+from bertworks.inference.model import Model
+
+
+def write_onnx(model: Model, folder: Path) -> dict[str, Any]:
+    """Write model.onnx in full precision."""
+    graph = graph_of(model.encoder, graph_head(model.masked, model.predictor), model.has_pooler)
+    write_bytes(folder / OnnxRuntime.file, graph.SerializeToString())
+    return {"precision": "fp32"}

@@ -1,0 +1,16 @@
+"""A loaded model in, a folder with its OpenVINO graph out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertworks.engines.openvino_engine import OpenvinoRuntime
+from bertworks.inference.graph_models import graph_head
+from bertworks.inference.model import Model
+
+
+def write_openvino(model: Model, folder: Path) -> dict[str, Any]:
+    """Write openvino_model.xml and openvino_model.bin in full precision."""
+    OpenvinoRuntime.of(model.encoder, graph_head(model.masked, model.predictor), model.has_pooler).save(folder)
+    return {"precision": "fp32"}

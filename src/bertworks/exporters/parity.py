@@ -1,0 +1,130 @@
+"""Two models and rows of pieces in, how far apart their outputs are out.
+
+B rows of T places, R rows in all, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertworks.embeddings.pooling import Pooling, pooling_of
+from bertworks.encoders.stack import Stack
+from bertworks.engines.batching import in_budget
+from bertworks.engines.onnx_graph import LAST, LOGITS, SUMMARY
+from bertworks.exporters.sample_texts import TEXTS
+from bertworks.inference.model import Model
+from bertworks.sampling.batch import Batch, batch_of_rows
+from bertworks.sampling.windows import Window, WindowRule, windows_of
+
+# Pieces of a batch: the scores of all of them over a vocabulary have to fit into memory.
+_BUDGET = 512
+# How many cases of a person's file are compared; more say no more about differences, and scores are of all of them.
+_CASES = 256
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows to compare models on, and a word on where they come from."""
+
+    rows: tuple[Window, ...]
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The largest difference of each output, the largest value of it, and the cosine of each row's two vectors (R,)."""
+
+    differences: dict[str, float]
+    sizes: dict[str, float]
+    cosines: npt.NDArray[np.float64]
+
+
+def builtin_sample(model: Model) -> Sample:
+    """Return the built-in texts as rows, cut where a model is short."""
+    rule = WindowRule(model.encoder.sizes.positions, 0, truncate=True)
+    rows = tuple(windows_of(model.tokenizer, [model.tokenizer.cut(text)], rule).rows[0] for text in TEXTS)
+    return Sample(rows, f"the {len(rows)} built-in English and Chinese texts")
+
+
+def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> Sample:
+    """Return the first texts of a file as rows."""
+    rule = WindowRule(model.encoder.sizes.positions, 0, truncate=True)
+    cut = (windows_of(model.tokenizer, [model.tokenizer.cut(text)], rule) for text in islice(texts, _CASES))
+    rows = tuple(windows.rows[0] for windows in cut)
+    return Sample(rows, f"the first {len(rows)} texts of {name}")
+
+
+def sample_of_cases(model: Model, cases: Iterable[Any], name: str) -> Sample:
+    """Return the first cases of a labelled file as the rows that the task asks."""
+    assert model.predictor is not None
+    task, rule = model.predictor.module.task, model.predictor.rule
+    questions = [task.ask(case, model.tokenizer, rule) for case in islice(cases, _CASES)]
+    rows = tuple(row.window for question in questions for row in question.rows)
+    return Sample(rows[: 4 * _CASES], f"the first {len(questions)} cases of {name}")
+
+
+@torch.inference_mode()
+def compare(original: Model, exported: Model, sample: Sample) -> Compared:
+    """Return how far the outputs of two models are apart on the same batches."""
+    differences: dict[str, float] = {}
+    sizes: dict[str, float] = {}
+    for batch in _batches(sample.rows, original.tokenizer.specials.pad):
+        pairs = zip(_outputs(original, batch), _outputs(exported, batch), strict=True)
+        for (name, one), (_, other) in pairs:
+            far = float((one - other).abs().max())
+            differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(far) else far)
+            sizes[name] = max(sizes.get(name, 0.0), float(one.abs().max()))
+    pooling, pad = pooling_of(original.folder), original.tokenizer.specials.pad
+    vectors = (row_vectors(model.encoder, sample.rows, pooling, pad) for model in (original, exported))
+    return Compared(differences, sizes, cosines_of(*vectors))
+
+
+@torch.inference_mode()
+def row_vectors(encoder: Stack, rows: Sequence[Window], pooling: Pooling, pad: int) -> Floats:
+    """Return (R, D): the sentence vector of each row, longer rows first."""
+    found = []
+    for batch in _batches(rows, pad):
+        values = encoder(batch).padded()  # (B, T, D)
+        for row, length in zip(values, batch.lengths.tolist(), strict=True):
+            found.append(pooling.join([pooling.share(row[:length], slice(0, length))], length))
+    return torch.stack(found).numpy()
+
+
+def cosines_of(some: Floats, others: Floats) -> npt.NDArray[np.float64]:
+    """Return (R,): the cosine of each vector with its counterpart; not a number counts as 0."""
+    one, other = some.astype(np.float64), others.astype(np.float64)
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    cosines: npt.NDArray[np.float64] = np.nan_to_num((one * other).sum(1) / np.maximum(lengths, 1e-30))
+    return cosines
+
+
+def _batches(rows: Sequence[Window], pad: int) -> Iterator[Batch]:
+    for gathered in in_budget(rows, len, _BUDGET, max(1, len(rows))):
+        yield batch_of_rows([row for _, row in gathered], pad)
+
+
+def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield what a model says of a batch, by the names of a graph; zero in padding."""
+    encoded = model.encoder(batch)
+    yield LAST, encoded.padded()
+    if encoded.summary is not None and model.has_pooler:
+        yield SUMMARY, encoded.summary
+    real = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    asked = replace(batch, places=torch.nonzero(real.flatten()).flatten())
+    if model.predictor is not None:
+        outputs = model.predictor.module.outputs(asked)
+        yield LOGITS, outputs.masked_fill(outputs == -torch.inf, 0.0)  # so are spans marked that stand in padding
+    elif model.filler is not None:
+        assert asked.places is not None
+        encoder = model.filler.encoder
+        yield LOGITS, model.filler.head(encoder(asked).at(asked.places), encoder.pieces.weight)

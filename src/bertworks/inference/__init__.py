@@ -1,0 +1,1 @@
+"""A model in use: texts in, predictions, fillings, generated text and explanations out."""

@@ -1,0 +1,116 @@
+"""A fine-tuned model as a folder: a module and what was tuned in, a sealed model folder out, and back.
+
+bertworks.json keeps the task's name, window rule, threshold, temperature and scores with the hash of their data; a
+folder of transformers without it is read by its architecture. A recurrent head, and a head that
+transformers has no class for, have tensors under names of our own; for transformers such a folder is the encoder alone.
+"features" says what a recurrent head is built of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.encoders.families import architecture_of
+from bertworks.encoders.stack import Stack
+from bertworks.errors import FolderError
+from bertworks.inference.predictor import Predictor
+from bertworks.models.folder import ModelFolder, read_folder, write_folder
+from bertworks.models.tensor_names import load_into, to_theirs
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.contract import Task
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.recurrent_head import RecurrentSettings
+from bertworks.tasks.registry import TASKS, task_of
+
+
+def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
+    """Write a fine-tuned model; `told` is what else bertworks.json keeps (scores, recipe, the data's hashes)."""
+    module = predictor.module
+    sizes, task, recurrent = module.encoder.sizes, module.task, module.recurrent
+    family, kind = module.family, module.foreign_kind
+    tensors = to_theirs(module.encoder.state_dict(), family.names_of(sizes))
+    for here, there in family.moved.get(kind, {}).items():
+        tensors = {_moved(name, here, there): values for name, values in tensors.items()}
+    tensors |= to_theirs(module.head.state_dict(), module.head_names)
+    config = {**family.config_of(sizes, [architecture_of(sizes, kind)]), **task.config()}
+    own = {"task": task.name, "reads": module.encoder.own_reads, **task.tell(), "window": asdict(predictor.rule)}
+    if recurrent is not None:
+        own["features"] = asdict(recurrent)
+    write_folder(path, config, tensors, predictor.tokenizer, {**own, **told})
+
+
+def _moved(name: str, here: str, there: str) -> str:
+    return there + name.removeprefix(here) if name.startswith(here) else name
+
+
+def load_predictor(name: str | Path, wanted: str | None = None, engine: str | None = None) -> Predictor:
+    """Load a fine-tuned model, ours, one of transformers or an exported one; `wanted` is the task it must be for."""
+    from bertworks.inference.model import load  # here, since a Model is made with what stands below
+
+    model = load(name, engine=engine)
+    if model.predictor is None:
+        task_in(read_folder(model.folder))  # says why it is none
+    assert model.predictor is not None
+    task = model.predictor.module.task
+    if wanted is not None and task.name != wanted:
+        raise FolderError(f"{model.folder} is a model for '{task.name}', not for '{wanted}'; choose another folder")
+    return model.predictor
+
+
+def is_tuned(folder: ModelFolder) -> bool:
+    """Whether a folder is fine-tuned for a task."""
+    return "task" in folder.told or any(_is_for(folder, task) for task in TASKS.values())
+
+
+def _is_for(folder: ModelFolder, task: type[Task]) -> bool:
+    """Whether a class of transformers that the folder names has the head of that task."""
+    return architecture_of(folder.sizes, task.head_kind) in (folder.config.get("architectures") or [])
+
+
+def predictor_of(folder: ModelFolder, encoder: Stack, task: Task) -> Predictor:
+    """Return what predicts: the folder's encoder with the head of its task."""
+    recurrent = RecurrentSettings(**folder.told["features"]) if "features" in folder.told else None
+    module = TaskModule(encoder, task, torch.Generator().manual_seed(0), recurrent=recurrent)
+    report = load_into(module.head, folder.tensors, module.head_names)
+    if report.newly_initialised:
+        raise FolderError(
+            f"{folder.path} lacks the head of its task ({', '.join(report.newly_initialised)}); fine-tune it with "
+            f"`bertworks finetune {task.name}`"
+        )
+    module.eval()
+    return Predictor(module, folder.tokenizer, rule_in(folder.told, task, encoder.sizes.positions))
+
+
+def rule_in(told: Mapping[str, Any], task: Task, positions: int) -> WindowRule:
+    """Return the window rule of a folder, or the task's own, no longer than the model has positions."""
+    rule = WindowRule(**told["window"]) if "window" in told else task.default_rule
+    length = min(rule.length, positions)
+    return replace(rule, length=length, overlap=min(rule.overlap, length // 4))
+
+
+def task_in(folder: ModelFolder) -> Task:
+    """Return the task that a folder is fine-tuned for."""
+    name = folder.told.get("task")
+    if name is not None:
+        return task_of(str(name)).told(folder.told, folder.config)
+    architectures = folder.config.get("architectures") or []
+    for task in TASKS.values():
+        if _is_for(folder, task) and _fits(task.name, folder.config):
+            return task.told({}, folder.config)
+    raise FolderError(
+        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architecture is stated'}); make "
+        f"one with `bertworks finetune`, or name one of transformers' with: "
+        f"{', '.join(sorted({architecture_of(folder.sizes, task.head_kind) for task in TASKS.values()}))}"
+    )
+
+
+def _fits(name: str, config: Mapping[str, Any]) -> bool:
+    """Classes and scores have the same architecture; one label, or the problem's type, tells a score."""
+    labels = config.get("id2label")
+    is_score = config.get("problem_type") == "regression" or (labels is not None and len(labels) == 1)
+    return is_score if name == "regress" else not is_score or name not in ("classify",)

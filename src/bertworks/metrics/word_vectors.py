@@ -1,0 +1,176 @@
+"""Word vectors and lists that people made in, scores out: how alike two words are, and a : b = c : ?.
+
+A list of pairs has a pair a line: two words and a score, parted by tabs, commas or spaces. A list of questions has
+four words a line, and lines such as ": family" that begin a section. Words without a vector are counted, not guessed.
+
+V words, Q questions at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertworks.embeddings.static import StaticVectors
+from bertworks.errors import InputError
+from bertworks.metrics.classification import spearman
+from bertworks.text.compression import open_raw, unpacked
+
+# Questions that are answered at a time: Q x V cosines are in memory.
+_QUESTIONS = 256
+_SHAPES = "two words and a score, or a question of four words"
+
+
+class WordPair(NamedTuple):
+    """Two words, and how alike people found them."""
+
+    first: str
+    second: str
+    score: float
+
+
+class Question(NamedTuple):
+    """`first` is to `second` as `third` is to `answer`."""
+
+    section: str
+    first: str
+    second: str
+    third: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """Spearman's correlation of cosines with people's scores, over the pairs whose words both have a vector."""
+
+    num_pairs: int
+    num_known: int
+    spearman: float
+
+
+@dataclass(frozen=True, slots=True)
+class SectionScore:
+    """The questions of a section: how many there are, have a vector for all words, and were answered right."""
+
+    section: str
+    num_questions: int
+    num_known: int
+    num_right: int
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right answers among the questions whose words are known; 0 where none is."""
+        return self.num_right / self.num_known if self.num_known else 0.0
+
+
+def read_word_list(path: Path) -> list[WordPair] | list[Question]:
+    """Read pairs or questions; the file says itself which it holds."""
+    lines = list(_lines(path))
+    if lines[0][1].startswith(":") or _is_question(lines[-1][1]):  # the first line of pairs may name the columns
+        asked: list[WordPair] | list[Question] = list(_questions(path.name, lines))
+    else:
+        asked = list(_pairs(path.name, lines))
+    if not asked:
+        raise InputError(f"{path.name} holds nothing to ask; give a list of {_SHAPES} a line")
+    return asked
+
+
+def similarity(vectors: StaticVectors, pairs: Sequence[WordPair]) -> Similarity:
+    """Score vectors on pairs. Pairs with an unknown word are left out of the correlation, and counted."""
+    known = [pair for pair in pairs if pair.first in vectors and pair.second in vectors]
+    if len(known) < 2:
+        return Similarity(len(pairs), len(known), 0.0)
+    first, second = (
+        vectors.directions[[vectors.row(word) for word in words]]
+        for words in zip(*(pair[:2] for pair in known), strict=True)
+    )
+    cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+    scores = np.array([pair.score for pair in known])
+    return Similarity(len(pairs), len(known), spearman(cosines, scores))
+
+
+def analogies(vectors: StaticVectors, questions: Sequence[Question]) -> list[SectionScore]:
+    """Score vectors on questions by section, in their order; 3CosAdd over all words but the three of the question."""
+    return [
+        _section(vectors, name, list(group)) for name, group in groupby(questions, lambda question: question.section)
+    ]
+
+
+def total(scores: Sequence[SectionScore], section: str = "all") -> SectionScore:
+    """Return the sum of several sections."""
+    return SectionScore(
+        section,
+        sum(score.num_questions for score in scores),
+        sum(score.num_known for score in scores),
+        sum(score.num_right for score in scores),
+    )
+
+
+def _section(vectors: StaticVectors, name: str, questions: Sequence[Question]) -> SectionScore:
+    found = [[vectors.find(word) for word in question[1:]] for question in questions]
+    rows = np.array([row for row in found if None not in row], dtype=np.int64).reshape(-1, 4)
+    num_right = 0
+    for start in range(0, len(rows), _QUESTIONS):
+        first, second, third, answer = rows[start : start + _QUESTIONS].T
+        directions = vectors.directions
+        wanted = directions[second] - directions[first] + directions[third]  # (Q, D)
+        cosines = wanted @ directions.T  # (Q, V), but for the lengths of `wanted`, which change no order
+        cosines[np.arange(len(answer))[:, None], np.stack([first, second, third], axis=1)] = -np.inf
+        num_right += int(np.count_nonzero(cosines.argmax(axis=1) == answer))
+    return SectionScore(name, len(questions), len(rows), num_right)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with open_raw(str(path), str(path)) as raw:
+        stream = unpacked(raw, path.name)
+        stream.drop_byte_order_mark()
+        data = b"".join(iter(lambda: stream.read(2**20), b""))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
+    found = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not found:
+        raise InputError(f"{path.name} is empty; give a list of {_SHAPES} a line")
+    yield from found
+
+
+def _questions(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[Question]:
+    section = "all"
+    for number, text in lines:
+        if text.startswith(":"):
+            section = text[1:].strip()
+            continue
+        words = text.split()
+        if len(words) != 4:
+            raise InputError(f"{name}, line {number}: {len(words)} words instead of four; mend or remove it")
+        yield Question(section, *words)
+
+
+def _pairs(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[WordPair]:
+    """Yield pairs. The score is the first number behind the words: SimLex-999 has the part of speech before it."""
+    for place, (number, text) in enumerate(lines):
+        sign = next((sign for sign in "\t," if sign in text), None)
+        first, second, *others = [field.strip() for field in text.split(sign)] + ["", ""]
+        score = next((float(field) for field in others if _is_number(field)), None)
+        if score is not None:
+            yield WordPair(first, second, score)
+        elif place:  # the first line may name the columns
+            raise InputError(f"{name}, line {number}: not {_SHAPES}; mend or remove it")
+
+
+def _is_question(text: str) -> bool:
+    words = text.split()
+    return len(words) == 4 and not any(map(_is_number, words))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

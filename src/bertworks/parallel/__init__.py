@@ -1,0 +1,1 @@
+"""Worker processes, Ray clusters and what this machine offers."""

@@ -1,0 +1,1 @@
+"""Records and scores in, self-contained HTML pages and SVG figures out."""

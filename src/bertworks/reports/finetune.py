@@ -1,0 +1,323 @@
+"""The report of a fine-tuning run: its records and TuningContents in, one `report.html` out that needs nothing else.
+
+It has the look of the pretraining report. A part without data is left out. Memory grows with the number of logged
+steps and of training examples, by about 0.2 KB and 8 bytes each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertworks.disk import write_text
+from bertworks.errors import FolderError
+from bertworks.records import METRICS, History, ScoreRecord
+from bertworks.reports.bars import BarChart, draw_bars
+from bertworks.reports.curves import Boundary, Chart, Curve, Frame, Values, draw, tick_distance
+from bertworks.reports.errors_by_class import calibration_part, classes_part, confusion_part, mistakes_part
+from bertworks.reports.page import (
+    absent_part,
+    fact_card,
+    folded,
+    listed,
+    name_words,
+    page_of,
+    recipe_part,
+    table,
+    tiles,
+    time_words,
+    warnings_card,
+)
+from bertworks.reports.pretrain import REPORT
+from bertworks.reports.step_charts import raw_and_smoothed, step_charts
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.contract import Question, Scored
+
+# The split whose mistakes are shown: the first of these that was scored.
+_JUDGED = ("dev", "test", "train")
+# What a mistake's `sure` is where it is no probability.
+_SURE_WORDS = {"regress": "off by"}
+# A longest example so many times the median would press all bars but the last into one.
+_DOUBLING_FROM = 20
+_BARS_A_TICK = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How the training examples fill rows: what the rule made of them, and what it left out.
+
+    lengths    (N,) pieces of each example, special ones too, and those twice that stand in two windows; of examples
+               that share a row, all of that row
+    num_long   examples that slide over several windows
+    num_cut    pieces that no row holds
+    unknown    how many of how many pieces stand for words that the vocabulary does not have
+    """
+
+    rule: WindowRule
+    lengths: npt.NDArray[np.int64]
+    num_rows: int
+    num_long: int
+    num_cut: int
+    unknown: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, questions: Sequence[Question], rule: WindowRule) -> Coverage:
+        drawn = [part for question in questions for part in question.drawn]
+        lengths = np.array([part.num_pieces for part in drawn], dtype=np.int64)
+        return cls(
+            rule,
+            np.repeat(lengths, [part.num_examples for part in drawn]),
+            sum(len(part.rows) for part in drawn),
+            sum(len(part.rows) > part.num_units for part in drawn),
+            sum(part.num_cut for part in drawn),
+            (
+                sum(len(row.window.unknown) for part in drawn for row in part.rows),
+                sum(part.num_pieces for part in drawn),
+            ),
+        )
+
+    def words(self) -> str:
+        """Say what became of the examples, and whether all of each was read."""
+        rows = f"{_count(self.num_rows, 'row')} of at most {self.rule.length} places"
+        told = [f"{_count(len(self.lengths), 'training example')} in {rows}."]
+        if self.num_long:
+            told.append(
+                f"{_count(self.num_long, 'long one')} slid over several rows, neighbours with {self.rule.overlap} "
+                f"pieces in common."
+            )
+        if self.num_cut:
+            told.append(f"{_count(self.num_cut, 'piece')} did not fit and stayed unread, as truncate asks.")
+        else:
+            told.append("Every piece was read.")
+        if self.unknown[0]:
+            told.append("{:,} of {:,} pieces are words that the vocabulary does not have.".format(*self.unknown))
+        return " ".join(told)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningContents:
+    """What the report tells besides the records of the run.
+
+    task       its kind, such as "classify"; `base` is the name of the model that was tuned
+    scored     the final scores of train, dev and test, those of them that there are
+    data       by split: file, examples and sha256
+    recipe     as it was written down; `machine` what it ran on
+    notes      what else was found or mended, each a sentence
+    explained  pictures of which pieces drove a prediction; HTML that has escaped its texts
+    """
+
+    task: str
+    base: str
+    scored: Mapping[str, Scored]
+    verdict: str
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    recipe: str = ""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Coverage | None = None
+    explained: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def main(self) -> str:
+        """The figure by which models are chosen."""
+        return next((one.main for one in self.scored.values()), "")
+
+
+def write_tuning_report(run: Path, contents: TuningContents, records: Path | None = None) -> Path:
+    """Write the report into the run folder and return its path.
+
+    `records` is the folder that holds the run's records, where that is another: a run that was begun again.
+    """
+    if not run.is_dir():
+        raise FolderError(f"there is no run folder {run}; check the name")
+    history = History.read(records or run)
+    best = _best(history, contents.main)
+    absent = [*history.damage, *([] if history.columns else [f"{METRICS} holds no step: there are no curves."])]
+    parts = (
+        _scores(contents),
+        warnings_card(contents.warnings),
+        listed("notes", contents.notes) if contents.notes else "",
+        _curves(history, contents.main, best),
+        *_judged(contents, best),
+        _lengths(contents.coverage),
+        _explained(contents.explained),
+        _facts(contents),
+        recipe_part(contents.recipe),
+        absent_part(absent),
+    )
+    title = f"Fine-tuning run {run.resolve().name}"
+    verdict = contents.verdict[:1].upper() + contents.verdict[1:]
+    page = page_of(title, _state(contents, history, best), verdict, parts)
+    # Half of a surrogate pair, as JSON may hold it, cannot be written: it must not cost a finished run its report.
+    write_text(run / REPORT, page.encode(errors="replace").decode())
+    return run / REPORT
+
+
+def _state(contents: TuningContents, history: History, best: ScoreRecord | None) -> str:
+    told = [f"{contents.task} on {contents.base}"]
+    if history.columns:
+        told.append(f"{_count(int(history.last('step')), 'step')} in {time_words(history.last('seconds'))}")
+    if best is not None:
+        told.append(f"the model is that of step {best.step:,}, the best on dev")
+    return ", ".join(told)
+
+
+def _best(history: History, main: str) -> ScoreRecord | None:
+    """Return the dev scores that are best, the first of equals: those of the step that the run keeps."""
+    return max(_dev_scores(history), key=lambda record: _or_lowest(record.figures.get(main, math.nan)), default=None)
+
+
+def _or_lowest(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def _dev_scores(history: History) -> list[ScoreRecord]:
+    return [record for record in history.scores if record.split == "dev"]
+
+
+def _scores(contents: TuningContents) -> str:
+    """Return the main figure of each split, large, and all figures of all splits side by side."""
+    scored, main = contents.scored, contents.main
+    large = tiles([(f"{name_words(main)} on {split}", f"{one.best:.3f}") for split, one in scored.items()])
+    names = list(dict.fromkeys([main, *(name for one in scored.values() for name in one.figures)]))
+    if len(names) < 2:
+        return large
+    rows = [
+        (name_words(name), *(f"{one.figures[name]:.3f}" if name in one.figures else "–" for one in scored.values()))
+        for name in names
+    ]
+    return f"{large}<h2>Scores</h2>{table('Scores', ('', *scored), rows, num_words=1)}"
+
+
+def _curves(history: History, main: str, best: ScoreRecord | None) -> str:
+    """Return the curves of the losses and of every figure of dev, and folded those of rate, speed and gradients."""
+    dev = _dev_scores(history)
+    if not history.columns and not dev:
+        return ""
+    steps = [*history.columns.get("step", ())[:1], *history.columns.get("step", ())[-1:]]
+    steps += [record.step for record in dev[:1] + dev[-1:]]
+    marks = [Boundary(best.step, f"best on dev: step {best.step:,}")] if best else []
+    frame = Frame.around(steps, marks)
+    charts = [*_loss_charts(history), *(_figure_chart(dev, name) for name in _figure_names(dev, main))]
+    others = "".join(draw(chart, frame) for chart in step_charts(history))
+    drawn = "".join(draw(chart, frame) for chart in charts)
+    return f'<h2>Curves</h2><div class="charts">{drawn}</div>' + (
+        folded("Learning rate, speed and gradient norm", f'<div class="charts">{others}</div>') if others else ""
+    )
+
+
+def _loss_charts(history: History) -> Iterator[Chart]:
+    for number, (name, columns) in enumerate(history.losses.items()):
+        steps, values = (np.array(column) for column in columns)
+        size = "tall" if number == 0 else "low"
+        yield Chart(f"Training loss: {name}", "by step", raw_and_smoothed("", steps, values, history), (), size)
+
+
+def _figure_names(dev: Sequence[ScoreRecord], main: str) -> list[str]:
+    names = dict.fromkeys(name for record in dev for name in record.figures)
+    return sorted(names, key=lambda name: name != main)  # the others keep their order
+
+
+def _figure_chart(dev: Sequence[ScoreRecord], name: str) -> Chart:
+    steps = np.array([record.step for record in dev], dtype=np.float64)
+    values = np.array([record.figures.get(name, math.nan) for record in dev])
+    return Chart(name_words(name).capitalize(), "on dev", (Curve(name, "held-out", "dots", steps, values),))
+
+
+def _judged(contents: TuningContents, best: ScoreRecord | None) -> Iterator[str]:
+    """Yield confusion, classes, calibration and mistakes of the judged split; the first three of test too, folded."""
+    split = next((split for split in _JUDGED if split in contents.scored), None)
+    if split is None:
+        return
+    # Dev was scored at every measurement with the temperature 1, that is, before one was fitted.
+    before = best.figures.get("calibration_error") if best is not None and split == "dev" else None
+    scored = contents.scored[split]
+    test = contents.scored.get("test") if split == "dev" else None
+    shown: tuple[tuple[str, str, Callable[[Scored], str]], ...] = (
+        ("Confusion", confusion_part(scored), confusion_part),
+        ("By class", classes_part(scored), classes_part),
+        ("Calibration", calibration_part(scored, before), calibration_part),
+    )
+    for title, part, part_of in shown:
+        again = part_of(test) if test is not None else ""
+        if part:
+            yield f"<h2>{title} <small>{split}</small></h2>{part}{folded('The same on test', again) if again else ''}"
+    sure_words = _SURE_WORDS.get(contents.task, "sure")
+    mistakes = mistakes_part(scored, sure_words)
+    if mistakes:
+        told = "of which the model was surest" if sure_words == "sure" else "that are farthest off"
+        yield f'<h2>Worst mistakes <small>{split}</small></h2><p class="note">Those {told} come first.</p>{mistakes}'
+
+
+def _lengths(coverage: Coverage | None) -> str:
+    if coverage is None or not len(coverage.lengths):
+        return ""
+    lengths, limit = coverage.lengths, coverage.rule.length
+    edges = length_edges(lengths)
+    counts = np.histogram(lengths, edges)[0].astype(np.float64)
+    spans = [(int(low), int(high) - 1) for low, high in pairwise(edges)]
+    words = [
+        f"{_count(low, 'piece') if low == high else f'{low:,} to {high:,} pieces'}: {_count(int(count), 'example')}"
+        for (low, high), count in zip(spans, counts, strict=True)
+    ]
+    mark = (float(limit), f"a row holds {limit:,}") if edges[0] < limit < edges[-1] else None
+    chart = BarChart("Lengths", "training examples by number of pieces", edges, counts, tuple(words), mark=mark)
+    middle, high = (f"{value:,.0f}" for value in np.percentile(lengths, (50, 95)))
+    told = f"Half have at most {middle} pieces, 95 % at most {high}, the longest {lengths.max():,}."
+    return (
+        f'<h2>Lengths and coverage</h2><p class="note">{coverage.words()} {told}</p>'
+        f'<div class="charts one">{draw_bars(chart)}</div>'
+    )
+
+
+def length_edges(lengths: npt.NDArray[np.int64]) -> Values:
+    """Return the edges between bars: round numbers from 0, or powers of two where a few examples are far longer."""
+    longest = int(lengths.max())
+    if longest > _DOUBLING_FROM * max(float(np.median(lengths)), 1.0):
+        first = int(lengths.min()).bit_length() - 1  # no example is empty: special pieces count too
+        return np.array([2.0**power for power in range(first, longest.bit_length() + 1)])
+    width = max(1, round(tick_distance(longest + 1) / _BARS_A_TICK))
+    return np.arange(0.0, longest + width + 1, width)
+
+
+def _explained(pictures: Sequence[str]) -> str:
+    if not pictures:
+        return ""
+    cards = "".join(f'<div class="card">{picture}</div>' for picture in pictures)
+    return (
+        f'<h2>Why the model said so</h2><p class="note">The pieces that drove a prediction: blue speaks for it, orange '
+        f"against it, the stronger the more.</p>{cards}"
+    )
+
+
+def _facts(contents: TuningContents) -> str:
+    parts = []
+    if contents.data:
+        rows = [
+            (split, *(_fact(one.get(key)) for key in ("file", "sha256", "examples")))
+            for split, one in contents.data.items()
+        ]
+        parts.append(f"<h2>Data</h2>{table('Data', ('', 'file', 'sha256', 'examples'), rows, num_words=3)}")
+    if contents.machine:
+        cards = fact_card(
+            "Model", {"task": contents.task, "base": contents.base, "scored by": name_words(contents.main)}
+        )
+        cards += fact_card("Machine", contents.machine)
+        parts.append(f'<h2>Model and machine</h2><div class="facts">{cards}</div>')
+    return "".join(parts)
+
+
+def _fact(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str("–" if value is None else value)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

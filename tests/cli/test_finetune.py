@@ -1,0 +1,162 @@
+"""The journey of a labelled file on the command line: finetune, evaluate, predict; wrong words are refused."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bertworks.cli.app import app
+from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.errors import BertworksError
+from bertworks.models.folder import write_folder
+from bertworks.models.tensor_names import to_theirs
+from bertworks.vocabulary.algorithms import wordpiece_backend
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+WORDS = "win a prize now call me later at home tonight".split()
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A little model, and messages that are spam when they have the word prize."""
+    folder = tmp_path_factory.mktemp("journey")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    tokenizer = Tokenizer.of(wordpiece_backend(pieces, cased=False))
+    sizes = BertSizes(len(pieces), 32, 1, 2, 64, 32, spread=0.15)
+    encoder = Bert(sizes, torch.Generator().manual_seed(0))
+    tensors = to_theirs(encoder.state_dict(), names_of(sizes))
+    write_folder(folder / "base", config_of(sizes, ["BertModel"]), tensors, tokenizer, {})
+    draw = random.Random(0)
+    for name, count in (("train", 128), ("dev", 32)):
+        texts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(count)]
+        rows = [f"{'spam' if 'prize' in text else 'ham'}\t{text}" for text in texts]
+        (folder / f"{name}.tsv").write_text("\n".join(["Label\tSMS", *rows]) + "\n", encoding="utf-8")
+    (folder / "recipe.toml").write_text("batch = 8\nrate = 5e-3\nepochs = 8\ndropout = 0.0\n")
+    return folder
+
+
+def run(folder: Path, *words: str, text: str | None = None):
+    return CliRunner().invoke(app, [word.replace("@", f"{folder}/") for word in words], input=text)
+
+
+def test_from_a_labelled_file_to_predictions(folder: Path):
+    files = ["--train", "@train.tsv", "--dev", "@dev.tsv"]
+    done = run(folder, "finetune", "classify", "--model", "@base", *files, "--recipe", "@recipe.toml", "--out", "@run")
+    assert done.exit_code == 0, done.output
+    assert "dev, step 128: accuracy 1.0000" in done.output
+    assert "fits: accuracy is 1.000" in done.output
+    done = run(folder, "evaluate", "@run/model", "@dev.tsv", "--json")
+    assert json.loads(done.stdout)["accuracy"] == 1.0
+    assert done.stderr == f"evaluate {folder}/dev.tsv: 32 of 32 examples\n"
+    done = run(folder, "evaluate", "@run/model", "@dev.tsv", "@train.tsv", "--json")
+    assert list(json.loads(done.stdout)) == [f"{folder}/dev.tsv", f"{folder}/train.tsv"]
+    done = run(folder, "predict", "@run/model", text="win a prize now\ncall me at home\n")
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["spam", "ham"]
+    (folder / "texts.txt").write_text("win a prize now\ncall me at home\n")
+    done = run(folder, "predict", "@run/model", "@texts.txt")
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["spam", "ham"]
+    assert done.stderr == "predict: 2 of 2 texts\n"
+
+
+def test_seeds_are_told_as_mean_and_deviation(folder: Path):
+    files = ["--train", "@train.tsv", "--dev", "@dev.tsv", "--recipe", "@recipe.toml", "--epochs", "1"]
+    done = run(folder, "finetune", "classify", "--model", "@base", *files, "--out", "@seeds", "--seeds", "2")
+    assert done.exit_code == 0, done.output
+    assert "deviation" in done.output
+    assert f"best: {folder}/seeds/batch8-rate0.005-epochs1-seed" in done.output
+
+
+@pytest.fixture(scope="module")
+def mnli(folder: Path) -> Path:
+    """A little MNLI: what the second sentence is to the first is its first word."""
+    own = folder / "glue" / "MNLI"
+    own.mkdir(parents=True)
+    labels = {"prize": "entailment", "home": "neutral", "later": "contradiction"}
+    draw = random.Random(1)
+
+    def rows(count: int, told: bool) -> list[str]:
+        found = ["index\tsentence1\tsentence2" + "\tgold_label" * told]
+        for number in range(count):
+            word = draw.choice(list(labels))
+            found.append(f"{number}\twin {draw.choice(WORDS)}\t{word} now" + f"\t{labels[word]}" * told)
+        return found
+
+    for name, count, told in (
+        ("train", 96, True),
+        ("dev_matched", 24, True),
+        ("dev_mismatched", 18, True),
+        ("test_matched", 7, False),
+        ("test_mismatched", 5, False),
+        ("diagnostic", 4, False),
+    ):
+        (own / f"{name}.tsv").write_text("\n".join(rows(count, told)) + "\n")
+    return folder
+
+
+def lines_of(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text().splitlines()]
+
+
+def test_mnli_is_scored_on_both_dev_sets_and_handed_in_with_the_diagnostic_set(mnli: Path):
+    words = ["finetune", "glue/mnli", "--data", "@", "--model", "@base", "--recipe", "@recipe.toml", "--out", "@mnli"]
+    done = run(mnli, *words, "--test", "--epochs", "4")
+    assert done.exit_code == 0, done.output
+    assert ["dev_matched", "dev_mismatched"] in [line.split() for line in done.stdout.splitlines()]
+    told = [line for line in done.stdout.splitlines() if line.startswith("to hand in")]
+    counts = {"MNLI-m.tsv": 7, "MNLI-mm.tsv": 5, "AX.tsv": 4}
+    assert told == [f"to hand in: {mnli}/mnli/{name}, {count} predictions" for name, count in counts.items()]
+    for name, count in counts.items():
+        header, *rows = lines_of(mnli / "mnli" / name)
+        assert header == ["index", "prediction"]
+        assert [row[0] for row in rows] == [str(number) for number in range(count)]
+        assert {row[1] for row in rows} <= {"entailment", "neutral", "contradiction"}
+    scores = json.loads((mnli / "mnli" / "run.json").read_text())["scores"]
+    done = run(mnli, "evaluate", "@mnli/model", "glue/MNLI", "--data", "@", "--json")
+    found = json.loads(done.stdout)
+    assert found == {"dev_matched": scores["dev"], "dev_mismatched": scores["dev_mismatched"]}
+    assert found["dev_matched"]["accuracy"] > 0.9
+
+
+def test_of_several_seeds_the_best_is_handed_in(mnli: Path):
+    words = ["finetune", "glue/MNLI", "--data", "@glue", "--model", "@base", "--recipe", "@recipe.toml"]
+    done = run(mnli, *words, "--out", "@twice", "--epochs", "1", "--seeds", "2", "--test")
+    assert done.exit_code == 0, done.output
+    best = Path(next(line for line in done.stdout.splitlines() if line.startswith("best: "))[6:])
+    assert [len(lines_of(mnli / "twice" / name)) for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv")] == [8, 6, 5]
+    texts = [" ".join(row[1:]) for row in lines_of(mnli / "glue" / "MNLI" / "test_matched.tsv")[1:]]
+    assert len(texts) == 7
+    again = run(mnli, "predict", str(best / "model"), "@glue/MNLI/test_matched.tsv")
+    labels = [json.loads(line)["label"] for line in again.stdout.splitlines()]
+    assert labels == [row[1] for row in lines_of(mnli / "twice" / "MNLI-m.tsv")[1:]]
+
+
+def test_a_set_without_a_test_file_is_refused_before_anything_is_learned(mnli: Path, tmp_path: Path):
+    shutil.copytree(mnli / "glue", tmp_path / "glue")
+    for path in (tmp_path / "glue" / "MNLI").glob("test_*.tsv"):
+        path.unlink()
+    words = ["finetune", "glue/MNLI", "--data", f"{tmp_path}", "--model", "@base", "--out", "@none", "--test"]
+    done = run(mnli, *words)
+    assert isinstance(done.exception, BertworksError)
+    assert "has no test_matched file of glue/MNLI; put test_matched.tsv (or .gz) into" in str(done.exception)
+    assert not (mnli / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("finetune", "classify", "--train", "@train.tsv", "--test"), "--test without a file is for published sets"),
+        (("finetune", "clasify", "--train", "@train.tsv"), "there is no task or set 'clasify'"),
+        (("finetune", "classify", "--train", "@no.tsv"), "is not there; name a labelled file"),
+        (("finetune", "classify", "--train", "@train.tsv", "--text", "body"), "no column 'body'"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_sentence(folder: Path, words: tuple[str, ...], message: str):
+    done = run(folder, *words, "--model", "@base", "--out", "@wrong")
+    assert isinstance(done.exception, BertworksError)
+    assert message in str(done.exception)

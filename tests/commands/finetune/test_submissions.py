@@ -1,0 +1,58 @@
+"""What a published set asks of a model besides training: which files are handed in, and which are scored."""
+
+from pathlib import Path
+
+import pytest
+
+from bertworks.commands.evaluate import files_of_set
+from bertworks.commands.finetune.submissions import Published
+from bertworks.errors import InputError, SettingsError
+
+
+def put(data: Path, *names: str) -> None:
+    for name in names:
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text("index\tsentence1\tsentence2\n")
+
+
+def test_what_is_there_is_handed_in(tmp_path: Path):
+    put(tmp_path, "glue/MRPC/test.tsv", "glue/MNLI/test_mismatched.tsv", "squad/dev-v1.1.json")
+    assert Published("glue/mrpc", tmp_path).to_hand_in() == [("glue/MRPC", "test")]
+    assert Published("glue/MNLI", tmp_path).to_hand_in() == [("glue/MNLI", "test_mismatched")]
+    assert Published("squad1", tmp_path).to_hand_in() == [("squad1", "dev")]
+
+
+def test_the_diagnostic_set_goes_with_mnli_and_not_without_it(tmp_path: Path):
+    put(tmp_path, "glue/AX/diagnostic.tsv")
+    with pytest.raises(InputError, match=r"no test_matched file of glue/MNLI; put test_matched\.tsv"):
+        Published("glue/MNLI", tmp_path).to_hand_in()
+    put(tmp_path, "glue/MNLI/test_matched.tsv", "glue/RTE/test.tsv")
+    found = [("glue/MNLI", "test_matched"), ("glue/AX", "test")]
+    assert Published("glue/MNLI", tmp_path).to_hand_in() == found
+    assert Published("glue/RTE", tmp_path).to_hand_in() == [("glue/RTE", "test")]
+
+
+def test_a_set_that_nobody_takes_in_or_without_a_test_file_is_refused(tmp_path: Path):
+    with pytest.raises(SettingsError, match="chnsenticorp has no official submission for --test to write"):
+        Published("chnsenticorp", tmp_path).to_hand_in()
+    with pytest.raises(InputError, match=r"no test file of glue/MRPC; put test\.tsv \(or \.gz\) into"):
+        Published("glue/MRPC", tmp_path).to_hand_in()
+
+
+def test_the_labelled_files_of_a_set_are_those_that_are_there(tmp_path: Path):
+    put(tmp_path, "glue/MNLI/dev_matched.tsv", "glue/MNLI/dev_mismatched.tsv", "glue/MNLI/test_matched.tsv")
+    found = files_of_set("glue/mnli", tmp_path)
+    assert [one.name for one in found] == ["dev_matched", "dev_mismatched"]
+    assert found[1].path == tmp_path / "glue" / "MNLI" / "dev_mismatched.tsv"
+    assert found[1].columns == {"text": "sentence1", "pair": "sentence2", "label": "gold_label"}
+    put(tmp_path, "comve/test.csv")
+    assert [one.name for one in files_of_set("comve", tmp_path)] == ["test"]
+    with pytest.raises(InputError, match=r"no dev file of glue/RTE; put dev\.tsv"):
+        files_of_set("glue/RTE", tmp_path)
+    with pytest.raises(SettingsError, match="glue/AX has no labelled file but train; there is nothing to score"):
+        files_of_set("glue/AX", tmp_path)
+
+
+def test_a_set_with_one_dev_set_has_no_further_scores(tmp_path: Path):
+    put(tmp_path, "glue/RTE/dev.tsv")
+    assert Published("glue/RTE", tmp_path).further_scores(tmp_path / "run", lambda progress: None) == {}

@@ -1,0 +1,224 @@
+"""ULMFiT in its three steps: a language model that resumes to the bit with its state, the same on other text, tasks
+with layers that thaw one by one; and what else a folder of it answers."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_run import RECIPE, WORDS, assert_close, assert_same, prepare_corpus, run, state
+
+import bertworks
+from bertworks.commands.finetune.recipe import Tuning, usual_rate
+from bertworks.commands.finetune.request import FinetuneRequest
+from bertworks.commands.finetune.run import finetune
+from bertworks.commands.pretrain.batches import Rows
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe, recipe_path
+from bertworks.commands.pretrain.run import PretrainRequest, pretrain
+from bertworks.corpus.corpus import Corpus
+from bertworks.encoders.awd_lstm import AwdLstm
+from bertworks.errors import SettingsError
+from bertworks.inference.generate import Drawing
+from bertworks.models.folder import encoder_of, read_folder
+from bertworks.settings import from_table, read_recipe, recipe_table
+from bertworks.training.optimizer import DepthSettings
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+MODEL = ModelRecipe("tiny", width=16, inner=24, positions=64, family="awd-lstm")
+LANGUAGE = replace(RECIPE, model=MODEL, objective="next-stream", rate=1e-2)
+TUNING = from_table(Tuning, recipe_table(recipe_path("ulmfit", "finetune")), "ulmfit")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def whole(one_thread: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    assert [step.number for step in run(corpus, out, LANGUAGE)] == list(range(1, 13))
+    return out
+
+
+def test_stopped_and_continued_it_is_the_same_to_the_bit_state_and_all(whole: Path, corpus: Path, tmp_path: Path):
+    for count in (2, 5, 3):
+        run(corpus, tmp_path / "parts", LANGUAGE, stop_after=count)
+    run(corpus, tmp_path / "parts", LANGUAGE)
+    assert_same(whole, tmp_path / "parts")
+    assert state(whole)["optimizer/carried/0/0"].shape == (8, 24)
+    assert abs(int(state(whole)["optimizer/carried/length"]) - 4 * 28) <= 2  # the second phase began anew
+
+
+def test_micro_batches_change_nothing_though_each_row_has_a_state(corpus: Path, tmp_path: Path):
+    recipe = replace(LANGUAGE, model=replace(MODEL, dropout=0.0))
+    found = [run(corpus, tmp_path / str(size), replace(recipe, micro_batch=size)) for size in (8, 2)]
+    assert_close(*found)
+
+
+def test_rows_of_a_step_go_on_where_those_of_the_last_ended(corpus: Path):
+    rows = Rows(Corpus.open(corpus), LANGUAGE)
+    steps = [rows.draw(0, number) for number in range(4)]
+    assert [[batch.goes_on for batch in batches] for batches in steps] == [[False] * 2, *[[True] * 2] * 3]
+    for batches, following in pairwise(steps):
+        for batch, after in zip(batches, following, strict=True):
+            assert batch.targets is not None
+            last = batch.targets.view(batch.ids.shape)[:, -1]
+            assert torch.equal(last, after.ids[:, 0])
+
+
+def test_a_model_that_cannot_go_on_and_a_step_too_many_are_refused():
+    with pytest.raises(SettingsError, match="'openai-gpt' cannot learn by the objective 'next-stream'"):
+        replace(LANGUAGE, model=replace(RECIPE.model, family="openai-gpt"))
+    with pytest.raises(
+        SettingsError, match="'awd-lstm' cannot learn by the objective 'masked'; choose one of: next, ne"
+    ):
+        replace(LANGUAGE, objective="masked")
+    with pytest.raises(SettingsError, match="unfreeze_rate is for fine-tuning"):
+        replace(LANGUAGE, depths=DepthSettings(unfreeze_rate=0.5))
+
+
+def test_several_processes_are_refused(corpus: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bertworks.commands.pretrain.batches._place", lambda: (0, 2))
+    with pytest.raises(SettingsError, match="read by a single process"):
+        Rows(Corpus.open(corpus), LANGUAGE)
+
+
+def test_a_folder_says_what_it_is_and_is_read_again(whole: Path):
+    folder = read_folder(whole / "model")
+    assert folder.config["model_type"] == "awd-lstm"
+    assert folder.config["architectures"] == ["AwdLstmLMHeadModel"]
+    assert (folder.told["objective"], folder.told["reads"]) == ("next-stream", "left")
+    assert folder.sizes == MODEL.sizes(folder.tokenizer.size)
+    encoder, report = encoder_of(folder)
+    assert (report.newly_initialised, report.unused) == ((), ())
+    assert isinstance(encoder, AwdLstm)
+    assert torch.equal(encoder.layers[1].again, folder.tensors["awd_lstm.layers.1.again"])
+
+
+def test_it_goes_on_with_a_text_beyond_its_positions_tells_the_next_word_and_embeds(whole: Path):
+    model = bertworks.load(whole / "model")
+    told = model.generate("The river", Drawing(max_pieces=100, top_k=0, seed=1))
+    assert told.ended in ("pieces", "end")
+    assert len(told.pieces) == 100 or told.ended == "end"
+    first, second = model.next_words("The river", 2)
+    assert 1 > first.probability >= second.probability > 0
+    alone, both = model.embed(["The river."]), model.embed(["The river.", "The stone the bread."])
+    assert both.shape == (2, 16)
+    np.testing.assert_allclose(alone[0], both[0], atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def adapted(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The second step, by the shipped recipe but for its length."""
+    folder = tmp_path_factory.mktemp("target")
+    recipe = read_recipe(recipe_path("ulmfit-target"), Recipe)
+    short = replace(recipe, batch=8, warmup=1, phases=(PhaseRecipe(32, 6, 1.0),), evaluate_examples=8)
+    corpus = prepare_corpus(folder, 20)
+    list(pretrain(PretrainRequest(short, corpus, folder / "run", start=str(whole / "model"))))
+    return folder / "run"
+
+
+def test_on_other_text_lower_layers_learn_less(whole: Path, adapted: Path):
+    before, after = (read_folder(path / "model").tensors for path in (whole, adapted))
+    moved = [
+        float((after[name] - before[name]).abs().max())
+        for name in ("awd_lstm.pieces.weight", *(f"awd_lstm.layers.{number}.again" for number in range(3)))
+    ]
+    assert 0 < moved[0] < moved[1] < moved[2] < moved[3]
+    assert torch.equal(before["awd_lstm.pooler.weight"], after["awd_lstm.pooler.weight"])  # nobody asked it
+
+
+def labelled(path: Path, count: int, length: int = 5) -> Path:
+    draw = random.Random(count)
+    lines = ["text\tlabel"]
+    for number in range(count):
+        words = draw.choices(WORDS[2:], k=length)
+        words[draw.randrange(length)] = WORDS[number % 2]
+        lines.append(f"{' '.join(words)}\t{WORDS[number % 2]}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The third step, with all of the paper's ways by one recipe."""
+    folder = tmp_path_factory.mktemp("tuned")
+    files = labelled(folder / "train.tsv", 160), labelled(folder / "dev.tsv", 24)
+    # Its layers have learned hardly anything before, so that the lower ones have more to learn than the paper's.
+    tuning = replace(TUNING, rate=0.02, batch=16, restarts=0, dropout=0.0, depths=DepthSettings(0.9, unfreeze_rate=0.4))
+    request = FinetuneRequest("classify", str(adapted / "model"), files[0], folder / "run", files[1], tuning=tuning)
+    list(finetune(request))
+    return folder / "run"
+
+
+def test_the_third_step_learns_a_task_and_its_folder_predicts(tuned: Path):
+    scores = json.loads((tuned / "run.json").read_text())["scores"]["dev"]
+    assert scores["accuracy"] >= 0.9, scores
+    model = bertworks.load(tuned / "model")
+    assert model.predict(["cloud river bread", "cloud stone bread"])[1].label == "stone"
+    folder = read_folder(tuned / "model")
+    assert folder.config["architectures"] == ["AwdLstmForSequenceClassification"]
+    assert folder.tensors["classifier.weight"].shape == (2, 50)
+
+
+def test_a_long_text_is_one_row_and_no_window_however_far_slopes_reach(adapted: Path, tmp_path: Path):
+    folder = read_folder(adapted / "model")
+    assert folder.sizes.positions == 64
+    train = labelled(tmp_path / "train.tsv", 8, length=60)
+    tuning = Tuning(batch=4, rate=1e-2, epochs=1, restarts=0, length=64)
+    told = list(finetune(FinetuneRequest("classify", str(adapted / "model"), train, tmp_path / "run", tuning=tuning)))
+    assert told[-1].sealed is not None
+    predictor = bertworks.load(tmp_path / "run" / "model").predictor
+    assert predictor is not None
+    case = next(iter(predictor.module.task.read(train, {})))
+    (row,) = predictor.module.task.ask(case, predictor.tokenizer, predictor.rule).rows
+    assert len(row.window) == 62
+
+
+@pytest.mark.parametrize("family", ["bert", "awd-lstm"])
+def test_layers_thaw_from_the_top_down_in_any_model(family: str, corpus: Path, tmp_path: Path):
+    recipe = LANGUAGE if family == "awd-lstm" else RECIPE
+    run(corpus, tmp_path / "base", replace(recipe, phases=(PhaseRecipe(16, 4, 1.0),)))
+    train = labelled(tmp_path / "train.tsv", 40)
+    base = read_folder(tmp_path / "base" / "model")
+    tuning = replace(TUNING, rate=1e-3, batch=4, epochs=2, restarts=0)
+    num_layers = base.sizes.num_layers
+    every = round(20 * 0.4 / (num_layers + 1))  # of 20 steps
+    request = FinetuneRequest("classify", str(base.path), train, tmp_path / "run", tuning=tuning)
+    for num_thawed in range(num_layers + 2):
+        list(finetune(replace(request, stop_after=every)))
+        saved = state(tmp_path / "run")
+        tables = base.family.names_of(base.sizes)
+        lasts = ["pieces.weight", *_one_of_each_layer(tables, num_layers)]  # the lowest first
+        changed = [not torch.equal(saved[f"model/encoder.{name}"], _ours(base.tensors, tables[name])) for name in lasts]
+        assert changed == [False] * (num_layers + 1 - num_thawed) + [True] * num_thawed
+
+
+def _one_of_each_layer(tables: dict[str, tuple[str, ...]], num_layers: int) -> list[str]:
+    return [next(name for name in tables if name.startswith(f"layers.{number}.")) for number in range(num_layers)]
+
+
+def _ours(tensors: dict[str, torch.Tensor], names: tuple[str, ...]) -> torch.Tensor:
+    return torch.cat([tensors[name] for name in names])
+
+
+def test_the_usual_rate_is_the_family_s(whole: Path):
+    assert usual_rate(str(whole / "model")) == 1e-2
+
+
+def test_the_paper_s_recipe_is_the_paper_s():
+    recipe = read_recipe(recipe_path("paper-ulmfit"), Recipe)
+    sizes = recipe.model.sizes(30_000)
+    assert (sizes.width, sizes.inner, sizes.num_layers, sizes.dropout) == (400, 1_150, 3, 0.4)
+    assert (recipe.batch, recipe.optimizer.beta1, recipe.optimizer.beta2) == (64, 0.7, 0.99)
+    assert TUNING.depths == DepthSettings(layer_rate=0.384_615, unfreeze_rate=0.4)
+    assert (TUNING.schedule, TUNING.epochs) == ("triangular", 10)
+    # With three layers and ten epochs, one layer more an epoch.
+    assert TUNING.depths.over(1_000, 3).unfreeze_every == 100

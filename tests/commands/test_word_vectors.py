@@ -1,0 +1,131 @@
+"""Training static vectors from text: sources and corpus folders, the same bytes each time, what is left on disk."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertworks.commands.prepare import PrepareRequest, prepare
+from bertworks.commands.word_vectors import VectorsRequest, convert_vectors, evaluate_vectors, train_vectors
+from bertworks.corpus.units import PrepareSettings
+from bertworks.embeddings.static_files import read_vectors
+from bertworks.embeddings.static_settings import GloveSettings, Word2VecSettings
+from bertworks.embeddings.static_words import WordSettings
+from bertworks.errors import BertworksError, FolderError, InputError
+from bertworks.metrics.word_vectors import SectionScore, Similarity
+from bertworks.progress import Progress
+from bertworks.text.sources import ReadSettings, Source
+
+GLOVE = GloveSettings(width=6, window=3, epochs=4, memory_mb=1)
+SKIP_GRAM = Word2VecSettings(width=6, epochs=2)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Forty documents of two worlds, English and Chinese, one a line."""
+    generator = np.random.default_rng(0)
+    english = ["Bread, milk and butter are food.", "The dog and the cat are animals."]
+    chinese = ["面包和牛奶都是食物。", "小狗和小猫都是动物。"]
+    lines = [" ".join(generator.choice([english[row % 2], chinese[row % 2]], 6)) for row in range(40)]
+    (tmp_path / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path / "text.txt"
+
+
+def request_of(text: Path, training: GloveSettings | Word2VecSettings = GLOVE, **others: Any) -> VectorsRequest:
+    kind = "glove" if isinstance(training, GloveSettings) else training.objective
+    return VectorsRequest((str(text),), text.parent / "vectors", kind, training, **others)
+
+
+@pytest.mark.parametrize("training", [GLOVE, SKIP_GRAM])
+def test_the_same_text_and_seed_give_the_same_bytes(text: Path, training: GloveSettings | Word2VecSettings):
+    made = []
+    for number in range(2):
+        request = replace(request_of(text, training), out=text.parent / f"v{number}")
+        train_vectors(request, num_workers=1)
+        made.append({path.name: path.read_bytes() for path in request.out.iterdir()})
+    assert made[0] == made[1]
+    assert sorted(path.name for path in text.parent.iterdir()) == ["text.txt", "v0", "v1"], "no work is left behind"
+
+
+def test_a_folder_tells_where_its_vectors_came_from(text: Path):
+    seen: list[Progress] = []
+    vectors = train_vectors(request_of(text), 1, seen.append)
+    found = read_vectors(text.parent / "vectors")
+    assert found.words == vectors.words
+    assert {"bread", "牛奶"} <= set(found.words)
+    assert found.facts["kind"] == "glove"
+    assert found.facts["settings"]["x_max"] == 10.0
+    assert found.facts["cutting"]["min_count"] == 5
+    assert found.facts["corpus"]["sources"] == ["text.txt"]
+    assert len(found.facts["corpus"]["words_sha256"]) == 64
+    assert len(found.facts["training"]["costs"]) == 4
+    assert str(text.parent) not in json.dumps(found.facts)
+    assert {progress.stage for progress in seen} == {"reading", "counting", "training"}
+    assert all(progress.done == progress.total for progress in seen if progress is seen[-1])
+
+
+def test_workers_change_nothing(text: Path):
+    reading = ReadSettings(block_bytes=700)
+    tables = []
+    for workers in (1, 2):
+        request = replace(request_of(text, reading=reading), out=text.parent / f"v{workers}")
+        tables.append(train_vectors(request, workers).table.tobytes())
+    assert tables[0] == tables[1]
+
+
+def test_a_corpus_folder_gives_the_words_of_its_training_documents(text: Path, vocabulary: Path):
+    corpus = text.parent / "corpus"
+    settings = PrepareSettings(held_out_rate=0.2, max_repeats=0)
+    prepare(PrepareRequest((Source(str(text)),), vocabulary, corpus, settings), workers=1)
+    vectors = train_vectors(request_of(corpus), 1)
+    told = [json.loads(line) for path in (corpus / "text").iterdir() for line in path.read_text().splitlines()]
+    num_held_out = sum(document["split"] == "held-out" for document in told)
+    assert num_held_out > 0
+    assert vectors.facts["counts"]["documents left out: split 'held-out'"] == num_held_out
+    assert vectors.facts["counts"]["documents read"] == len(told) - num_held_out
+    with pytest.raises(InputError, match="corpus is a corpus folder, which stands alone"):
+        train_vectors(replace(request_of(corpus), sources=(str(corpus), str(text)), out=text.parent / "other"), 1)
+
+
+def test_a_place_that_holds_something_is_refused_before_any_work(text: Path):
+    (text.parent / "vectors").mkdir()
+    (text.parent / "vectors" / "notes").write_text("mine")
+    with pytest.raises(FolderError, match="already holds something"):
+        train_vectors(request_of(text), 1)
+
+
+def test_too_little_text_leaves_nothing_behind(text: Path):
+    with pytest.raises(BertworksError, match="no word occurs 5000 times"):
+        train_vectors(request_of(text, words=WordSettings(min_count=5000)), 1)
+    assert [path.name for path in text.parent.iterdir()] == ["text.txt"]
+
+
+def test_a_killed_run_stands_in_nobodys_way(text: Path):
+    work = text.parent / ".vectors.work"
+    work.mkdir()
+    (work / "000000.run").write_bytes(b"half of something")
+    assert len(train_vectors(request_of(text), 1)) > 5
+    assert not work.exists()
+
+
+def test_lists_are_scored_by_what_they_hold(text: Path, tmp_path: Path):
+    vectors = train_vectors(request_of(text), 1)
+    (tmp_path / "pairs").write_text("bread\tmilk\t9\nbread\tdog\t1\nbread\tunheard\t1\n")
+    (tmp_path / "asked").write_text(": food\nbread milk dog cat\nbread milk dog unheard\n")
+    scores = evaluate_vectors(vectors, [tmp_path / "pairs", tmp_path / "asked"])
+    assert isinstance(scores["pairs"], Similarity)
+    assert (scores["pairs"].num_pairs, scores["pairs"].num_known) == (3, 2)
+    (section,) = scores["asked"]
+    assert isinstance(section, SectionScore)
+    assert (section.section, section.num_questions, section.num_known) == ("food", 2, 1)
+
+
+def test_vectors_are_converted_and_back(text: Path, tmp_path: Path):
+    vectors = train_vectors(request_of(text), 1)
+    convert_vectors(tmp_path / "vectors", tmp_path / "v.txt", "glove")
+    back = convert_vectors(tmp_path / "v.txt", tmp_path / "again", "folder")
+    assert back.words == vectors.words
+    assert read_vectors(tmp_path / "again").table.tobytes() == vectors.table.tobytes()

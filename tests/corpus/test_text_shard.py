@@ -1,0 +1,50 @@
+"""A shard of clean text comes back as it went in, and a damaged line is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertworks.corpus.text_shard import SplitDocument, read_text, write_text
+from bertworks.errors import FolderError
+from bertworks.text.document import Document
+
+DOCUMENTS = [
+    SplitDocument(Document(('He said: "No." ', "She\tleft.\n"), "a.txt"), "train"),
+    SplitDocument(Document(("今天下雨。", "我在家。\n"), "b.txt:3"), "held-out"),
+    SplitDocument(Document(("odd line ends \u2028 and \x85 inside\n",), "c.txt#d"), "train"),
+]
+
+
+def test_documents_come_back_as_they_went_in(tmp_path: Path) -> None:
+    write_text(tmp_path / "shard.jsonl", DOCUMENTS)
+    assert list(read_text(tmp_path / "shard.jsonl")) == DOCUMENTS
+
+
+@given(sentences=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
+def test_any_text_survives(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    placed = [SplitDocument(Document(tuple(sentences), "any"), "train")] * 2
+    write_text(path, placed)
+    assert list(read_text(path)) == placed
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"source":"a","split":"train","sente', b'{"source":"a"}', b"[1, 2]", b'{"source":"\xff\xfe"}', b""]
+)
+def test_a_damaged_line_is_named_and_what_stands_before_is_read(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "shard.jsonl"
+    write_text(path, DOCUMENTS[:1])
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    documents = read_text(path)
+    assert next(documents) == DOCUMENTS[0]
+    with pytest.raises(FolderError, match=r"shard\.jsonl, line 2, is damaged .*prepare --verify"):
+        next(documents)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match=r"gone\.jsonl cannot be opened"):
+        next(read_text(tmp_path / "gone.jsonl"))

@@ -1,0 +1,162 @@
+"""Questions from SQuAD's JSON shape and from flat records, with offsets right, wrong and missing."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertworks.datasets.squad import Answer, Question, SquadReport, nearest, read_questions
+from bertworks.errors import InputError
+
+CONTEXT = "Rome fell. Rome rose. Paris slept."
+
+
+def squad(*entries: dict[str, Any], context: str = CONTEXT, title: str | None = "Cities") -> dict[str, Any]:
+    article: dict[str, Any] = {"paragraphs": [{"context": context, "qas": list(entries), "id": "P1"}]}
+    return {"version": "v2.0", "data": [article if title is None else {"title": title, **article}]}
+
+
+def entry(*answers: tuple[str, int], **more: Any) -> dict[str, Any]:
+    given = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"question": "What?", "id": "q1", "answers": given, **more}
+
+
+def read(folder: Path, value: object, name: str = "dev.json") -> tuple[list[Question], SquadReport]:
+    (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    report = SquadReport()
+    return list(read_questions(folder / name, report)), report
+
+
+def read_flat(folder: Path, *records: dict[str, Any]) -> tuple[list[Question], SquadReport]:
+    content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    (folder / "t.jsonl").write_text(content, encoding="utf-8")
+    report = SquadReport()
+    return list(read_questions(folder / "t.jsonl", report)), report
+
+
+def test_a_question_of_squad_1_is_read(tmp_path: Path):
+    questions, report = read(tmp_path, squad(entry(("Paris", 22), ("Rome", 11))))
+    place = "dev.json, article 1, question q1"
+    answers = (Answer("Paris", 22), Answer("Rome", 11))
+    assert questions == [Question("q1", "Cities", CONTEXT, "What?", answers, False, place)]
+    assert report == SquadReport(num_questions=1, num_answers=2)
+
+
+def test_a_question_of_squad_2_may_have_no_answer(tmp_path: Path):
+    plausible = [{"text": "Rome", "answer_start": 0}]
+    entries = [entry(is_impossible=True, plausible_answers=plausible), entry(("Rome", 0), is_impossible=False)]
+    questions, report = read(tmp_path, squad(*entries))
+    assert [(one.is_impossible, one.answers) for one in questions] == [(True, ()), (False, (Answer("Rome", 0),))]
+    assert report == SquadReport(num_questions=2, num_impossible=1, num_answers=1)
+
+
+def test_extra_keys_and_a_missing_title_do_no_harm(tmp_path: Path):
+    context = "范廷颂于1919年6月15日出生。"
+    questions, _ = read(tmp_path, squad(entry(("1919年", 4), evidences=["1919年"]), context=context, title=None))
+    assert (questions[0].title, questions[0].answers) == ("", (Answer("1919年", 4),))
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [(1, 0), (5, 0), (6, 11), (10, 11), (12, 11), (30, 11), (999, 11), (-1, 0)]
+)
+def test_a_wrong_offset_goes_to_the_nearest_occurrence(tmp_path: Path, start: int, expected: int):
+    questions, report = read(tmp_path, squad(entry(("Rome", start))))
+    assert questions[0].answers == (Answer("Rome", expected),)
+    assert report == SquadReport(num_questions=1, num_answers=1, num_repaired=1)
+
+
+def test_of_two_occurrences_as_near_the_earlier_is_taken():
+    assert nearest("a", "a---a", 2) == 0
+    assert nearest("aa", "aaaa", 1) == 1
+    assert nearest("b", "aaaa", 1) is None
+    assert nearest("", "aaaa", 1) is None
+
+
+def test_an_absent_answer_stays_without_an_offset_and_is_named_and_counted(tmp_path: Path):
+    questions, report = read(tmp_path, squad(entry(("London", 3), ("Paris", 22)), entry(("", 0))))
+    assert questions[0].answers == (Answer("London", None), Answer("Paris", 22))
+    assert questions[0].located == (Answer("Paris", 22),)
+    assert questions[1].located == ()
+    assert (report.num_answers, report.num_absent, report.num_unlocated) == (3, 2, 1)
+    assert report.absent[0] == "dev.json, article 1, question q1: the answer 'London' is not in its context"
+
+
+def test_flat_records_may_give_answers_in_four_ways(tmp_path: Path):
+    record = {"question": "What?", "context": CONTEXT}
+    questions, report = read_flat(
+        tmp_path,
+        {**record, "answer": "Paris"},
+        {**record, "answers": ["Rome", "Paris"], "id": "two", "title": "T"},
+        {**record, "answers": [{"text": "Rome", "answer_start": 11}]},
+        {**record, "answers": {"text": ["Rome"], "answer_start": [0]}},
+    )
+    assert [one.answers for one in questions] == [
+        (Answer("Paris", 22),),
+        (Answer("Rome", 0), Answer("Paris", 22)),
+        (Answer("Rome", 11),),
+        (Answer("Rome", 0),),
+    ]
+    assert [(one.id, one.title) for one in questions] == [("0", ""), ("two", "T"), ("2", ""), ("3", "")]
+    assert questions[1].place == "t.jsonl, line 2"
+    assert report == SquadReport(num_questions=4, num_answers=5, num_searched=3)
+
+
+def test_in_flat_records_an_empty_answer_means_none_and_a_missing_one_nothing(tmp_path: Path):
+    record = {"question": "What?", "context": CONTEXT}
+    empty = {"text": [], "answer_start": []}
+    questions, _ = read_flat(tmp_path, {**record, "answers": []}, {**record, "answers": empty}, record)
+    assert [one.is_impossible for one in questions] == [True, True, False]
+
+
+def test_articles_larger_than_what_is_read_at_once_are_whole(tmp_path: Path):
+    long = "x" * 700_000 + " 汉字"
+    value = squad(entry(("汉字", 700_001)), context=long)
+    value["data"] = value["data"] * 3 + squad(entry(("Rome", 0)))["data"]
+    value["end"] = "more"
+    (tmp_path / "dev.json.gz").write_bytes(gzip.compress(json.dumps(value, indent=1, ensure_ascii=False).encode()))
+    questions = list(read_questions(tmp_path / "dev.json.gz"))
+    assert [one.answers for one in questions] == [(Answer("汉字", 700_001),)] * 3 + [(Answer("Rome", 0),)]
+    assert questions[0].context == long
+
+
+def test_an_empty_list_of_articles_gives_no_questions(tmp_path: Path):
+    assert read(tmp_path, {"data": []}) == ([], SquadReport())
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"version": "v2.0"}, 'dev.json has no list "data"'),
+        ([1], 'dev.json has no list "data"'),
+        ({"data": [{"title": "t"}]}, "dev.json, article 1: no 'paragraphs' among 'title'"),
+        ({"data": [{"paragraphs": {}}]}, "'paragraphs' is no list"),
+        ({"data": ["text"]}, "a str where an object with 'title' was expected"),
+        (squad({"question": "What?"}), "no 'id' among 'question'"),
+        (squad({"id": "q1", "answers": []}), "question q1: no 'question' among"),
+        (squad(entry(("Rome", 0)), context=7), "'context' is no text"),  # type: ignore[arg-type]
+        (squad({**entry(), "answers": [{"answer_start": 1}]}), "question q1: an answer is {'answer_start': 1}"),
+        (squad(entry(("Rome", 0), is_impossible=True)), "question q1: is_impossible, yet it has the answer 'Rome'"),
+    ],
+)
+def test_another_shape_is_refused_with_its_place(tmp_path: Path, value: object, words: str):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, value)
+    assert words in str(caught.value)
+
+
+def test_a_truncated_file_is_refused_behind_its_whole_articles(tmp_path: Path):
+    value = squad(entry(("Rome", 0)))
+    value["data"] *= 2
+    (tmp_path / "dev.json").write_text(json.dumps(value)[:-30])
+    questions = read_questions(tmp_path / "dev.json")
+    assert next(questions).answers == (Answer("Rome", 0),)
+    with pytest.raises(InputError, match=r"dev\.json is not valid JSON"):
+        next(questions)
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path):
+    (tmp_path / "dev.json").write_bytes('{"data": ["汉字"]}'.encode("gb18030"))
+    with pytest.raises(InputError, match=r"dev\.json is not UTF-8"):
+        list(read_questions(tmp_path / "dev.json"))

@@ -1,0 +1,94 @@
+"""The six choices of layers, worked out by hand, and the sum with learned weights."""
+
+import pytest
+import torch
+
+from bertworks.embeddings.strategies import STRATEGIES, WeightedLayers, strategy_of
+from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.errors import SettingsError
+from bertworks.sampling.batch import Batch
+
+# Layer k holds 10^k, the embeddings 1, so that a sum shows which layers are in it.
+LAYERS = tuple(torch.full((2, 3), 10.0**number) for number in range(6))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("embeddings", 1.0),
+        ("second-to-last", 10_000.0),
+        ("last", 100_000.0),
+        ("sum-last-four", 111_100.0),
+        ("sum-all", 111_110.0),
+        ("sum-with-embeddings", 111_111.0),
+    ],
+)
+def test_a_strategy_takes_its_layers_and_no_other(name: str, value: float):
+    assert torch.equal(STRATEGIES[name](LAYERS), torch.full((2, 3), value))
+
+
+def test_the_last_four_lie_side_by_side_the_lowest_first():
+    row = [100.0] * 3 + [1_000.0] * 3 + [10_000.0] * 3 + [100_000.0] * 3
+    assert torch.equal(STRATEGIES["concat-last-four"](LAYERS), torch.tensor([row, row]))
+
+
+def test_the_six_of_the_paper_and_elmos_from_an_encoder():
+    sizes = BertSizes(20, width=8, num_layers=5, num_heads=2, inner=16, positions=8)
+    encoder = Bert(sizes, torch.Generator().manual_seed(0)).eval()
+    batch = Batch(torch.tensor([[2, 7, 9, 3]]), torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))
+    with torch.inference_mode():
+        layers = encoder(batch).layers
+    expected = {
+        "embeddings": layers[0],
+        "second-to-last": layers[4],
+        "last": layers[5],
+        "sum-last-four": layers[2] + layers[3] + layers[4] + layers[5],
+        "concat-last-four": torch.cat([layers[2], layers[3], layers[4], layers[5]], dim=1),
+        "sum-all": layers[1] + layers[2] + layers[3] + layers[4] + layers[5],
+        "sum-with-embeddings": layers[0] + layers[1] + layers[2] + layers[3] + layers[4] + layers[5],
+    }
+    assert list(STRATEGIES) == list(expected)
+    for name, strategy in STRATEGIES.items():
+        found = strategy(layers)
+        assert torch.equal(found, expected[name])
+        assert found.shape == (4, strategy.width(sizes.widths))
+
+
+def test_only_sums_of_several_layers_have_weights_to_learn():
+    assert [name for name, strategy in STRATEGIES.items() if strategy.sums] == [
+        "sum-last-four",
+        "sum-all",
+        "sum-with-embeddings",
+    ]
+
+
+@pytest.mark.parametrize(("name", "num_layers"), [("second-to-last", 1), ("sum-last-four", 3), ("concat-last-four", 2)])
+def test_too_few_layers_are_refused(name: str, num_layers: int):
+    with pytest.raises(SettingsError, match=f"the model has {num_layers}; choose another"):
+        STRATEGIES[name](LAYERS[: num_layers + 1])
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(SettingsError, match="no choice of layers 'top'; choose one of: embeddings, second-to-last"):
+        strategy_of("top")
+
+
+def test_learned_weights_begin_as_the_mean():
+    layers = (torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 8.0]]))
+    torch.testing.assert_close(WeightedLayers(2)(layers), torch.tensor([[2.0, 5.0]]))
+
+
+def test_learned_weights_are_shares_of_one_times_gamma():
+    weighted = WeightedLayers(2)
+    with torch.no_grad():
+        weighted.shares.copy_(torch.tensor([1.0, 3.0]).log())  # a quarter and three quarters
+        weighted.gamma.fill_(2.0)
+    layers = (torch.tensor([[4.0]]), torch.tensor([[8.0]]))
+    torch.testing.assert_close(weighted(layers), torch.tensor([[14.0]]))  # 2 * (1 + 6)
+
+
+def test_shares_and_gamma_learn():
+    weighted = WeightedLayers(2)
+    weighted((torch.tensor([[4.0]]), torch.tensor([[8.0]]))).sum().backward()
+    torch.testing.assert_close(weighted.shares.grad, torch.tensor([-1.0, 1.0]))  # half of 4 - 6 and of 8 - 6
+    torch.testing.assert_close(weighted.gamma.grad, torch.tensor(6.0))

@@ -1,0 +1,72 @@
+"""Going on from what was read: a row in parts is the row at once, in every encoder that can read to the left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertworks.encoders.encoded import Carried
+from bertworks.encoders.families import ENCODERS
+from bertworks.encoders.stack import Stack
+from bertworks.errors import InputError, SettingsError
+from bertworks.sampling.batch import Batch
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+FAMILIES = ("bert", "roberta", "albert", "openai-gpt", "awd-lstm")
+WIDTH = 12
+
+
+def encoder_of(family: str) -> Stack:
+    sizes = replace(
+        ENCODERS[family].released("tiny", 40), width=24, num_layers=3, num_heads=3, inner=96, positions=WIDTH
+    )
+    encoder = ENCODERS[family].build(sizes, None).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.normal_(0.05, 0.3, generator=generator)
+    encoder.own_reads = "left"
+    return encoder
+
+
+def rows(ids: torch.Tensor) -> Batch:
+    return Batch(ids, torch.zeros_like(ids), torch.full((len(ids),), ids.shape[1]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(cuts=st.sets(st.integers(1, WIDTH - 1)), seed=st.integers(0, 2**16))
+def test_a_row_read_in_parts_is_the_row_read_at_once(family: str, cuts: set[int], seed: int):
+    encoder = encoder_of(family)
+    ids = torch.randint(5, 40, (2, WIDTH), generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        whole = encoder(rows(ids))
+        state, parts = Carried(), []
+        for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), WIDTH], strict=True):
+            found = encoder(rows(ids[:, start:stop]), state)
+            assert isinstance(found.state, Carried)
+            state = found.state
+            assert state.length == stop
+            parts.append(found)
+        for layer in range(len(whole.layers)):
+            joined = torch.cat([part.padded(layer) for part in parts], 1)
+            assert float((joined - whole.padded(layer)).abs().max()) < 1e-10
+    if family == "openai-gpt":  # whose summary is that of the last piece
+        assert parts[-1].summary is not None
+        assert whole.summary is not None
+        assert float((parts[-1].summary - whole.summary).abs().max()) < 1e-10
+
+
+def test_what_cannot_go_on_is_refused():
+    encoder = encoder_of("bert")
+    ids = torch.ones(1, WIDTH + 1).long()
+    with pytest.raises(InputError, match="end within the 12 positions"):
+        encoder(rows(ids), Carried())
+    with pytest.raises(InputError, match="of equal length"):
+        encoder(replace(rows(ids[:, :4]), lengths=torch.tensor([3])), Carried())
+    encoder.own_reads = "both"
+    with pytest.raises(SettingsError, match="only a model that reads to the left"):
+        encoder(rows(ids[:, :4]), Carried())

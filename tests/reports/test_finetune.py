@@ -1,0 +1,397 @@
+"""The report of a fine-tuning run: every figure on the page, text escaped, parts without data left out."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from outline import Outline, outline
+
+from bertworks.errors import FolderError
+from bertworks.metrics.classification import Matches
+from bertworks.records import Record, Records, ScoreRecord, StepRecord
+from bertworks.reports.bars import BarChart, draw_bars
+from bertworks.reports.errors_by_class import calibration_part, classes_part, confusion_part, mistakes_part
+from bertworks.reports.finetune import Coverage, TuningContents, length_edges, write_tuning_report
+from bertworks.sampling.windows import Run, Window, WindowRule
+from bertworks.tasks.contract import Asked, Mistake, Question, Scored
+
+EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
+CONFUSION = np.array([[8, 2], [1, 9]])
+LABELS = ("bad", "好")
+# Of 15 bins the last but two, whose 4 answers were 3.2 sure and 2 right, and the last with 10, 9.8 and 9.
+BINS = np.zeros((15, 3))
+BINS[12], BINS[14] = (4, 3.2, 2), (10, 9.8, 9)
+MISTAKES = [
+    Mistake(0.98, ("Not bad at all.",), "好", "bad", "dev.tsv, line 7"),
+    Mistake(0.75, ("这家酒店不错。",), "好", "bad", "dev.tsv, line 9"),
+]
+DETAILS = {"confusion": CONFUSION, "labels": LABELS, "bins": BINS, "mistakes": MISTAKES}
+
+
+def scored(accuracy: float, **details: object) -> Scored:
+    figures = {"accuracy": accuracy, "macro_f1": accuracy - 0.1, "calibration_error": 0.143}
+    return Scored(figures, "accuracy", details)
+
+
+CONTENTS = TuningContents(
+    task="classify",
+    base="small-bert",
+    scored={"train": scored(0.95), "dev": scored(0.85, **DETAILS), "test": scored(0.8)},
+    verdict="over-fitted: accuracy is 0.950 on train and 0.850 on dev",
+    data={"train": {"file": "train.tsv", "sha256": "ab" * 32, "examples": 1_234}},
+    recipe='task = "classify"\nbatch = 32\n',
+    machine={"processor": "A Fine Processor", "cores": 2},
+    coverage=Coverage(WindowRule(128, 32), np.array([5, 12, 12, 200]), 5, 1, 0),
+    explained=('<div class="explained"><p>because of <b>bad</b></p></div>',),
+    warnings=("3 dev texts also stand in train",),
+)
+BARE = TuningContents("answer", "small-bert", {"dev": Scored({"f1": 0.5}, "f1")}, "fits")
+
+
+def step(number: int, loss: float = 1.0) -> StepRecord:
+    return StepRecord(number, "tune", {"class": loss}, 3e-5, 60.0 * number, 100 * number, 1.0)
+
+
+def dev(number: int, accuracy: float, calibration_error: float = 0.2) -> ScoreRecord:
+    return ScoreRecord(number, "dev", {"macro_f1": 0.3, "accuracy": accuracy, "calibration_error": calibration_error})
+
+
+RECORDS = (step(1), dev(10, 0.5), step(20), dev(20, 0.9, 0.231), step(30), dev(30, 0.9))
+
+
+def run_with(folder: Path, *records: Record) -> Path:
+    with Records.open(folder, None) as opened:
+        for record in records:
+            opened.add(record)
+    return folder
+
+
+def text_of(folder: Path, contents: TuningContents = CONTENTS, records: tuple[Record, ...] = RECORDS) -> str:
+    return write_tuning_report(run_with(folder, *records), contents).read_text(encoding="utf-8")
+
+
+def page_of(folder: Path, contents: TuningContents = CONTENTS, records: tuple[Record, ...] = RECORDS) -> Outline:
+    return outline(text_of(folder, contents, records))
+
+
+def test_the_page_begins_with_the_verdict_and_the_main_figure_of_each_split(tmp_path):
+    run = tmp_path / "spam"
+    words = page_of(run).words
+    assert write_tuning_report(run, CONTENTS) == run / "report.html"
+    state = "classify on small-bert, 30 steps in 30 min, the model is that of step 20, the best on dev"
+    assert f"Fine-tuning run spam {state}" in words
+    assert "the best on dev Over-fitted: accuracy is 0.950 on train and 0.850 on dev accuracy on train 0.950" in words
+    assert "accuracy on dev 0.850 accuracy on test 0.800" in words
+
+
+def test_all_figures_of_all_splits_stand_side_by_side(tmp_path):
+    contents = replace(CONTENTS, scored={**CONTENTS.scored, "test": Scored({"accuracy": 0.8}, "accuracy")})
+    words = page_of(tmp_path, contents).words
+    assert "train dev test accuracy 0.950 0.850 0.800 macro f1 0.850 0.750 – calibration error 0.143 0.143 –" in words
+
+
+def test_every_figure_of_dev_has_a_curve_on_which_the_best_step_is_marked(tmp_path):
+    text = text_of(tmp_path)
+    captions = re.findall(r"<figcaption>([^<]*) <small>", text)
+    assert captions[:4] == ["Training loss: class", "Accuracy", "Macro f1", "Calibration error"]
+    # Steps 20 and 30 are equally good, and the first is kept; it stands at 20 / 30 of the width.
+    marks = re.findall(r'<span class="phase" style="left:([\d.]+)%">([^<]*)</span>', text)
+    assert marks[:4] == [("66.67", "best on dev: step 20")] * 4
+    # The axis of accuracies from 0.5 to 0.9 begins at 0 and ends at 1: they lie half-way, and a tenth below the top.
+    assert 'd="M333.3 200.0L666.7 40.0L1000.0 40.0"' in text
+
+
+def test_a_run_without_dev_has_curves_without_a_mark(tmp_path):
+    contents = replace(BARE, scored={"train": Scored({"f1": 0.5}, "f1")})
+    page = page_of(tmp_path, contents, (step(1), step(2)))
+    assert "Training loss: class" in page.words
+    assert "best" not in page.words
+
+
+def test_the_confusion_matrix_is_shaded_by_the_share_of_its_row():
+    part = confusion_part(scored(0.85, **DETAILS))
+    assert "3 of 20 were taken for another class." in part
+    cells = re.findall(r'<td class="number (\w+)" style="--share:([\d.]+)">(\d+)</td>', part)
+    assert cells == [("hit", "0.800", "8"), ("miss", "0.200", "2"), ("miss", "0.100", "1"), ("hit", "0.900", "9")]
+    assert outline(part).words.endswith("right ↓ said → bad 好 bad 8 2 好 1 9")
+
+
+def test_of_more_than_thirty_classes_the_most_confused_pairs_are_listed():
+    counts = np.diag(np.full(31, 10))
+    counts[4, 7], counts[30, 0], counts[2, 1] = 5, 10, 1
+    part = outline(confusion_part(scored(0.9, confusion=counts, labels=tuple(f"c{n}" for n in range(31)))))
+    # 10 of the 20 of class 30, 5 of the 15 of class 4, 1 of the 11 of class 2
+    assert part.words.endswith("of the right class c30 c0 10 50.0 % c4 c7 5 33.3 % c2 c1 1 9.1 %")
+
+
+def test_thirty_classes_still_have_a_matrix():
+    part = confusion_part(scored(0.9, confusion=np.eye(30, dtype=np.int64), labels=tuple(f"c{n}" for n in range(30))))
+    assert part.count("<td") == 900
+
+
+def test_each_class_has_precision_recall_f1_and_its_number():
+    words = outline(classes_part(scored(0.85, **DETAILS))).words
+    # bad: 8 of 9 found, 8 of 10 there, 2 * 8 / (9 + 10); 好: 9 of 11, 9 of 10, 2 * 9 / (11 + 10)
+    assert words == "class precision recall F1 examples bad 0.889 0.800 0.842 10 好 0.818 0.900 0.857 10"
+
+
+def test_types_of_entities_stand_instead_of_the_tags_of_words():
+    types = {"LOC": {"f1": 0.8, "precision": 0.7, "recall": 0.9, "num_entities": 1_668}}
+    words = outline(classes_part(scored(0.85, **DETAILS, types=types))).words
+    assert words == "type precision recall F1 entities LOC 0.700 0.900 0.800 1,668"
+
+
+def test_each_of_several_labels_of_a_text_has_its_line():
+    found = (Matches(3, 4, 6), Matches(0, 0, 2))
+    words = outline(classes_part(scored(0.5, labels=("angry", "glad"), found=found))).words
+    # angry: 3 of 4 found, 3 of 6 there, 2 * 3 / (4 + 6); glad: never said
+    assert words == "class precision recall F1 examples angry 0.750 0.500 0.600 6 glad 0.000 0.000 0.000 2"
+
+
+def test_many_classes_are_listed_from_the_lowest_f1_on():
+    counts = np.diag(np.full(31, 10))
+    counts[30, 30], counts[30, 0] = 0, 10
+    words = outline(classes_part(scored(0.9, confusion=counts, labels=tuple(f"c{n}" for n in range(31))))).words
+    # c30 is never found; c0 is found 10 times in 20: precision 0.5, F1 2 * 10 / (20 + 10)
+    assert words.startswith(
+        "31 of 31, the lowest F1 first class precision recall F1 examples c30 0.000 0.000 0.000 10 c0 0.500 1.000 0.667"
+    )
+
+
+def test_a_reliability_bar_is_as_high_as_its_answers_are_right_with_a_mark_where_it_was_sure():
+    part = calibration_part(scored(0.85, **DETAILS))
+    assert "Calibration error 0.143" in part  # (|3.2 - 2| + |9.8 - 9|) / 14
+    # Bar 12 of 15 reaches from 12.06 to 12.94 fifteenths; half of it right, 0.8 sure: 200 and 80 below the top of 400.
+    assert '<path class="bar" d="M804.0 400V200.0H862.7V400Z"><title>0.800 sure, 0.500 right, 4 answers' in part
+    assert '<path class="aim" d="M804.0 80.0H862.7"/>' in part
+    assert '<path class="aim" d="M937.3 8.0H996.0"/>' in part  # 0.98 sure
+    assert part.count('class="aim" d=') == 2  # empty bins have none
+    assert outline(part).words.endswith(
+        "sure answers mean right 0.80 to 0.87 4 0.800 0.500 0.93 to 1.00 10 0.980 0.900"
+    )
+    assert "nan" not in part
+
+
+def test_the_error_before_the_temperature_is_that_of_the_best_step(tmp_path):
+    words = page_of(tmp_path).words
+    assert "Before its temperature was fitted on dev, the error was 0.231." in words
+
+
+def test_a_split_that_is_not_dev_has_no_error_before(tmp_path):
+    contents = replace(CONTENTS, scored={"test": scored(0.8, **DETAILS)})
+    words = page_of(tmp_path, contents).words
+    assert "Calibration test" in words
+    assert "Before its temperature" not in words
+
+
+def test_bins_without_a_calibration_error_are_not_drawn():
+    assert calibration_part(Scored({"micro_f1": 0.5}, "micro_f1", {"bins": BINS})) == ""
+
+
+def test_details_of_test_are_folded_behind_those_of_dev(tmp_path):
+    contents = replace(CONTENTS, scored={"dev": scored(0.85, **DETAILS), "test": scored(0.8, **DETAILS)})
+    page = page_of(tmp_path, contents)
+    assert page.words.count("The same on test") == 3
+    assert page.words.count("Not bad at all.") == 1  # whoever reads the mistakes of test has no test any more
+
+
+def test_mistakes_have_their_text_their_labels_and_how_sure_the_model_was():
+    words = outline(mistakes_part(scored(0.85, **DETAILS))).words
+    assert words == (
+        "Not bad at all. right 好 said bad sure 98.0 % dev.tsv, line 7 "
+        "这家酒店不错。 right 好 said bad sure 75.0 % dev.tsv, line 9"
+    )
+
+
+def test_a_long_text_is_folded_and_whole():
+    text = "".join(f"句子{n}。" for n in range(200))
+    mistake = Mistake(0.9, ("Short?", text), "", "bad", "dev.json, line 1")
+    part = mistakes_part(scored(0.5, mistakes=[mistake]))
+    assert part.count("<details") == 1
+    assert f'<p class="text" dir="auto">{text}</p>' in part
+    assert f"all {len(text):,} characters" in part
+    assert "right (nothing)" in outline(part).words
+
+
+def test_after_ten_mistakes_the_others_are_folded():
+    mistakes = [Mistake(0.9, (f"text {n}",), "a", "b", f"line {n}") for n in range(12)]
+    part = mistakes_part(scored(0.5, mistakes=mistakes))
+    opened, closed = part.split("<summary>2 more</summary>")
+    assert opened.count("<li") == 10
+    assert outline(part).words.count("text ") == 12
+    assert 'start="11"' in closed
+
+
+def test_a_mistaken_value_is_off_by_some_distance(tmp_path):
+    mistake = Mistake(2.25, ("a", "b"), "5.0", "2.75", "dev.tsv, line 2")
+    contents = replace(
+        BARE, task="regress", scored={"dev": Scored({"pearson": 0.5}, "pearson", {"mistakes": [mistake]})}
+    )
+    words = page_of(tmp_path, contents).words
+    assert "right 5.0 said 2.75 off by 2.25" in words
+    assert "Those that are farthest off come first." in words
+    assert "sure" not in words
+
+
+def test_coverage_says_that_every_piece_was_read_or_how_many_were_not():
+    one = Coverage(WindowRule(128, 32), np.array([5, 200]), 3, 1, 0)
+    assert one.words() == (
+        "2 training examples in 3 rows of at most 128 places. 1 long one slid over several rows, neighbours with 32 "
+        "pieces in common. Every piece was read."
+    )
+    cut = Coverage(WindowRule(128, 32, truncate=True), np.array([5, 128]), 2, 0, 1_072)
+    assert cut.words().endswith("places. 1,072 pieces did not fit and stayed unread, as truncate asks.")
+
+
+def test_coverage_is_counted_from_questions():
+    def row(length: int, unit: int = 0) -> Asked:
+        places = np.zeros(length, dtype=np.int64)
+        return Asked(Window(places, places, (Run(0, length, 0),)), unit)
+
+    questions = [
+        Question((row(5),)),
+        Question((row(8), row(8), row(8))),  # three windows of one text
+        Question((row(4, 0), row(6, 1)), num_units=2),  # two endings, a row each
+        Question((row(8),), num_cut=3),
+    ]
+    counted = Coverage.of(questions, WindowRule(8, 2))
+    assert counted.lengths.tolist() == [5, 24, 10, 8]
+    assert (counted.num_rows, counted.num_long, counted.num_cut) == (7, 1, 3)
+    # Of a document two sentences share a row of 8, and a long one slides over two.
+    parts = Question((row(8),), num_examples=2), Question((row(8), row(4)), num_cut=1)
+    rows = tuple(one for part in parts for one in part.rows)
+    counted = Coverage.of([Question(rows, num_cut=1, num_examples=3, parts=parts)], WindowRule(8, 2))
+    assert counted.lengths.tolist() == [8, 8, 12]
+    assert (counted.num_rows, counted.num_long, counted.num_cut) == (3, 1, 1)
+
+
+def test_lengths_are_counted_in_bars_of_round_width(tmp_path):
+    lengths = np.array([5, 12, 12, 39])
+    contents = replace(CONTENTS, coverage=Coverage(WindowRule(32, 8), lengths, 5, 1, 0))
+    text = text_of(tmp_path, contents)
+    assert length_edges(lengths).tolist() == [0, 2, 4, *range(6, 41, 2)]  # ticks stand 10 apart
+    assert "<title>12 to 13 pieces: 2 examples</title>" in text
+    assert '<span class="phase" style="left:80.00%">a row holds 32</span>' in text  # 32 of 40
+    # By halves between neighbours: 12 and 12; 95 % lies at place 2.85 of 3, at 12 + 0.85 * 27 = 34.95
+    assert "Half have at most 12 pieces, 95 % at most 35, the longest 39." in text
+
+
+def test_lengths_are_counted_by_powers_of_two_where_one_is_far_longer_than_most():
+    assert length_edges(np.array([5, 6, 7, 1_000])).tolist() == [4, 8, 16, 32, 64, 128, 256, 512, 1_024]
+    assert length_edges(np.array([5, 6, 7, 1_024])).tolist()[-2:] == [1_024, 2_048]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=50))
+def test_every_length_is_counted_in_one_of_a_few_bars(lengths):
+    edges = length_edges(np.array(lengths))
+    assert edges[0] <= min(lengths)
+    assert max(lengths) < edges[-1]
+    assert (np.diff(edges) > 0).all()
+    assert len(edges) <= 32
+
+
+def test_bars_without_a_height_are_left_out_and_any_heights_can_be_drawn():
+    words = ("none", "zero", "two")
+    part = draw_bars(BarChart("T", "u", np.arange(4.0), np.array([math.nan, 0.0, 2.0]), words))
+    assert re.findall("<title>([^<]*)", part) == ["zero", "two"]
+    assert 'd="M686.7 400V0.0H980.0V400Z"' in part  # from 2.06 to 2.94 thirds, as high as the axis
+    assert 'aria-label="T, u: two"' in part
+    outline(part)
+
+
+def test_pictures_of_why_are_shown_as_they_are(tmp_path):
+    assert '<div class="explained"><p>because of <b>bad</b></p></div>' in text_of(tmp_path)
+
+
+def test_data_machine_and_recipe_are_told(tmp_path):
+    page = page_of(tmp_path)
+    assert f"file sha256 examples train train.tsv {'ab' * 32} 1,234" in page.words
+    assert "processor A Fine Processor cores 2" in page.words
+    assert 'Recipe task = "classify" batch = 32' in page.words
+    assert "Warnings 3 dev texts also stand in train" in page.words
+
+
+def test_a_part_without_data_is_left_out(tmp_path):
+    page = page_of(tmp_path, BARE, ())
+    headings = (
+        "Scores",
+        "Curves",
+        "Confusion",
+        "By class",
+        "Calibration",
+        "Worst mistakes",
+        "Lengths",
+        "Why",
+        "Recipe",
+    )
+    assert not any(heading in page.words for heading in headings)
+    assert "f1 on dev 0.500" in page.words
+    assert "metrics.jsonl holds no step: there are no curves." in page.words
+
+
+def test_records_may_lie_in_another_folder(tmp_path):
+    other = run_with(tmp_path / "restart-1", *RECORDS)
+    path = write_tuning_report(tmp_path, CONTENTS, other)
+    assert path == tmp_path / "report.html"
+    assert "best on dev: step 20" in path.read_text(encoding="utf-8")
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    run = run_with(tmp_path, *RECORDS)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("damaged\n")
+    words = outline(write_tuning_report(run, CONTENTS).read_text(encoding="utf-8")).words
+    assert "metrics.jsonl, line 7 is not a record" in words
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(FolderError, match=r"there is no run folder .*nowhere; check the name"):
+        write_tuning_report(tmp_path / "nowhere", CONTENTS)
+
+
+def test_text_never_becomes_markup(tmp_path):
+    mistakes = [Mistake(0.9, (EVIL, EVIL * 20), EVIL, EVIL, EVIL)]
+    figures = {EVIL: 0.5, "calibration_error": 0.1}
+    details = {**DETAILS, "labels": (EVIL, "好"), "mistakes": mistakes}
+    types = {EVIL: {"f1": 0.8, "precision": 0.7, "recall": 0.9, "num_entities": 1}}
+    contents = replace(
+        CONTENTS,
+        task=EVIL,
+        base=EVIL,
+        scored={"dev": Scored(figures, EVIL, details), "test": Scored(figures, EVIL, {**details, "types": types})},
+        verdict=EVIL,
+        data={EVIL: {"file": EVIL, "sha256": EVIL, "examples": 1}},
+        recipe=EVIL,
+        machine={EVIL: EVIL},
+        warnings=(EVIL,),
+        notes=(EVIL,),
+    )
+    records = (StepRecord(1, EVIL, {EVIL: 1.0}, 1e-4, 1.0, 1, 1.0), ScoreRecord(1, "dev", dict(figures)))
+    page = page_of(tmp_path / EVIL.replace("/", ""), contents, records)
+    assert page.words.count("alert(1)") > 20
+    assert {"script", "img"}.isdisjoint(page.tags)
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+
+
+def test_half_a_surrogate_pair_costs_no_report(tmp_path):
+    contents = replace(CONTENTS, scored={"dev": scored(0.5, mistakes=[Mistake(0.9, ("\ud800!",), "a", "b", "p")])})
+    assert ">?!<" in text_of(tmp_path, contents)
+
+
+def test_the_page_needs_nothing_from_outside_and_tables_can_be_reached_by_keyboard(tmp_path):
+    text = text_of(tmp_path)
+    page = outline(text)
+    assert {"script", "link", "img", "iframe"}.isdisjoint(page.tags)
+    assert not any(name in ("src", "href") for name, _ in page.attributes)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert text.count("<table") == text.count('tabindex="0" role="region" aria-label="') - 1  # and the recipe

@@ -1,0 +1,89 @@
+"""Model folders of random weights, one for each thing that a model can do, and inputs that suit each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
+from bertworks.inference.finetuned import seal
+from bertworks.inference.predictor import Predictor
+from bertworks.models.folder import write_folder
+from bertworks.models.tensor_names import joined, to_theirs
+from bertworks.objectives.mlm import Pretraining
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.answer import Answer
+from bertworks.tasks.choose import Choose
+from bertworks.tasks.classify import Classify
+from bertworks.tasks.contract import Task
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.recurrent_head import RecurrentSettings
+from bertworks.tasks.regress import Regress
+from bertworks.tasks.tag import Tag
+from bertworks.vocabulary.algorithms import wordpiece_backend
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+WORDS = "the film was good bad john lives in paris who a b c 我 喜 欢 足 球 。 .".split()
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+SIZES = BertSizes(len(PIECES), 32, 2, 4, 64, 32, spread=0.3)
+
+
+@dataclass(frozen=True)
+class Small:
+    """A task and texts for `Model.predict`, the first of them longer than a window."""
+
+    task: Task
+    texts: list[Any] = field(default_factory=list)
+
+
+LONG = "john lives in paris . " * 12
+SMALL = {
+    "classify": Small(Classify(("no", "yes", "perhaps")), [LONG, "the film was good", ("the film", "was bad")]),
+    "regress": Small(Regress(), [LONG, "a b c"]),
+    "choose": Small(Choose(), [{"prompt": "the film was", "choices": [LONG, "good", "bad"]}]),
+    "tag": Small(Tag(("O", "B-PER", "I-PER")), [LONG, "john lives in paris", "我喜欢足球。"]),
+    "answer": Small(Answer(), [{"question": "who lives in paris", "context": LONG}]),
+}
+
+
+def tokenizer() -> Tokenizer:
+    return Tokenizer.of(wordpiece_backend(PIECES, cased=False))
+
+
+def encoder(seed: int = 0) -> Bert:
+    return Bert(SIZES, torch.Generator().manual_seed(seed)).eval()
+
+
+def tuned(folder: Path, task: Task, recurrent: RecurrentSettings | None = None) -> Path:
+    """A model folder as `bertworks finetune` writes it."""
+    generator = torch.Generator().manual_seed(1)
+    module = TaskModule(encoder(), task, generator, recurrent=recurrent)
+    seal(folder, Predictor(module, tokenizer(), WindowRule(32, 8)), {})
+    return folder
+
+
+def pretrained(folder: Path) -> Path:
+    """A model folder as `bertworks pretrain` writes it."""
+    generator = torch.Generator().manual_seed(0)
+    module = Pretraining(Bert(SIZES, generator), generator)
+    names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+    tensors = to_theirs(module.state_dict(), names)
+    write_folder(folder, config_of(SIZES, ["BertForPreTraining"]), tensors, tokenizer(), {"objective": "masked-next"})
+    return folder
+
+
+def sentence_model(folder: Path) -> Path:
+    """A folder of sentence-transformers without a pooler: the first piece's vector, scaled to length 1."""
+    tensors = to_theirs(encoder().state_dict(), names_of(SIZES))
+    tensors = {name: values for name, values in tensors.items() if ".pooler." not in name}
+    write_folder(folder, config_of(SIZES, ["BertModel"]), tensors, tokenizer(), {})
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    return folder

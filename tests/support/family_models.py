@@ -1,0 +1,62 @@
+"""The members of the family at the size of a toy: a text, a vocabulary of the kind that each was published with, a
+prepared corpus and a recipe."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from small_run import RECIPE, WORDS
+
+from bertworks.commands.prepare import PrepareRequest, prepare
+from bertworks.commands.pretrain.recipe import Recipe
+from bertworks.sampling.masking import MaskSettings
+from bertworks.text.sources import Source
+from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.training import VocabularySettings, train
+
+
+@dataclass(frozen=True)
+class Member:
+    """A family, the kind and size of its vocabulary, and what it is asked while it is pretrained."""
+
+    family: str
+    kind: str
+    size: int
+    objective: str
+    masking: MaskSettings = field(default_factory=MaskSettings)
+
+    @property
+    def recipe(self) -> Recipe:
+        model = replace(RECIPE.model, family=self.family)
+        return replace(RECIPE, model=model, objective=self.objective, masking=self.masking)
+
+    def prepare(self, folder: Path) -> Path:
+        """Prepare documents of six short sentences, cut into pieces of a vocabulary that was learned from them."""
+        draw = random.Random(5)
+        lines = ["The " + " ".join(draw.choices(WORDS, k=draw.randint(3, 7))) + "." for _ in range(240)]
+        documents = ["\n".join(lines[start : start + 6]) for start in range(0, 240, 6)]
+        (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+        settings = VocabularySettings(kind=self.kind, size=self.size)
+        Tokenizer.of(train(lines, settings)).save(folder / "vocabulary")
+        sources = (Source(str(folder / "text.txt")),)
+        return prepare(PrepareRequest(sources, folder / "vocabulary", folder / "corpus"), 1)
+
+
+MEMBERS = {
+    "roberta": Member("roberta", "byte-bpe", 320, "masked"),
+    "albert": Member("albert", "unigram", 40, "masked-order", MaskSettings(whole_words=True, max_ngram=3)),
+    "gpt": Member("openai-gpt", "bpe", 60, "next"),
+}
+
+
+def drawn(module: Any, seed: int = 0) -> Any:
+    """Draw every parameter anew, biases and norms too, so that none of them is without effect."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(0.05, 0.2, generator=generator)
+    return module.eval()

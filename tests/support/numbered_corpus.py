@@ -1,0 +1,49 @@
+"""A corpus of numbered words: its shape in, its text out, so that every token id tells its document and sentence."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bertworks.corpus.corpus import Corpus
+from bertworks.text.cleaning import CleanSettings
+from bertworks.text.sources import ReadSettings
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNUSED = tuple(f"[unused{number}]" for number in range(5))
+NUM_WORDS = 10_000
+FIRST_WORD = len(SPECIALS) + len(UNUSED)  # the id of the word w0
+KEEP_ALL = CleanSettings(min_characters=1, max_symbol_rate=1.0)
+ONE_A_LINE = ReadSettings(lines="sentences")
+
+# Documents as the lengths of their sentences: [[3, 2], [4]] is w0 w1 w2 / w3 w4, then w5 w6 w7 w8.
+Shape = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A corpus whose piece number k is the word wk, so that every id tells its document and its sentence."""
+
+    corpus: Corpus
+    shape: Shape
+
+    @property
+    def document_of(self) -> npt.NDArray[np.intp]:
+        return np.repeat(np.arange(len(self.shape)), [sum(lengths) for lengths in self.shape])
+
+    @property
+    def sentence_of(self) -> npt.NDArray[np.intp]:
+        lengths = [length for document in self.shape for length in document]
+        return np.repeat(np.arange(len(lengths)), lengths)
+
+
+def numbered_text(shape: Shape) -> str:
+    """One sentence a line, an empty line between documents."""
+    number = itertools.count()
+    return "\n\n".join(
+        "\n".join(" ".join(f"w{next(number)}" for _ in range(length)) for length in document) for document in shape
+    )
