@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from bertworks.commands.finetune.recipe import Tuning
-from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.commands.finetune.recipe import FinetuneRecipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
 from bertworks.encoders.families import architecture_of, family_of
-from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.stack import BertConfig
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe
@@ -37,26 +37,26 @@ class Member:
     asked: Asked | None = None
     scoring: str | None = None
 
-    def sizes(self) -> BertSizes:
-        model = read_recipe(recipe_path(self.recipe), Recipe).model
-        return replace(model, positions=LENGTH, scoring=self.scoring).sizes(VOCABULARY)
+    def sizes(self) -> BertConfig:
+        model = read_recipe(recipe_path(self.recipe), PretrainRecipe).model
+        return replace(model, max_position_embeddings=LENGTH, softmax_kind=self.scoring).config(VOCABULARY)
 
     def module(self) -> torch.nn.Module:
         """Return what our loop trains."""
         generator, sizes = torch.Generator().manual_seed(0), self.sizes()
-        encoder = family_of(sizes.family).build(sizes, generator)
+        encoder = family_of(sizes.model_type).build(sizes, generator)
         if hasattr(encoder, "spelling"):  # words of eight letters
             encoder.spelling[:, :8].random_(2, 100, generator=generator)  # type: ignore[index]
-        return OBJECTIVES[read_recipe(recipe_path(self.recipe), Recipe).objective](encoder, generator)
+        return OBJECTIVES[read_recipe(recipe_path(self.recipe), PretrainRecipe).objective](encoder, generator)
 
     def peer(self) -> torch.nn.Module:
         """Return transformers' model of the same sizes."""
         import transformers
 
         sizes = self.sizes()
-        objective = read_recipe(recipe_path(self.recipe), Recipe).objective
+        objective = read_recipe(recipe_path(self.recipe), PretrainRecipe).objective
         kinds = {"masked": "masked", "masked-order": "masked and pair", "next": "next", "permuted": "permuted"}
-        told = family_of(sizes.family).config_of(sizes, [])
+        told = family_of(sizes.model_type).config_to_dict(sizes, [])
         config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)
         found: torch.nn.Module = getattr(transformers, architecture_of(sizes, kinds[objective]))(config)
         return found
@@ -67,10 +67,10 @@ class Translator(Member):
 
     __slots__ = ()
 
-    def sizes(self) -> BertSizes:
-        model = read_recipe(recipe_path(self.recipe, "finetune"), Tuning).model
+    def sizes(self) -> BertConfig:
+        model = read_recipe(recipe_path(self.recipe, "finetune"), FinetuneRecipe).model
         assert model is not None
-        return model.sizes(VOCABULARY)
+        return model.config(VOCABULARY)
 
     def module(self) -> torch.nn.Module:
         generator = torch.Generator().manual_seed(0)
@@ -80,7 +80,7 @@ class Translator(Member):
     def peer(self) -> torch.nn.Module:
         import transformers
 
-        told = family_of("marian").config_of(self.sizes(), [])
+        told = family_of("marian").config_to_dict(self.sizes(), [])
         special = {"pad_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 0}
         return transformers.MarianMTModel(transformers.MarianConfig(**{**told, **special}))
 
@@ -132,11 +132,11 @@ def translated(generator: torch.Generator) -> Batch:
 
 
 def ask_masked(batch: Batch) -> dict[str, Any]:
-    assert batch.places is not None
+    assert batch.positions is not None
     assert batch.targets is not None
-    labels = torch.full((batch.ids.numel(),), -100)
-    labels[batch.places] = batch.targets
-    return {"input_ids": batch.ids, "labels": labels.view_as(batch.ids)}
+    labels = torch.full((batch.input_ids.numel(),), -100)
+    labels[batch.positions] = batch.targets
+    return {"input_ids": batch.input_ids, "labels": labels.view_as(batch.input_ids)}
 
 
 def ask_order(batch: Batch) -> dict[str, Any]:
@@ -144,27 +144,27 @@ def ask_order(batch: Batch) -> dict[str, Any]:
 
 
 def ask_following(batch: Batch) -> dict[str, Any]:
-    return {"input_ids": batch.ids, "labels": batch.ids}
+    return {"input_ids": batch.input_ids, "labels": batch.input_ids}
 
 
 def ask_translated(batch: Batch) -> dict[str, Any]:
     assert batch.source is not None
-    labels = torch.cat([batch.ids[:, 1:], torch.full((ROWS, 1), -100)], 1)
-    return {"input_ids": batch.source.ids, "decoder_input_ids": batch.ids, "labels": labels}
+    labels = torch.cat([batch.input_ids[:, 1:], torch.full((ROWS, 1), -100)], 1)
+    return {"input_ids": batch.source.input_ids, "decoder_input_ids": batch.input_ids, "labels": labels}
 
 
 def ask_permuted(batch: Batch) -> dict[str, Any]:
     """Return XLNet's own way to say an order: who may not be read by whom, and which places are asked."""
     assert batch.permutation is not None
-    assert batch.places is not None
+    assert batch.positions is not None
     assert batch.targets is not None
     order = batch.permutation
     hidden = (order[:, None, :] >= order[:, :, None]) & (order[:, None, :] > 0)
     hidden |= (order[:, :, None] == 0) & (order[:, None, :] > 0)
-    places = (batch.places % LENGTH).view(ROWS, -1)
+    places = (batch.positions % LENGTH).view(ROWS, -1)
     mapping = torch.nn.functional.one_hot(places, LENGTH).float()  # (B, k, T)
     labels = batch.targets.view(ROWS, -1)
-    return {"input_ids": batch.ids, "perm_mask": hidden.float(), "target_mapping": mapping, "labels": labels}
+    return {"input_ids": batch.input_ids, "perm_mask": hidden.float(), "target_mapping": mapping, "labels": labels}
 
 
 MEMBERS = {

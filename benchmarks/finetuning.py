@@ -22,10 +22,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import finetune
-from bertworks.commands.finetune.targets import target_of
+from bertworks.commands.finetune.targets import resolve_dataset
 from bertworks.disk import read_json, write_json
 
 SETS = {"mrpc": ("glue/MRPC", None), "sst2": ("glue/SST-2", 6_000)}
@@ -40,10 +40,10 @@ def minilm() -> Path:
     return Path(found.origin).parent / "model"
 
 
-def request_of(data: Path, name: str, folder: Path, tuning: Tuning) -> FinetuneRequest:
+def request_of(data: Path, name: str, folder: Path, tuning: FinetuneRecipe) -> FinetuneRequest:
     """Return our run on a set, or on its first examples."""
     published, most = SETS[name]
-    target = target_of(published, {}, data, {})
+    target = resolve_dataset(published, {}, data, {})
     train = target.files["train"]
     if most is not None:
         train = _first(train, most, folder / "train.tsv")
@@ -69,10 +69,12 @@ def _first(path: Path, most: int, out: Path) -> Path:
 def our_run(data: Path, name: str, seed: int, epochs: int) -> dict[str, float]:
     """Return the dev scores of a whole run of ours."""
     with tempfile.TemporaryDirectory() as folder:
-        request = request_of(data, name, Path(folder), Tuning(BATCH, RATE, epochs, WARMUP, seed=seed, restarts=0))
+        request = request_of(
+            data, name, Path(folder), FinetuneRecipe(BATCH, RATE, epochs, WARMUP, seed=seed, max_restarts=0)
+        )
         for _ in finetune(request):
             pass
-        scores: dict[str, float] = json.loads((request.out / "run.json").read_text())["scores"]["dev"]
+        scores: dict[str, float] = json.loads((request.output / "run.json").read_text())["scores"]["dev"]
     return scores
 
 
@@ -83,7 +85,7 @@ def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) ->
 
     from bertworks.tasks.registry import task_of
 
-    request = request_of(data, name, folder, Tuning(BATCH, RATE, epochs))
+    request = request_of(data, name, folder, FinetuneRecipe(BATCH, RATE, epochs))
     task = task_of("classify")
     cases = {
         split: list(task.read(path, request.columns_of(split)))
@@ -155,7 +157,7 @@ class Stretches:
 
 def our_steps(data: Path, name: str, stretches: Stretches) -> None:
     """Train as `bertworks finetune` does, until the stretches end it."""
-    request = request_of(data, name, Path(tempfile.mkdtemp()), Tuning(BATCH, RATE, 100, WARMUP, restarts=0))
+    request = request_of(data, name, Path(tempfile.mkdtemp()), FinetuneRecipe(BATCH, RATE, 100, WARMUP, max_restarts=0))
     for told in finetune(request):
         if told.step is not None:
             stretches.step()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.engines.optional import part
+from bertworks.engines.optional import import_optional
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ def minilm() -> Path:
 
 def cutter() -> Callable[[Sequence[str]], Rows]:
     """Return what cuts texts into pieces, special ones too: the tokenizer that all peers use."""
-    tokenizers = part("tokenizers", "peers", "cutting texts")
+    tokenizers = import_optional("tokenizers", "peers", "cutting texts")
     tokenizer = tokenizers.Tokenizer.from_file(str(minilm() / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -98,14 +98,14 @@ def padded(rows: Rows) -> tuple[Ints, Ints, Ints]:
 def ours(work: Path) -> Ways:
     from bertworks.inference.model import load
 
-    yield "as it comes", load(minilm()).embed
+    yield "as it comes", load(minilm()).encode
 
 
 def ours_int8(work: Path) -> Ways:
     from bertworks.exporters.export import ExportRequest, export
     from bertworks.inference.model import load
 
-    yield "as it comes", load(export(ExportRequest(str(minilm()), "int8", work / "int8")).out).embed
+    yield "as it comes", load(export(ExportRequest(str(minilm()), "int8", work / "int8")).output).encode
 
 
 def sentence_transformers(work: Path) -> Ways:
@@ -167,8 +167,8 @@ def exported(work: Path) -> Path:
 def onnxruntime(work: Path) -> Ways:
     import torch
 
-    runtime = part("onnxruntime", "onnx", "measuring ONNX Runtime")
-    optimizer = part("onnxruntime.transformers.optimizer", "onnx", "measuring ONNX Runtime")
+    runtime = import_optional("onnxruntime", "onnx", "measuring ONNX Runtime")
+    optimizer = import_optional("onnxruntime.transformers.optimizer", "onnx", "measuring ONNX Runtime")
     plain, fused = exported(work), work / "fused.onnx"
     optimizer.optimize_model(str(plain), "bert", num_heads=12, hidden_size=WIDTH).save_model_to_file(str(fused))
     for graph in (plain, fused):
@@ -190,7 +190,7 @@ def onnxruntime(work: Path) -> Ways:
 def openvino(work: Path) -> Ways:
     import torch
 
-    core = part("openvino", "openvino", "measuring OpenVINO").Core()
+    core = import_optional("openvino", "openvino", "measuring OpenVINO").Core()
     model, num_cores = core.read_model(exported(work)), torch.get_num_threads()
     for streams in sorted({1, num_cores}):
         settings = {"INFERENCE_NUM_THREADS": num_cores, "NUM_STREAMS": streams, "INFERENCE_PRECISION_HINT": "f32"}
@@ -211,8 +211,8 @@ def openvino(work: Path) -> Ways:
 def ctranslate2(work: Path, kind: str = "float32") -> Ways:
     import torch
 
-    package = part("ctranslate2", "peers", "measuring CTranslate2")
-    converters = part("ctranslate2.converters", "peers", "measuring CTranslate2")
+    package = import_optional("ctranslate2", "peers", "measuring CTranslate2")
+    converters = import_optional("ctranslate2.converters", "peers", "measuring CTranslate2")
     folder, num_cores = work / "ctranslate2", torch.get_num_threads()
     if not folder.exists():
         converters.TransformersConverter(str(minilm())).convert(str(folder))

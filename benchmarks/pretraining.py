@@ -26,13 +26,13 @@ from typing import Any, cast
 import torch
 
 from bertworks.encoders.bert import Bert
-from bertworks.encoders.stack import BertSizes
-from bertworks.objectives.mlm import Pretraining
+from bertworks.encoders.stack import BertConfig
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.sampling.batch import Batch
-from bertworks.training.flops import counted_operations
-from bertworks.training.loop import Standing, Training, train
-from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.schedule import ByStep
+from bertworks.training.flops import count_flops
+from bertworks.training.loop import Training, TrainState, train
+from bertworks.training.optimizer import AdamSettings, BertAdam
+from bertworks.training.schedule import StepSchedule
 from family_steps import MEMBERS, ROWS, ask_masked
 from family_steps import batches_of as family_batches
 
@@ -54,7 +54,7 @@ def batches_of(rows: int, count: int) -> list[Batch]:
         targets = ids.flatten()[flat]
         ids.view(-1)[flat] = 103
         labels = {"pair": torch.randint(0, 2, (rows,), generator=generator)}
-        found.append(Batch(ids, segments, torch.full((rows,), LENGTH), places=flat, targets=targets, labels=labels))
+        found.append(Batch(ids, segments, torch.full((rows,), LENGTH), positions=flat, targets=targets, labels=labels))
     return found
 
 
@@ -63,7 +63,7 @@ def our_module(size: str, compiled: bool) -> Any:
     if size in MEMBERS:
         return MEMBERS[size].module()
     generator = torch.Generator().manual_seed(0)
-    module = Pretraining(Bert(BertSizes.released(size, VOCABULARY), generator), generator)
+    module = MlmObjective(Bert(BertConfig.from_preset(size, VOCABULARY), generator), generator)
     if compiled:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)
@@ -72,9 +72,9 @@ def our_module(size: str, compiled: bool) -> Any:
 
 def our_step(module: Any, batches: list[Batch]) -> Callable[[], object]:
     """Return a function that does one step of our loop."""
-    pace = ByStep((10**6,), 10_000, 1e-4)
+    pace = StepSchedule((10**6,), 10_000, 1e-4)
     draw = lambda phase, step: [batches[step % len(batches)]]  # noqa: E731
-    steps = train(Training(module, module, PaperAdam(module, AdamSettings()), pace, draw, 0), Standing())
+    steps = train(Training(module, module, BertAdam(module, AdamSettings()), pace, draw, 0), TrainState())
     return lambda: next(steps, None)
 
 
@@ -84,21 +84,21 @@ def peer_model(size: str) -> tuple[Any, Callable[[Batch], dict[str, Any]]]:
         asked = MEMBERS[size].asked
         assert asked is not None
         return MEMBERS[size].peer(), asked
-    from transformers import BertConfig, BertForPreTraining
+    import transformers
 
-    sizes = BertSizes.released(size, VOCABULARY)
-    config = BertConfig(
+    sizes = BertConfig.from_preset(size, VOCABULARY)
+    config = transformers.BertConfig(
         vocab_size=VOCABULARY,
-        hidden_size=sizes.width,
-        num_hidden_layers=sizes.num_layers,
-        num_attention_heads=sizes.num_heads,
-        intermediate_size=sizes.inner,
+        hidden_size=sizes.hidden_size,
+        num_hidden_layers=sizes.num_hidden_layers,
+        num_attention_heads=sizes.num_attention_heads,
+        intermediate_size=sizes.intermediate_size,
     )
-    return BertForPreTraining(config), _asked  # type: ignore[no-untyped-call]
+    return transformers.BertForPreTraining(config), _asked
 
 
 def _asked(batch: Batch) -> dict[str, Any]:
-    more = {"token_type_ids": batch.segments, "attention_mask": torch.ones_like(batch.ids)}
+    more = {"token_type_ids": batch.token_type_ids, "attention_mask": torch.ones_like(batch.input_ids)}
     return {**ask_masked(batch), **more, "next_sentence_label": batch.labels["pair"]}
 
 
@@ -120,12 +120,12 @@ def peer_step(size: str, batches: list[Batch]) -> Callable[[], None]:
 
 def operations(size: str, rows: int) -> float:
     """Return the floating-point operations of the matrix products that a step needs, forward and backward."""
-    sizes = BertSizes.released(size, VOCABULARY)
-    width, pieces = sizes.width, rows * LENGTH
-    layer = 2 * pieces * (4 * width * width + 2 * width * sizes.inner) + 4 * pieces * LENGTH * width
+    sizes = BertConfig.from_preset(size, VOCABULARY)
+    width, pieces = sizes.hidden_size, rows * LENGTH
+    layer = 2 * pieces * (4 * width * width + 2 * width * sizes.intermediate_size) + 4 * pieces * LENGTH * width
     hidden = rows * round(0.15 * (LENGTH - 3))
     head = 2 * hidden * (width * width + width * VOCABULARY) + 2 * rows * width * width
-    return 3.0 * (sizes.num_layers * layer + head)
+    return 3.0 * (sizes.num_hidden_layers * layer + head)
 
 
 def product_rate() -> float:
@@ -188,11 +188,11 @@ def peak_mib() -> float:
 def loader_share(step_seconds: float, rows: int) -> float:
     """Return the time to draw one batch from a corpus against the time of a step."""
     from bertworks.commands.prepare import PrepareRequest, prepare
-    from bertworks.commands.pretrain.batches import Rows
-    from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe
-    from bertworks.commands.vocab import VocabularyRequest, learn
+    from bertworks.commands.pretrain.batches import PretrainBatches
+    from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
+    from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
     from bertworks.sampling.masking import MaskSettings
-    from bertworks.text.sources import Source
+    from bertworks.text.sources import TextSource
     from bertworks.vocabulary.training import VocabularySettings
 
     with tempfile.TemporaryDirectory() as folder:
@@ -202,14 +202,18 @@ def loader_share(step_seconds: float, rows: int) -> float:
         draws = torch.randint(0, 500, (4000, 12), generator=generator).tolist()
         lines = [" ".join(words[number] for number in line).capitalize() + "." for line in draws]
         text.write_text("\n\n".join("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20)))
-        learn(VocabularyRequest((Source(str(text)),), Path(folder) / "v"), VocabularySettings(size=600), 1)
-        corpus_folder = prepare(PrepareRequest((Source(str(text)),), Path(folder) / "v", Path(folder) / "c"), 1)
+        train_vocabulary(
+            VocabularyRequest((TextSource(str(text)),), Path(folder) / "v"), VocabularySettings(vocab_size=600), 1
+        )
+        corpus_folder = prepare(PrepareRequest((TextSource(str(text)),), Path(folder) / "v", Path(folder) / "c"), 1)
         from bertworks.corpus.corpus import Corpus
 
         phases = (PhaseRecipe(LENGTH, 1, 1),)
-        recipe = Recipe(ModelRecipe("tiny"), masking=MaskSettings(), batch=rows, warmup=0, phases=phases)
-        drawer = Rows(Corpus.open(corpus_folder), recipe)
-        seconds = statistics.median(seconds_of(lambda at=at: drawer._drawn(0, at)) for at in range(20))  # type: ignore[misc]
+        recipe = PretrainRecipe(
+            ModelRecipe("tiny"), masking=MaskSettings(), batch_size=rows, warmup_steps=0, phases=phases
+        )
+        drawer = PretrainBatches(Corpus.open(corpus_folder), recipe)
+        seconds = statistics.median(seconds_of(lambda at=at: drawer._load_batches(0, at)) for at in range(20))  # type: ignore[misc]
     return seconds / step_seconds
 
 
@@ -246,7 +250,7 @@ def measure_family(members: list[str], num_steps: int) -> dict[str, float]:
     told: dict[str, float] = {}
     for name in members:
         seconds, growth, rate = turns(name, num_steps)
-        needed = counted_operations(cast(Any, MEMBERS[name].module()), family_batches(name, 1))
+        needed = count_flops(cast(Any, MEMBERS[name].module()), family_batches(name, 1))
         told[f"of_limit_{name}"] = needed / seconds["ours"] / rate
         told[f"pieces_per_second_{name}"] = ROWS * LENGTH / seconds["ours"]
         if "peer" in seconds:

@@ -232,24 +232,24 @@ def write_fresh(chinese: Path, out: Path) -> None:
     import torch
 
     from bertworks.models.folder import read_folder, write_folder
-    from bertworks.models.tensor_names import to_theirs
+    from bertworks.models.tensor_names import to_hf_names
 
     folder = read_folder(chinese)
-    encoder = folder.family.build(folder.sizes, torch.Generator().manual_seed(0))
-    tensors = to_theirs(encoder.state_dict(), folder.family.names_of(folder.sizes))
-    config = folder.family.config_of(folder.sizes, ["BertModel"])
+    encoder = folder.family.build(folder.encoder_config, torch.Generator().manual_seed(0))
+    tensors = to_hf_names(encoder.state_dict(), folder.family.tensor_names(folder.encoder_config))
+    config = folder.family.config_to_dict(folder.encoder_config, ["BertModel"])
     write_folder(out, config, tensors, folder.tokenizer, {"note": "weights as drawn, not trained"})
 
 
 def guessing(row: Row, places: Places) -> dict[str, float]:
     """Return what dev gives to one who does not read: the commonest class of train, any choice, never an answer."""
-    from bertworks.commands.finetune.targets import target_of
+    from bertworks.commands.finetune.targets import resolve_dataset
     from bertworks.tasks.registry import task_of
 
     words = places.filled(row.words())
     given = {split: Path(words[words.index(f"--{split}") + 1]) for split in ("train", "dev")}
     named = {role: words[words.index(f"--{role}") + 1] for role in ("text", "label") if f"--{role}" in words}
-    target = target_of(row.task, given, None, named)
+    target = resolve_dataset(row.task, given, None, named)
     task = task_of(target.task)
     cases = {
         split: list(task.read(path, {**target.columns.get("", {}), **target.columns.get(split, {})}))

@@ -28,17 +28,17 @@ from pathlib import Path
 
 import torch
 
-from bertworks.commands.pretrain.recipe import Recipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.encoders.bert import Bert
-from bertworks.encoders.stack import BertSizes
-from bertworks.objectives.mlm import Pretraining
-from bertworks.training.checkpoint import Crew, save_checkpoint
+from bertworks.encoders.stack import BertConfig
+from bertworks.objectives.mlm import MlmObjective
+from bertworks.training.checkpoint import CheckpointProcessGroup, save_checkpoint
 from bertworks.training.devices import Precision
-from bertworks.training.loop import Standing, Training, num_processes, train
-from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.process_group import exchange, joined, shared
-from bertworks.training.schedule import ByStep
-from bertworks.training.sharding import own_state, shard
+from bertworks.training.loop import Training, TrainState, train, world_size
+from bertworks.training.optimizer import AdamSettings, BertAdam
+from bertworks.training.process_group import all_gather, process_group, wrap_ddp
+from bertworks.training.schedule import StepSchedule
+from bertworks.training.sharding import local_state_dict, shard
 from pretraining import VOCABULARY, batches_of
 from scale_ray import beside_ray
 
@@ -85,20 +85,20 @@ class Engine:
 def child(kind: str, size: str, folder: Path) -> None:
     """Be one process of an engine: read what to do, do it, and print how long it took."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    with joined():
+    with process_group():
         generator = torch.Generator().manual_seed(0)
-        module = Pretraining(Bert(BertSizes.released(size, VOCABULARY), generator), generator)
+        module = MlmObjective(Bert(BertConfig.from_preset(size, VOCABULARY), generator), generator)
         if kind == "sharded":
             shard(module, module.encoder.layers, Precision())
-        rows = batches_of(ROWS // num_processes(), NUM_BATCHES)
-        optimizer, standing = PaperAdam(module, AdamSettings()), Standing()
+        rows = batches_of(ROWS // world_size(), NUM_BATCHES)
+        optimizer, standing = BertAdam(module, AdamSettings()), TrainState()
         draw = lambda phase, step: [rows[step % NUM_BATCHES]]  # noqa: E731
-        trainable = shared(module, lambda: rows[0])
-        steps = train(Training(module, trainable, optimizer, ByStep((10**6,), 10_000, 1e-4), draw, 0), standing)
-        crew = Crew(int(os.environ["RANK"]), num_processes(), exchange)
+        trainable = wrap_ddp(module, lambda: rows[0])
+        steps = train(Training(module, trainable, optimizer, StepSchedule((10**6,), 10_000, 1e-4), draw, 0), standing)
+        crew = CheckpointProcessGroup(int(os.environ["RANK"]), world_size(), all_gather)
         work: dict[str, Callable[[], object]] = {
             "step": lambda: next(steps),
-            "save": lambda: save_checkpoint(folder, own_state(module), optimizer.state(), standing, "", crew),
+            "save": lambda: save_checkpoint(folder, local_state_dict(module), optimizer.state(), standing, "", crew),
         }
         for line in sys.stdin:
             started = time.perf_counter()
@@ -125,7 +125,7 @@ def ddp(sizes: Sequence[str], num_turns: int) -> dict[str, float]:
 def checkpoint(sizes: Sequence[str], num_turns: int) -> dict[str, float]:
     """Sharded checkpoints of 2 processes at the default interval."""
     found: dict[str, float] = {}
-    interval = Recipe().save_every
+    interval = PretrainRecipe().save_steps
     for size in sizes:
         engine = Engine("sharded", size, 2, 1)
         steps = [engine.seconds("step") for _ in range(num_turns)]

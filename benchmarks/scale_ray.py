@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.parallel.ray_cluster import connected
+from bertworks.parallel.ray_cluster import ray_connection
 from bertworks.parallel.ray_pool import RayPool
-from bertworks.text.sources import Source
+from bertworks.text.sources import TextSource
 
 NUM_WORKERS = 2
 STORE = 100 * 2**20
@@ -38,14 +38,14 @@ def beside_ray(num_turns: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="bertworks-ray-") as name:
         folder = Path(name)
         size = _write_text(folder)
-        request = PrepareRequest((Source(str(folder / "text")),), folder / "vocab.txt", folder / "corpus")
+        request = PrepareRequest((TextSource(str(folder / "text")),), folder / "vocab.txt", folder / "corpus")
         times: dict[str, list[float]] = {"local": [], "ray_start": [], "ray_join": [], "ray": []}
         for _ in range(num_turns):
             times["local"].append(_timed(request))
-            wanted = (request.out / "manifest.json").read_bytes()
+            wanted = (request.output / "manifest.json").read_bytes()
             for what, seconds in _timed_on_cluster(request).items():
                 times[what].append(seconds)
-            assert (request.out / "manifest.json").read_bytes() == wanted, "the corpora differ"
+            assert (request.output / "manifest.json").read_bytes() == wanted, "the corpora differ"
     found = {f"seconds_{what}": statistics.median(some) for what, some in times.items()}
     local, work, join = (found[f"seconds_{what}"] for what in ("local", "ray", "ray_join"))
     return {"megabytes_ray": size / 1e6, **found, "ratio_ray_joined": local / (work + join), "ratio_ray": local / work}
@@ -73,7 +73,7 @@ def _write_text(folder: Path) -> int:
 
 
 def _timed(request: PrepareRequest) -> float:
-    shutil.rmtree(request.out, ignore_errors=True)
+    shutil.rmtree(request.output, ignore_errors=True)
     start = time.perf_counter()
     prepare(request, NUM_WORKERS)
     return time.perf_counter() - start
@@ -84,7 +84,7 @@ def _timed_on_cluster(request: PrepareRequest) -> dict[str, float]:
     os.environ.update(RAY_worker_niceness="0")  # it is 15 otherwise, and both sides should be of one rank
     from ray.cluster_utils import Cluster
 
-    shutil.rmtree(request.out, ignore_errors=True)
+    shutil.rmtree(request.output, ignore_errors=True)
     marks = [time.perf_counter()]
     size = {"num_cpus": 1, "object_store_memory": STORE}
     cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
@@ -92,7 +92,7 @@ def _timed_on_cluster(request: PrepareRequest) -> dict[str, float]:
         cluster.add_node(**size)
         cluster.wait_for_nodes()
         marks.append(time.perf_counter())
-        with connected(cluster.address) as ray:
+        with ray_connection(cluster.address) as ray:
             list(RayPool(ray)(time.sleep, [1.0] * NUM_WORKERS))  # so long that no worker does both
             marks.append(time.perf_counter() - 1)
             began = time.perf_counter()

@@ -55,10 +55,10 @@ def mixed_texts() -> list[str]:
     import numpy as np
 
     from bertworks.text.document import Counts
-    from bertworks.text.sources import ReadSettings, Source, blocks, read
+    from bertworks.text.sources import ReadSettings, TextSource, blocks, read
 
     draw, texts = np.random.default_rng(0), list[str]()
-    for block in blocks([Source("python-docs")], ReadSettings()):
+    for block in blocks([TextSource("python-docs")], ReadSettings()):
         for passage in read(block, Counts()):
             words = " ".join(passage.text.split())
             while len(words) > 40 and len(texts) < NUM_TEXTS:
@@ -76,10 +76,10 @@ def offline_rate(texts: list[str], seconds: float) -> float:
     from bertworks.inference.model import load
 
     model = load(minilm())
-    model.embed(texts[:64])
+    model.encode(texts[:64])
     count, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
-        model.embed(texts[:1_024])
+        model.encode(texts[:1_024])
         count += len(texts[:1_024])
         texts = texts[1_024:] + texts[:1_024]
     return count / (time.perf_counter() - started)

@@ -22,10 +22,10 @@ import torch
 
 from bertworks.encoders.families import family_of
 from bertworks.objectives.registry import OBJECTIVES
-from bertworks.training.loop import Standing, Training, train
+from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.memory import num_parameters, step_bytes
-from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.schedule import ByStep
+from bertworks.training.optimizer import AdamSettings, BertAdam
+from bertworks.training.schedule import StepSchedule
 from pretraining import LENGTH, VOCABULARY, batches_of
 
 MEMBERS = {"bert": "masked-next", "albert": "masked-order"}
@@ -39,13 +39,13 @@ def peak_bytes() -> int:
 def measured(family: str, size: str, rows: int) -> dict[str, Any]:
     """Return the figures of one member, in this process."""
     batch = batches_of(rows, 1)[0]
-    sizes = replace(family_of(family).released(size, VOCABULARY), activation="gelu")
+    sizes = replace(family_of(family).config_from_preset(size, VOCABULARY), hidden_act="gelu")
     before = peak_bytes()
     generator = torch.Generator().manual_seed(0)
     module = OBJECTIVES[MEMBERS[family]](family_of(family).build(sizes, generator), generator)
-    optimizer = PaperAdam(module, AdamSettings())
-    pace = ByStep((_STEPS + 1,), 1, 1e-4)
-    steps = train(Training(module, module, optimizer, pace, lambda *_: [batch], 0), Standing())
+    optimizer = BertAdam(module, AdamSettings())
+    pace = StepSchedule((_STEPS + 1,), 1, 1e-4)
+    steps = train(Training(module, module, optimizer, pace, lambda *_: [batch], 0), TrainState())
     for _ in range(_STEPS):
         next(steps)
     moments = sum(one.numel() * one.element_size() for one in optimizer.state().values())

@@ -25,16 +25,16 @@ import numpy as np
 import torch
 
 from bertworks.commands.word_vectors import evaluate_vectors
-from bertworks.embeddings.cooccurrence import PairCounter, ShuffledPairs, memory_in_pairs
+from bertworks.embeddings.cooccurrence import PairCounter, ShuffledPairs, max_pairs_in_memory
 from bertworks.embeddings.glove import Glove
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_settings import GloveSettings
-from bertworks.embeddings.static_words import WordSettings, contexts_of
-from bertworks.embeddings.word_stream import StreamWriter, WordStream
+from bertworks.embeddings.static_words import WordSettings, document_contexts
+from bertworks.embeddings.word_stream import WordStream, WordStreamWriter
 from bertworks.metrics.word_vectors import Similarity, total
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
-from bertworks.text.sources import ReadSettings, Source, blocks, read
+from bertworks.text.sources import ReadSettings, TextSource, blocks, read
 
 WINDOW = 10
 
@@ -42,10 +42,12 @@ WINDOW = 10
 def stream_of(sources: list[str], folder: Path) -> WordStream:
     """Return the words of texts by number, as `bertworks vectors train` reads them."""
     counts, settings = Counts(), WordSettings()
-    with StreamWriter(folder / "ids", counts) as writer:
-        for block in blocks([Source(source) for source in sources], ReadSettings()):
+    with WordStreamWriter(folder / "ids", counts) as writer:
+        for block in blocks([TextSource(source) for source in sources], ReadSettings()):
             documents = (clean(passage, CleanSettings(), counts) for passage in read(block, counts))
-            writer.add(context for document in documents if document for context in contexts_of(document, settings))
+            writer.add(
+                context for document in documents if document for context in document_contexts(document, settings)
+            )
         return writer.finish(settings)
 
 
@@ -60,10 +62,10 @@ def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets the peak back
         before, start = _memory_mib("VmRSS"), time.process_time()
-        counter = PairCounter(len(stream.words), WINDOW, Path(folder), memory_in_pairs(memory_mb))
+        counter = PairCounter(len(stream.words), WINDOW, Path(folder), max_pairs_in_memory(memory_mb))
         for chunk in stream.chunks(counter.chunk_size):
             counter.add(chunk)
-        num_pairs = sum(len(pairs.keys) for pairs in counter.merged())
+        num_pairs = sum(len(pairs.keys) for pairs in counter.iter_sorted())
         seconds = time.process_time() - start
         num_runs = len(list(Path(folder).glob("*.run")))
     return {
@@ -78,16 +80,16 @@ def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
 def ours(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
     """Train here, and leave the pairs of the last epoch for the yardstick."""
     torch.set_num_threads(1)
-    counter = PairCounter(len(stream.words), WINDOW, folder, memory_in_pairs(settings.memory_mb))
+    counter = PairCounter(len(stream.words), WINDOW, folder, max_pairs_in_memory(settings.memory_mb))
     for chunk in stream.chunks(counter.chunk_size):
         counter.add(chunk)
     generator = np.random.default_rng(settings.seed)
-    pairs = ShuffledPairs(counter.merged(), len(stream.words), 1, folder, generator)
+    pairs = ShuffledPairs(counter.iter_sorted(), len(stream.words), 1, folder, generator)
     glove, costs = Glove(len(stream.words), settings), []
     start = time.process_time()
     for _ in range(settings.epochs):
         (rounds,) = pairs.epoch(generator)
-        costs.append(sum(cost for _, cost in glove.learn(rounds)) / pairs.num_pairs)
+        costs.append(sum(cost for _, cost in glove.train_rounds(rounds)) / pairs.num_pairs)
     seconds = time.process_time() - start
     rows = np.rec.fromarrays([rounds.firsts, rounds.seconds, rounds.counts])
     rows.tofile(folder / "ordered")
@@ -97,7 +99,7 @@ def ours(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str,
 def yardstick(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
     source = Path(__file__).with_name("glove.c")
     subprocess.run(["cc", "-O3", "-ffast-math", "-o", folder / "glove", source, "-lm"], check=True)
-    given = (len(stream.words), settings.width, settings.epochs, settings.x_max)
+    given = (len(stream.words), settings.vector_size, settings.epochs, settings.x_max)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     command = [str(folder / "glove"), str(folder / "ordered"), *map(str, given), str(folder / "table")]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -112,7 +114,7 @@ def scores(vectors: StaticVectors, lists: list[Path]) -> dict[str, float]:
         if isinstance(score, Similarity):
             found[name] = score.spearman
         else:
-            found[name] = total(score).num_right / max(1, total(score).num_known)
+            found[name] = total(score).num_correct / max(1, total(score).num_known)
     return found
 
 

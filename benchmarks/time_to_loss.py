@@ -26,23 +26,28 @@ from pathlib import Path
 import torch
 
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.batches import Rows
-from bertworks.commands.pretrain.build import Start, build
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe
-from bertworks.commands.run_facts import piece_counts
-from bertworks.commands.vocab import VocabularyRequest, learn
+from bertworks.commands.pretrain.batches import PretrainBatches
+from bertworks.commands.pretrain.build import ModelInit, build
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
+from bertworks.commands.run_facts import count_tokens
+from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.corpus.corpus import Corpus
-from bertworks.text.sources import Source
+from bertworks.text.sources import TextSource
 from bertworks.training.evaluation import evaluate
-from bertworks.training.loop import Standing, Training, train
-from bertworks.training.optimizer import PaperAdam
-from bertworks.training.schedule import ByClock
+from bertworks.training.loop import Training, TrainState, train
+from bertworks.training.optimizer import BertAdam
+from bertworks.training.schedule import TimeSchedule
 from bertworks.vocabulary.training import VocabularySettings
 
-RECIPE = Recipe(
-    ModelRecipe("mini"), batch=32, rate=1e-3, budget="5m", phases=(PhaseRecipe(128, share=1.0),), evaluate_examples=512
+RECIPE = PretrainRecipe(
+    ModelRecipe("mini"),
+    batch_size=32,
+    learning_rate=1e-3,
+    budget="5m",
+    phases=(PhaseRecipe(128, budget_ratio=1.0),),
+    num_eval_examples=512,
 )
-HEAD_START = replace(RECIPE, model=ModelRecipe("mini", position_start="neighbours", bias_start="counts"))
+HEAD_START = replace(RECIPE, model=ModelRecipe("mini", position_init="neighbours", output_bias_init="counts"))
 # Parts of the peer's time that ours is given, one after the other, until it has reached the peer's loss.
 PARTS = (3.0, 2.5, 2.0, 1.5)
 # When held-out text is looked at, in shares of the time. Most looks come late, when the rate is low and the loss falls.
@@ -52,31 +57,33 @@ LOOKS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 def corpus_of(data: Path, work: Path) -> Corpus:
     """Prepare WikiText-2 with a vocabulary of its own; its validation part is held out."""
     train_text, valid = (next(iter(sorted((data / "wikitext-2").glob(f"*{name}*")))) for name in ("train", "valid"))
-    learn(VocabularyRequest((Source(str(train_text)),), work / "vocab"), VocabularySettings(size=8192))
-    sources = (Source(str(train_text)), Source(str(valid), split="held-out"))
+    train_vocabulary(
+        VocabularyRequest((TextSource(str(train_text)),), work / "vocab"), VocabularySettings(vocab_size=8192)
+    )
+    sources = (TextSource(str(train_text)), TextSource(str(valid), split="held-out"))
     return Corpus.open(prepare(PrepareRequest(sources, work / "vocab", work / "corpus")))
 
 
-def pace_of(seconds: float) -> ByClock:
-    return ByClock(seconds, (1.0,), RECIPE.warmup_rate, RECIPE.rate, {})
+def pace_of(seconds: float) -> TimeSchedule:
+    return TimeSchedule(seconds, (1.0,), RECIPE.warmup_ratio, RECIPE.learning_rate, {})
 
 
 def peer_loss(corpus: Corpus, seconds: float) -> tuple[float, int]:
     """Train transformers' model for the given time; return its held-out loss and its steps."""
     from transformers import BertConfig, BertForPreTraining
 
-    sizes = RECIPE.model.sizes(corpus.tokenizer.size)
+    sizes = RECIPE.model.config(corpus.tokenizer.vocab_size)
     torch.manual_seed(RECIPE.seed)
     config = BertConfig(
-        vocab_size=sizes.vocabulary,
-        hidden_size=sizes.width,
-        num_hidden_layers=sizes.num_layers,
-        num_attention_heads=sizes.num_heads,
-        intermediate_size=sizes.inner,
+        vocab_size=sizes.vocab_size,
+        hidden_size=sizes.hidden_size,
+        num_hidden_layers=sizes.num_hidden_layers,
+        num_attention_heads=sizes.num_attention_heads,
+        intermediate_size=sizes.intermediate_size,
     )
     model = BertForPreTraining(config).train()  # type: ignore[no-untyped-call]
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, eps=1e-6, weight_decay=0.01, fused=True)
-    rows, pace = Rows(corpus, RECIPE), pace_of(seconds)
+    rows, pace = PretrainBatches(corpus, RECIPE), pace_of(seconds)
     spent = 0.0
     for number in itertools.count():
         moment = pace.at(number, spent)
@@ -84,8 +91,8 @@ def peer_loss(corpus: Corpus, seconds: float) -> tuple[float, int]:
             return _peer_held_out(model, rows), number
         start = time.perf_counter()
         for group in optimizer.param_groups:
-            group["lr"] = moment.rate
-        for batch in rows.draw(0, number):
+            group["lr"] = moment.learning_rate
+        for batch in rows.get_batches(0, number):
             _peer_output(model, batch).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -108,33 +115,37 @@ def _peer_output(model: torch.nn.Module, batch):  # type: ignore[no-untyped-def]
 
 
 @torch.no_grad()
-def _peer_held_out(model: torch.nn.Module, rows: Rows) -> float:
+def _peer_held_out(model: torch.nn.Module, rows: PretrainBatches) -> float:
     model.eval()
     total, count = 0.0, 0
-    for batch in rows.held_out(0)[0]:
-        assert batch.places is not None
+    for batch in rows.get_held_out_batches(0)[0]:
+        assert batch.positions is not None
         assert batch.targets is not None
-        scores = _peer_output(model, batch).prediction_logits.flatten(0, 1)[batch.places]
+        scores = _peer_output(model, batch).prediction_logits.flatten(0, 1)[batch.positions]
         total += float(torch.nn.functional.cross_entropy(scores, batch.targets, reduction="sum"))
         count += len(batch.targets)
     return total / count
 
 
-def our_losses(corpus: Corpus, recipe: Recipe, seconds: float) -> Iterator[tuple[float, float, int]]:
+def our_losses(corpus: Corpus, recipe: PretrainRecipe, seconds: float) -> Iterator[tuple[float, float, int]]:
     """Train ours for the given time; yield (time spent in steps, held-out loss, steps) at all looks."""
-    module, _ = build(Start(recipe.model.sizes(corpus.tokenizer.size), corpus.tokenizer), recipe, piece_counts(corpus))
-    rows, standing = Rows(corpus, RECIPE), Standing()
-    training = Training(module, module, PaperAdam(module, RECIPE.optimizer), pace_of(seconds), rows.draw, RECIPE.seed)
+    module, _ = build(
+        ModelInit(recipe.model.config(corpus.tokenizer.vocab_size), corpus.tokenizer), recipe, count_tokens(corpus)
+    )
+    rows, standing = PretrainBatches(corpus, RECIPE), TrainState()
+    training = Training(
+        module, module, BertAdam(module, RECIPE.optimizer), pace_of(seconds), rows.get_batches, RECIPE.seed
+    )
     looks = iter((*LOOKS, math.inf))
     look = next(looks)
     for step in train(training, standing):
         if step.seconds >= seconds * look:
             look = next(looks)
-            yield step.seconds, evaluate(module, rows.held_out(0)[0]).losses["masked"], step.number
-    yield standing.seconds, evaluate(module, rows.held_out(0)[0]).losses["masked"], standing.step
+            yield step.seconds, evaluate(module, rows.get_held_out_batches(0)[0]).losses["masked"], step.number
+    yield standing.seconds, evaluate(module, rows.get_held_out_batches(0)[0]).losses["masked"], standing.step
 
 
-def speedup(corpus: Corpus, recipe: Recipe, seconds: float, wanted: float) -> dict[str, float]:
+def speedup(corpus: Corpus, recipe: PretrainRecipe, seconds: float, wanted: float) -> dict[str, float]:
     """Return how much sooner than in `seconds` ours reaches the wanted loss, with that loss and the steps it took."""
     for part in PARTS:
         for spent, loss, steps in our_losses(corpus, recipe, seconds / part):

@@ -73,7 +73,7 @@ def main() -> None:
 
 def check_example(data: Path) -> None:
     """The worked example: a pair of English and Chinese under the released Chinese vocabulary."""
-    ids = Tokenizer.load(vocabulary_file(data, "bert-base-chinese")).encode(ENGLISH, CHINESE).ids
+    ids = Tokenizer.load(vocabulary_file(data, "bert-base-chinese")).encode(ENGLISH, CHINESE).input_ids
     if ids != PAIR_IDS:
         sys.exit(f"the worked example gives {ids} instead of {PAIR_IDS}")
 
@@ -105,10 +105,10 @@ def compare(block: Block) -> Found:
     ours = tokenizer(path)
     expected = [reference_ids(line, path, cased) for line in lines]
     flat = ours.encode_sentences(lines)
-    ids, ends = flat.ids.tolist(), flat.sentence_ends.tolist()
+    ids, ends = flat.input_ids.tolist(), flat.sentence_ends.tolist()
     different = []
     for line, wanted, (start, end) in zip(lines, expected, pairwise([0, *ends]), strict=True):
-        if not list(ours.encode(line).ids[1:-1]) == ids[start:end] == wanted:
+        if not list(ours.encode(line).input_ids[1:-1]) == ids[start:end] == wanted:
             different.append(line)
     return path.name.removesuffix("-vocab.txt"), corpus, len(lines), different
 

@@ -17,7 +17,7 @@ from numbered_corpus import KEEP_ALL, NUM_WORDS, SPECIALS, UNUSED, Numbered, Sha
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.units import PrepareSettings
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # How long an example takes says how busy the machine is, and nothing about the code.
@@ -47,10 +47,10 @@ def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> C
         folder = tmp_path_factory.mktemp("numbered")
         (folder / "text.txt").write_text(numbered_text(shape))
         request = PrepareRequest(
-            (Source(str(folder / "text.txt")),),
+            (TextSource(str(folder / "text.txt")),),
             vocabulary,
             folder / "corpus",
-            PrepareSettings(held_out_rate=0.0, clean=KEEP_ALL),
+            PrepareSettings(held_out_ratio=0.0, clean=KEEP_ALL),
             ReadSettings(lines="sentences", block_bytes=block_bytes),
         )
         return Numbered(Corpus.open(prepare(request, workers=1)), shape)
@@ -104,19 +104,26 @@ def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     """The folder of a Transformer that knows six signs, has learned nothing, and says something."""
     import torch
 
-    from bertworks.encoders.transformer import Transformer, released
-    from bertworks.inference.finetuned import seal
+    from bertworks.encoders.transformer import Transformer, config_from_preset
+    from bertworks.inference.finetuned import save_finetuned
     from bertworks.inference.predictor import Predictor
     from bertworks.sampling.windows import WindowRule
-    from bertworks.tasks.beam_search import Searching
+    from bertworks.tasks.beam_search import BeamSearchSettings
     from bertworks.tasks.module import TaskModule
     from bertworks.tasks.translate import Translate
 
     place = tmp_path_factory.mktemp("translator")
     pieces = [*SPECIALS, *"一二三四五。"]
     (place / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    sizes = replace(released("tiny", len(pieces)), width=8, num_layers=1, num_heads=2, inner=16, positions=16)
+    sizes = replace(
+        config_from_preset("tiny", len(pieces)),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+    )
     encoder = Transformer(sizes, torch.Generator().manual_seed(3))
-    task = Translate(cut="zh", searching=Searching(beams=2, max_more=3))
-    seal(place / "model", Predictor(TaskModule(encoder, task), Tokenizer.load(place), WindowRule(16, 0)), {})
+    task = Translate(bleu_tokenizer="zh", search_settings=BeamSearchSettings(num_beams=2, max_extra_tokens=3))
+    save_finetuned(place / "model", Predictor(TaskModule(encoder, task), Tokenizer.load(place), WindowRule(16, 0)), {})
     return place / "model"

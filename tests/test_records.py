@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.errors import FolderError, MissingPartError
+from bertworks.errors import FolderError, MissingDependencyError
 from bertworks.records import (
     EventsWriter,
     HeldOutRecord,
     History,
-    Record,
     Records,
+    RunRecord,
     SampleRecord,
     StepRecord,
     read_records,
@@ -36,11 +36,11 @@ def sample(number: int) -> SampleRecord:
     return SampleRecord(number, "a [MASK] b [MASK]", ((("x", 0.5), ("##y", 0.25)), (("京", 1.0),)))
 
 
-def write(folder: Path, *records: Record, last_step: int | None = None) -> int:
+def write(folder: Path, *records: RunRecord, last_step: int | None = None) -> int:
     with Records.open(folder, last_step) as opened:
         for record in records:
             opened.add(record)
-        return opened.num_cut
+        return opened.num_truncated
 
 
 def test_lines_have_the_documented_keys(tmp_path):
@@ -172,7 +172,7 @@ def test_syncing_leaves_the_record_open(tmp_path):
     assert list(read_records(tmp_path)) == [step(1), step(2)]
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "line",
     ["not JSON", "[1]", '{"kind": "wish", "step": 2}', '{"kind": "step", "step": 2}', '{"step": 2}'],
 )
@@ -197,7 +197,7 @@ def test_history_holds_columns_and_the_starts_of_phases(tmp_path):
     assert history.column("pieces").tolist() == [100, 200, 300]
     assert [list(column) for column in history.losses["masked"]] == [[1, 2, 3], [2.5, 2.25, 2.0]]
     assert history.phases == [(1, "128"), (3, "512")]
-    assert (history.held_out, history.samples, history.damage) == ([held_out(1)], [sample(3)], [])
+    assert (history.held_out, history.samples, history.read_errors) == ([held_out(1)], [sample(3)], [])
 
 
 def test_history_keeps_what_stands_before_a_damaged_line_and_the_other_file(tmp_path):
@@ -207,7 +207,7 @@ def test_history_keeps_what_stands_before_a_damaged_line_and_the_other_file(tmp_
     history = History.read(tmp_path)
     assert history.column("step").tolist() == [1]
     assert history.samples == [sample(1)]
-    assert ["line 2" in sentence for sentence in history.damage] == [True]
+    assert ["line 2" in sentence for sentence in history.read_errors] == [True]
 
 
 def read_events(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -253,5 +253,5 @@ def test_events_after_the_checkpoint_are_hidden_when_the_run_goes_on(tmp_path):
 
 def test_events_without_tensorboard_name_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingPartError, match=r"pip install 'bertworks\[tensorboard\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[tensorboard\]'"):
         EventsWriter(tmp_path, None)

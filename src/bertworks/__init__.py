@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertworks.commands.finetune.api import finetune as finetune
-    from bertworks.commands.finetune.recipe import Tuning as Tuning
+    from bertworks.commands.finetune.recipe import FinetuneRecipe as Tuning
     from bertworks.commands.finetune.request import FinetuneRequest as FinetuneRequest
     from bertworks.errors import BertworksError as BertworksError
     from bertworks.inference.model import Model as Model
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Each public name and the module that holds it.
-_HOMES = {
+_LAZY_MODULES = {
     "BertworksError": "errors",
     "Document": "text.document",
     "Encoding": "vocabulary.tokenizer",
@@ -45,9 +45,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'bertworks' has no attribute '{name}'; it offers {', '.join(__all__)}")
-    return getattr(import_module(f"bertworks.{_HOMES[name]}"), name)
+    return getattr(import_module(f"bertworks.{_LAZY_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

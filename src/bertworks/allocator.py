@@ -12,14 +12,14 @@ import functools
 
 # Names and numbers from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST = 2**31 - 1
+_MAX_THRESHOLD = 2**31 - 1
 _LARGE_BLOCK = 4 * 2**20
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
     """Have freed memory kept for the next tensor, for the rest of the process; return whether the library can."""
-    return _told(_MMAP_THRESHOLD, 2**30) and _told(_TRIM_THRESHOLD, _LARGEST)
+    return _mallopt(_MMAP_THRESHOLD, 2**30) and _mallopt(_TRIM_THRESHOLD, _MAX_THRESHOLD)
 
 
 def give_back_large_blocks() -> bool:
@@ -28,10 +28,10 @@ def give_back_large_blocks() -> bool:
     For layers that are gathered and given away again all the time: small tensors come to lie where a layer was, and the
     next one does not fit there.
     """
-    return _told(_MMAP_THRESHOLD, _LARGE_BLOCK)
+    return _mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
-def _told(option: int, value: int) -> bool:
+def _mallopt(option: int, value: int) -> bool:
     try:
         return bool(ctypes.CDLL(None).mallopt(option, value))
     except (AttributeError, OSError, TypeError):  # not glibc

@@ -16,12 +16,12 @@ from typing import Any
 from bertworks.errors import FolderError, SettingsError
 
 # How an address of a store begins, after a path has made one slash of two.
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")
+_STORE_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
 
 def check_on_disk(folder: Path) -> None:
     """Refuse the address of a store, such as s3://bucket/corpus, where files are written."""
-    if _ADDRESS.match(str(folder)):
+    if _STORE_URL.match(str(folder)):
         raise SettingsError(
             f"{folder} is the address of a store; name a folder of a file system, which several machines share, or "
             f"mount the store: what is written there is mapped into memory when it is used"
@@ -29,7 +29,7 @@ def check_on_disk(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends well, flush it and rename it to `path`.
 
     Whatever goes wrong, `path` is either as it was or whole. A full disk or a folder that may not be written is
@@ -45,13 +45,13 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         flush_folder(path.parent)
     except OSError as error:
-        raise explained(error, path) from error
+        raise explain_os_error(error, path) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def explained(error: OSError, path: Path) -> FolderError:
+def explain_os_error(error: OSError, path: Path) -> FolderError:
     """Turn an operating system's refusal to write `path` into a sentence that says what to do."""
     reasons = {
         errno.ENOSPC: "the disk is full; free some space and run the same command again, it will continue",
@@ -67,7 +67,7 @@ def explained(error: OSError, path: Path) -> FolderError:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
 
@@ -80,14 +80,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, what: str) -> Any:
+def read_json(path: Path, description: str) -> Any:
     """Return the JSON in `path`; `what` names it to people ("a corpus folder's manifest")."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FolderError(f"{path.parent} has no {path.name}: it is not, or not yet, {what}") from None
+        raise FolderError(f"{path.parent} has no {path.name}: it is not, or not yet, {description}") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FolderError(f"{path} cannot be read as {what}: {error}") from error
+        raise FolderError(f"{path} cannot be read as {description}: {error}") from error
 
 
 def sha256(path: Path) -> str:

@@ -26,7 +26,7 @@ class FolderError(BertworksError):
     """A corpus, model or run folder that is damaged, foreign, or belongs to another run."""
 
 
-class MissingPartError(BertworksError):
+class MissingDependencyError(BertworksError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:

@@ -16,4 +16,4 @@ class Progress:
     unit: str
 
 
-Watch = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]

@@ -28,11 +28,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.disk import explained
-from bertworks.errors import FolderError, MissingPartError
+from bertworks.disk import explain_os_error
+from bertworks.errors import FolderError, MissingDependencyError
 
 METRICS, SAMPLES, EVENTS = "metrics.jsonl", "samples.jsonl", "events"
-BLANK = "[MASK]"  # what stands in a sample's text where a piece is hidden
+MASK_TOKEN = "[MASK]"  # what stands in a sample's text where a piece is hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class StepRecord:
     step: int
     phase: str
     losses: dict[str, float]
-    rate: float
+    learning_rate: float
     seconds: float
-    pieces: int
+    num_tokens: int
     grad_norm: float
 
 
@@ -74,7 +74,7 @@ class SampleRecord:
 
     step: int
     text: str
-    filled: tuple[tuple[tuple[str, float], ...], ...]
+    predictions: tuple[tuple[tuple[str, float], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class ScoreRecord:
 
     step: int
     split: str
-    figures: dict[str, float]
+    metrics: dict[str, float]
 
 
-Record = StepRecord | HeldOutRecord | SampleRecord | ScoreRecord
+RunRecord = StepRecord | HeldOutRecord | SampleRecord | ScoreRecord
 
 
 class Records:
@@ -96,11 +96,11 @@ class Records:
     record, and cutting the record back to the checkpoint leaves neither a gap nor a line twice.
     """
 
-    def __init__(self, metrics: BinaryIO, samples: BinaryIO, num_cut: int) -> None:
+    def __init__(self, metrics: BinaryIO, samples: BinaryIO, num_truncated: int) -> None:
         self._metrics = metrics
         self._samples = samples
         self._events: EventsWriter | None = None
-        self.num_cut = num_cut  # lines of work that was lost and will be done again
+        self.num_truncated = num_truncated  # lines of work that was lost and will be done again
 
     @classmethod
     def open(cls, folder: Path, last_step: int | None) -> Records:
@@ -110,22 +110,22 @@ class Records:
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            num_cut = sum(_cut(folder / name, last_step) for name in (METRICS, SAMPLES))
+            num_cut = sum(_truncate(folder / name, last_step) for name in (METRICS, SAMPLES))
             return cls((folder / METRICS).open("ab"), (folder / SAMPLES).open("ab"), num_cut)
         except OSError as error:
-            raise explained(error, folder) from error
+            raise explain_os_error(error, folder) from error
 
     def mirror(self, events: EventsWriter) -> None:
         """From now on, give every record to `events` as well."""
         self._events = events
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RunRecord) -> None:
         file = self._samples if isinstance(record, SampleRecord) else self._metrics
         try:
-            file.write(_line(record))
+            file.write(_encode_line(record))
             file.flush()
         except OSError as error:
-            raise explained(error, Path(file.name)) from error
+            raise explain_os_error(error, Path(file.name)) from error
         if self._events is not None:
             self._events.add(record)
 
@@ -135,7 +135,7 @@ class Records:
             try:
                 os.fsync(file.fileno())
             except OSError as error:
-                raise explained(error, Path(file.name)) from error
+                raise explain_os_error(error, Path(file.name)) from error
 
     def close(self) -> None:
         self._metrics.close()
@@ -146,11 +146,13 @@ class Records:
     def __enter__(self) -> Records:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
 
-def read_records(folder: Path) -> Iterator[Record]:
+def read_records(folder: Path) -> Iterator[RunRecord]:
     """Yield the steps and held-out scores of a run in order, then its samples; a file that is missing yields nothing.
 
     A last line without its end is left out: the run was killed there, or is writing it just now.
@@ -159,14 +161,14 @@ def read_records(folder: Path) -> Iterator[Record]:
         yield from _read_file(folder / name)
 
 
-def _read_file(path: Path) -> Iterator[Record]:
+def _read_file(path: Path) -> Iterator[RunRecord]:
     if not path.exists():
         return
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
-                    yield _record(line, path, number)
+                    yield _parse_record(line, path, number)
     except OSError as error:
         raise FolderError(f"{path} cannot be read: {error.strerror or error}; check the disk") from error
 
@@ -187,7 +189,7 @@ class History:
     held_out: list[HeldOutRecord] = field(default_factory=list)
     samples: list[SampleRecord] = field(default_factory=list)
     scores: list[ScoreRecord] = field(default_factory=list)
-    damage: list[str] = field(default_factory=list)  # a sentence for each file that could not be read to its end
+    read_errors: list[str] = field(default_factory=list)  # a sentence for each file that could not be read to its end
 
     @classmethod
     def read(cls, run: Path) -> History:
@@ -197,10 +199,10 @@ class History:
                 for record in _read_file(path):
                     history._add(record)
             except FolderError as error:
-                history.damage.append(str(error))
+                history.read_errors.append(str(error))
         return history
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: RunRecord) -> None:
         if isinstance(record, SampleRecord):
             self.samples.append(record)
         elif isinstance(record, HeldOutRecord):
@@ -224,28 +226,30 @@ class History:
         return self.columns[name][-1] if name in self.columns else 0.0
 
     @property
-    def piece_loss(self) -> str:
+    def token_loss(self) -> str:
         """The name of the loss over pieces: the first that was recorded."""
         names = [*self.losses, *(name for record in self.held_out for name in record.losses)]
         return names[0] if names else ""
 
 
-def _line(record: Record) -> bytes:
-    row = {"kind": _KINDS[type(record)]} | {part.name: _plain(getattr(record, part.name)) for part in fields(record)}
+def _encode_line(record: RunRecord) -> bytes:
+    row = {"kind": _KINDS[type(record)]} | {
+        part.name: _to_json_value(getattr(record, part.name)) for part in fields(record)
+    }
     return (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _to_json_value(one) for key, one in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_to_json_value(one) for one in value]
     return value
 
 
-def _record(line: bytes, path: Path, number: int) -> Record:
+def _parse_record(line: bytes, path: Path, number: int) -> RunRecord:
     try:
         row = json.loads(line)
         return _READERS[row["kind"]](row)
@@ -256,59 +260,59 @@ def _record(line: bytes, path: Path, number: int) -> Record:
         ) from error
 
 
-def _step(row: Mapping[str, Any]) -> StepRecord:
+def _parse_step(row: Mapping[str, Any]) -> StepRecord:
     return StepRecord(
         step=int(row["step"]),
         phase=str(row["phase"]),
-        losses=_losses(row),
-        rate=float(row["rate"]),
+        losses=_parse_losses(row),
+        learning_rate=float(row["rate"]),
         seconds=float(row["seconds"]),
-        pieces=int(row["pieces"]),
+        num_tokens=int(row["pieces"]),
         grad_norm=float(row["grad_norm"]),
     )
 
 
-def _held_out(row: Mapping[str, Any]) -> HeldOutRecord:
+def _parse_held_out(row: Mapping[str, Any]) -> HeldOutRecord:
     pairs = row["pair_accuracy"]
     return HeldOutRecord(
         step=int(row["step"]),
         phase=str(row["phase"]),
-        losses=_losses(row),
+        losses=_parse_losses(row),
         perplexity=float(row["perplexity"]),
         accuracy=float(row["accuracy"]),
         pair_accuracy=None if pairs is None else float(pairs),
     )
 
 
-def _sample(row: Mapping[str, Any]) -> SampleRecord:
+def _parse_sample(row: Mapping[str, Any]) -> SampleRecord:
     filled = tuple(tuple((str(piece), float(chance)) for piece, chance in blank) for blank in row["filled"])
     return SampleRecord(int(row["step"]), str(row["text"]), filled)
 
 
-def _losses(row: Mapping[str, Any]) -> dict[str, float]:
+def _parse_losses(row: Mapping[str, Any]) -> dict[str, float]:
     # float() also reads the texts "nan", "inf" and "-inf"
     return {str(name): float(value) for name, value in dict(row["losses"]).items()}
 
 
-def _score(row: Mapping[str, Any]) -> ScoreRecord:
+def _parse_score(row: Mapping[str, Any]) -> ScoreRecord:
     return ScoreRecord(int(row["step"]), str(row["split"]), {str(k): float(v) for k, v in row["figures"].items()})
 
 
-_KINDS: dict[type[Record], str] = {
+_KINDS: dict[type[RunRecord], str] = {
     StepRecord: "step",
     HeldOutRecord: "held_out",
     SampleRecord: "sample",
     ScoreRecord: "score",
 }
-_READERS: dict[str, Callable[[Mapping[str, Any]], Record]] = {
-    "step": _step,
-    "held_out": _held_out,
-    "sample": _sample,
-    "score": _score,
+_READERS: dict[str, Callable[[Mapping[str, Any]], RunRecord]] = {
+    "step": _parse_step,
+    "held_out": _parse_held_out,
+    "sample": _parse_sample,
+    "score": _parse_score,
 }
 
 
-def _cut(path: Path, last_step: int | None) -> int:
+def _truncate(path: Path, last_step: int | None) -> int:
     """Cut `path` behind its last whole line of `last_step` or before; return the number of lines that went."""
     if not path.exists() or path.stat().st_size == 0:
         return 0
@@ -318,7 +322,7 @@ def _cut(path: Path, last_step: int | None) -> int:
             kept, num_cut = len(data), 0
             while kept > 0:
                 start = data.rfind(b"\n", 0, kept - 1) + 1
-                if _stays(data[start:kept], last_step):
+                if _should_keep(data[start:kept], last_step):
                     break
                 kept, num_cut = start, num_cut + 1
         file.truncate(kept)
@@ -326,7 +330,7 @@ def _cut(path: Path, last_step: int | None) -> int:
     return num_cut
 
 
-def _stays(line: bytes, last_step: int | None) -> bool:
+def _should_keep(line: bytes, last_step: int | None) -> bool:
     if last_step is None or not line.endswith(b"\n"):
         return False
     try:
@@ -343,21 +347,21 @@ class EventsWriter:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise MissingPartError("tensorboard", "tensorboard", "writing TensorBoard events") from error
+            raise MissingDependencyError("tensorboard", "tensorboard", "writing TensorBoard events") from error
         purge_step = 0 if last_step is None else last_step + 1
-        self._before = (0.0, 0) if last_step is None else None  # seconds and pieces at the step before, if known
+        self._previous = (0.0, 0) if last_step is None else None  # seconds and pieces at the step before, if known
         try:
             self._writer = SummaryWriter(str(folder / EVENTS), purge_step=purge_step)
         except OSError as error:
-            raise explained(error, folder / EVENTS) from error
+            raise explain_os_error(error, folder / EVENTS) from error
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RunRecord) -> None:
         if isinstance(record, SampleRecord):
             self._writer.add_text("samples", _as_markdown(record), record.step)
         elif isinstance(record, HeldOutRecord):
             self._add_scalars(_held_out_scalars(record), record.step)
         elif isinstance(record, ScoreRecord):
-            self._add_scalars({f"{record.split}/{name}": one for name, one in record.figures.items()}, record.step)
+            self._add_scalars({f"{record.split}/{name}": one for name, one in record.metrics.items()}, record.step)
         else:
             self._add_scalars(_step_scalars(record) | self._speed(record), record.step)
         self._writer.flush()  # else a killed process loses up to two minutes of events
@@ -370,15 +374,15 @@ class EventsWriter:
             self._writer.add_scalar(tag, value, step)
 
     def _speed(self, record: StepRecord) -> dict[str, float]:
-        before, self._before = self._before, (record.seconds, record.pieces)
+        before, self._previous = self._previous, (record.seconds, record.num_tokens)
         if before is None or record.seconds <= before[0]:
             return {}
-        return {"pieces_per_second": (record.pieces - before[1]) / (record.seconds - before[0])}
+        return {"pieces_per_second": (record.num_tokens - before[1]) / (record.seconds - before[0])}
 
 
 def _step_scalars(record: StepRecord) -> dict[str, float]:
     losses = {f"loss/{name}": value for name, value in record.losses.items()}
-    return losses | {"rate": record.rate, "grad_norm": record.grad_norm}
+    return losses | {"rate": record.learning_rate, "grad_norm": record.grad_norm}
 
 
 def _held_out_scalars(record: HeldOutRecord) -> dict[str, float]:
@@ -388,5 +392,5 @@ def _held_out_scalars(record: HeldOutRecord) -> dict[str, float]:
 
 
 def _as_markdown(record: SampleRecord) -> str:
-    blanks = (", ".join(f"`{piece}` {chance:.1%}" for piece, chance in blank) for blank in record.filled)
+    blanks = (", ".join(f"`{piece}` {chance:.1%}" for piece, chance in blank) for blank in record.predictions)
     return "\n".join([record.text, "", *(f"{number}. {blank}" for number, blank in enumerate(blanks, start=1))])

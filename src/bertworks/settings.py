@@ -31,47 +31,47 @@ def recipe_table(path: Path) -> dict[str, Any]:
     below = _read_toml(path.parent / base)
     if "base" in below:
         raise SettingsError(f"{path.parent / base} has a base of its own; a recipe may stand on one other, no more")
-    return merged(below, table)
+    return merge_tables(below, table)
 
 
-def from_table(kind: type[Settings], table: dict[str, Any], where: str) -> Settings:
+def from_table(kind: type[Settings], table: dict[str, Any], location: str) -> Settings:
     """Return an object of the dataclass `kind` from a table; `where` names the table to people."""
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in known:
             close = difflib.get_close_matches(key, known, 1)
             hint = f"; did you mean '{close[0]}'?" if close else "."
-            raise SettingsError(f"{where}: there is no key '{key}'{hint} Known here: {', '.join(known)}")
+            raise SettingsError(f"{location}: there is no key '{key}'{hint} Known here: {', '.join(known)}")
     missing = [name for name, field in known.items() if name not in table and not _has_default(field)]
     if missing:
-        raise SettingsError(f"{where}: missing {', '.join(missing)}; add what is missing")
+        raise SettingsError(f"{location}: missing {', '.join(missing)}; add what is missing")
     hints = typing.get_type_hints(kind)
-    values = {key: _value(hints[key], value, f"{where}, {key}") for key, value in table.items()}
+    values = {key: _convert(hints[key], value, f"{location}, {key}") for key, value in table.items()}
     try:
         return kind(**values)
     except SettingsError as error:  # the dataclass knows what is wrong, but not where it was written
-        raise SettingsError(f"{where}: {error}") from None
+        raise SettingsError(f"{location}: {error}") from None
 
 
 def _has_default(field: Field[Any]) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
-def _value(kind: Any, value: Any, where: str) -> Any:
+def _convert(kind: Any, value: Any, location: str) -> Any:
     """Return `value` as `kind`, or say what was expected. Whole numbers stand for fractions, lists for tuples."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _one_of(arguments, value, where)
+        return _convert_union(arguments, value, location)
     if origin is dict or (is_dataclass(kind) and isinstance(kind, type)):
         if not isinstance(value, dict):
-            raise SettingsError(f"{where}: expected a table, found {value!r}")
+            raise SettingsError(f"{location}: expected a table, found {value!r}")
         if origin is not dict:
-            return from_table(kind, value, where)
-        return {key: _value(arguments[1], one, f"{where}, {key}") for key, one in value.items()}
+            return from_table(kind, value, location)
+        return {key: _convert(arguments[1], one, f"{location}, {key}") for key, one in value.items()}
     if origin is tuple:
         if not isinstance(value, list):
-            raise SettingsError(f"{where}: expected a list, found {value!r}")
-        return tuple(_value(arguments[0], one, f"{where}[{place}]") for place, one in enumerate(value))
+            raise SettingsError(f"{location}: expected a list, found {value!r}")
+        return tuple(_convert(arguments[0], one, f"{location}[{place}]") for place, one in enumerate(value))
     if kind is Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -79,32 +79,32 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if kind is Path and isinstance(value, str):
         return Path(value)
     if type(value) is not kind:
-        raise SettingsError(f"{where}: expected {_name(kind)}, found {value!r}")
+        raise SettingsError(f"{location}: expected {_type_name(kind)}, found {value!r}")
     return value
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+def _convert_union(kinds: tuple[Any, ...], value: Any, location: str) -> Any:
     for kind in kinds:
         if kind is not type(None):
             try:
-                return _value(kind, value, where)
+                return _convert(kind, value, location)
             except SettingsError:
                 continue
-    expected = " or ".join(_name(kind) for kind in kinds if kind is not type(None))
-    raise SettingsError(f"{where}: expected {expected}, found {value!r}")
+    expected = " or ".join(_type_name(kind) for kind in kinds if kind is not type(None))
+    raise SettingsError(f"{location}: expected {expected}, found {value!r}")
 
 
-def _name(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merge_tables(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """Return two tables as one, table by table; what stands above goes first."""
-    result = dict(below)
-    for key, value in above.items():
+    result = dict(base)
+    for key, value in overrides.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], value) if both else value
+        result[key] = merge_tables(result[key], value) if both else value
     return result
 
 

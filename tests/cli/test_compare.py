@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bertworks.cli.compare import app, changes_of
-from bertworks.commands.compare.recipe import BUILT_IN
+from bertworks.cli.compare import app, parse_overrides
+from bertworks.commands.compare.recipe import BUILTIN_RECIPES
 from bertworks.errors import SettingsError
 
 
 def test_changes_are_read_as_toml_reads_them():
     told = ["model.size=tiny", "model.num_layers=3", "rate=1e-3", "phases=[{length=64, share=1.0}]", "truncate=true"]
-    assert changes_of(told) == {
+    assert parse_overrides(told) == {
         "model": {"size": "tiny", "num_layers": 3},
         "rate": 1e-3,
         "phases": [{"length": 64, "share": 1.0}],
@@ -20,12 +20,12 @@ def test_changes_are_read_as_toml_reads_them():
     }
     for wrong in ("rate", "=3", "model.=3"):
         with pytest.raises(SettingsError, match="changes nothing; write it as model"):
-            changes_of([wrong])
+            parse_overrides([wrong])
 
 
 def test_the_help_names_all_that_are_built_in():
     printed = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"}).output
-    for name in BUILT_IN:
+    for name in BUILTIN_RECIPES:
         assert f"\n    {name} " in printed
 
 

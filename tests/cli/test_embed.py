@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from bertworks.cli import main
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.inference.model import load
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_theirs
+from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气好坏我们去公园玩吧，。", "hello", "##s"]
@@ -35,12 +35,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain encoder, and the same one with a sentence-transformers pooling."""
     folder = tmp_path_factory.mktemp("models")
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
-    sizes = BertSizes(len(PIECES), width=8, num_layers=2, num_heads=1, inner=8, positions=16)
+    sizes = BertConfig(
+        len(PIECES),
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=16,
+    )
     encoder = Bert(sizes, torch.Generator().manual_seed(0))
-    tensors = to_theirs(encoder.state_dict(), names_of(sizes))
+    tensors = to_hf_names(encoder.state_dict(), tensor_names(sizes))
     for name in ("plain", "pooled"):
         tokenizer = Tokenizer.load(folder / "vocab.txt")
-        write_folder(folder / name, config_of(sizes, ["BertModel"]), tensors, tokenizer, {})
+        write_folder(folder / name, config_to_dict(sizes, ["BertModel"]), tensors, tokenizer, {})
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": kind} for kind in ("Pooling", "Normalize")]
     (folder / "pooled" / "modules.json").write_text(json.dumps(modules))
     (folder / "pooled" / "Pooling").mkdir()
@@ -102,7 +109,7 @@ def test_the_window_rule_of_a_folder_is_obeyed(embed: Run, models: Path, tmp_pat
     (tmp_path / "ruled" / "bertworks.json").write_text(json.dumps(told))
     done = embed("ruled", "texts.txt", "--out", "v.npy")
     assert "texts cut at their end: 1\npieces cut: 10\n" in done.stdout  # 10 of 20 fit beside the special ones
-    ours = load(tmp_path / "ruled").embed(Path("texts.txt").read_text(encoding="utf-8").splitlines())
+    ours = load(tmp_path / "ruled").encode(Path("texts.txt").read_text(encoding="utf-8").splitlines())
     np.testing.assert_allclose(np.load("v.npy"), ours, atol=1e-6)
 
 
@@ -133,7 +140,7 @@ def test_standard_input_is_a_file_too(embed: Run, monkeypatch: pytest.MonkeyPatc
     assert "v.npy: 2 texts" in embed("plain", "-", "--out", "v.npy").stdout
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("arguments", "said"),
     [
         (["plain", "nothing.txt", "--out", "v.npy"], "nothing.txt does not exist; check the name"),

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from bertworks.cli import main
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.inference.finetuned import seal
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.answer import Answer
@@ -25,7 +25,7 @@ from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the film was good bad john lives in paris who".split()]
-SIZES = BertSizes(len(PIECES), 16, 1, 2, 32, 32, spread=0.3)
+SIZES = BertConfig(len(PIECES), 16, 1, 2, 32, 32, initializer_range=0.3)
 TASKS: dict[str, Task] = {
     "liked": Classify(("no", "yes")),
     "alike": Regress(),
@@ -35,7 +35,7 @@ TASKS: dict[str, Task] = {
 }
 Run = Callable[..., "Done"]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain")
     for name, task in TASKS.items():
         generator = torch.Generator().manual_seed(0)
-        tokenizer = Tokenizer.of(wordpiece_backend(PIECES, cased=False))
+        tokenizer = Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
         module = TaskModule(Bert(SIZES, generator), task, generator)
-        seal(folder / name, Predictor(module, tokenizer, WindowRule(32, 8)), {})
+        save_finetuned(folder / name, Predictor(module, tokenizer, WindowRule(32, 8)), {})
     return folder
 
 
@@ -70,7 +70,7 @@ def bertworks(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return run
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("model", "texts", "target"),
     [
         ("liked", ["The film was good", "who"], "'yes'"),

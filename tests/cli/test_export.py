@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bertworks.cli import main
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.inference.finetuned import seal
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.classify import Classify
@@ -18,17 +18,17 @@ from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the film was good bad".split()]
-SIZES = BertSizes(len(PIECES), 16, 1, 2, 32, 32, spread=0.3)
+SIZES = BertConfig(len(PIECES), 16, 1, 2, 32, 32, initializer_range=0.3)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     generator = torch.Generator().manual_seed(0)
     module = TaskModule(Bert(SIZES, generator), Classify(("no", "yes")), generator)
-    tokenizer = Tokenizer.of(wordpiece_backend(PIECES, cased=False))
-    seal(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
+    tokenizer = Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
+    save_finetuned(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
     return tmp_path / "model"
 
 

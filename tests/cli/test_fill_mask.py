@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from bertworks.cli import main
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import joined, to_theirs
-from bertworks.objectives.mlm import Pretraining
+from bertworks.models.tensor_names import combine_name_tables, to_hf_names
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气好坏我们去公园玩吧，。"]
@@ -49,17 +49,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model in which 好 has half of the chances, 坏 a quarter, and 12 others share the rest."""
     folder = tmp_path_factory.mktemp("fill")
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
-    sizes = BertSizes(len(PIECES), width=8, num_layers=1, num_heads=1, inner=8, positions=32)
-    module = Pretraining(Bert(sizes, torch.Generator().manual_seed(0)), asks_pair=False)
+    sizes = BertConfig(
+        len(PIECES),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=32,
+    )
+    module = MlmObjective(Bert(sizes, torch.Generator().manual_seed(0)), has_pair_head=False)
     with torch.no_grad():
-        module.masked.norm.weight.zero_()  # the logits are then the bias
-        module.masked.bias.fill_(0.0)
+        module.mlm_head.norm.weight.zero_()  # the logits are then the bias
+        module.mlm_head.bias.fill_(0.0)
         rest = len(PIECES) - 5 - 2
-        module.masked.bias[PIECES.index("好")] = torch.tensor(2.0 * rest).log()
-        module.masked.bias[PIECES.index("坏")] = torch.tensor(1.0 * rest).log()
-    tensors = to_theirs(module.state_dict(), joined({"encoder": names_of(sizes), "masked": HEADS["masked"]}))
+        module.mlm_head.bias[PIECES.index("好")] = torch.tensor(2.0 * rest).log()
+        module.mlm_head.bias[PIECES.index("坏")] = torch.tensor(1.0 * rest).log()
+    tensors = to_hf_names(
+        module.state_dict(), combine_name_tables({"encoder": tensor_names(sizes), "masked": HEADS["masked"]})
+    )
     tokenizer = Tokenizer.load(folder / "vocab.txt")
-    write_folder(folder / "model", config_of(sizes, ["BertForMaskedLM"]), tensors, tokenizer, {})
+    write_folder(folder / "model", config_to_dict(sizes, ["BertForMaskedLM"]), tensors, tokenizer, {})
     return folder
 
 
@@ -99,7 +108,7 @@ def test_many_blanks_lose_nothing_to_the_width_of_the_screen(bertworks: Run):
     assert f"  {'好' * 20}\n" in done.stdout
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("arguments", "said"),
     [
         (["model", "今天天气好。"], "there is no blank in the text; write [MASK]"),

@@ -10,16 +10,16 @@ import torch
 from typer.testing import CliRunner
 
 from bertworks.cli.app import app
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import BertworksError
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_theirs
+from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 WORDS = "win a prize now call me later at home tonight".split()
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +27,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A little model, and messages that are spam when they have the word prize."""
     folder = tmp_path_factory.mktemp("journey")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    tokenizer = Tokenizer.of(wordpiece_backend(pieces, cased=False))
-    sizes = BertSizes(len(pieces), 32, 1, 2, 64, 32, spread=0.15)
+    tokenizer = Tokenizer.from_backend(wordpiece_backend(pieces, cased=False))
+    sizes = BertConfig(len(pieces), 32, 1, 2, 64, 32, initializer_range=0.15)
     encoder = Bert(sizes, torch.Generator().manual_seed(0))
-    tensors = to_theirs(encoder.state_dict(), names_of(sizes))
-    write_folder(folder / "base", config_of(sizes, ["BertModel"]), tensors, tokenizer, {})
+    tensors = to_hf_names(encoder.state_dict(), tensor_names(sizes))
+    write_folder(folder / "base", config_to_dict(sizes, ["BertModel"]), tensors, tokenizer, {})
     draw = random.Random(0)
     for name, count in (("train", 128), ("dev", 32)):
         texts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(count)]
@@ -147,7 +147,7 @@ def test_a_set_without_a_test_file_is_refused_before_anything_is_learned(mnli: P
     assert not (mnli / "none").exists()
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("words", "message"),
     [
         (("finetune", "classify", "--train", "@train.tsv", "--test"), "--test without a file is for published sets"),

@@ -12,12 +12,12 @@ import torch
 
 from bertworks.cli import main
 from bertworks.cli import plan as plan_cli
-from bertworks.commands.plan.benchmark import Speed, Trial
+from bertworks.commands.plan.benchmark import StepTiming, Trial
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import Recipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.settings import read_recipe
-from bertworks.text.sources import Source
+from bertworks.text.sources import TextSource
 
 WORDS = "river stone cloud garden window letter winter bread silver morning".split()
 Run = Callable[..., "Done"]
@@ -39,9 +39,9 @@ class FakeStopwatch:
     def product_rate(self) -> float:
         return 1e12
 
-    def speed(self, trial: Trial, corpus: Corpus | None) -> Speed:
-        rows, width = trial.recipe.batch, trial.recipe.model.sizes(trial.vocabulary).width
-        return Speed(trial.length, rows, float(trial.length), rows * 0.01 * width / 128, 0.0, 3)
+    def speed(self, trial: Trial, corpus: Corpus | None) -> StepTiming:
+        rows, width = trial.recipe.batch_size, trial.recipe.model.config(trial.vocab_size).hidden_size
+        return StepTiming(trial.max_length, rows, float(trial.max_length), rows * 0.01 * width / 128, 0.0, 3)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", *WORDS]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    prepare(PrepareRequest((Source(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus"), 1)
+    prepare(PrepareRequest((TextSource(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus"), 1)
     return folder
 
 
@@ -83,15 +83,15 @@ def test_a_plan_prints_the_candidates_the_recipe_and_the_command(bertworks: Run,
     assert 'budget = "2h"' in done.stdout
     assert done.stdout.endswith("bertworks pretrain a.toml --data corpus --out run\n")
     assert "measuring tiny at length 128" in done.stderr
-    assert read_recipe(folder / "a.toml", Recipe).budget == "2h"
+    assert read_recipe(folder / "a.toml", PretrainRecipe).budget == "2h"
 
 
 def test_a_plan_as_json_is_one_line_and_the_recipe_is_written_all_the_same(bertworks: Run, folder: Path):
     done = bertworks("plan", "--data", "corpus", "--budget", "2h", "--out", "b.toml", "--json")
     told = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1
-    recipe = read_recipe(folder / "b.toml", Recipe)
-    assert (told["recipe"]["model"]["size"], told["recipe"]["batch"]) == (recipe.model.size, recipe.batch)
+    recipe = read_recipe(folder / "b.toml", PretrainRecipe)
+    assert (told["recipe"]["model"]["size"], told["recipe"]["batch"]) == (recipe.model.size, recipe.batch_size)
     assert told["loss"].keys() == {"low", "middle", "high"}
     assert len(told["candidates"]) == 5
     assert told["written"] == "b.toml"
@@ -104,7 +104,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(bertworks: Run, folder: 
     assert "plan.toml exists; choose another file with --out, or replace it with --force" in done.stderr
     assert (folder / "plan.toml").read_text() == "mine\n"
     assert bertworks("plan", "--data", "corpus", "--budget", "2h", "--force").returncode == 0
-    assert read_recipe(folder / "plan.toml", Recipe).budget == "2h"
+    assert read_recipe(folder / "plan.toml", PretrainRecipe).budget == "2h"
 
 
 def test_what_a_recipe_takes_is_told_here_and_elsewhere(bertworks: Run):
@@ -117,7 +117,7 @@ def test_what_a_recipe_takes_is_told_here_and_elsewhere(bertworks: Run):
     assert "the paper: 4 days on 16 TPU chips" in done.stdout
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("steps", "told"), [(9_000_000, "1,600.0 days"), (100_000, "17.8 days"), (1000, "4.3 hours"), (100, "25.6 minutes")]
 )
 def test_a_time_is_told_in_the_unit_that_suits_it(bertworks: Run, folder: Path, steps: int, told: str):
@@ -136,7 +136,7 @@ def test_an_estimate_as_json_tells_its_formulas(bertworks: Run):
     assert told["steps"] == 1_000_000
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("arguments", "said"),
     [
         (["--data", "corpus"], "give --budget"),

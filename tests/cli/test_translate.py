@@ -11,9 +11,9 @@ import pytest
 from bertworks.cli.translate import translate_verb
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import load
-from bertworks.tasks.beam_search import Searching
+from bertworks.tasks.beam_search import BeamSearchSettings
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 def test_standard_input_gives_a_line_for_a_line(
@@ -31,10 +31,10 @@ def test_a_file_is_translated_as_json_by_another_search(
 ):
     path = tmp_path / "texts.tsv"
     path.write_text("n\told\n1\t一二\n2\t四\n", encoding="utf-8")
-    translate_verb(str(translator), str(path), text="old", beams=1, as_json=True)
+    translate_verb(str(translator), str(path), text="old", num_beams=1, as_json=True)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["translation"] for one in told] == load(translator).translate(
-        ["一二", "四"], Searching(beams=1, max_more=3)
+        ["一二", "四"], BeamSearchSettings(beams=1, max_more=3)
     )
     assert [one["id"] for one in told] == ["0", "1"]
 
@@ -50,6 +50,6 @@ def test_translations_that_do_not_end_are_counted(translator: Path, tmp_path: Pa
 
 def test_what_cannot_work_is_refused(translator: Path, tmp_path: Path):
     with pytest.raises(SettingsError, match="0 beams"):
-        translate_verb(str(translator), str(tmp_path / "texts.txt"), beams=0)
+        translate_verb(str(translator), str(tmp_path / "texts.txt"), num_beams=0)
     with pytest.raises(InputError, match="there is no folder"):
         translate_verb(str(tmp_path / "nothing"))

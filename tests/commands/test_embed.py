@@ -12,30 +12,38 @@ import numpy as np
 import pytest
 import torch
 
-from bertworks.commands.embed import Embedded, EmbedRequest, embed, fingerprint
+from bertworks.commands.embed import EmbedRequest, EmbedResult, embed, fingerprint
 from bertworks.embeddings import vectors
-from bertworks.embeddings.formats import read_facts
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.embeddings.formats import read_metadata
+from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import InputError, SettingsError
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_theirs
+from bertworks.models.tensor_names import to_hf_names
 from bertworks.progress import Progress
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 WIDTH = 8
-Run = Callable[..., Embedded]
+Run = Callable[..., EmbedResult]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
     """A folder with a small model and 100 texts of 0 to 60 words, of which 14 fit into a row."""
     folder = tmp_path_factory.mktemp("embed")
-    sizes = BertSizes(tokenizer.size, width=WIDTH, num_layers=2, num_heads=2, inner=16, positions=16, spread=0.2)
+    sizes = BertConfig(
+        tokenizer.vocab_size,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        initializer_range=0.2,
+    )
     encoder = Bert(sizes, torch.Generator().manual_seed(0))
-    tensors = to_theirs(encoder.state_dict(), names_of(sizes))
-    write_folder(folder / "model", config_of(sizes, ["BertModel"]), tensors, tokenizer, {})
+    tensors = to_hf_names(encoder.state_dict(), tensor_names(sizes))
+    write_folder(folder / "model", config_to_dict(sizes, ["BertModel"]), tensors, tokenizer, {})
     texts = [" ".join(f"w{61 * row + word}" for word in range(row * 7 % 61)) for row in range(100)]
     (folder / "texts.txt").write_text("\n".join(texts) + "\n")
     return folder
@@ -43,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pa
 
 @pytest.fixture
 def run(folder: Path, tmp_path: Path) -> Run:
-    def run(out: str = "v.npy", **asked: Any) -> Embedded:
+    def run(out: str = "v.npy", **asked: Any) -> EmbedResult:
         return embed(EmbedRequest(str(folder / "model"), str(folder / "texts.txt"), tmp_path / out, **asked))
 
     return run
@@ -52,9 +60,9 @@ def run(folder: Path, tmp_path: Path) -> Run:
 def test_a_vector_a_text_and_what_happened_is_told(run: Run, tmp_path: Path):
     done = run()
     assert np.load(tmp_path / "v.npy", mmap_mode="r").shape == (100, WIDTH)
-    assert (done.num_texts, done.num_rows, done.width, done.resumed) == (100, 100, WIDTH, 0)
+    assert (done.num_texts, done.num_rows, done.vector_size, done.num_resumed) == (100, 100, WIDTH, 0)
     assert done.pooling.kinds == ("mean",)
-    assert not done.pooling.told
+    assert not done.pooling.is_explicit
     long = sum(row * 7 % 61 > 14 for row in range(100))
     assert done.counts == {
         "empty texts (given the vector that the model has for no text)": 2,
@@ -70,7 +78,7 @@ def test_truncate_counts_what_it_cuts(run: Run):
     assert "texts read in several windows" not in done.counts
 
 
-@pytest.mark.parametrize("unit", ["words", "pieces"])
+@pytest.marker.parametrize("unit", ["words", "pieces"])
 def test_every_piece_of_a_long_file_has_its_row(run: Run, folder: Path, tmp_path: Path, unit: str):
     run("folder", unit=unit, layers="embeddings")
     index = np.load(tmp_path / "folder" / "index.npy")
@@ -116,7 +124,7 @@ embed(EmbedRequest(model, file, Path(out), unit=unit))
 """
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("unit", "kills", "resumed"),
     [("texts", ["after"], 32), ("pieces", ["after", "before"], 48)],  # the second of two portions may not be recorded
 )
@@ -131,25 +139,27 @@ def test_killed_and_taken_up_it_gives_the_same_bytes(
         done = subprocess.run(command, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
         assert not (tmp_path / "killed").exists()
-    assert run("killed", unit=unit).resumed == resumed
+    assert run("killed", unit=unit).num_resumed == resumed
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     names = ["."] if unit == "texts" else ["vectors.npy", "index.npy", "offsets.npy", "manifest.json"]
     for name in names:
         assert (straight / name).read_bytes() == (killed / name).read_bytes()
-    assert read_facts(straight) == read_facts(killed)
+    assert read_metadata(straight) == read_metadata(killed)
     assert not list(tmp_path.glob(".*"))
 
 
 def test_any_weight_changes_the_fingerprint():
-    sizes = BertSizes(20, width=8, num_layers=1, num_heads=2, inner=16, positions=8)
+    sizes = BertConfig(
+        20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=8
+    )
     encoder, same = (Bert(sizes, torch.Generator().manual_seed(0)) for _ in range(2))
     assert fingerprint(encoder) == fingerprint(same)
     with torch.no_grad():
-        encoder.layers[0].outer.bias[3] += 1e-6
+        encoder.layers[0].output.bias[3] += 1e-6
     assert fingerprint(encoder) != fingerprint(same)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("asked", "said"),
     [
         ({"unit": "letters"}, "no unit 'letters'; choose one of: texts, words, pieces"),

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from bertworks.cli.app import app
 from bertworks.commands.predict import PredictRequest, predict
-from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import InputError
-from bertworks.inference.finetuned import seal
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.answer import Answer
@@ -23,7 +23,7 @@ from bertworks.tasks.module import TaskModule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"who where lives in rome paris john mary .".split()]
 PASSAGE = "John lives in Rome. Mary lives in Paris."
@@ -31,11 +31,11 @@ PASSAGE = "John lives in Rome. Mary lives in Paris."
 
 def sealed(folder: Path, task: Task) -> str:
     """A model as it is drawn, in a folder."""
-    tokenizer = Tokenizer.of(wordpiece_backend(PIECES, cased=False))
-    sizes = BertSizes(tokenizer.size, 16, 1, 2, 32, 32)
+    tokenizer = Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
+    sizes = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 32)
     generator = torch.Generator().manual_seed(0)
     module = TaskModule(Bert(sizes, generator), task, generator)
-    seal(folder, Predictor(module.eval(), tokenizer, WindowRule(32, 8)), {})
+    save_finetuned(folder, Predictor(module.eval(), tokenizer, WindowRule(32, 8)), {})
     return str(folder)
 
 
@@ -60,7 +60,7 @@ def test_plain_lines_are_no_questions_and_the_way_out_is_said(tmp_path: Path):
         list(predict(request))
 
 
-@pytest.mark.parametrize("name", ["my.best.tsv", "texts.ndjson", "texts.json"])
+@pytest.marker.parametrize("name", ["my.best.tsv", "texts.ndjson", "texts.json"])
 def test_the_kind_of_a_file_is_told_by_the_end_of_its_name(tmp_path: Path, name: str):
     table = "sms\tid\nJohn lives\t7\n"
     lines = '{"sms": "John lives", "id": 7}\n'

@@ -20,7 +20,7 @@ from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.units import PrepareSettings
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.text.cleaning import CleanSettings
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 
 WORDS = "river stone cloud garden window letter winter bread silver morning road engine paper music harbour".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", "and", "s", "##s", *WORDS]
@@ -52,7 +52,7 @@ def write_documents(path: Path, count: int, seed: int) -> Path:
 
 def request(source, vocabulary, out, block_bytes=2000, **settings) -> PrepareRequest:
     reading = ReadSettings(block_bytes=block_bytes)
-    return PrepareRequest((Source(str(source)),), vocabulary, out, PrepareSettings(**settings), reading)
+    return PrepareRequest((TextSource(str(source)),), vocabulary, out, PrepareSettings(**settings), reading)
 
 
 def bytes_of(folder: Path) -> dict[str, str]:
@@ -85,7 +85,7 @@ def test_counts_add_up(tmp_path, vocabulary):
     assert manifest["sentences"] == 4
     assert manifest["counts"]["documents read"] == 3
     assert manifest["counts"]["documents dropped: shorter than 20 characters"] == 1
-    pieces = Corpus.open(folder).pieces_manifest
+    pieces = Corpus.open(folder).tokens_manifest
     # "the river and the stone ." "the cloud ." "the road and the engine ." "the bread ."
     assert pieces["counts"]["pieces"] == 6 + 3 + 6 + 3
 
@@ -253,7 +253,7 @@ def test_a_command_that_was_wrong_from_the_start_can_be_mended_in_the_same_folde
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no field 'text'"):
         prepare(request(source, vocabulary, out), workers=1)
-    right = PrepareRequest((Source(str(source)),), vocabulary, out, reading=ReadSettings(field="body"))
+    right = PrepareRequest((TextSource(str(source)),), vocabulary, out, read_settings=ReadSettings(field="body"))
     assert json.loads((prepare(right, workers=1) / "manifest.json").read_text())["documents"] == 2
 
 
@@ -261,7 +261,7 @@ def test_training_never_sees_a_document_of_a_held_out_source(tmp_path, vocabular
     training, held_out = tmp_path / "a.txt", tmp_path / "b.txt"
     training.write_text("The river and the stone.\n\nThe cloud and the road.\n", encoding="utf-8")
     held_out.write_text("The cloud and the road.\n\nThe paper and the bread.\n", encoding="utf-8")
-    sources = (Source(str(training)), Source(str(held_out), split="held-out"))
+    sources = (TextSource(str(training)), TextSource(str(held_out), split="held-out"))
     folder = prepare(PrepareRequest(sources, vocabulary, tmp_path / "out"), workers=1)
     corpus = Corpus.open(folder)
     assert corpus.split("train").num_documents == 1
@@ -330,7 +330,7 @@ def prepare_under_fire(folder: Path, text: Path, vocabulary: Path, num_kills: in
     assert num_killed, "it was finished before the first kill"
 
 
-@pytest.mark.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(30, 1, marks=pytest.mark.soak)])
+@pytest.marker.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(30, 1, marks=pytest.marker.soak)])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, vocabulary, num_kills, seed):
     text = write_documents(tmp_path / "large.txt", 4000 if num_kills < 10 else 20_000, seed=3)
     undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed", block_bytes=20_000), workers=2)
@@ -355,7 +355,7 @@ def test_copies_of_a_document_do_not_empty_the_training_split(tmp_path, vocabula
         "\n".join([same] * 11 + ["The road and the engine.\nThe bread and the music.\n"]), encoding="utf-8"
     )
     folder = prepare(request(source, vocabulary, tmp_path / "out"), workers=1)
-    splits = Corpus.open(folder).pieces_manifest["splits"]
+    splits = Corpus.open(folder).tokens_manifest["splits"]
     assert splits["train"]["paired"]["documents"] == 2
     assert splits["held-out"]["paired"]["documents"] == 0
 

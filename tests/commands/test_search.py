@@ -7,22 +7,30 @@ import pytest
 import torch
 
 from bertworks.commands.search import SearchRequest, nearest, search
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_theirs
+from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 w5", "", "w6 w7 w8", "w9", "w4 w5"]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 def write_model(path: Path, tokenizer: Tokenizer, seed: int) -> None:
-    sizes = BertSizes(tokenizer.size, width=16, num_layers=2, num_heads=2, inner=16, positions=16, spread=0.2)
+    sizes = BertConfig(
+        tokenizer.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        initializer_range=0.2,
+    )
     encoder = Bert(sizes, torch.Generator().manual_seed(seed))
-    tensors = to_theirs(encoder.state_dict(), names_of(sizes))
-    write_folder(path, config_of(sizes, ["BertModel"]), tensors, tokenizer, {})
+    tensors = to_hf_names(encoder.state_dict(), tensor_names(sizes))
+    write_folder(path, config_to_dict(sizes, ["BertModel"]), tensors, tokenizer, {})
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +107,7 @@ def test_foreign_vectors_must_have_the_right_shape(request_of: SearchRequest, tm
         search(kept(request_of, tmp_path / "v.npy"))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("changed", "said"),
     [
         ({"query": " "}, "the query is empty"),

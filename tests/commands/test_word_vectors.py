@@ -17,10 +17,10 @@ from bertworks.embeddings.static_words import WordSettings
 from bertworks.errors import BertworksError, FolderError, InputError
 from bertworks.metrics.word_vectors import SectionScore, Similarity
 from bertworks.progress import Progress
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 
-GLOVE = GloveSettings(width=6, window=3, epochs=4, memory_mb=1)
-SKIP_GRAM = Word2VecSettings(width=6, epochs=2)
+GLOVE = GloveSettings(vector_size=6, window=3, epochs=4, memory_mb=1)
+SKIP_GRAM = Word2VecSettings(vector_size=6, epochs=2)
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def request_of(text: Path, training: GloveSettings | Word2VecSettings = GLOVE, *
     return VectorsRequest((str(text),), text.parent / "vectors", kind, training, **others)
 
 
-@pytest.mark.parametrize("training", [GLOVE, SKIP_GRAM])
+@pytest.marker.parametrize("training", [GLOVE, SKIP_GRAM])
 def test_the_same_text_and_seed_give_the_same_bytes(text: Path, training: GloveSettings | Word2VecSettings):
     made = []
     for number in range(2):
-        request = replace(request_of(text, training), out=text.parent / f"v{number}")
+        request = replace(request_of(text, training), output=text.parent / f"v{number}")
         train_vectors(request, num_workers=1)
-        made.append({path.name: path.read_bytes() for path in request.out.iterdir()})
+        made.append({path.name: path.read_bytes() for path in request.output.iterdir()})
     assert made[0] == made[1]
     assert sorted(path.name for path in text.parent.iterdir()) == ["text.txt", "v0", "v1"], "no work is left behind"
 
@@ -56,13 +56,13 @@ def test_a_folder_tells_where_its_vectors_came_from(text: Path):
     found = read_vectors(text.parent / "vectors")
     assert found.words == vectors.words
     assert {"bread", "牛奶"} <= set(found.words)
-    assert found.facts["kind"] == "glove"
-    assert found.facts["settings"]["x_max"] == 10.0
-    assert found.facts["cutting"]["min_count"] == 5
-    assert found.facts["corpus"]["sources"] == ["text.txt"]
-    assert len(found.facts["corpus"]["words_sha256"]) == 64
-    assert len(found.facts["training"]["costs"]) == 4
-    assert str(text.parent) not in json.dumps(found.facts)
+    assert found.metadata["kind"] == "glove"
+    assert found.metadata["settings"]["x_max"] == 10.0
+    assert found.metadata["cutting"]["min_count"] == 5
+    assert found.metadata["corpus"]["sources"] == ["text.txt"]
+    assert len(found.metadata["corpus"]["words_sha256"]) == 64
+    assert len(found.metadata["training"]["costs"]) == 4
+    assert str(text.parent) not in json.dumps(found.metadata)
     assert {progress.stage for progress in seen} == {"reading", "counting", "training"}
     assert all(progress.done == progress.total for progress in seen if progress is seen[-1])
 
@@ -71,23 +71,23 @@ def test_workers_change_nothing(text: Path):
     reading = ReadSettings(block_bytes=700)
     tables = []
     for workers in (1, 2):
-        request = replace(request_of(text, reading=reading), out=text.parent / f"v{workers}")
+        request = replace(request_of(text, reading=reading), output=text.parent / f"v{workers}")
         tables.append(train_vectors(request, workers).table.tobytes())
     assert tables[0] == tables[1]
 
 
 def test_a_corpus_folder_gives_the_words_of_its_training_documents(text: Path, vocabulary: Path):
     corpus = text.parent / "corpus"
-    settings = PrepareSettings(held_out_rate=0.2, max_repeats=0)
-    prepare(PrepareRequest((Source(str(text)),), vocabulary, corpus, settings), workers=1)
+    settings = PrepareSettings(held_out_ratio=0.2, max_repeats=0)
+    prepare(PrepareRequest((TextSource(str(text)),), vocabulary, corpus, settings), workers=1)
     vectors = train_vectors(request_of(corpus), 1)
     told = [json.loads(line) for path in (corpus / "text").iterdir() for line in path.read_text().splitlines()]
     num_held_out = sum(document["split"] == "held-out" for document in told)
     assert num_held_out > 0
-    assert vectors.facts["counts"]["documents left out: split 'held-out'"] == num_held_out
-    assert vectors.facts["counts"]["documents read"] == len(told) - num_held_out
+    assert vectors.metadata["counts"]["documents left out: split 'held-out'"] == num_held_out
+    assert vectors.metadata["counts"]["documents read"] == len(told) - num_held_out
     with pytest.raises(InputError, match="corpus is a corpus folder, which stands alone"):
-        train_vectors(replace(request_of(corpus), sources=(str(corpus), str(text)), out=text.parent / "other"), 1)
+        train_vectors(replace(request_of(corpus), sources=(str(corpus), str(text)), output=text.parent / "other"), 1)
 
 
 def test_a_place_that_holds_something_is_refused_before_any_work(text: Path):

@@ -15,19 +15,19 @@ from numbered_corpus import FIRST_WORD, KEEP_ALL, ONE_A_LINE, Numbered, numbered
 
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.corpus import corpus as corpus_file
-from bertworks.corpus.corpus import Corpus, Split
+from bertworks.corpus.corpus import Corpus, CorpusSplit
 from bertworks.corpus.text_shard import read_text
 from bertworks.corpus.units import MIN_HELD_OUT, PrepareSettings
 from bertworks.errors import FolderError, InputError
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 
 # Paired documents of 5, 4 and 20 pieces and a lone one of 6.
 SMALL = [[3, 2], [6], [1, 1, 2], [7, 6, 7]]
 
 
-def piece_at(split: Split, position: float) -> int:
-    place = split.at(position)
-    return int(place.shard.ids[place.piece]) - FIRST_WORD
+def piece_at(split: CorpusSplit, position: float) -> int:
+    place = split.position_at(position)
+    return int(place.shard.input_ids[place.token]) - FIRST_WORD
 
 
 def test_the_row_of_all_holds_every_piece_once_paired_documents_first(make_corpus: Callable[..., Numbered]) -> None:
@@ -39,16 +39,20 @@ def test_the_row_of_all_holds_every_piece_once_paired_documents_first(make_corpu
 
 def test_the_row_of_paired_documents_leaves_the_lone_ones_out(make_corpus: Callable[..., Numbered]) -> None:
     split = make_corpus(SMALL).corpus.split("train")
-    places = [split.paired_at(position) for position in range(29)]
-    assert split.length_paired == 29
-    assert (split.num_documents, split.num_lone, split.num_pieces) == (4, 1, 35)
-    assert [int(place.shard.ids[place.piece]) - FIRST_WORD for place in places] == [*range(5), *range(11, 35)]
+    places = [split.pairable_position_at(position) for position in range(29)]
+    assert split.length_pairable == 29
+    assert (split.num_documents, split.num_single_sentence, split.num_tokens) == (4, 1, 35)
+    assert [int(place.shard.input_ids[place.token]) - FIRST_WORD for place in places] == [*range(5), *range(11, 35)]
 
 
 def test_positions_at_and_behind_the_end_of_a_row_are_its_last_piece(make_corpus: Callable[..., Numbered]) -> None:
     split = make_corpus(SMALL).corpus.split("train")
     assert piece_at(split, np.nextafter(35.0, 0.0)) == piece_at(split, 35.0) == piece_at(split, 36.0) == 10
-    assert split.paired_at(29.0).piece == split.paired_at(100.0).piece == split.paired_at(28.0).piece
+    assert (
+        split.pairable_position_at(29.0).token
+        == split.pairable_position_at(100.0).token
+        == split.pairable_position_at(28.0).token
+    )
 
 
 def test_rows_run_on_over_shards(make_corpus: Callable[..., Numbered]) -> None:
@@ -67,7 +71,7 @@ def test_more_shards_than_may_stay_mapped_are_opened_in_turn(
     split = numbered.corpus.split("train")
     order = np.random.default_rng(0).permutation(175).tolist()
     assert {position: piece_at(split, position) for position in order} == dict(enumerate(expected))
-    assert len(split._mapped) == 2
+    assert len(split._shard_cache) == 2
 
 
 def test_a_split_travels_to_another_process_without_its_shards(make_corpus: Callable[..., Numbered]) -> None:
@@ -78,28 +82,28 @@ def test_a_split_travels_to_another_process_without_its_shards(make_corpus: Call
     assert piece_at(pickle.loads(sent), 1234.0) == expected
 
 
-def all_places(split: Split) -> list[corpus_file.Place]:
-    return [split.paired_at(position) for position in np.arange(0.5, split.length_paired)]
+def all_places(split: CorpusSplit) -> list[corpus_file.Place]:
+    return [split.pairable_position_at(position) for position in np.arange(0.5, split.length_pairable)]
 
 
 def test_elsewhere_is_uniform_over_the_pieces_of_the_other_documents(make_corpus: Callable[..., Numbered]) -> None:
     split = make_corpus(SMALL).corpus.split("train")
-    place = split.paired_at(6.0)  # in the document of 4 pieces, w11 to w14
-    found = [split.elsewhere(place, draw) for draw in np.arange(0.5, 31) / 31]
-    assert sorted(int(one.shard.ids[one.piece]) - FIRST_WORD for one in found) == [*range(11), *range(15, 35)]
+    place = split.pairable_position_at(6.0)  # in the document of 4 pieces, w11 to w14
+    found = [split.sample_other_document(place, draw) for draw in np.arange(0.5, 31) / 31]
+    assert sorted(int(one.shard.input_ids[one.token]) - FIRST_WORD for one in found) == [*range(11), *range(15, 35)]
 
 
-@pytest.mark.parametrize("shape", [SMALL, [[2, 2], [300, 300]], [[1, 1], [1]], [[5, 5], [4, 4], [1]]])
+@pytest.marker.parametrize("shape", [SMALL, [[2, 2], [300, 300]], [[1, 1], [1]], [[5, 5], [4, 4], [1]]])
 def test_elsewhere_is_never_the_own_document(make_corpus: Callable[..., Numbered], shape: list[list[int]]) -> None:
     numbered = make_corpus(shape)
     document_of = numbered.document_of
     split = numbered.corpus.split("train")
     draws = [0.0, 1e-300, *np.linspace(0, 1, 50, endpoint=False), *(1 - np.arange(1, 20) * 2.0**-53)]
     for place in all_places(split):
-        own = document_of[place.shard.ids[place.piece] - FIRST_WORD]
+        own = document_of[place.shard.input_ids[place.token] - FIRST_WORD]
         for draw in draws:
-            other = split.elsewhere(place, float(draw))
-            assert document_of[other.shard.ids[other.piece] - FIRST_WORD] != own
+            other = split.sample_other_document(place, float(draw))
+            assert document_of[other.shard.input_ids[other.token] - FIRST_WORD] != own
 
 
 def test_elsewhere_is_never_the_own_document_at_its_very_edges_whatever_the_weight(
@@ -108,16 +112,16 @@ def test_elsewhere_is_never_the_own_document_at_its_very_edges_whatever_the_weig
     split = two_sources(tmp_path, vocabulary, 0.1, 1 / 3).split("train")
     own_of = {0: [], 1: []}
     for place in all_places(split):
-        first, last = place.shard.document_of(place.sentence)
-        own_of[place.number].append((first, last))
-        shard = split.shards[place.number]
-        before = float(split._ends_all[place.number - 1]) if place.number else 0.0
-        own_start = before + place.shard.start_of(first) * shard.weight
-        own_length = (place.shard.start_of(last) - place.shard.start_of(first)) * shard.weight
+        first, last = place.shard.document_span(place.sentence)
+        own_of[place.shard_index].append((first, last))
+        shard = split.shards[place.shard_index]
+        before = float(split._ends_all[place.shard_index - 1]) if place.shard_index else 0.0
+        own_start = before + place.shard.first_token(first) * shard.weight
+        own_length = (place.shard.first_token(last) - place.shard.first_token(first)) * shard.weight
         edge = own_start / (split.length - own_length)
         for draw in (edge, np.nextafter(edge, 0), np.nextafter(edge, 1)):
-            other = split.elsewhere(place, min(max(float(draw), 0.0), 1 - 2.0**-53))
-            assert other.number != place.number or not first <= other.sentence < last
+            other = split.sample_other_document(place, min(max(float(draw), 0.0), 1 - 2.0**-53))
+            assert other.shard_index != place.shard_index or not first <= other.sentence < last
     assert all(own_of.values())
 
 
@@ -127,8 +131,8 @@ def two_sources(tmp_path: Path, vocabulary: Path, first: float, second: float) -
     for name in ("a.txt", "b.txt"):
         documents = ["\n".join(" ".join(f"w{next(words)}" for _ in range(10)) for _ in range(3)) for _ in range(20)]
         (tmp_path / name).write_text("\n\n".join(documents))
-    sources = (Source(str(tmp_path / "a.txt"), first), Source(str(tmp_path / "b.txt"), second))
-    settings = PrepareSettings(held_out_rate=0.0, clean=KEEP_ALL)
+    sources = (TextSource(str(tmp_path / "a.txt"), first), TextSource(str(tmp_path / "b.txt"), second))
+    settings = PrepareSettings(held_out_ratio=0.0, clean=KEEP_ALL)
     return Corpus.open(
         prepare(PrepareRequest(sources, vocabulary, tmp_path / "corpus", settings, ONE_A_LINE), workers=1)
     )
@@ -137,9 +141,12 @@ def two_sources(tmp_path: Path, vocabulary: Path, first: float, second: float) -
 def test_documents_of_a_source_of_weight_two_are_met_twice_as_often(tmp_path: Path, vocabulary: Path) -> None:
     split = two_sources(tmp_path, vocabulary, 1.0, 2.0).split("train")
     assert split.length == 600 + 1200
-    met = Counter(split.at(position).number for position in np.arange(0, 1800, 7.3))
+    met = Counter(split.position_at(position).shard_index for position in np.arange(0, 1800, 7.3))
     assert abs(met[1] / met[0] - 2) < 0.05
-    partners = Counter(split.elsewhere(split.at(0.0), draw).number for draw in np.linspace(0, 1, 1000, endpoint=False))
+    partners = Counter(
+        split.sample_other_document(split.position_at(0.0), draw).shard_index
+        for draw in np.linspace(0, 1, 1000, endpoint=False)
+    )
     # Without the own document of 30 pieces the first source has 570 of 1,770.
     assert abs(partners[1] / partners[0] - 1200 / 570) < 0.05
 
@@ -162,8 +169,8 @@ def held_out_of(folder: Path) -> dict[str, str]:
     }
 
 
-def prepared(folder: Path, vocabulary: Path, sources: list[Source], rate: float = 0.2) -> Path:
-    settings = PrepareSettings(held_out_rate=rate, clean=KEEP_ALL)
+def prepared(folder: Path, vocabulary: Path, sources: list[TextSource], rate: float = 0.2) -> Path:
+    settings = PrepareSettings(held_out_ratio=rate, clean=KEEP_ALL)
     request = PrepareRequest(tuple(sources), vocabulary, folder, settings, ONE_A_LINE)
     return prepare(request, workers=1)
 
@@ -175,7 +182,7 @@ def documents_text(first: int, last: int) -> str:
 def test_what_is_held_out_is_decided_by_content_not_by_the_order_of_files(tmp_path: Path, vocabulary: Path) -> None:
     (tmp_path / "a.txt").write_text(documents_text(100, 250))
     (tmp_path / "b.txt").write_text(documents_text(300, 350))
-    sources = [Source(str(tmp_path / "a.txt")), Source(str(tmp_path / "b.txt"))]
+    sources = [TextSource(str(tmp_path / "a.txt")), TextSource(str(tmp_path / "b.txt"))]
     one = held_out_of(prepared(tmp_path / "one", vocabulary, sources))
     other = held_out_of(prepared(tmp_path / "other", vocabulary, sources[::-1]))
     assert one == other
@@ -186,30 +193,30 @@ def test_what_is_held_out_is_decided_by_content_not_by_the_order_of_files(tmp_pa
 
 def test_no_document_is_in_both_splits(tmp_path: Path, vocabulary: Path) -> None:
     (tmp_path / "a.txt").write_text(documents_text(0, 100) + "\n\n" + documents_text(50, 120))
-    corpus = Corpus.open(prepared(tmp_path / "corpus", vocabulary, [Source(str(tmp_path / "a.txt"))]))
+    corpus = Corpus.open(prepared(tmp_path / "corpus", vocabulary, [TextSource(str(tmp_path / "a.txt"))]))
     splits = {}
     for name in ("train", "held-out"):
         split = corpus.split(name)
-        places = [split.at(position) for position in np.arange(0.5, split.length)]
-        firsts = {place.shard.start_of(place.shard.document_of(place.sentence)[0]) for place in places}
-        splits[name] = {int(places[0].shard.ids[first]) for first in firsts}
+        places = [split.position_at(position) for position in np.arange(0.5, split.length)]
+        firsts = {place.shard.first_token(place.shard.document_span(place.sentence)[0]) for place in places}
+        splits[name] = {int(places[0].shard.input_ids[first]) for first in firsts}
     assert not splits["train"] & splits["held-out"]
     assert splits["train"] | splits["held-out"] == set(range(FIRST_WORD, FIRST_WORD + 120))
 
 
-@pytest.mark.parametrize(("num_documents", "expected"), [(40, MIN_HELD_OUT), (16, 4), (8, 2), (5, 2), (4, 2), (3, 0)])
+@pytest.marker.parametrize(("num_documents", "expected"), [(40, MIN_HELD_OUT), (16, 4), (8, 2), (5, 2), (4, 2), (3, 0)])
 def test_a_small_corpus_still_holds_some_documents_out(
     tmp_path: Path, vocabulary: Path, num_documents: int, expected: int
 ) -> None:
     (tmp_path / "a.txt").write_text(documents_text(0, num_documents))
-    folder = prepared(tmp_path / "corpus", vocabulary, [Source(str(tmp_path / "a.txt"))], rate=1e-9)
+    folder = prepared(tmp_path / "corpus", vocabulary, [TextSource(str(tmp_path / "a.txt"))], rate=1e-9)
     assert sum(split == "held-out" for split in held_out_of(folder).values()) == expected
 
 
 def test_sources_of_their_own_are_all_that_is_held_out(tmp_path: Path, vocabulary: Path) -> None:
     (tmp_path / "a.txt").write_text(documents_text(0, 60))
     (tmp_path / "b.txt").write_text(documents_text(60, 70))
-    sources = [Source(str(tmp_path / "a.txt")), Source(str(tmp_path / "b.txt"), split="held-out")]
+    sources = [TextSource(str(tmp_path / "a.txt")), TextSource(str(tmp_path / "b.txt"), split="held-out")]
     splits = held_out_of(prepared(tmp_path / "corpus", vocabulary, sources, rate=0.5))
     for text, split in splits.items():
         assert split == ("held-out" if int(text.split()[0][1:]) >= 60 else "train")
@@ -234,7 +241,7 @@ def test_a_folder_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
         Corpus.open(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["[]", "5", '{"model_type": "bert"}'])
+@pytest.marker.parametrize("content", ["[]", "5", '{"model_type": "bert"}'])
 def test_the_manifest_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(FolderError, match=r"manifest\.json is not the manifest of a prepared corpus"):
@@ -249,7 +256,7 @@ def test_an_unfinished_corpus_is_refused(tmp_path: Path, vocabulary: Path, monke
 
     monkeypatch.setattr("bertworks.commands.prepare.settle_unit", stop)
     with pytest.raises(KeyboardInterrupt):
-        prepared(tmp_path / "corpus", vocabulary, [Source(str(tmp_path / "a.txt"))])
+        prepared(tmp_path / "corpus", vocabulary, [TextSource(str(tmp_path / "a.txt"))])
     with pytest.raises(FolderError, match="not yet, a prepared corpus"):
         Corpus.open(tmp_path / "corpus")
 
@@ -263,15 +270,15 @@ def test_a_vocabulary_that_was_not_prepared_is_refused_with_those_that_were(numb
 def test_of_several_vocabularies_one_must_be_named(tmp_path: Path, vocabulary: Path) -> None:
     (tmp_path / "a.txt").write_text(numbered_text([[3, 2]] * 20))
     (tmp_path / "other.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w0", "##1"]) + "\n")
-    sources = (Source(str(tmp_path / "a.txt")),)
+    sources = (TextSource(str(tmp_path / "a.txt")),)
     settings = PrepareSettings(clean=KEEP_ALL)
     for path in (vocabulary, tmp_path / "other.txt"):
         prepare(PrepareRequest(sources, path, tmp_path / "corpus", settings, ReadSettings()), workers=1)
     with pytest.raises(InputError, match=r"holds pieces of several vocabularies: .*; name one"):
         Corpus.open(tmp_path / "corpus")
-    sizes = [Corpus.open(tmp_path / "corpus", key[:8]).tokenizer.size for key in read_keys(tmp_path / "corpus")]
+    sizes = [Corpus.open(tmp_path / "corpus", key[:8]).tokenizer.vocab_size for key in read_keys(tmp_path / "corpus")]
     assert sizes == [10_012, 7]
-    assert Corpus.open(tmp_path / "corpus", str(tmp_path / "other.txt")).tokenizer.size == 7
+    assert Corpus.open(tmp_path / "corpus", str(tmp_path / "other.txt")).tokenizer.vocab_size == 7
 
 
 def read_keys(folder: Path) -> list[str]:

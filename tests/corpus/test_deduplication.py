@@ -17,7 +17,7 @@ from bertworks.corpus.deduplication import drops_of_unit, find_duplicates, lines
 from bertworks.corpus.text_shard import read_text
 from bertworks.corpus.units import PrepareSettings
 from bertworks.text.document import Document
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 
 LONG = "This licence notice stands at the foot of every page of the whole archive.\n"
 CHINESE = "本网站所有内容均受版权保护，未经许可不得以任何方式转载。\n"
@@ -53,7 +53,7 @@ def pages(line: str, num_pages: int) -> list[list[str]]:
     return [[f"Page {number} has something to say.\n", line] for number in range(num_pages)]
 
 
-@pytest.mark.parametrize("line", [LONG, CHINESE])
+@pytest.marker.parametrize("line", [LONG, CHINESE])
 def test_a_long_line_that_is_repeated_too_often_stays_once(tmp_path: Path, line: str) -> None:
     assert drops(tmp_path, [pages(line, 4)]) == [(set(), {(1, 1), (2, 1), (3, 1)})]
 
@@ -124,7 +124,7 @@ def test_no_units_and_empty_units_have_nothing_to_drop(tmp_path: Path) -> None:
 # Through a whole preparation.
 
 
-def write_sources(folder: Path) -> list[Source]:
+def write_sources(folder: Path) -> list[TextSource]:
     generator = np.random.default_rng(1)
     for name in ("a.txt", "b.txt"):
         documents = [
@@ -132,7 +132,7 @@ def write_sources(folder: Path) -> list[Source]:
             for number in generator.integers(0, 90, size=100).tolist()
         ]
         (folder / name).write_text("\n\n".join(documents) + "\n")
-    return [Source(str(folder / "a.txt")), Source(str(folder / "b.txt"))]
+    return [TextSource(str(folder / "a.txt")), TextSource(str(folder / "b.txt"))]
 
 
 def texts_of(folder: Path) -> list[tuple[str, str]]:
@@ -145,7 +145,7 @@ def prepared(tmp_path: Path, vocabulary: Path, name: str, block_bytes: int, work
         tuple(write_sources(tmp_path)),
         vocabulary,
         tmp_path / name,
-        PrepareSettings(held_out_rate=0.2, max_repeats=3, clean=KEEP_ALL),
+        PrepareSettings(held_out_ratio=0.2, max_repeats=3, clean=KEEP_ALL),
         ReadSettings(lines="sentences", block_bytes=block_bytes),
     )
     return prepare(request, workers=workers)

@@ -7,41 +7,41 @@ import itertools
 import numpy as np
 
 from bertworks.corpus.deduplication import long_lines
-from bertworks.corpus.fingerprint_sample import Sample, sample_of
+from bertworks.corpus.fingerprint_sample import FingerprintSample, sample_fingerprints
 from bertworks.text.document import Document
 
 
 def test_copies_are_counted_exactly_while_all_fit() -> None:
-    both = sample_of([1, 2, 3]).merge(sample_of([3, 3, 4]))
+    both = sample_fingerprints([1, 2, 3]).merge(sample_fingerprints([3, 3, 4]))
     assert both.values.tolist() == [1, 2, 3, 4]
-    assert both.times.tolist() == [1, 1, 3, 1]
+    assert both.counts.tolist() == [1, 1, 3, 1]
     assert both.total == 6
-    assert both.copies == 1
-    assert both.whole
-    assert both.copy_rate == 1 - 4 / 6
+    assert both.num_copies == 1
+    assert both.is_complete
+    assert both.duplicate_ratio == 1 - 4 / 6
 
 
 def test_a_full_sample_keeps_the_smallest_with_exact_counts_in_any_order() -> None:
-    parts = [sample_of(values, 3) for values in ([9, 1, 7, 5], [1, 2, 8], [2, 2, 5, 6])]
+    parts = [sample_fingerprints(values, 3) for values in ([9, 1, 7, 5], [1, 2, 8], [2, 2, 5, 6])]
     for order in itertools.permutations(parts):
-        total = Sample()
+        total = FingerprintSample()
         for part in order:
             total = total.merge(part, 3)
         assert total.values.tolist() == [1, 2, 5]
-        assert total.times.tolist() == [2, 3, 2]
+        assert total.counts.tolist() == [2, 3, 2]
         assert total.total == 11
-        assert not total.whole
+        assert not total.is_complete
 
 
 def test_one_line_that_fills_a_corpus_is_not_missed_by_sampling() -> None:
-    sample = sample_of([1, 2, *[99] * 98], 2)
+    sample = sample_fingerprints([1, 2, *[99] * 98], 2)
     assert sample.values.tolist() == [1, 2]
-    assert sample.copy_rate == 97 / 100
+    assert sample.duplicate_ratio == 97 / 100
 
 
 def test_the_share_of_given_texts_counts_their_copies() -> None:
-    assert sample_of([1, 1, 2, 3]).share_of(np.array([1, 7], np.uint64)) == 0.5
-    assert Sample().share_of(np.array([1], np.uint64)) == 0.0
+    assert sample_fingerprints([1, 1, 2, 3]).overlap_ratio(np.array([1, 7], np.uint64)) == 0.5
+    assert FingerprintSample().overlap_ratio(np.array([1], np.uint64)) == 0.0
 
 
 def test_only_lines_of_sixty_bytes_are_long() -> None:

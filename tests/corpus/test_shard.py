@@ -16,7 +16,7 @@ from bertworks.errors import FolderError
 IDS = np.arange(100, 113, dtype=np.uint16)
 WORD_STARTS = np.array([1, 0, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0], dtype=np.bool_)
 SHARD = ShardArrays(
-    ids=IDS,
+    input_ids=IDS,
     word_starts=np.packbits(WORD_STARTS),
     sentence_ends=np.array([3, 5, 9, 10, 11, 13], dtype=np.uint32),
     document_ends=np.array([2, 3, 6], dtype=np.uint32),
@@ -45,7 +45,7 @@ def test_large_vocabularies_take_four_bytes_a_piece(tmp_path: Path) -> None:
     ids = np.array([70_000, 119_546], dtype=np.uint32)
     ends = np.array([2], dtype=np.uint32)
     write_shard(tmp_path / "wide", ShardArrays(ids, np.packbits([True, True]), ends, np.array([1], dtype=np.uint32)))
-    assert map_shard(tmp_path / "wide").ids.tolist() == [70_000, 119_546]
+    assert map_shard(tmp_path / "wide").input_ids.tolist() == [70_000, 119_546]
 
 
 def test_every_piece_finds_its_sentence() -> None:
@@ -59,8 +59,8 @@ def test_the_first_sentence_from_a_piece_on_begins_there_or_behind() -> None:
 
 
 def test_every_sentence_finds_its_document_and_start() -> None:
-    assert [SHARD.document_of(sentence) for sentence in range(6)] == [(0, 2), (0, 2), (2, 3), (3, 6), (3, 6), (3, 6)]
-    assert [SHARD.start_of(sentence) for sentence in range(7)] == [0, 3, 5, 9, 10, 11, 13]
+    assert [SHARD.document_span(sentence) for sentence in range(6)] == [(0, 2), (0, 2), (2, 3), (3, 6), (3, 6), (3, 6)]
+    assert [SHARD.first_token(sentence) for sentence in range(7)] == [0, 3, 5, 9, 10, 11, 13]
 
 
 def test_sentences_come_one_by_one() -> None:
@@ -74,17 +74,17 @@ def test_word_starts_are_unpacked_from_any_piece_to_any_other(data: st.DataObjec
     stop = data.draw(st.integers(start, len(flags)))
     ends = np.array([len(flags)], dtype=np.uint32)
     shard = ShardArrays(np.zeros(len(flags), np.uint16), np.packbits(flags), ends, np.array([1], dtype=np.uint32))
-    assert shard.words_from(start, stop).tolist() == flags[start:stop]
+    assert shard.unpack_word_starts(start, stop).tolist() == flags[start:stop]
 
 
-@pytest.mark.parametrize("kept", [0, 5, 40, -1])
+@pytest.marker.parametrize("kept", [0, 5, 40, -1])
 def test_a_shard_that_was_cut_off_is_named(path: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(FolderError, match=r"000000\.safetensors .*prepare --verify"):
         map_shard(path)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "content", [b"text, not pieces, and rather long", (2).to_bytes(8, "little") + b"[]" + b"x" * 9]
 )
 def test_a_file_that_is_no_shard_is_named(path: Path, content: bytes) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bertworks.corpus.shard import ShardArrays, map_shard
 from bertworks.corpus.text_shard import SplitDocument
-from bertworks.corpus.token_shards import write_pieces
+from bertworks.corpus.token_shards import write_tokens
 from bertworks.text.document import Document
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -18,7 +18,7 @@ def placed(split: str, *sentences: str) -> SplitDocument:
 
 
 def words_of(shard: ShardArrays, tokenizer: Tokenizer) -> list[list[str]]:
-    return [[tokenizer.pieces[number] for number in sentence] for sentence in shard.sentences()]
+    return [[tokenizer.tokens[number] for number in sentence] for sentence in shard.sentences()]
 
 
 DOCUMENTS = [
@@ -31,7 +31,7 @@ DOCUMENTS = [
 
 
 def test_documents_stand_by_split_and_those_of_several_sentences_first(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    regions, counts = write_pieces(tmp_path / "shard", DOCUMENTS, tokenizer, "pieces")
+    regions, counts = write_tokens(tmp_path / "shard", DOCUMENTS, tokenizer, "pieces")
     shard = map_shard(tmp_path / "shard")
     assert words_of(shard, tokenizer) == [
         *(["w2", "w3"], ["w4"], ["w11"], ["w12"], ["w13"]),
@@ -59,7 +59,7 @@ def test_sentences_without_pieces_fall_away_and_are_counted(tmp_path: Path, toke
         placed("train", "\u200b\n", "\u200b\u200b\n"),  # nothing is left
         placed("train", "w3\n", "\u200b\n", "w4\n"),
     ]
-    regions, counts = write_pieces(tmp_path / "shard", documents, tokenizer, "pieces")
+    regions, counts = write_tokens(tmp_path / "shard", documents, tokenizer, "pieces")
     shard = map_shard(tmp_path / "shard")
     assert words_of(shard, tokenizer) == [["w3"], ["w4"], ["w1", "w2"]]
     assert shard.document_ends.tolist() == [2, 3]
@@ -71,22 +71,22 @@ def test_sentences_without_pieces_fall_away_and_are_counted(tmp_path: Path, toke
 
 def test_word_starts_move_with_their_pieces(tmp_path: Path, tokenizer: Tokenizer) -> None:
     documents = [placed("train", "w1ab w2\n"), placed("train", "w3 w4a\n", "w5b\n")]
-    _, counts = write_pieces(tmp_path / "shard", documents, tokenizer, "pieces")
+    _, counts = write_tokens(tmp_path / "shard", documents, tokenizer, "pieces")
     shard = map_shard(tmp_path / "shard")
     assert words_of(shard, tokenizer) == [["w3", "w4", "##a"], ["w5", "##b"], ["w1", "##a", "##b", "w2"]]
     flags = [True, True, False, True, False, True, False, False, True]
-    assert shard.words_from(0, 9).tolist() == flags
+    assert shard.unpack_word_starts(0, 9).tolist() == flags
     assert (counts["pieces"], counts["words"]) == (9, 5)
 
 
 def test_unknown_words_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    _, counts = write_pieces(tmp_path / "shard", [placed("train", "w1 zebra\n", "雨 w2\n")], tokenizer, "pieces")
+    _, counts = write_tokens(tmp_path / "shard", [placed("train", "w1 zebra\n", "雨 w2\n")], tokenizer, "pieces")
     assert counts["unknown pieces"] == 2
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
+@pytest.marker.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
 def test_documents_of_a_region_keep_their_order(tmp_path: Path, tokenizer: Tokenizer, order: list[int]) -> None:
-    write_pieces(tmp_path / "shard", [DOCUMENTS[number] for number in order], tokenizer, "pieces")
+    write_tokens(tmp_path / "shard", [DOCUMENTS[number] for number in order], tokenizer, "pieces")
     sentences = words_of(map_shard(tmp_path / "shard"), tokenizer)
     firsts = [sentence[0] for sentence in sentences if sentence[0] in ("w2", "w11")]
     assert firsts == (["w2", "w11"] if order[0] == 0 else ["w11", "w2"])

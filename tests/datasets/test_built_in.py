@@ -4,27 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.commands.finetune.targets import target_of
+from bertworks.commands.finetune.targets import resolve_dataset
 from bertworks.datasets.built_in import PACKAGES
-from bertworks.datasets.files import read_lines
+from bertworks.datasets.files import read_records
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labelled")
-    target_of("python-docs", {}, folder, {})
+    resolve_dataset("python-docs", {}, folder, {})
     return folder
 
 
 def test_the_files_are_written_when_they_are_asked_for_and_then_stay(folder: Path) -> None:
     before = (folder / "train.tsv").read_bytes()
-    target = target_of("python-docs", {}, folder, {})
+    target = resolve_dataset("python-docs", {}, folder, {})
     assert (target.task, set(target.files)) == ("classify", {"train", "dev"})
     assert (folder / "train.tsv").read_bytes() == before
 
 
 def test_every_package_has_sentences_in_both_files_and_no_sentence_stands_twice(folder: Path) -> None:
-    rows = {name: [line.fields for line in read_lines(folder / f"{name}.tsv")] for name in ("train", "dev")}
+    rows = {name: [line.fields for line in read_records(folder / f"{name}.tsv")] for name in ("train", "dev")}
     for found in rows.values():
         assert {row["label"] for row in found} == set(PACKAGES)
     texts = [row["text"] for found in rows.values() for row in found]

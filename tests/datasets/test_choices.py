@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertworks.datasets.choices import Choice, choices_of, read_choices
-from bertworks.datasets.files import Line
+from bertworks.datasets.files import Record
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
 
@@ -69,7 +69,7 @@ def test_the_order_of_comve_does_not_depend_on_the_place_in_the_file(tmp_path: P
 
 
 def test_where_nobody_counts_an_empty_ending_is_refused():
-    lines = [Line({"prompt": "a", "choices": ["b", " "]}, "the input, line 1")]
+    lines = [Record({"prompt": "a", "choices": ["b", " "]}, "the input, line 1")]
     with pytest.raises(InputError, match="the input, line 1: an ending is empty; fill it in or remove the line"):
         list(choices_of(lines))
 
@@ -100,14 +100,14 @@ def test_numbered_columns_are_taken_in_the_order_of_their_numbers(tmp_path: Path
     assert (choice.endings, choice.label) == (("one", "two", "ten"), 2)
 
 
-@pytest.mark.parametrize("label", [2, "2", "x", -2, True, 0.5, [0]])
+@pytest.marker.parametrize("label", [2, "2", "x", -2, True, 0.5, [0]])
 def test_a_label_that_is_no_number_of_an_ending_is_named(tmp_path: Path, label: object):
     good = {"prompt": "p", "choices": ["a", "b"], "label": "1"}
     with pytest.raises(InputError, match=r"t\.jsonl, line 2: the label .* is no number from 0 to 1"):
         list(read_choices(write_records(tmp_path, good, {**good, "label": label})))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("record", "words"),
     [
         ({"prompt": "p", "choices": ["a"]}, "fewer than two choices"),

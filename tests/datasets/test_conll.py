@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertworks.datasets.conll import (
-    CHANGED,
-    SHARED,
-    WIDENED,
+    CHANGED_TAGS,
+    CONFLICTING_SPANS,
+    WIDENED_SPANS,
     Sentence,
-    Span,
+    TagSpan,
     read_sentences,
-    repaired,
+    repair_tags,
     spans_of,
     tags_of,
 )
@@ -78,7 +78,7 @@ def test_tags_are_read_as_bio_and_the_changes_counted(tmp_path: Path):
     counts = Counts()
     sentences = list(read_sentences(write(tmp_path, "t.txt", "a I-PER\nb I-PER\n\nc S-LOC\nd O\n"), counts))
     assert [one.tags for one in sentences] == [("B-PER", "I-PER"), ("B-LOC", "O")]
-    assert counts == {CHANGED: 2}
+    assert counts == {CHANGED_TAGS: 2}
 
 
 def test_a_tag_that_is_not_bio_is_named_with_its_line(tmp_path: Path):
@@ -118,7 +118,7 @@ def test_a_span_through_a_word_is_widened_and_counted(tmp_path: Path):
     spans = [{"start": 0, "end": 5, "label": "ORG"}, {"start": 5, "end": 9, "label": "ORG"}]
     record = {"text": "AlphaBeta wins", "spans": spans}
     assert next(read_sentences(write_records(tmp_path, record), counts)).tags == ("B-ORG", "O")
-    assert counts == {WIDENED: 1, SHARED: 1}
+    assert counts == {WIDENED_SPANS: 1, CONFLICTING_SPANS: 1}
 
 
 def test_a_span_with_blanks_around_it_is_not_widened(tmp_path: Path):
@@ -146,7 +146,7 @@ def test_neighbours_with_one_document_name_belong_together(tmp_path: Path):
     assert [one.document for one in read_sentences(write_records(tmp_path, *records))] == [0, 0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("record", "words"),
     [
         ({"text": "a b", "spans": [{"start": 0, "end": 9, "label": "X"}]}, "from 0 to 9 in 3 characters"),
@@ -170,7 +170,7 @@ def test_a_record_that_makes_no_sense_is_named(tmp_path: Path, record: object, w
         list(read_sentences(write_records(tmp_path, {"text": "fine"}, record)))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("tags", "expected", "num_changes"),
     [
         ("O B-PER I-PER O", "O B-PER I-PER O", 0),
@@ -188,26 +188,26 @@ def test_a_record_that_makes_no_sense_is_named(tmp_path: Path, record: object, w
     ],
 )
 def test_illegal_sequences_and_other_schemes_become_bio(tags: str, expected: str, num_changes: int):
-    assert repaired(tags.split()) == (tuple(expected.split()), num_changes)
+    assert repair_tags(tags.split()) == (tuple(expected.split()), num_changes)
 
 
-@pytest.mark.parametrize("tag", ["PER", "B", "B-", "b-PER", "X-PER", "", "O "])
+@pytest.marker.parametrize("tag", ["PER", "B", "B-", "b-PER", "X-PER", "", "O "])
 def test_what_is_no_tag_is_refused_with_the_place(tag: str):
     with pytest.raises(InputError, match=r"^t\.txt, line 7: .* is no BIO tag"):
-        repaired(["O", tag], "t.txt, line 7")
+        repair_tags(["O", tag], "t.txt, line 7")
 
 
 def test_spans_are_read_from_tags():
     tags = ["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]
-    assert spans_of(tags) == (Span(0, 2, "PER"), Span(2, 3, "PER"), Span(4, 5, "LOC"), Span(5, 6, "ORG"))
+    assert spans_of(tags) == (TagSpan(0, 2, "PER"), TagSpan(2, 3, "PER"), TagSpan(4, 5, "LOC"), TagSpan(5, 6, "ORG"))
 
 
 def test_tags_are_written_from_spans():
-    assert tags_of([Span(1, 3, "LOC"), Span(3, 4, "LOC")], 5) == ("O", "B-LOC", "I-LOC", "B-LOC", "O")
+    assert tags_of([TagSpan(1, 3, "LOC"), TagSpan(3, 4, "LOC")], 5) == ("O", "B-LOC", "I-LOC", "B-LOC", "O")
 
 
 @given(st.lists(st.sampled_from(["O", *(f"{letter}-{label}" for letter in "BIESLUM" for label in "XY")])))
 def test_repair_is_done_once_and_spans_say_the_same_as_tags(tags: list[str]):
-    legal, _ = repaired(tags)
-    assert repaired(legal) == (legal, 0)
+    legal, _ = repair_tags(tags)
+    assert repair_tags(legal) == (legal, 0)
     assert tags_of(spans_of(tags), len(tags)) == legal

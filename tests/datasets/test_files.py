@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from bertworks.datasets import files
-from bertworks.datasets.files import Line, read_lines, read_stream, recognise
+from bertworks.datasets.files import Record, read_records, read_stream, recognise
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
 
@@ -25,7 +25,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def fields(path: Path, *arguments: object) -> list[dict[str, object]]:
-    return [dict(line.fields) for line in read_lines(path, *arguments)]  # type: ignore[arg-type]
+    return [dict(line.fields) for line in read_records(path, *arguments)]  # type: ignore[arg-type]
 
 
 def refusal(path: Path, *arguments: object) -> str:
@@ -35,8 +35,8 @@ def refusal(path: Path, *arguments: object) -> str:
 
 
 def test_a_tsv_gives_its_fields_by_name_and_its_place(tmp_path: Path):
-    lines = list(read_lines(write(tmp_path, "train.tsv", TABLE)))
-    assert lines == [Line(RECORDS[0], "train.tsv, line 2"), Line(RECORDS[1], "train.tsv, line 3")]
+    lines = list(read_records(write(tmp_path, "train.tsv", TABLE)))
+    assert lines == [Record(RECORDS[0], "train.tsv, line 2"), Record(RECORDS[1], "train.tsv, line 3")]
 
 
 def test_quotes_in_a_tsv_are_text(tmp_path: Path):
@@ -46,20 +46,20 @@ def test_quotes_in_a_tsv_are_text(tmp_path: Path):
 
 def test_a_csv_field_in_quotes_may_hold_commas_quotes_and_line_ends(tmp_path: Path):
     path = write(tmp_path, "train.csv", 'text,label\n"a, ""b""\nc",1\nd,0\n')
-    assert list(read_lines(path)) == [
-        Line({"text": 'a, "b"\nc', "label": "1"}, "train.csv, line 2"),
-        Line({"text": "d", "label": "0"}, "train.csv, line 4"),
+    assert list(read_records(path)) == [
+        Record({"text": 'a, "b"\nc', "label": "1"}, "train.csv, line 2"),
+        Record({"text": "d", "label": "0"}, "train.csv, line 4"),
     ]
 
 
 def test_json_lines_keep_their_types_and_empty_lines_are_passed_over(tmp_path: Path):
     path = write(tmp_path, "train.jsonl", '{"text": "a", "label": 1}\n\n{"text": "汉", "label": ["x", "y"]}\n')
-    lines = list(read_lines(path))
-    assert lines[0] == Line({"text": "a", "label": 1}, "train.jsonl, line 1")
-    assert lines[1] == Line({"text": "汉", "label": ["x", "y"]}, "train.jsonl, line 3")
+    lines = list(read_records(path))
+    assert lines[0] == Record({"text": "a", "label": 1}, "train.jsonl, line 1")
+    assert lines[1] == Record({"text": "汉", "label": ["x", "y"]}, "train.jsonl, line 3")
 
 
-@pytest.mark.parametrize("name", ["t.tsv.gz", "t.TSV.GZ", "t.gz"])
+@pytest.marker.parametrize("name", ["t.tsv.gz", "t.TSV.GZ", "t.gz"])
 def test_gzip_is_unpacked(tmp_path: Path, name: str):
     assert fields(write(tmp_path, name, gzip.compress(TABLE.encode()))) == RECORDS
 
@@ -73,7 +73,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path):
     assert fields(write(tmp_path, "u.tsv", TABLE.encode("utf-16"))) == RECORDS
 
 
-@pytest.mark.parametrize("name", ["t.tsv", "t.csv"])
+@pytest.marker.parametrize("name", ["t.tsv", "t.csv"])
 def test_windows_line_ends_are_no_part_of_the_last_field(tmp_path: Path, name: str):
     separator = "\t" if name == "t.tsv" else ","
     assert fields(write(tmp_path, name, TABLE.replace("\n", "\r\n").replace("\t", separator))) == RECORDS
@@ -83,7 +83,7 @@ def test_the_last_line_needs_no_end(tmp_path: Path):
     assert fields(write(tmp_path, "t.tsv", TABLE.removesuffix("\n"))) == RECORDS
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("content", "expected"),
     [
         (TABLE, RECORDS),
@@ -99,8 +99,8 @@ def test_without_an_extension_the_first_line_tells_the_kind(tmp_path: Path, cont
 
 def test_named_columns_make_the_first_line_a_record(tmp_path: Path):
     path = write(tmp_path, "train.tsv", "gj04\t1\t\tGood.\ngj04\t0\t*\tBad the.\n")
-    lines = list(read_lines(path, ("source", "label", "star", "sentence")))
-    assert lines[0] == Line({"source": "gj04", "label": "1", "star": "", "sentence": "Good."}, "train.tsv, line 1")
+    lines = list(read_records(path, ("source", "label", "star", "sentence")))
+    assert lines[0] == Record({"source": "gj04", "label": "1", "star": "", "sentence": "Good."}, "train.tsv, line 1")
     assert lines[1].fields["sentence"] == "Bad the."
 
 
@@ -118,7 +118,7 @@ def test_a_field_of_a_hundred_thousand_words_is_read(tmp_path: Path):
     assert fields(write(tmp_path, "t.csv", f'text,label\n"{text}",1\n')) == [{"text": text, "label": "1"}]
 
 
-@pytest.mark.parametrize("separator", ["\t", ","])
+@pytest.marker.parametrize("separator", ["\t", ","])
 def test_a_line_with_too_few_fields_is_named(tmp_path: Path, separator: str):
     name = "t.tsv" if separator == "\t" else "t.csv"
     content = f"text{separator}label\n" + f"a{separator}1\n" * 3 + "broken\n"
@@ -180,11 +180,11 @@ def test_json_lines_with_named_columns_are_refused(tmp_path: Path):
 
 
 def test_a_stream_is_read_by_kind_or_by_its_first_line():
-    def from_bytes(kind: str | None) -> list[Line]:
+    def from_bytes(kind: str | None) -> list[Record]:
         return list(read_stream(io.BytesIO(b"\xef\xbb\xbf" + TABLE.encode()), kind, "standard input"))
 
     assert [line.fields for line in from_bytes(None)] == RECORDS
-    assert from_bytes("tsv")[1].place == "standard input, line 3"
+    assert from_bytes("tsv")[1].location == "standard input, line 3"
     assert [line.fields for line in from_bytes("text")][1] == {"text": "good\t1"}
 
 
@@ -199,13 +199,13 @@ def test_a_stream_hands_on_each_line_before_the_next_has_come():
 
 
 def test_reading_is_lazy(tmp_path: Path):
-    lines = read_lines(write(tmp_path, "t.tsv", TABLE + "broken\n"))
+    lines = read_records(write(tmp_path, "t.tsv", TABLE + "broken\n"))
     assert [next(lines).fields, next(lines).fields] == RECORDS
     with pytest.raises(InputError, match="line 4"):
         next(lines)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("columns", "expected"),
     [
         ("sentence label", {"text": "sentence", "label": "label"}),
@@ -255,7 +255,7 @@ def test_a_named_column_is_taken_before_any_usual_one():
     }
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("columns", "wanted", "words"),
     [
         ("a label", ALL, ["no column looks like the text", "'a', 'label'", "--text"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertworks.datasets.files import recognise
-from bertworks.datasets.published import NAMED, named, read_named, write_submission
+from bertworks.datasets.published import DATASETS, dataset_of, read_dataset, write_submission
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.classification import METRICS
 from bertworks.text.document import Counts
@@ -53,20 +53,20 @@ def write(path: Path, content: str) -> Path:
 def test_the_sets_of_the_paper_their_chinese_counterparts_and_the_built_in_one_are_known():
     glue = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX"]
     others = ["python-docs", "swag", "comve", "squad1", "squad2", "cmrc2018", "conll2003", "chnsenticorp"]
-    assert list(NAMED) == [f"glue/{name}" for name in glue] + others
+    assert list(DATASETS) == [f"glue/{name}" for name in glue] + others
 
 
 def test_every_set_names_a_task_metrics_and_splits_that_exist():
     of_tasks = {"classify": METRICS, "regress": METRICS, "choose": METRICS}
     of_tasks |= {"tag": {"f1"}, "answer": {"f1", "exact_match"}}  # type: ignore[dict-item]
-    for one in NAMED.values():
+    for one in DATASETS.values():
         assert one.metrics
         assert set(one.metrics) <= set(of_tasks[one.task])
         assert set(one.submissions) <= set(one.splits)
         assert (one.task in ("classify", "regress")) == bool(one.roles)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("name", "metrics"),
     [
         ("glue/CoLA", ("matthews", "accuracy")),
@@ -77,37 +77,37 @@ def test_every_set_names_a_task_metrics_and_splits_that_exist():
     ],
 )
 def test_the_official_metrics_are_named(name: str, metrics: tuple[str, ...]):
-    assert named(name).metrics == metrics
+    assert dataset_of(name).metrics == metrics
 
 
 def test_labels_are_in_the_official_order():
-    assert named("glue/MNLI").labels == ("entailment", "neutral", "contradiction")
-    assert named("glue/RTE").labels == ("entailment", "not_entailment")
-    assert named("conll2003").labels == (
+    assert dataset_of("glue/MNLI").labels == ("entailment", "neutral", "contradiction")
+    assert dataset_of("glue/RTE").labels == ("entailment", "not_entailment")
+    assert dataset_of("conll2003").labels == (
         *("O", "B-PER", "I-PER", "B-ORG", "I-ORG"),
         *("B-LOC", "I-LOC", "B-MISC", "I-MISC"),
     )
 
 
 def test_names_may_be_written_small():
-    assert named("GLUE/mrpc").name == "glue/MRPC"
-    assert named("SQuAD-2.0").name == "squad2"
+    assert dataset_of("GLUE/mrpc").name == "glue/MRPC"
+    assert dataset_of("SQuAD-2.0").name == "squad2"
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(SettingsError, match=r"'MRPC'; did you mean glue/MRPC\? .*glue/CoLA, .*chnsenticorp"):
-        named("MRPC")
+        dataset_of("MRPC")
 
 
-@pytest.mark.parametrize(("name", "split"), [(name, split) for name, splits in HEADERS.items() for split in splits])
+@pytest.marker.parametrize(("name", "split"), [(name, split) for name, splits in HEADERS.items() for split in splits])
 def test_the_published_headers_have_the_columns_that_are_read(tmp_path: Path, name: str, split: str):
-    one = named(name)
+    one = dataset_of(name)
     header = HEADERS[name][split].split("\t")
     path = write(tmp_path / one.folders[0] / one.splits[split].files[0], "\t".join(header) + "\n")
     with path.open("a", encoding="utf-8") as file:
         file.write("\t".join(f"value of {column}" for column in header).replace("\ufeff", "") + "\n")
-    line = next(read_named(name, tmp_path, split, Counts()))
-    found = recognise(list(line.fields), one.wanted(split), path.name)
+    line = next(read_dataset(name, tmp_path, split, Counts()))
+    found = recognise(list(line.fields), one.column_roles(split), path.name)
     expected = {role: column for role, column in one.roles.items() if role != "label" or one.splits[split].is_labelled}
     assert {role: column for role, column in found.items() if role != "id"} == expected
     assert {line.fields[column] for column in found.values()} == {f"value of {column}" for column in found.values()}
@@ -115,19 +115,19 @@ def test_the_published_headers_have_the_columns_that_are_read(tmp_path: Path, na
 
 def test_cola_is_read_without_a_header(tmp_path: Path):
     write(tmp_path / "train.tsv", "gj04\t0\t*\tBad the.\n")
-    lines = list(read_named("glue/CoLA", tmp_path, "train", Counts()))
+    lines = list(read_dataset("glue/CoLA", tmp_path, "train", Counts()))
     assert [(line.fields["sentence"], line.fields["label"]) for line in lines] == [("Bad the.", "0")]
-    assert named("glue/CoLA").wanted("train") == {"text": "sentence", "label": "label", "id": None}
+    assert dataset_of("glue/CoLA").column_roles("train") == {"text": "sentence", "label": "label", "id": None}
 
 
 def test_broken_lines_are_counted_in_qqp_and_refused_elsewhere(tmp_path: Path):
     content = 'id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"\tWas he?\t0\n1\t2\t3\tWhy?\tHow?\t0\n'
     write(tmp_path / "train.tsv", content)
     counts = Counts()
-    assert len(list(read_named("glue/QQP", tmp_path, "train", counts))) == 1
+    assert len(list(read_dataset("glue/QQP", tmp_path, "train", counts))) == 1
     assert counts.total() == 1
     with pytest.raises(InputError, match="line 2"):
-        list(read_named("glue/RTE", tmp_path, "train", counts))
+        list(read_dataset("glue/RTE", tmp_path, "train", counts))
 
 
 def test_files_are_found_below_a_data_folder_and_in_the_sets_own(tmp_path: Path):
@@ -135,48 +135,48 @@ def test_files_are_found_below_a_data_folder_and_in_the_sets_own(tmp_path: Path)
     dev = write(own / "dev.tsv", "sentence\tlabel\n")
     train = own / "train.tsv.gz"
     train.write_bytes(gzip.compress(b"sentence\tlabel\n"))
-    sst = named("glue/SST-2")
+    sst = dataset_of("glue/SST-2")
     for folder in (tmp_path, tmp_path / "glue", own):
         assert (sst.find(folder, "dev"), sst.find(folder, "train")) == (dev, train)
 
 
 def test_the_folder_of_the_set_comes_before_a_file_of_the_same_name_above_it(tmp_path: Path):
     write(tmp_path / "train.tsv", "another set\n")
-    assert named("glue/RTE").find(tmp_path, "train") == tmp_path / "train.tsv"
+    assert dataset_of("glue/RTE").find(tmp_path, "train") == tmp_path / "train.tsv"
     right = write(tmp_path / "glue" / "RTE" / "train.tsv", "index\tsentence1\tsentence2\tlabel\n")
-    assert named("glue/RTE").find(tmp_path, "train") == right
+    assert dataset_of("glue/RTE").find(tmp_path, "train") == right
 
 
 def test_a_missing_file_is_refused_with_where_to_put_it(tmp_path: Path):
     with pytest.raises(InputError, match=r"no dev file of swag; put val\.csv \(or \.gz\) into .*swag"):
-        named("swag").find(tmp_path, "dev")
+        dataset_of("swag").find(tmp_path, "dev")
     with pytest.raises(SettingsError, match="squad1 has no split 'test'; it has train, dev"):
-        named("squad1").find(tmp_path, "test")
+        dataset_of("squad1").find(tmp_path, "test")
 
 
 def test_a_split_says_how_its_columns_are_read():
-    cola = named("glue/CoLA")
+    cola = dataset_of("glue/CoLA")
     assert cola.columns_of("dev") == {"text": "sentence", "label": "label", "header": "source,label,star,sentence"}
     assert cola.columns_of("test") == {"text": "sentence", "label": ""}
-    assert named("glue/QQP").columns_of("test")["broken"] == "yes"
-    assert named("conll2003").columns_of("dev") == {}
+    assert dataset_of("glue/QQP").columns_of("test")["broken"] == "yes"
+    assert dataset_of("conll2003").columns_of("dev") == {}
 
 
 def test_whether_a_file_is_there(tmp_path: Path):
-    assert not named("glue/RTE").holds(tmp_path, "test")
+    assert not dataset_of("glue/RTE").has_split(tmp_path, "test")
     write(tmp_path / "glue" / "RTE" / "test.tsv", "index\tsentence1\tsentence2\n")
-    assert named("glue/RTE").holds(tmp_path, "test")
+    assert dataset_of("glue/RTE").has_split(tmp_path, "test")
     with pytest.raises(SettingsError, match="no split 'dev_matched'"):
-        named("glue/RTE").holds(tmp_path, "dev_matched")
+        dataset_of("glue/RTE").has_split(tmp_path, "dev_matched")
 
 
 def test_mnli_has_two_dev_sets_and_the_diagnostic_set_none():
-    assert named("glue/MNLI").of_kind("dev") == ("dev_matched", "dev_mismatched")
-    assert named("glue/MNLI").of_kind("train") == ("train",)
-    assert named("glue/AX").of_kind("dev") == ()
+    assert dataset_of("glue/MNLI").splits_of_kind("dev") == ("dev_matched", "dev_mismatched")
+    assert dataset_of("glue/MNLI").splits_of_kind("train") == ("train",)
+    assert dataset_of("glue/AX").splits_of_kind("dev") == ()
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("name", "split", "predictions", "file", "content"),
     [
         ("glue/CoLA", None, [("0", "1"), ("1", "0")], "CoLA.tsv", "index\tprediction\n0\t1\n1\t0\n"),
@@ -212,7 +212,7 @@ def test_answers_are_handed_in_as_one_object(tmp_path: Path):
     assert (path.name, json.loads(path.read_text(encoding="utf-8"))) == ("predictions.json", {"q1": "巴黎", "q2": ""})
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("name", "split", "words"),
     [
         ("glue/MNLI", None, "test_matched and test_mismatched, not None"),

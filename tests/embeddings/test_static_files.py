@@ -42,19 +42,19 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path, vectors: StaticVectors):
     )
     found = read_vectors(tmp_path / "v")
     assert same(found, vectors)
-    told = {name: fact for name, fact in found.facts.items() if name != "versions"}
+    told = {name: fact for name, fact in found.metadata.items() if name != "versions"}
     assert told == {"kind": "glove", "words": 6, "width": 5}
     with pytest.raises(FolderError, match="already holds something"):
         write_vectors(tmp_path / "v", vectors, "folder")
 
 
-@pytest.mark.parametrize("format", ["word2vec", "word2vec-binary", "glove"])
+@pytest.marker.parametrize("format", ["word2vec", "word2vec-binary", "glove"])
 def test_every_format_keeps_every_bit(tmp_path: Path, vectors: StaticVectors, format: str):  # noqa: A002
     write_vectors(tmp_path / "v", plain(vectors), format)
     assert same(read_vectors(tmp_path / "v"), plain(vectors))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("format", "header"),
     [("word2vec", b""), ("word2vec-binary", b""), ("glove", b"5 5\n")],
 )
@@ -67,7 +67,7 @@ def test_gensim_reads_what_we_write(tmp_path: Path, vectors: StaticVectors, form
     assert theirs.vectors.tobytes() == plain(vectors).table.tobytes()
 
 
-@pytest.mark.parametrize("options", [{}, {"binary": True}, {"write_header": False}])
+@pytest.marker.parametrize("options", [{}, {"binary": True}, {"write_header": False}])
 def test_we_read_what_gensim_writes(tmp_path: Path, vectors: StaticVectors, options: dict):
     theirs = KeyedVectors(vector_size=5)
     theirs.add_vectors(list(plain(vectors).words), plain(vectors).table)
@@ -87,7 +87,7 @@ def test_words_with_spaces_in_files_of_others_are_read_and_repeated_ones_counted
     found = read_vectors(tmp_path / "glove.txt")
     assert found.words == ("a", ". . .", "b")
     assert found.table.tolist() == [[1, 2], [3, 4], [7, 8]]
-    assert found.facts["counts"] == {"words left out: met before": 1}
+    assert found.metadata["counts"] == {"words left out: met before": 1}
     with pytest.raises(InputError, match=r"word 2, '. . .', is empty or holds a space, which word2vec cannot write"):
         write_vectors(tmp_path / "v", found, "word2vec")
 
@@ -100,7 +100,7 @@ def test_a_long_file_without_a_first_line_is_read_in_blocks(tmp_path: Path):
     assert found.table[:, 0].tolist() == list(range(10_000))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("data", "said"),
     [
         (b"", "v is empty"),
@@ -139,7 +139,7 @@ def a_model(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("harm", "said"),
     [
         (shorten, "5 words"),

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import read_vectors, write_vectors
-from bertworks.embeddings.static_model import tokenizer_of
+from bertworks.embeddings.static_model import build_tokenizer
 from bertworks.errors import InputError
 from bertworks.inference.model import load
 
@@ -20,7 +20,7 @@ def vectors_with(*words: str) -> StaticVectors:
     return StaticVectors(words, table)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("words", "text", "cut"),
     [
         (("the", "café", "naive"), "The Café, naïve!", ["the", "café", "[UNK]", "[UNK]", "[UNK]"]),
@@ -31,21 +31,21 @@ def vectors_with(*words: str) -> StaticVectors:
     ],
 )
 def test_text_is_cut_into_the_words_that_have_vectors(words: tuple[str, ...], text: str, cut: list[str]):
-    tokenizer = tokenizer_of(vectors_with(*words))
-    assert [tokenizer.pieces[number] for number in tokenizer.cut(text).ids] == cut
+    tokenizer = build_tokenizer(vectors_with(*words))
+    assert [tokenizer.tokens[number] for number in tokenizer.tokenize(text).input_ids] == cut
 
 
 def test_a_folder_is_a_model_whose_words_are_the_vectors(tmp_path: Path):
     vectors = vectors_with("the", "dog", "barks", "loud")
     write_vectors(tmp_path / "v", vectors, "folder")
     model = load(tmp_path / "v")
-    assert (model.encoder.sizes.family, model.encoder.sizes.num_layers) == ("static", 0)
-    assert model.encoder.pieces.weight[:5].abs().max() == 0, "special pieces and unknown words"
-    (found,) = model.embed(["The dog barks softly"])
+    assert (model.encoder.config.model_type, model.encoder.config.num_hidden_layers) == ("static", 0)
+    assert model.encoder.token_embeddings.weight[:5].abs().max() == 0, "special pieces and unknown words"
+    (found,) = model.encode(["The dog barks softly"])
     # the mean of all six places: [CLS], three words, an unknown one, [SEP]
-    np.testing.assert_allclose(found, vectors.rows(["the", "dog", "barks"]).sum(axis=0) / 6, rtol=1e-5)
+    np.testing.assert_allclose(found, vectors.vectors(["the", "dog", "barks"]).sum(axis=0) / 6, rtol=1e-5)
     theirs = AutoTokenizer.from_pretrained(tmp_path / "v")
-    assert theirs("The dog barks softly")["input_ids"] == list(model.tokenizer.encode("The dog barks softly").ids)
+    assert theirs("The dog barks softly")["input_ids"] == list(model.tokenizer.encode("The dog barks softly").input_ids)
 
 
 def test_who_looks_words_up_does_not_wait_for_torch(tmp_path: Path):

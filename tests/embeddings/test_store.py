@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bertworks.embeddings import formats
-from bertworks.embeddings.formats import check_out, read_facts
-from bertworks.embeddings.store import GrowingArray, StoreSettings, VectorStore, texts_hash
-from bertworks.embeddings.vectors import Portion
+from bertworks.embeddings.formats import check_output, read_metadata
+from bertworks.embeddings.store import GrowingArray, StoreSettings, VectorStore, hash_texts
+from bertworks.embeddings.vectors import VectorBatch
 from bertworks.errors import FolderError, InputError
 from bertworks.text.document import Counts
 
@@ -23,23 +23,23 @@ def settings(out: Path, **changed: Any) -> StoreSettings:
     return replace(StoreSettings(out, 2, "texts", False, "npy", {"model": "m"}), **changed)
 
 
-def whole(*rows: list[float]) -> Portion:
+def whole(*rows: list[float]) -> VectorBatch:
     """A portion of texts with a vector each."""
     ones = np.ones(len(rows), dtype=np.int64)
-    return Portion(np.array(rows, dtype=np.float32), ones, np.empty((0, 2), dtype=np.int64), Counts(seen=len(rows)))
+    return VectorBatch(np.array(rows, dtype=np.float32), ones, np.empty((0, 2), dtype=np.int64), Counts(seen=len(rows)))
 
 
-def parts(*texts: list[tuple[int, int]]) -> Portion:
+def parts(*texts: list[tuple[int, int]]) -> VectorBatch:
     """A portion of pieces, given by their offsets; the vector of (start, end) is [start / 8, end / 8]."""
     flat = [place for places in texts for place in places]
     vectors = np.array(flat, dtype=np.float32).reshape(-1, 2) / 8
-    return Portion(vectors, np.array([len(one) for one in texts]), np.array(flat, dtype=np.int64).reshape(-1, 2))
+    return VectorBatch(vectors, np.array([len(one) for one in texts]), np.array(flat, dtype=np.int64).reshape(-1, 2))
 
 
 PIECES = (parts([(0, 1), (2, 3)], []), parts([(0, 1)]))
 
 
-def write(settings: StoreSettings, texts: Iterable[str], *portions: Portion, finish: bool = True) -> None:
+def write(settings: StoreSettings, texts: Iterable[str], *portions: VectorBatch, finish: bool = True) -> None:
     with VectorStore(settings) as store:
         todo = store.remaining(texts)
         for portion in portions:
@@ -84,11 +84,11 @@ def test_texts_become_one_file_with_its_facts_beside_it(tmp_path: Path):
     write(settings(out), TEXTS, whole([1, 2], [3, 4]), whole([5, 6]))
     assert np.load(out, mmap_mode="r").tolist() == [[1, 2], [3, 4], [5, 6]]
     assert sorted(path.name for path in out.parent.iterdir()) == ["v.npy", "v.npy.json"]
-    facts = read_facts(out)
+    facts = read_metadata(out)
     assert facts is not None
     assert facts["model"] == "m"
     assert facts["counts"] == {"seen": 3}
-    assert (facts["texts"], facts["texts_sha256"]) == texts_hash(TEXTS)
+    assert (facts["texts"], facts["texts_sha256"]) == hash_texts(TEXTS)
 
 
 def test_half_precision_is_written_when_asked_for(tmp_path: Path):
@@ -111,7 +111,7 @@ def test_pieces_become_a_folder_with_index_and_offsets(tmp_path: Path):
 def test_a_folder_of_vectors_is_replaced_when_made_again(tmp_path: Path):
     out = tmp_path / "pieces"
     for texts, portions in ((TEXTS, PIECES), (["x"], (parts([(0, 1)]),))):
-        check_out(out, "pieces", "npy")
+        check_output(out, "pieces", "npy")
         write(settings(out, unit="pieces"), texts, *portions)
     assert np.load(out / "index.npy").tolist() == [0, 1]
 
@@ -130,7 +130,7 @@ def test_json_lines_tell_text_place_and_vector(tmp_path: Path):
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("half", [False, True])
+@pytest.marker.parametrize("half", [False, True])
 def test_parquet_tells_text_place_and_vector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool):
     import pyarrow.parquet as pq
 
@@ -148,17 +148,17 @@ def test_parquet_tells_text_place_and_vector(tmp_path: Path, monkeypatch: pytest
     assert pq.read_table(tmp_path / "t.parquet").to_pydict() == {"text": [0], "vector": [[1.0, 2.0]]}
 
 
-@pytest.mark.parametrize("format", ["npy", "jsonl"])
-@pytest.mark.parametrize("unit", ["texts", "pieces"])
+@pytest.marker.parametrize("format", ["npy", "jsonl"])
+@pytest.marker.parametrize("unit", ["texts", "pieces"])
 def test_a_run_taken_up_gives_the_same_bytes(tmp_path: Path, unit: str, format: str):  # noqa: A002
     portions = PIECES if unit == "pieces" else (whole([1, 2], [3, 4]), whole([5, 6]))
     straight, broken = (settings(tmp_path / name / "v", unit=unit, format=format) for name in ("straight", "broken"))
     write(straight, TEXTS, *portions)
     write(broken, TEXTS, portions[0], finish=False)
-    with (broken.parts / "vectors.npy").open("ab") as file:  # what was written after the last record
+    with (broken.parts_folder / "vectors.npy").open("ab") as file:  # what was written after the last record
         file.write(b"half a row of")
     with VectorStore(broken) as store:
-        assert store.resumed == 2
+        assert store.num_resumed == 2
         assert list(store.remaining(TEXTS)) == ["c"]
         store.append(portions[1])
         store.finish()
@@ -172,18 +172,18 @@ def test_a_run_taken_up_gives_the_same_bytes(tmp_path: Path, unit: str, format: 
 
 def test_a_run_killed_before_its_first_record_begins_anew(tmp_path: Path):
     one = settings(tmp_path / "v.npy")
-    one.parts.mkdir()
-    (one.parts / "vectors.npy").write_bytes(b"something")
+    one.parts_folder.mkdir()
+    (one.parts_folder / "vectors.npy").write_bytes(b"something")
     write(one, ["a"], whole([1, 2]))
-    assert np.load(one.out).tolist() == [[1, 2]]
+    assert np.load(one.output).tolist() == [[1, 2]]
 
 
 def test_a_run_killed_while_its_vectors_were_brought_home_begins_anew(tmp_path: Path):
     one = settings(tmp_path / "v.npy")
     write(one, ["a"], whole([1, 2]), finish=False)
-    (one.parts / "vectors.npy").rename(one.out)
+    (one.parts_folder / "vectors.npy").rename(one.output)
     write(one, ["a"], whole([1, 2]))
-    assert np.load(one.out).tolist() == [[1, 2]]
+    assert np.load(one.output).tolist() == [[1, 2]]
 
 
 def test_a_run_of_other_settings_or_texts_is_not_taken_up(tmp_path: Path):
@@ -211,13 +211,13 @@ def test_what_stands_in_the_way_is_not_overwritten(tmp_path: Path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep")
     with pytest.raises(FolderError, match="holds something else than vectors of words"):
-        check_out(tmp_path / "notes", "words", "npy")
+        check_output(tmp_path / "notes", "words", "npy")
     with pytest.raises(FolderError, match="is a folder, but a file of vectors"):
-        check_out(tmp_path / "notes", "texts", "npy")
+        check_output(tmp_path / "notes", "texts", "npy")
     with pytest.raises(FolderError, match="a part of that path is a file"):
         VectorStore(settings(tmp_path / "notes" / "mine.txt" / "v.npy"))
 
 
 def test_facts_are_none_where_nobody_wrote_them(tmp_path: Path):
     np.save(tmp_path / "v.npy", np.zeros((1, 2)))
-    assert read_facts(tmp_path / "v.npy") is None
+    assert read_metadata(tmp_path / "v.npy") is None

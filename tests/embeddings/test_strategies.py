@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bertworks.embeddings.strategies import STRATEGIES, WeightedLayers, strategy_of
-from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.embeddings.strategies import STRATEGIES, WeightedLayers, get_strategy
+from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
@@ -12,7 +12,7 @@ from bertworks.sampling.batch import Batch
 LAYERS = tuple(torch.full((2, 3), 10.0**number) for number in range(6))
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("name", "value"),
     [
         ("embeddings", 1.0),
@@ -33,7 +33,9 @@ def test_the_last_four_lie_side_by_side_the_lowest_first():
 
 
 def test_the_six_of_the_paper_and_elmos_from_an_encoder():
-    sizes = BertSizes(20, width=8, num_layers=5, num_heads=2, inner=16, positions=8)
+    sizes = BertConfig(
+        20, hidden_size=8, num_hidden_layers=5, num_attention_heads=2, intermediate_size=16, max_position_embeddings=8
+    )
     encoder = Bert(sizes, torch.Generator().manual_seed(0)).eval()
     batch = Batch(torch.tensor([[2, 7, 9, 3]]), torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))
     with torch.inference_mode():
@@ -51,18 +53,20 @@ def test_the_six_of_the_paper_and_elmos_from_an_encoder():
     for name, strategy in STRATEGIES.items():
         found = strategy(layers)
         assert torch.equal(found, expected[name])
-        assert found.shape == (4, strategy.width(sizes.widths))
+        assert found.shape == (4, strategy.output_size(sizes.hidden_sizes))
 
 
 def test_only_sums_of_several_layers_have_weights_to_learn():
-    assert [name for name, strategy in STRATEGIES.items() if strategy.sums] == [
+    assert [name for name, strategy in STRATEGIES.items() if strategy.is_sum] == [
         "sum-last-four",
         "sum-all",
         "sum-with-embeddings",
     ]
 
 
-@pytest.mark.parametrize(("name", "num_layers"), [("second-to-last", 1), ("sum-last-four", 3), ("concat-last-four", 2)])
+@pytest.marker.parametrize(
+    ("name", "num_layers"), [("second-to-last", 1), ("sum-last-four", 3), ("concat-last-four", 2)]
+)
 def test_too_few_layers_are_refused(name: str, num_layers: int):
     with pytest.raises(SettingsError, match=f"the model has {num_layers}; choose another"):
         STRATEGIES[name](LAYERS[: num_layers + 1])
@@ -70,7 +74,7 @@ def test_too_few_layers_are_refused(name: str, num_layers: int):
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(SettingsError, match="no choice of layers 'top'; choose one of: embeddings, second-to-last"):
-        strategy_of("top")
+        get_strategy("top")
 
 
 def test_learned_weights_begin_as_the_mean():
@@ -81,7 +85,7 @@ def test_learned_weights_begin_as_the_mean():
 def test_learned_weights_are_shares_of_one_times_gamma():
     weighted = WeightedLayers(2)
     with torch.no_grad():
-        weighted.shares.copy_(torch.tensor([1.0, 3.0]).log())  # a quarter and three quarters
+        weighted.weights.copy_(torch.tensor([1.0, 3.0]).log())  # a quarter and three quarters
         weighted.gamma.fill_(2.0)
     layers = (torch.tensor([[4.0]]), torch.tensor([[8.0]]))
     torch.testing.assert_close(weighted(layers), torch.tensor([[14.0]]))  # 2 * (1 + 6)
@@ -90,5 +94,5 @@ def test_learned_weights_are_shares_of_one_times_gamma():
 def test_shares_and_gamma_learn():
     weighted = WeightedLayers(2)
     weighted((torch.tensor([[4.0]]), torch.tensor([[8.0]]))).sum().backward()
-    torch.testing.assert_close(weighted.shares.grad, torch.tensor([-1.0, 1.0]))  # half of 4 - 6 and of 8 - 6
+    torch.testing.assert_close(weighted.weights.grad, torch.tensor([-1.0, 1.0]))  # half of 4 - 6 and of 8 - 6
     torch.testing.assert_close(weighted.gamma.grad, torch.tensor(6.0))

@@ -12,8 +12,8 @@ from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_settings import Word2VecSettings
 from bertworks.embeddings.static_words import WordSettings
 from bertworks.embeddings.word2vec import require_gensim, train_word2vec
-from bertworks.embeddings.word_stream import StreamWriter, WordStream
-from bertworks.errors import MissingPartError, SettingsError
+from bertworks.embeddings.word_stream import WordStream, WordStreamWriter
+from bertworks.errors import MissingDependencyError, SettingsError
 from bertworks.text.document import Counts
 
 PROGRAM = """
@@ -30,7 +30,7 @@ def stream_of(folder: Path) -> WordStream:
     folder.mkdir(exist_ok=True)
     generator = np.random.default_rng(0)
     contexts = [" ".join(f"{'ab'[row % 2]}{word}" for word in generator.integers(10, size=12)) for row in range(600)]
-    with StreamWriter(folder / "ids", Counts()) as writer:
+    with WordStreamWriter(folder / "ids", Counts()) as writer:
         writer.add(contexts)
         return writer.finish(WordSettings(min_count=1))
 
@@ -44,14 +44,14 @@ def trained(folder: Path, settings: Word2VecSettings) -> StaticVectors:
 
 
 def table_hash(folder: Path) -> str:
-    return hashlib.sha256(trained(folder, Word2VecSettings(width=8, epochs=2)).table.tobytes()).hexdigest()
+    return hashlib.sha256(trained(folder, Word2VecSettings(vector_size=8, epochs=2)).table.tobytes()).hexdigest()
 
 
-@pytest.mark.parametrize("objective", ["skip-gram", "cbow"])
+@pytest.marker.parametrize("objective", ["skip-gram", "cbow"])
 def test_words_that_meet_the_same_words_come_near_each_other(tmp_path: Path, objective: str):
-    vectors = trained(tmp_path, Word2VecSettings(objective, width=8, window=2, epochs=30, sample=0.0))
-    assert {near.word[0] for near in vectors.like("a0", 9)} == {"a"}
-    assert {near.word[0] for near in vectors.like("b0", 9)} == {"b"}
+    vectors = trained(tmp_path, Word2VecSettings(objective, vector_size=8, window=2, epochs=30, sample=0.0))
+    assert {near.word[0] for near in vectors.most_similar("a0", 9)} == {"a"}
+    assert {near.word[0] for near in vectors.most_similar("b0", 9)} == {"b"}
 
 
 def test_the_same_seed_gives_the_same_bits_also_in_another_process(tmp_path: Path):
@@ -61,17 +61,17 @@ def test_the_same_seed_gives_the_same_bits_also_in_another_process(tmp_path: Pat
 
 
 def test_another_seed_gives_other_vectors(tmp_path: Path):
-    one, two = (trained(tmp_path, Word2VecSettings(width=8, epochs=1, seed=seed)) for seed in (0, 1))
+    one, two = (trained(tmp_path, Word2VecSettings(vector_size=8, epochs=1, seed=seed)) for seed in (0, 1))
     assert not np.array_equal(one.table, two.table)
 
 
 def test_without_gensim_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with pytest.raises(MissingPartError, match=r"pip install 'bertworks\[vectors\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[vectors\]'"):
         require_gensim()
 
 
-@pytest.mark.parametrize("wrong", [{"objective": "glove"}, {"negative": 0}, {"rate": 1e-6}, {"sample": 1.0}])
+@pytest.marker.parametrize("wrong", [{"objective": "glove"}, {"negative": 0}, {"rate": 1e-6}, {"sample": 1.0}])
 def test_settings_that_cannot_work_name_themselves(wrong: dict):
     (name,) = wrong
     with pytest.raises(SettingsError, match=name):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertworks.embeddings.static_words import WordSettings
-from bertworks.embeddings.word_stream import StreamWriter, WordStream
+from bertworks.embeddings.word_stream import WordStream, WordStreamWriter
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
 
@@ -17,7 +17,7 @@ def stream_of(
     folder: Path, text: list[str], settings: WordSettings = WordSettings(min_count=2), **limits: int
 ) -> tuple[WordStream, Counts]:
     counts = Counts()
-    with StreamWriter(folder / "ids", counts, **limits) as writer:
+    with WordStreamWriter(folder / "ids", counts, **limits) as writer:
         for context in text:
             writer.add([context])
         return writer.finish(settings), counts
@@ -41,7 +41,7 @@ def test_of_equally_frequent_words_the_text_decides(tmp_path: Path):
     assert counts.total() == 2
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.marker.parametrize("size", [1, 2, 3, 100])
 def test_chunks_of_any_size_hold_the_same(tmp_path: Path, size: int):
     stream, _ = stream_of(tmp_path, TEXT)
     joined = [number for chunk in stream.chunks(size) for number in chunk.tolist()]

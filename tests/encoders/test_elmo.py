@@ -9,28 +9,34 @@ import numpy as np
 import pytest
 import torch
 
-from bertworks.encoders.elmo import Elmo, ElmoSizes, Highway, Spelled, released, sizes_of
+from bertworks.encoders.elmo import Elmo, ElmoConfig, Highway, SpellingEncoder, config_from_dict, config_from_preset
 from bertworks.encoders.families import ENCODERS, architecture_of
 from bertworks.errors import SettingsError
-from bertworks.objectives.bilm import TwoWay
+from bertworks.objectives.bilm import BiLmObjective
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.algorithms import KINDS, Inventory
-from bertworks.vocabulary.spelling import spelled
+from bertworks.vocabulary.spelling import spell_word
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "cats", "dog", "a", "mouse", "extraordinary")
-SIZES = replace(released("tiny", len(WORDS)), width=12, inner=10, filters=((1, 4), (2, 3), (5, 6)), positions=40)
+SIZES = replace(
+    config_from_preset("tiny", len(WORDS)),
+    hidden_size=12,
+    intermediate_size=10,
+    filters=((1, 4), (2, 3), (5, 6)),
+    max_position_embeddings=40,
+)
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.of(KINDS["words"].build(Inventory(WORDS), cased=False))
+    return Tokenizer.from_backend(KINDS["words"].build(Inventory(WORDS), cased=False))
 
 
-def built(tokenizer: Tokenizer, sizes: ElmoSizes = SIZES, seed: int = 0) -> Elmo:
+def built(tokenizer: Tokenizer, sizes: ElmoConfig = SIZES, seed: int = 0) -> Elmo:
     encoder = Elmo(sizes, torch.Generator().manual_seed(seed)).double().eval()
-    encoder.meet(tokenizer)
+    encoder.set_tokenizer(tokenizer)
     return encoder
 
 
@@ -43,8 +49,8 @@ def batch_of_ids(rows: Sequence[Sequence[int]], width: int = 0) -> Batch:
 def test_a_highway_mixes_what_is_new_with_what_came_by_its_gate():
     highway = Highway(2)
     with torch.no_grad():
-        highway.new.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, -1.0]]))
-        highway.new.bias.copy_(torch.tensor([1.0, 0.0]))
+        highway.transform.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, -1.0]]))
+        highway.transform.bias.copy_(torch.tensor([1.0, 0.0]))
         highway.gate.weight.zero_()
         highway.gate.bias.copy_(torch.tensor([3.0, 1.0]).log())  # shares of three quarters and a half
     found = highway(torch.tensor([[1.0, 4.0]]))
@@ -53,21 +59,21 @@ def test_a_highway_mixes_what_is_new_with_what_came_by_its_gate():
 
 
 def test_a_filter_says_the_most_it_finds_in_a_word():
-    sizes = replace(SIZES, filters=((1, 1), (2, 1)), num_highways=0, symbol_width=1, width=4)
-    part = Spelled(sizes)
+    sizes = replace(SIZES, filters=((1, 1), (2, 1)), num_highway_layers=0, symbol_embedding_size=1, hidden_size=4)
+    part = SpellingEncoder(sizes)
     with torch.no_grad():
-        part.symbols.weight.copy_(torch.arange(256.0)[:, None])
-        for layer in part.filters:
+        part.symbol_embeddings.weight.copy_(torch.arange(256.0)[:, None])
+        for layer in part.convolutions:
             layer.weight.fill_(1.0)
             layer.bias.zero_()
-        part.project.weight.copy_(torch.eye(2))
-        part.project.bias.zero_()
+        part.projection.weight.copy_(torch.eye(2))
+        part.projection.bias.zero_()
     # The largest symbol, and the largest sum of two that stand together: 5 + 1, not 5 + 4.
     assert part(torch.tensor([[1, 5, 1, 4, 0, 0]])).tolist() == [[5.0, 6.0]]
 
 
 def test_padding_behind_a_word_changes_nothing():
-    part = Spelled(SIZES).double()
+    part = SpellingEncoder(SIZES).double()
     word = torch.tensor([[1, 97, 2]])  # shorter than the widest filter
     wide = torch.tensor([[1, 97, 2, 0, 0, 0, 0, 0, 0, 0]])
     long = torch.tensor([[1, *b"abcdefgh", 2]])
@@ -86,7 +92,7 @@ def test_the_halves_are_torchs_lstms_the_second_over_turned_rows(tokenizer: Toke
             torch.testing.assert_close(given[:, :6], given[:, 6:])
             for number, layer in enumerate(encoder.layers):
                 ahead = layer.ahead(given[None, :, :6])[0][0]
-                back = layer.back(given.flip(0)[None, :, 6:])[0][0].flip(0)
+                back = layer.backward_lstm(given.flip(0)[None, :, 6:])[0][0].flip(0)
                 read = torch.cat([ahead, back], 1)
                 given = given + read if number else read  # the second layer adds what entered it
                 torch.testing.assert_close(found.padded(number + 1)[row, :length], given)
@@ -95,10 +101,10 @@ def test_the_halves_are_torchs_lstms_the_second_over_turned_rows(tokenizer: Toke
 def test_the_half_ahead_cannot_see_later_words_and_the_half_back_not_earlier_ones(tokenizer: Tokenizer):
     encoder = built(tokenizer)
     batch = batch_of_ids([[2, 5, 8, 7, 9, 10, 3]])
-    layout = encoder.laid(batch)
+    layout = encoder.create_layout(batch)
     for half, unseen, seen in ((slice(0, 6), slice(4, 7), slice(0, 4)), (slice(6, 12), slice(0, 3), slice(3, 7))):
         values = encoder.embed(batch, layout).detach().requires_grad_()
-        encoder.through(values, layout).last[3, half].sum().backward()
+        encoder.forward_layers(values, layout).last_hidden_state[3, half].sum().backward()
         assert values.grad is not None
         assert values.grad[unseen].abs().max() == 0
         assert values.grad[seen, half].abs().max(1).values.min() > 0
@@ -132,9 +138,9 @@ def test_beside_strokes_an_unknown_word_has_the_vector_of_all_unknown_ones(token
     encoder = built(tokenizer, replace(SIZES, spelling="strokes"))
     batch = replace(batch_of_ids([[2, 1, 1, 3]]), unknown={1: "江", 2: "河"})
     with torch.no_grad():
-        first, second = encoder.embed(batch, encoder.laid(batch))[1:3, :6]
-        (written,) = encoder.spelled(torch.from_numpy(spelled("江", "strokes", 50))[None])
-        torch.testing.assert_close(first, encoder.pieces.weight[1] + written)
+        first, second = encoder.embed(batch, encoder.create_layout(batch))[1:3, :6]
+        (written,) = encoder.spelling_encoder(torch.from_numpy(spell_word("江", "strokes", 50))[None])
+        torch.testing.assert_close(first, encoder.token_embeddings.weight[1] + written)
     assert (first - second).abs().max() > 0.01
 
 
@@ -148,13 +154,13 @@ def test_words_alone_know_nothing_of_writing(tokenizer: Tokenizer):
 def test_strokes_come_with_a_vector_of_the_word_and_words_alone_are_not_spelled(tokenizer: Tokenizer):
     both, alone = (built(tokenizer, replace(SIZES, spelling=name)) for name in ("strokes", "words"))
     ids, none = torch.tensor([5, 7]), torch.zeros(2)
-    assert list(both.tables(ids, none)) == ["piece", "spelling"]
-    assert list(alone.tables(ids, none)) == ["piece"]
+    assert list(both.embedding_components(ids, none)) == ["piece", "spelling"]
+    assert list(alone.embedding_components(ids, none)) == ["piece"]
     assert "spelling" not in alone.state_dict()
     batch = batch_of_ids([[5, 7]])
     with torch.no_grad():
-        summed = sum(both.tables(ids, none).values())
-        torch.testing.assert_close(both.embed(batch, both.laid(batch))[:, :6], summed)
+        summed = sum(both.embedding_components(ids, none).values())
+        torch.testing.assert_close(both.embed(batch, both.create_layout(batch))[:, :6], summed)
 
 
 # Characters that share a component: water, hand, tree, speech, metal, heart, mouth, grass.
@@ -174,17 +180,19 @@ def learned(spelling: str, seed: int) -> Elmo:
     """An ELMo that has learned which mark stands behind the characters of each group, by nothing but their strokes."""
     characters = [character for group in ALIKE for character in group]
     pieces = (*WORDS[:5], *characters, *"abcdefgh")
-    tokenizer = Tokenizer.of(KINDS["words"].build(Inventory(pieces), cased=False))
-    sizes = replace(SIZES, vocabulary=len(pieces), width=48, inner=40, spelling=spelling, dropout=0.0)
+    tokenizer = Tokenizer.from_backend(KINDS["words"].build(Inventory(pieces), cased=False))
+    sizes = replace(
+        SIZES, vocab_size=len(pieces), hidden_size=48, intermediate_size=40, spelling=spelling, hidden_dropout_prob=0.0
+    )
     generator = torch.Generator().manual_seed(seed)
     encoder = Elmo(replace(sizes, filters=((3, 64), (4, 64), (5, 64), (6, 64))), generator)
-    encoder.meet(tokenizer)
+    encoder.set_tokenizer(tokenizer)
     with torch.no_grad():
-        encoder.pieces.requires_grad_(False).weight.zero_()
-    module = TwoWay(encoder, generator)
+        encoder.token_embeddings.requires_grad_(False).weight.zero_()
+    module = BiLmObjective(encoder, generator)
     marks = 5 + len(characters) + torch.arange(len(characters)) // 6
     batch = batch_of_ids([[2, word, mark, 3] for word, mark in enumerate(marks.tolist(), 5)])
-    batch = replace(batch, places=torch.arange(len(characters)) * 4 + 1, targets=marks)
+    batch = replace(batch, positions=torch.arange(len(characters)) * 4 + 1, targets=marks)
     optimizer = torch.optim.Adam([one for one in module.parameters() if one.requires_grad], 1e-2)
     for _ in range(30):
         optimizer.zero_grad()
@@ -195,19 +203,21 @@ def learned(spelling: str, seed: int) -> Elmo:
 
 def nearness(encoder: Elmo, spelling: str) -> float:
     """How near the characters of a group are to one another, on average over the groups, by what their strokes say."""
-    table = np.stack([spelled(character, spelling, SIZES.word_symbols) for group in ALIKE for character in group])
-    assert encoder.spelled is not None
+    table = np.stack(
+        [spell_word(character, spelling, SIZES.max_symbols_per_word) for group in ALIKE for character in group]
+    )
+    assert encoder.spelling_encoder is not None
     with torch.no_grad():
-        vectors = encoder.spelled(torch.from_numpy(table))
+        vectors = encoder.spelling_encoder(torch.from_numpy(table))
     vectors = torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1).view(len(ALIKE), 6, -1)
     near = vectors @ vectors.transpose(1, 2)  # (groups, 6, 6)
     return float((near.sum() - near.diagonal(dim1=1, dim2=2).sum()) / (len(ALIKE) * 30))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.marker.parametrize("seed", [0, 1])
 def test_characters_that_share_a_component_are_nearer_than_with_a_shuffled_table(seed: int):
     """Before anything is learned, and after: what a group has in common is learned the sooner, the more it shares."""
-    sizes = replace(released("small", 10), inner=300, spelling="strokes")
+    sizes = replace(config_from_preset("small", 10), intermediate_size=300, spelling="strokes")
     drawn = Elmo(sizes, torch.Generator().manual_seed(seed))
     assert nearness(drawn, "strokes") > nearness(drawn, "shuffled-strokes") + 0.1
     found = {spelling: nearness(learned(spelling, seed), spelling) for spelling in ("strokes", "shuffled-strokes")}
@@ -215,28 +225,28 @@ def test_characters_that_share_a_component_are_nearer_than_with_a_shuffled_table
 
 
 def test_a_config_that_lacks_something_is_refused():
-    config = ENCODERS["elmo"].config_of(SIZES, [architecture_of(SIZES)])
-    assert sizes_of(config) == SIZES
+    config = ENCODERS["elmo"].config_to_dict(SIZES, [architecture_of(SIZES)])
+    assert config_from_dict(config) == SIZES
     del config["filters"]
     with pytest.raises(SettingsError, match="filters is missing"):
-        sizes_of(config)
+        config_from_dict(config)
     with pytest.raises(SettingsError, match="pairs of whole numbers"):
-        sizes_of({**config, "filters": [3, 4]})
+        config_from_dict({**config, "filters": [3, 4]})
 
 
 def test_sizes_that_cannot_be_are_refused():
     with pytest.raises(SettingsError, match="choose an even one"):
-        replace(SIZES, width=13)
+        replace(SIZES, hidden_size=13)
     with pytest.raises(SettingsError, match="no size 'huge' of ELMo"):
-        released("huge", 10)
+        config_from_preset("huge", 10)
     with pytest.raises(SettingsError, match="6 cells cannot be projected to 6 values"):
-        replace(SIZES, inner=6)
+        replace(SIZES, intermediate_size=6)
     with pytest.raises(SettingsError, match="no scoring 'quick'; choose one of: adaptive, sampled, full"):
-        replace(SIZES, scoring="quick")
+        replace(SIZES, softmax_kind="quick")
 
 
 def test_a_folder_that_does_not_say_how_words_are_told_is_an_older_one():
-    config = ENCODERS["elmo"].config_of(replace(SIZES, scoring="sampled"), [architecture_of(SIZES)])
-    assert sizes_of(config).scoring == "sampled"
+    config = ENCODERS["elmo"].config_to_dict(replace(SIZES, softmax_kind="sampled"), [architecture_of(SIZES)])
+    assert config_from_dict(config).softmax_kind == "sampled"
     del config["scoring"]
-    assert sizes_of(config).scoring == "adaptive"
+    assert config_from_dict(config).softmax_kind == "adaptive"

@@ -3,14 +3,25 @@
 import pytest
 import torch
 
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.encoded import layout_of
-from bertworks.encoders.initialization import begin_with_neighbours, begin_with_waves, waves
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.encoders.encoded import create_layout
+from bertworks.encoders.initialization import (
+    init_neighbor_attention,
+    init_sinusoidal_positions,
+    scaled_sinusoidal_positions,
+)
 from bertworks.sampling.batch import Batch
 
-SIZES = BertSizes(vocabulary=400, width=128, num_layers=3, num_heads=4, inner=256, positions=64)
+SIZES = BertConfig(
+    vocab_size=400,
+    hidden_size=128,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=256,
+    max_position_embeddings=64,
+)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 def encoder() -> Bert:
@@ -34,7 +45,7 @@ def shares_by_offset(one: Bert, number: int) -> torch.Tensor:
 
 
 def test_between_waves_only_the_distance_counts():
-    table = waves(64, 128, 0.02)
+    table = scaled_sinusoidal_positions(64, 128, 0.02)
     likeness = table @ table.T
     for distance in (0, 1, 5):
         assert float(likeness.diagonal(distance).std()) < 1e-6
@@ -42,20 +53,20 @@ def test_between_waves_only_the_distance_counts():
 
 
 def test_waves_are_as_widely_spread_as_drawn_weights():
-    assert float(waves(512, 128, 0.02).square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
+    assert float(scaled_sinusoidal_positions(512, 128, 0.02).square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
 
 
 def test_only_positions_begin_as_waves():
     plain, begun = encoder(), encoder()
-    begin_with_waves(begun)
+    init_sinusoidal_positions(begun)
     changed = [name for name, value in plain.state_dict().items() if not torch.equal(value, begun.state_dict()[name])]
     assert changed == ["positions.weight"]
 
 
 def test_each_head_of_the_first_layers_reads_its_own_neighbour_most():
     one = encoder()
-    begin_with_waves(one)
-    begin_with_neighbours(one)
+    init_sinusoidal_positions(one)
+    init_neighbor_attention(one)
     for number, offsets in enumerate(([-1, 1, -2, 2], [-3, 3, -4, 4])):
         found = shares_by_offset(one, number)
         assert [int(place) - 47 for place in found[:, 30:65].argmax(-1) + 30] == offsets
@@ -70,7 +81,7 @@ def test_without_it_all_places_are_read_alike():
 
 def test_the_last_layer_and_all_else_stay_as_drawn():
     plain, begun = encoder(), encoder()
-    begin_with_neighbours(begun, torch.Generator().manual_seed(1))
+    init_neighbor_attention(begun, torch.Generator().manual_seed(1))
     changed = {name for name, value in plain.state_dict().items() if not torch.equal(value, begun.state_dict()[name])}
     assert changed == {"pieces.weight", "segments.weight"} | {
         f"layers.{number}.attention.{part}.weight" for number in (0, 1) for part in ("query_key_value", "out")
@@ -78,9 +89,9 @@ def test_the_last_layer_and_all_else_stay_as_drawn():
 
 
 def test_heads_of_odd_depth_and_number_begin_too():
-    one = Bert(BertSizes(50, 45, 2, 3, 60, 16), torch.Generator().manual_seed(0))
-    begin_with_waves(one)
-    begin_with_neighbours(one)
+    one = Bert(BertConfig(50, 45, 2, 3, 60, 16), torch.Generator().manual_seed(0))
+    init_sinusoidal_positions(one)
+    init_neighbor_attention(one)
     batch = Batch(torch.ones(1, 5, dtype=torch.long), torch.zeros(1, 5, dtype=torch.long), torch.tensor([5]))
-    assert layout_of(batch).shape == (1, 5)
+    assert create_layout(batch).shape == (1, 5)
     assert bool(torch.isfinite(one.eval()(batch).last).all())

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from bertworks.encoders.kernels import DroppedAttention, GeluFeedForward
+from bertworks.encoders.kernels import DropoutAttention, GeluFeedForward
 
 
 def doubles(*shape: int, seed: int) -> torch.Tensor:
@@ -43,13 +43,13 @@ def test_the_feed_forward_network_equals_the_plain_one():
 def test_the_slopes_of_attention_are_right_with_a_mask_and_dropped_scores():
     mask, stays = some_mask()
     mixed = doubles(10, 24, seed=5)
-    assert torch.autograd.gradcheck(lambda one: DroppedAttention.apply(one, (2, 5, 2), mask, stays, 0.2), (mixed,))
+    assert torch.autograd.gradcheck(lambda one: DropoutAttention.apply(one, (2, 5, 2), mask, stays, 0.2), (mixed,))
 
 
 def test_attention_equals_the_plain_one():
     mask, stays = some_mask()
     mixed = doubles(10, 24, seed=5)
-    found = DroppedAttention.apply(mixed, (2, 5, 2), mask, stays, 0.2)
+    found = DropoutAttention.apply(mixed, (2, 5, 2), mask, stays, 0.2)
     torch.testing.assert_close(found, plain_attention(mixed, mask, stays, 0.2))
 
 

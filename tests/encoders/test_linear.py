@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from bertworks.encoders import linear as products
-from bertworks.encoders.linear import product
+from bertworks.encoders.linear import apply_linear
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(params=[True, False], ids=["oneDNN", "MKL"])
@@ -19,9 +19,9 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(products, "_has_onednn", lambda: request.param)
 
 
-@pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("rows", [slice(None), slice(16), slice(16, None)], ids=["all", "first", "others"])
-@pytest.mark.parametrize("count", [0, 1, 37])
+@pytest.marker.usefixtures("library")
+@pytest.marker.parametrize("rows", [slice(None), slice(16), slice(16, None)], ids=["all", "first", "others"])
+@pytest.marker.parametrize("count", [0, 1, 37])
 def test_a_product_and_its_slopes_are_those_of_plain_torch(rows: slice, count: int):
     torch.manual_seed(0)
     part, values = nn.Linear(24, 40), torch.randn(count, 24, requires_grad=True)
@@ -29,17 +29,17 @@ def test_a_product_and_its_slopes_are_those_of_plain_torch(rows: slice, count: i
     tensors = (values, part.weight, part.bias)
     expected = values @ part.weight[rows].t() + part.bias[rows]
     expected_slopes = torch.autograd.grad(expected, tensors, slopes)
-    found = product(values, part, rows)
+    found = apply_linear(values, part, rows)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     for own, wanted in zip(torch.autograd.grad(found, tensors, slopes), expected_slopes, strict=True):
         torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-5)
     with torch.no_grad():
-        torch.testing.assert_close(product(values, part, rows), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(apply_linear(values, part, rows), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_double_precision_stays_double():
     part, values = nn.Linear(3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
-    assert (product(values, part) - (values @ part.weight.t() + part.bias)).abs().max() < 1e-12
+    assert (apply_linear(values, part) - (values @ part.weight.t() + part.bias)).abs().max() < 1e-12
 
 
 def test_a_product_takes_along_what_follows_it_and_sees_weights_that_change(monkeypatch: pytest.MonkeyPatch):
@@ -49,11 +49,11 @@ def test_a_product_takes_along_what_follows_it_and_sees_weights_that_change(monk
     for _ in range(2):
         plain = values @ part.weight.t() + part.bias
         with torch.inference_mode():
-            assert products.joins(values)
-            torch.testing.assert_close(product(values, part), plain.detach(), rtol=1e-5, atol=1e-6)
-            with_gelu = products.joined(values, part, activation="gelu")
+            assert products.can_fuse(values)
+            torch.testing.assert_close(apply_linear(values, part), plain.detach(), rtol=1e-5, atol=1e-6)
+            with_gelu = products.fused_linear(values, part, activation="gelu")
             torch.testing.assert_close(with_gelu, nn.functional.gelu(plain.detach()), rtol=1e-5, atol=1e-6)
-            added = products.joined(values, part, residual)
+            added = products.fused_linear(values, part, residual)
             torch.testing.assert_close(added, plain.detach() + residual, rtol=1e-5, atol=1e-6)
         with torch.no_grad():
             part.weight.mul_(2.0)  # as an optimizer does, in place
@@ -61,7 +61,7 @@ def test_a_product_takes_along_what_follows_it_and_sees_weights_that_change(monk
 
 def test_nothing_is_joined_where_something_is_learned(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(products, "_has_onednn", lambda: True)
-    assert not products.joins(torch.randn(2, 3))
+    assert not products.can_fuse(torch.randn(2, 3))
 
 
 def test_batches_of_ever_new_sizes_do_not_fill_the_memory():

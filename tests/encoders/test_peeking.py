@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.encoded import Group, Layout
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.encoders.encoded import BatchLayout, SequenceGroup
 from bertworks.encoders.layers import Attention
-from bertworks.encoders.linear import product
+from bertworks.encoders.linear import apply_linear
 from bertworks.sampling.batch import Batch
 
 WIDTH, NUM_PLACES = 8, 5
@@ -18,12 +18,12 @@ MASK, FIRST = 1, 2  # ids of [MASK] and of the first ordinary piece
 PLACE = 2  # the place whose piece is to be predicted, counted from 0
 
 
-def hiding_self(num_places: int) -> Layout:
+def hiding_self(num_places: int) -> BatchLayout:
     """One row in which every place reads all the others, but not itself."""
     own = torch.eye(num_places, dtype=torch.bool)
     mask = torch.zeros(1, 1, num_places, num_places).masked_fill_(own, float("-inf"))
     lengths = torch.tensor([num_places])
-    return Layout((Group(0, 1, num_places, mask),), torch.tensor([0]), lengths, None, (1, num_places))
+    return BatchLayout((SequenceGroup(0, 1, num_places, mask),), torch.tensor([0]), lengths, None, (1, num_places))
 
 
 class Readers(nn.Module):
@@ -45,11 +45,11 @@ class Readers(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            mixed = product(values + self.positions, layer.query_key_value)  # (T, 3D)
+            mixed = apply_linear(values + self.positions, layer.query_key_value)  # (T, 3D)
             asked = self.positions if self.ask_from_position else values + self.positions
-            queries = product(asked, layer.query_key_value)[:, :WIDTH]
+            queries = apply_linear(asked, layer.query_key_value)[:, :WIDTH]
             mixed = torch.cat([queries, mixed[:, WIDTH:]], 1)
-            values = product(layer._read(mixed, self.layout.groups[0], None), layer.out)
+            values = apply_linear(layer._read(mixed, self.layout.groups[0], None), layer.out)
         return values
 
 
@@ -61,7 +61,7 @@ def slopes(readers: Readers, num_places: int, place: int) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize("place", range(NUM_PLACES))
+@pytest.marker.parametrize("place", range(NUM_PLACES))
 def test_one_layer_that_hides_each_place_from_itself_cannot_see_it(place: int):
     found = slopes(Readers(1, NUM_PLACES), NUM_PLACES, place)
     assert torch.equal(found[:, place], torch.zeros(WIDTH, WIDTH))
@@ -69,8 +69,8 @@ def test_one_layer_that_hides_each_place_from_itself_cannot_see_it(place: int):
         assert float(found[:, other].abs().max()) > 1e-2
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4])
-@pytest.mark.parametrize("place", range(NUM_PLACES))
+@pytest.marker.parametrize("depth", [2, 3, 4])
+@pytest.marker.parametrize("place", range(NUM_PLACES))
 def test_two_layers_or_more_see_it_through_a_neighbour(depth: int, place: int):
     found = slopes(Readers(depth, NUM_PLACES), NUM_PLACES, place)
     assert float(found[:, place].abs().max()) > 1e-2
@@ -95,7 +95,7 @@ def test_a_question_made_from_the_piece_lets_one_layer_see_it():
 
 def table_slopes(depth: int, ids: list[int], reads: str = "both") -> torch.Tensor:
     """How far the last layer of a real BERT at PLACE moves with the embedding of each piece of the vocabulary: (V,)."""
-    sizes = BertSizes(FIRST + NUM_PLACES, WIDTH, depth, 2, 16, NUM_PLACES, spread=0.5)
+    sizes = BertConfig(FIRST + NUM_PLACES, WIDTH, depth, 2, 16, NUM_PLACES, initializer_range=0.5)
     bert = Bert(sizes, torch.Generator().manual_seed(depth)).eval()
     row = torch.tensor([ids])
     vector = bert(Batch(row, torch.zeros_like(row), torch.tensor([len(ids)]), reads)).at(torch.tensor([PLACE]))
@@ -105,7 +105,7 @@ def table_slopes(depth: int, ids: list[int], reads: str = "both") -> torch.Tenso
 
 
 PIECES = [FIRST + place for place in range(NUM_PLACES)]  # every place has a piece of its own
-DEPTHS = pytest.mark.parametrize("depth", [1, 2, 6])
+DEPTHS = pytest.marker.parametrize("depth", [1, 2, 6])
 
 
 @DEPTHS

@@ -9,27 +9,32 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertworks.encoders.encoded import Carried
+from bertworks.encoders.encoded import EncoderState
 from bertworks.encoders.families import ENCODERS
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import Encoder
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 FAMILIES = ("bert", "roberta", "albert", "openai-gpt", "awd-lstm")
 WIDTH = 12
 
 
-def encoder_of(family: str) -> Stack:
+def encoder_of(family: str) -> Encoder:
     sizes = replace(
-        ENCODERS[family].released("tiny", 40), width=24, num_layers=3, num_heads=3, inner=96, positions=WIDTH
+        ENCODERS[family].config_from_preset("tiny", 40),
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        intermediate_size=96,
+        max_position_embeddings=WIDTH,
     )
     encoder = ENCODERS[family].build(sizes, None).double().eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.normal_(0.05, 0.3, generator=generator)
-    encoder.own_reads = "left"
+    encoder.attention = "left"
     return encoder
 
 
@@ -37,17 +42,17 @@ def rows(ids: torch.Tensor) -> Batch:
     return Batch(ids, torch.zeros_like(ids), torch.full((len(ids),), ids.shape[1]))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.marker.parametrize("family", FAMILIES)
 @given(cuts=st.sets(st.integers(1, WIDTH - 1)), seed=st.integers(0, 2**16))
 def test_a_row_read_in_parts_is_the_row_read_at_once(family: str, cuts: set[int], seed: int):
     encoder = encoder_of(family)
     ids = torch.randint(5, 40, (2, WIDTH), generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
         whole = encoder(rows(ids))
-        state, parts = Carried(), []
+        state, parts = EncoderState(), []
         for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), WIDTH], strict=True):
             found = encoder(rows(ids[:, start:stop]), state)
-            assert isinstance(found.state, Carried)
+            assert isinstance(found.state, EncoderState)
             state = found.state
             assert state.length == stop
             parts.append(found)
@@ -64,9 +69,9 @@ def test_what_cannot_go_on_is_refused():
     encoder = encoder_of("bert")
     ids = torch.ones(1, WIDTH + 1).long()
     with pytest.raises(InputError, match="end within the 12 positions"):
-        encoder(rows(ids), Carried())
+        encoder(rows(ids), EncoderState())
     with pytest.raises(InputError, match="of equal length"):
-        encoder(replace(rows(ids[:, :4]), lengths=torch.tensor([3])), Carried())
-    encoder.own_reads = "both"
+        encoder(replace(rows(ids[:, :4]), lengths=torch.tensor([3])), EncoderState())
+    encoder.attention = "both"
     with pytest.raises(SettingsError, match="only a model that reads to the left"):
-        encoder(rows(ids[:, :4]), Carried())
+        encoder(rows(ids[:, :4]), EncoderState())

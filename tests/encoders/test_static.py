@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from bertworks.encoders.families import ENCODERS
-from bertworks.encoders.layers import Seeds
-from bertworks.encoders.static import static_sizes
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.static import static_config
 from bertworks.errors import SettingsError
-from bertworks.objectives.registry import check_learns
+from bertworks.objectives.registry import check_objective
 from bertworks.sampling.batch import Batch
 
 
 def test_a_word_is_its_vector_wherever_it_stands_and_a_row_their_mean():
-    encoder = ENCODERS["static"].build(static_sizes(6, 3), torch.Generator().manual_seed(0)).eval()
+    encoder = ENCODERS["static"].build(static_config(6, 3), torch.Generator().manual_seed(0)).eval()
     table = encoder.pieces.weight.detach()
     ids = torch.tensor([[2, 5, 4, 5], [5, 3, 0, 0]])
     found = encoder(Batch(ids, torch.zeros_like(ids), torch.tensor([4, 2])))
@@ -25,24 +25,24 @@ def test_a_word_is_its_vector_wherever_it_stands_and_a_row_their_mean():
 
 
 def test_dropout_is_for_training_only_and_follows_the_seed():
-    encoder = ENCODERS["static"].build(static_sizes(50, 40), torch.Generator().manual_seed(0))
+    encoder = ENCODERS["static"].build(static_config(50, 40), torch.Generator().manual_seed(0))
     ids = torch.arange(5, 45)[None]
     batch = Batch(ids, torch.zeros_like(ids), torch.tensor([40]))
-    seeds = Seeds(torch.tensor(7, dtype=torch.int32))
+    seeds = DropoutSeeds(torch.tensor(7, dtype=torch.int32))
     dropped = encoder.train()(batch, seeds=seeds).last
     assert 0.05 < float((dropped == 0).float().mean()) < 0.15
     assert torch.equal(dropped, encoder(batch, seeds=seeds).last)
-    assert torch.equal(encoder.eval()(batch, seeds=seeds).last, encoder.pieces.weight[5:45])
+    assert torch.equal(encoder.eval()(batch, seeds=seeds).last, encoder.token_embeddings.weight[5:45])
 
 
 def test_a_table_shows_no_attention_and_learns_by_no_objective():
-    encoder = ENCODERS["static"].build(static_sizes(6, 3), None)
-    assert not encoder.attends
+    encoder = ENCODERS["static"].build(static_config(6, 3), None)
+    assert not encoder.has_attention
     with pytest.raises(SettingsError, match="do not learn by a recipe: bertworks vectors train makes them"):
-        check_learns("static", "masked")
+        check_objective("static", "masked")
 
 
 def test_sizes_have_names():
-    assert ENCODERS["static"].released("mini", 70).width == 100
+    assert ENCODERS["static"].config_from_preset("mini", 70).hidden_size == 100
     with pytest.raises(SettingsError, match="there is no size 'huge' of word vectors; choose one of: tiny, mini"):
-        ENCODERS["static"].released("huge", 70)
+        ENCODERS["static"].config_from_preset("huge", 70)

@@ -7,17 +7,31 @@ import pytest
 import torch
 import transformers
 
-from bertworks.encoders.encoded import Carried
+from bertworks.encoders.encoded import EncoderState
 from bertworks.encoders.families import ENCODERS, architecture_of
-from bertworks.encoders.layers import Seeds
-from bertworks.encoders.xlnet import Xlnet, XlnetSizes, config_of, names_of, released, sizes_of
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.xlnet import (
+    Xlnet,
+    XlnetConfig,
+    config_from_dict,
+    config_from_preset,
+    config_to_dict,
+    tensor_names,
+)
 from bertworks.errors import InputError, SettingsError
 from bertworks.models.tensor_names import load_into
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 CLOSE = 1e-5
-SIZES = replace(released("tiny", 70), width=24, num_layers=3, num_heads=3, inner=96, positions=40)
+SIZES = replace(
+    config_from_preset("tiny", 70),
+    hidden_size=24,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=96,
+    max_position_embeddings=40,
+)
 
 
 def drawn(module: torch.nn.Module) -> Any:
@@ -28,12 +42,12 @@ def drawn(module: torch.nn.Module) -> Any:
     return module.eval()
 
 
-def pair_of(sizes: XlnetSizes = SIZES) -> tuple[Xlnet, Any]:
+def pair_of(sizes: XlnetConfig = SIZES) -> tuple[Xlnet, Any]:
     """Ours and transformers' language model, with the same weights."""
-    config = transformers.XLNetConfig(**config_of(sizes, [architecture_of(sizes, "permuted")]))
+    config = transformers.XLNetConfig(**config_to_dict(sizes, [architecture_of(sizes, "permuted")]))
     peer = drawn(transformers.XLNetLMHeadModel(config))
     ours = Xlnet(sizes).eval()
-    load_into(ours, dict(peer.state_dict()), names_of(sizes))
+    load_into(ours, dict(peer.state_dict()), tensor_names(sizes))
     return ours, peer
 
 
@@ -52,7 +66,7 @@ def batch_with(lengths: tuple[int, ...], num_asked: int = 0, seed: int = 0) -> B
         asked = torch.randperm(length - 1, generator=generator)[:num_asked] + 1  # the first is always told
         permutation[row, asked] = torch.arange(1, num_asked + 1)
         places += (row * width + asked.sort().values).tolist()
-    return replace(batch, permutation=permutation, places=torch.tensor(places))
+    return replace(batch, permutation=permutation, positions=torch.tensor(places))
 
 
 def perm_mask_of(batch: Batch) -> torch.Tensor:
@@ -70,22 +84,22 @@ def perm_mask_of(batch: Batch) -> torch.Tensor:
 
 
 def logits_of(ours: Xlnet, peer: Any, found: torch.Tensor) -> torch.Tensor:
-    return (found @ ours.pieces.weight.t() + peer.lm_loss.bias).detach()
+    return (found @ ours.token_embeddings.weight.t() + peer.lm_loss.bias).detach()
 
 
-@pytest.mark.parametrize("lengths", [(12, 12), (14, 9, 11)], ids=["full", "ragged"])
+@pytest.marker.parametrize("lengths", [(12, 12), (14, 9, 11)], ids=["full", "ragged"])
 def test_the_second_stream_equals_that_of_transformers(lengths: tuple[int, ...]):
     ours, peer = pair_of()
     batch = batch_with(lengths, num_asked=4)
-    rows, width = batch.ids.shape
-    mapping = torch.nn.functional.one_hot(batch.places.view(rows, 4) % width, width).float()
+    rows, width = batch.input_ids.shape
+    mapping = torch.nn.functional.one_hot(batch.positions.view(rows, 4) % width, width).float()
     real = (torch.arange(width) < batch.lengths[:, None]).float()
     with torch.no_grad():
-        found = ours(batch, places=batch.places).at(batch.places)
+        found = ours(batch, places=batch.positions).at(batch.positions)
         expected = peer(
-            batch.ids,
+            batch.input_ids,
             attention_mask=real,
-            token_type_ids=batch.segments,
+            token_type_ids=batch.token_type_ids,
             perm_mask=perm_mask_of(batch),
             target_mapping=mapping,
         ).logits
@@ -95,21 +109,21 @@ def test_the_second_stream_equals_that_of_transformers(lengths: tuple[int, ...])
 def test_rows_with_unlike_numbers_of_places_are_each_computed_alone():
     ours, _ = pair_of()
     both = batch_with((12, 12), num_asked=3)
-    some = both.places[[0, 2, 3, 4, 5]]  # the second place of the first row is not asked for
+    some = both.positions[[0, 2, 3, 4, 5]]  # the second place of the first row is not asked for
     with torch.no_grad():
-        whole, part = ours(both, places=both.places), ours(both, places=some)
+        whole, part = ours(both, places=both.positions), ours(both, places=some)
     assert float((whole.last[[0, 2, 3, 4, 5]] - part.at(some)).abs().max()) < CLOSE
 
 
 def test_gradients_of_both_streams_equal_those_of_transformers():
     ours, peer = pair_of()
     batch = batch_with((12, 12), num_asked=4)
-    mapping = torch.nn.functional.one_hot(batch.places.view(2, 4) % 12, 12).float()
-    ours(batch, places=batch.places).last.square().sum().backward()
-    given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.segments}
-    peer.transformer(batch.ids, **given).last_hidden_state.square().sum().backward()
+    mapping = torch.nn.functional.one_hot(batch.positions.view(2, 4) % 12, 12).float()
+    ours(batch, places=batch.positions).last.square().sum().backward()
+    given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.token_type_ids}
+    peer.transformer(batch.input_ids, **given).last_hidden_state.square().sum().backward()
     expected = dict(peer.named_parameters())
-    for name, (theirs,) in names_of(SIZES).items():
+    for name, (theirs,) in tensor_names(SIZES).items():
         if theirs.startswith("transformer.pooler."):
             continue
         slope = ours.get_parameter(name).grad
@@ -118,16 +132,16 @@ def test_gradients_of_both_streams_equal_those_of_transformers():
         assert float((slope - expected[theirs].grad).abs().max()) < 1e-4 * max(scale, 1e-2), name
 
 
-@pytest.mark.parametrize("size", [0, 5, 16])
+@pytest.marker.parametrize("size", [0, 5, 16])
 def test_what_is_remembered_equals_transformers_over_three_segments(size: int):
-    ours, peer = pair_of(replace(SIZES, memory=size))
-    state, mems = Carried(), None
+    ours, peer = pair_of(replace(SIZES, mem_len=size))
+    state, mems = EncoderState(), None
     for number in range(3):
         batch = batch_with((8, 8), seed=number)
         with torch.no_grad():
             found = ours(batch, state)
-            expected = peer(batch.ids, token_type_ids=batch.segments, mems=mems, use_mems=True)
-        assert isinstance(found.state, Carried)
+            expected = peer(batch.input_ids, token_type_ids=batch.token_type_ids, mems=mems, use_mems=True)
+        assert isinstance(found.state, EncoderState)
         state, mems = found.state, expected.mems
         logits = logits_of(ours, peer, found.padded())
         assert float((logits - expected.logits).abs().max()) < CLOSE
@@ -140,13 +154,13 @@ def test_what_is_remembered_equals_transformers_over_three_segments(size: int):
 def test_a_permutation_behind_a_memory_equals_transformers():
     ours, peer = pair_of()
     before, batch = batch_with((6, 6), seed=3), batch_with((10, 10), num_asked=3)
-    mapping = torch.nn.functional.one_hot(batch.places.view(2, 3) % 10, 10).float()
+    mapping = torch.nn.functional.one_hot(batch.positions.view(2, 3) % 10, 10).float()
     with torch.no_grad():
-        state = ours(before, Carried()).state
-        found = ours(batch, state, places=batch.places).at(batch.places)
-        mems = peer(before.ids, token_type_ids=before.segments, use_mems=True).mems
-        given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.segments}
-        expected = peer(batch.ids, mems=mems, use_mems=True, **given).logits
+        state = ours(before, EncoderState()).state
+        found = ours(batch, state, places=batch.positions).at(batch.positions)
+        mems = peer(before.input_ids, token_type_ids=before.token_type_ids, use_mems=True).mems
+        given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.token_type_ids}
+        expected = peer(batch.input_ids, mems=mems, use_mems=True, **given).logits
     assert float((logits_of(ours, peer, found) - expected.flatten(0, 1)).abs().max()) < CLOSE
 
 
@@ -154,22 +168,26 @@ def test_a_memory_of_rows_of_unlike_length_is_that_of_each_row_alone():
     ours = drawn(Xlnet(SIZES)).double()
     before, batch = batch_with((9, 4), seed=1), batch_with((5, 7), seed=2)
     with torch.no_grad():
-        together = ours(batch, ours(before, Carried()).state).padded()
+        together = ours(batch, ours(before, EncoderState()).state).padded()
         for row in range(2):
             first, second = int(before.lengths[row]), int(batch.lengths[row])
             alone = Batch(
-                before.ids[row : row + 1, :first], before.segments[row : row + 1, :first], torch.tensor([first])
+                before.input_ids[row : row + 1, :first],
+                before.token_type_ids[row : row + 1, :first],
+                torch.tensor([first]),
             )
             next_one = Batch(
-                batch.ids[row : row + 1, :second], batch.segments[row : row + 1, :second], torch.tensor([second])
+                batch.input_ids[row : row + 1, :second],
+                batch.token_type_ids[row : row + 1, :second],
+                torch.tensor([second]),
             )
-            expected = ours(next_one, ours(alone, Carried()).state).padded()
+            expected = ours(next_one, ours(alone, EncoderState()).state).padded()
             assert float((together[row, :second] - expected[0]).abs().max()) < 1e-10
 
 
 def test_a_memory_of_other_rows_is_refused():
     ours = Xlnet(SIZES).eval()
-    state = ours(batch_with((5, 5)), Carried()).state
+    state = ours(batch_with((5, 5)), EncoderState()).state
     with pytest.raises(InputError, match="the memory is of 2 rows, but the batch has 3"):
         ours(batch_with((5, 5, 5)), state)
 
@@ -178,13 +196,15 @@ def test_no_place_sees_what_its_order_forbids_in_either_stream():
     ours = drawn(Xlnet(SIZES)).double()
     batch = batch_with((10,), num_asked=4)
     told = batch.permutation[0].tolist()
-    layout, asking = ours._laid_over(batch, Carried(), batch.places)
-    for depth in range(1, SIZES.num_layers + 1):
-        model = ours if depth == SIZES.num_layers else drawn(Xlnet(replace(SIZES, num_layers=depth))).double()
+    layout, asking = ours._create_memory_layout(batch, EncoderState(), batch.positions)
+    for depth in range(1, SIZES.num_hidden_layers + 1):
+        model = (
+            ours if depth == SIZES.num_hidden_layers else drawn(Xlnet(replace(SIZES, num_hidden_layers=depth))).double()
+        )
         values = model.embed(batch, layout).detach().requires_grad_()
-        found = model._streams(values, layout, None, (Carried(), asking))
+        found = model._forward_streams(values, layout, None, (EncoderState(), asking))
         # The second stream: what was told before, and never its own piece.
-        for number, place in enumerate(batch.places.tolist()):
+        for number, place in enumerate(batch.positions.tolist()):
             (slope,) = torch.autograd.grad(found[-1][asking.wanted.order[number]].sum(), values, retain_graph=True)
             seen = {other for other in range(10) if float(slope[other].abs().max()) > 0}
             assert seen == {other for other in range(10) if told[other] < told[place]}
@@ -202,26 +222,26 @@ def test_a_change_of_a_forbidden_piece_changes_no_answer():
     batch = batch_with((10,), num_asked=4)
     told = batch.permutation[0]
     with torch.no_grad():
-        answers = ours(batch, places=batch.places).last
-        for place in batch.places.tolist():
-            changed = batch.ids.clone()
+        answers = ours(batch, places=batch.positions).last
+        for place in batch.positions.tolist():
+            changed = batch.input_ids.clone()
             changed[0, place] = (changed[0, place] + 7) % 70
-            after = ours(replace(batch, ids=changed), places=batch.places).last
+            after = ours(replace(batch, input_ids=changed), places=batch.positions).last
             moved = (answers - after).abs().amax(1) > 0
-            assert moved.tolist() == (told[batch.places] > told[place]).tolist()
+            assert moved.tolist() == (told[batch.positions] > told[place]).tolist()
 
 
 def test_dropping_follows_from_the_seeds_and_recomputing_changes_nothing():
-    sizes = replace(SIZES, dropout=0.2, attention_dropout=0.2)
+    sizes = replace(SIZES, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
     ours = drawn(Xlnet(sizes)).train()
     batch = batch_with((10, 9), num_asked=3)
     slopes = []
     for seed, recomputes in ((1, False), (1, True), (2, False)):
-        ours.recomputes = recomputes
+        ours.activation_checkpointing = recomputes
         ours.zero_grad()
-        seeds = Seeds(torch.tensor(seed, dtype=torch.int32))
-        ours(batch, seeds=seeds, places=batch.places).last.square().sum().backward()
-        slopes.append(ours.blank.grad.clone())
+        seeds = DropoutSeeds(torch.tensor(seed, dtype=torch.int32))
+        ours(batch, seeds=seeds, places=batch.positions).last.square().sum().backward()
+        slopes.append(ours.mask_embedding.grad.clone())
     assert torch.equal(slopes[0], slopes[1])
     assert not torch.equal(slopes[0], slopes[2])
 
@@ -231,7 +251,7 @@ def test_a_rate_of_dropping_reaches_attention_too():
     ours.set_dropout(0.0)
     ours.train()
     batch = batch_with((10, 9))
-    first, second = (ours(batch, seeds=Seeds(torch.tensor(seed, dtype=torch.int32))).last for seed in (1, 2))
+    first, second = (ours(batch, seeds=DropoutSeeds(torch.tensor(seed, dtype=torch.int32))).last for seed in (1, 2))
     assert torch.equal(first, second)
 
 
@@ -244,17 +264,22 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.marker.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
 def test_settings_that_would_change_the_numbers_are_refused(change: dict[str, Any], message: str):
     with pytest.raises(SettingsError, match=message):
-        sizes_of({**config_of(SIZES, ["XLNetModel"]), **change})
+        config_from_dict({**config_to_dict(SIZES, ["XLNetModel"]), **change})
 
 
 def test_the_config_of_the_release_is_read():
     told = transformers.XLNetConfig(mem_len=None).to_dict()
-    sizes = sizes_of(told)
-    assert (sizes.width, sizes.num_layers, sizes.num_heads, sizes.inner) == (1024, 24, 16, 4096)
-    assert (sizes.memory, sizes.positions, sizes.vocabulary) == (0, 512, 32_000)
+    sizes = config_from_dict(told)
+    assert (sizes.hidden_size, sizes.num_hidden_layers, sizes.num_attention_heads, sizes.intermediate_size) == (
+        1024,
+        24,
+        16,
+        4096,
+    )
+    assert (sizes.mem_len, sizes.max_position_embeddings, sizes.vocab_size) == (0, 512, 32_000)
 
 
 def test_answers_to_questions_have_the_simple_class_of_transformers():

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertworks.engines.batching import in_budget, in_order
+from bertworks.engines.batching import batch_by_token_budget, restore_order
 from bertworks.errors import SettingsError
 
 
 def gathered(lengths: list[int], budget: int, window: int = 100) -> list[list[tuple[int, int]]]:
-    return list(in_budget(lengths, lambda length: length, budget, window))
+    return list(batch_by_token_budget(lengths, lambda length: length, budget, window))
 
 
 def test_batches_go_from_the_longest_to_the_shortest_and_keep_the_budget():
@@ -28,22 +28,25 @@ def test_rows_are_sorted_only_inside_their_window():
 
 def test_no_more_than_a_window_is_read_before_the_first_batch():
     read = itertools.count()
-    batches = in_budget((1 for _ in read), lambda length: length, budget=4, window=8)
+    batches = batch_by_token_budget((1 for _ in read), lambda length: length, budget=4, window=8)
     assert next(batches) == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert next(read) == 8
 
 
 def test_batches_that_are_computed_at_once_share_the_budget_evenly():
-    dealt = list(in_budget([4] * 9, lambda length: length, budget=32, window=100, num_at_once=2))
+    dealt = list(batch_by_token_budget([4] * 9, lambda length: length, budget=32, window=100, num_parallel_batches=2))
     assert [len(batch) for batch in dealt] == [2, 2, 3, 2]  # not 4, 4 and a single row that one core waits for
-    assert len(list(in_budget([4] * 4, lambda length: length, budget=32, window=100, num_at_once=2))) == 1
+    assert (
+        len(list(batch_by_token_budget([4] * 4, lambda length: length, budget=32, window=100, num_parallel_batches=2)))
+        == 1
+    )
 
 
 def test_no_rows_make_no_batches():
     assert gathered([], budget=4) == []
 
 
-@pytest.mark.parametrize(("budget", "window"), [(0, 4), (4, 0)])
+@pytest.marker.parametrize(("budget", "window"), [(0, 4), (4, 0)])
 def test_a_budget_or_window_of_nothing_is_refused(budget: int, window: int):
     with pytest.raises(SettingsError, match="give at least 1 of each"):
         gathered([1], budget, window)
@@ -53,10 +56,10 @@ def test_a_budget_or_window_of_nothing_is_refused(budget: int, window: int):
 def test_every_row_is_in_one_batch_and_comes_back_in_its_place(
     lengths: list[int], budget: int, window: int, num_at_once: int
 ):
-    batches = list(in_budget(lengths, lambda length: length, budget, window, num_at_once))
+    batches = list(batch_by_token_budget(lengths, lambda length: length, budget, window, num_at_once))
     own = max(1, budget // num_at_once)
     assert all(sum(length for _, length in batch) <= own or len(batch) == 1 for batch in batches)
-    assert list(in_order(itertools.chain(*batches))) == lengths
+    assert list(restore_order(itertools.chain(*batches))) == lengths
 
 
 def test_a_value_is_handed_on_as_soon_as_all_before_it_are_there():
@@ -67,7 +70,7 @@ def test_a_value_is_handed_on_as_soon_as_all_before_it_are_there():
             read.append(number)
             yield number, str(number)
 
-    values = in_order(found())
+    values = restore_order(found())
     assert next(values) == "0"
     assert read == [1, 0]
     assert list(values) == ["1", "2"]

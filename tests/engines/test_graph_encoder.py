@@ -8,14 +8,16 @@ import pytest
 import torch
 
 from bertworks.embeddings.strategies import STRATEGIES
-from bertworks.encoders.bert import BertSizes
-from bertworks.engines.graph_encoder import TAKEN, GraphEncoder, OnlyLast
+from bertworks.encoders.bert import BertConfig
+from bertworks.engines.graph_encoder import HEAD_OUTPUTS, GraphEncoder, LastLayerOnly
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.sampling.batch import Batch, batch_of_rows
+from bertworks.sampling.batch import Batch, collate_sequences
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
-SIZES = BertSizes(10_012, width=4, num_layers=3, num_heads=2, inner=8, positions=400)
+SIZES = BertConfig(
+    10_012, hidden_size=4, num_hidden_layers=3, num_attention_heads=2, intermediate_size=8, max_position_embeddings=400
+)
 Ints = npt.NDArray[np.int64]
 
 
@@ -52,24 +54,24 @@ def rows_of(tokenizer: Tokenizer, lengths: Sequence[int]) -> list[Encoding]:
 
 def test_rows_of_very_different_lengths_are_run_apart_without_padding(tokenizer: Tokenizer, runtime: Telling):
     rows = rows_of(tokenizer, [300, 20, 20, 18])
-    found = GraphEncoder(SIZES, runtime)(batch_of_rows(rows, tokenizer.specials.pad))
+    found = GraphEncoder(SIZES, runtime)(collate_sequences(rows, tokenizer.specials.pad))
     assert runtime.shapes == [(1, 300), (3, 20)]
-    assert found.last[:, 0].tolist() == [number for row in rows for number in row.ids]
+    assert found.last[:, 0].tolist() == [number for row in rows for number in row.input_ids]
     assert found.last[:, 3].tolist() == [1.0] * 358
     assert found.layout.starts.tolist() == [0, 300, 320, 340]
     assert found.summary is not None
-    assert found.summary[:, 0].tolist() == [rows[0].ids[0]] * 4
+    assert found.summary[:, 0].tolist() == [rows[0].input_ids[0]] * 4
 
 
 def test_few_pieces_are_run_together_though_some_is_padding(tokenizer: Tokenizer, runtime: Telling):
     rows = rows_of(tokenizer, [40, 10, 3])
-    found = GraphEncoder(SIZES, runtime)(batch_of_rows(rows, tokenizer.specials.pad))
+    found = GraphEncoder(SIZES, runtime)(collate_sequences(rows, tokenizer.specials.pad))
     assert runtime.shapes == [(3, 40)]
     assert found.last[:, 2].tolist() == [*range(40), *range(10), *range(3)]
 
 
 def test_nearly_full_batches_keep_their_shape(tokenizer: Tokenizer, runtime: Telling):
-    found = GraphEncoder(SIZES, runtime)(batch_of_rows(rows_of(tokenizer, [10, 9]), tokenizer.specials.pad))
+    found = GraphEncoder(SIZES, runtime)(collate_sequences(rows_of(tokenizer, [10, 9]), tokenizer.specials.pad))
     assert found.last.shape == (20, 4)
     assert found.padded()[1, 9].tolist() == [0, 0, 0, 0]
 
@@ -77,12 +79,12 @@ def test_nearly_full_batches_keep_their_shape(tokenizer: Tokenizer, runtime: Tel
 def test_an_engine_feeds_it_like_any_encoder(tokenizer: Tokenizer, runtime: Telling):
     rows = rows_of(tokenizer, [5, 17, 3, 9])
     engine = TorchEngine(GraphEncoder(SIZES, runtime), tokenizer)
-    found = engine.answers(rows, lambda batch: [len(row.ids) for row in batch.rows])
+    found = engine.predict(rows, lambda batch: [len(row.input_ids) for row in batch.sequences])
     assert list(found) == [5, 17, 3, 9]
 
 
 def test_the_last_layer_is_there_and_others_are_refused(runtime: Telling):
-    layers = OnlyLast.of(torch.ones(2, 4), 3, runtime.name)
+    layers = LastLayerOnly.from_last(torch.ones(2, 4), 3, runtime.name)
     assert layers[-1] is layers[3]
     assert STRATEGIES["last"](layers).tolist() == torch.ones(2, 4).tolist()
     for name in ("embeddings", "second-to-last", "sum-all"):
@@ -92,7 +94,7 @@ def test_the_last_layer_is_there_and_others_are_refused(runtime: Telling):
         list(layers)
 
 
-@pytest.mark.parametrize("part", ["layers", "positions", "segments", "norm", "pooler"])
+@pytest.marker.parametrize("part", ["layers", "positions", "segments", "norm", "pooler"])
 def test_parts_inside_the_graph_are_refused_in_one_sentence(runtime: Telling, part: str):
     with pytest.raises(FolderError, match="need the weights"):
         getattr(GraphEncoder(SIZES, runtime), part)
@@ -100,9 +102,9 @@ def test_parts_inside_the_graph_are_refused_in_one_sentence(runtime: Telling, pa
 
 def test_pieces_have_a_device_and_no_vectors(runtime: Telling):
     encoder = GraphEncoder(SIZES, runtime)
-    assert encoder.pieces.weight.device == torch.device("cpu")
+    assert encoder.token_embeddings.weight.device == torch.device("cpu")
     with pytest.raises(FolderError, match="need the weights"):
-        encoder.pieces(torch.tensor([1]))
+        encoder.token_embeddings(torch.tensor([1]))
 
 
 def test_an_unknown_attribute_is_an_ordinary_mistake(runtime: Telling):
@@ -116,8 +118,8 @@ def test_the_digest_stands_for_the_weights(runtime: Telling):
 
 def test_scores_of_blanks_are_computed_where_they_are_asked(tokenizer: Tokenizer, runtime: Telling):
     """Rows of 300 places: one is run at a time, and the middle one, in which nothing is asked, not at all."""
-    encoder = GraphEncoder(SIZES, runtime, TAKEN["blanks"])
-    encoded = encoder(batch_of_rows(rows_of(tokenizer, [300, 300, 300]), tokenizer.specials.pad))
+    encoder = GraphEncoder(SIZES, runtime, HEAD_OUTPUTS["blanks"])
+    encoded = encoder(collate_sequences(rows_of(tokenizer, [300, 300, 300]), tokenizer.specials.pad))
     assert runtime.shapes == []
     found = encoded.at(torch.tensor([7, 299, 601]))
     assert found[:, 2].tolist() == [7, 299, 1]
@@ -132,4 +134,4 @@ def test_too_long_rows_and_other_ways_to_read_are_refused(tokenizer: Tokenizer, 
         encoder(Batch(ones, ones, torch.tensor([401])))
     short = ones[:, :4]
     with pytest.raises(SettingsError, match="reads both ways only"):
-        encoder(Batch(short, short, torch.tensor([4]), reads="left"))
+        encoder(Batch(short, short, torch.tensor([4]), attention="left"))

@@ -6,15 +6,23 @@ import numpy as np
 import pytest
 import torch
 
-from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.openvino_engine import OpenvinoRuntime
 from bertworks.errors import FolderError
 from bertworks.sampling.batch import Batch
 
-SIZES = BertSizes(40, width=24, num_layers=2, num_heads=3, inner=48, positions=16, spread=0.3)
+SIZES = BertConfig(
+    40,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=48,
+    max_position_embeddings=16,
+    initializer_range=0.3,
+)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +32,7 @@ def encoder() -> Bert:
 
 @pytest.fixture(scope="module")
 def runtime(encoder: Bert) -> OpenvinoRuntime:
-    return OpenvinoRuntime.of(encoder, None, True)
+    return OpenvinoRuntime.from_encoder(encoder, None, True)
 
 
 def batch(*lengths: int) -> Batch:
@@ -46,7 +54,7 @@ def test_a_later_run_leaves_earlier_results_alone(runtime: OpenvinoRuntime):
     through = GraphEncoder(SIZES, runtime)
     first = through(batch(5, 5))
     before = first.last.clone()
-    through(Batch(batch(5, 5).ids.flip(0), batch(5, 5).segments, torch.tensor([5, 5])))
+    through(Batch(batch(5, 5).input_ids.flip(0), batch(5, 5).token_type_ids, torch.tensor([5, 5])))
     assert torch.equal(first.last, before)
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from bertworks.engines import processor
-from bertworks.engines.optional import part
-from bertworks.engines.processor import check_processor, multiplies_8_bits
-from bertworks.engines.runtimes import engine_of, exported_for
-from bertworks.errors import FolderError, MissingPartError, SettingsError
+from bertworks.engines.optional import import_optional
+from bertworks.engines.processor import check_processor, has_exact_int8_matmul
+from bertworks.engines.runtimes import choose_engine, find_export_engine
+from bertworks.errors import FolderError, MissingDependencyError, SettingsError
 
 
 def test_a_missing_part_is_named_with_the_command_that_brings_it():
-    with pytest.raises(MissingPartError) as caught:
-        part("no_such_runtime.sub", "onnx", "running a model")
+    with pytest.raises(MissingDependencyError) as caught:
+        import_optional("no_such_runtime.sub", "onnx", "running a model")
     assert str(caught.value) == (
         "running a model needs the package 'no_such_runtime'; install it with: pip install 'bertworks[onnx]'"
     )
@@ -24,32 +24,32 @@ def test_a_part_that_lacks_something_itself_is_another_matter(tmp_path: Path, mo
     (tmp_path / "half_installed.py").write_text("import no_such_thing\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
-        part("half_installed", "onnx", "running a model")
+        import_optional("half_installed", "onnx", "running a model")
 
 
 def test_weights_go_before_a_graph(tmp_path: Path):
-    assert exported_for(tmp_path) is None
+    assert find_export_engine(tmp_path) is None
     (tmp_path / "openvino_model.xml").touch()
-    assert exported_for(tmp_path) == "openvino"
+    assert find_export_engine(tmp_path) == "openvino"
     (tmp_path / "model.onnx").touch()
-    assert exported_for(tmp_path) == "onnx"
+    assert find_export_engine(tmp_path) == "onnx"
     (tmp_path / "model.safetensors").touch()
-    assert exported_for(tmp_path) is None
+    assert find_export_engine(tmp_path) is None
 
 
 def test_a_plain_folder_takes_any_engine_and_an_exported_one_its_own(tmp_path: Path):
-    assert engine_of(tmp_path, None) == ("torch", False)
-    assert engine_of(tmp_path, "openvino") == ("openvino", False)
+    assert choose_engine(tmp_path, None) == ("torch", False)
+    assert choose_engine(tmp_path, "openvino") == ("openvino", False)
     (tmp_path / "model.onnx").touch()
-    assert engine_of(tmp_path, None) == ("onnx", True)
-    assert engine_of(tmp_path, "onnx") == ("onnx", True)
+    assert choose_engine(tmp_path, None) == ("onnx", True)
+    assert choose_engine(tmp_path, "onnx") == ("onnx", True)
     with pytest.raises(SettingsError, match="was exported for 'onnx' and has nothing for 'openvino'"):
-        engine_of(tmp_path, "openvino")
+        choose_engine(tmp_path, "openvino")
     with pytest.raises(SettingsError, match="there is no engine 'jax'; choose one of: torch, onnx, openvino"):
-        engine_of(tmp_path, "jax")
+        choose_engine(tmp_path, "jax")
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("machine", "flags", "exact"),
     [
         ("x86_64", "fpu sse2 avx2 avx512f avx512_vnni", True),
@@ -64,7 +64,7 @@ def test_eight_bits_are_exact_where_the_processor_says_so(
     (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n")
     monkeypatch.setattr(processor, "_TOLD", tmp_path / "cpuinfo")
     monkeypatch.setattr(processor.platform, "machine", lambda: machine)
-    assert multiplies_8_bits() is exact
+    assert has_exact_int8_matmul() is exact
 
 
 def test_eight_bit_weights_are_refused_where_they_would_overflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

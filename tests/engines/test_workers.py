@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from bertworks.engines.workers import at_once
+from bertworks.engines.workers import map_parallel
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("count", [0, 1, 2, 7])
+@pytest.marker.usefixtures("two_threads")
+@pytest.marker.parametrize("count", [0, 1, 2, 7])
 def test_answers_come_in_the_order_of_the_jobs(count: int):
-    assert list(at_once(range(count), lambda job: job * job, 2)) == [job * job for job in range(count)]
+    assert list(map_parallel(range(count), lambda job: job * job, 2)) == [job * job for job in range(count)]
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.marker.usefixtures("two_threads")
 def test_two_jobs_meet_each_with_one_core_and_the_caller_keeps_all():
     both = threading.Barrier(2, timeout=20)  # passes only if two are at work at the same time
 
@@ -30,17 +30,17 @@ def test_two_jobs_meet_each_with_one_core_and_the_caller_keeps_all():
         both.wait()
         return torch.get_num_threads()
 
-    assert list(at_once(range(4), meet, 2)) == [1, 1, 1, 1]
+    assert list(map_parallel(range(4), meet, 2)) == [1, 1, 1, 1]
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.marker.usefixtures("two_threads")
 def test_a_single_job_is_done_by_the_caller_with_all_cores():
-    found = list(at_once(["job"], lambda job: (threading.current_thread(), torch.get_num_threads()), 2))
+    found = list(map_parallel(["job"], lambda job: (threading.current_thread(), torch.get_num_threads()), 2))
     assert found == [(threading.current_thread(), 2)]
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.marker.usefixtures("two_threads")
 def test_what_is_computed_ahead_is_bounded():
     begun: list[int] = []
 
@@ -49,14 +49,14 @@ def test_what_is_computed_ahead_is_bounded():
             begun.append(job)
             yield job
 
-    answers = at_once(jobs(), lambda job: job, 2)
+    answers = map_parallel(jobs(), lambda job: job, 2)
     assert next(answers) == 0
     assert len(begun) <= 3
     answers.close()
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.marker.usefixtures("two_threads")
 def test_an_error_reaches_the_caller():
     def fail(job: int) -> int:
         if job == 2:
@@ -64,5 +64,5 @@ def test_an_error_reaches_the_caller():
         return job
 
     with pytest.raises(ValueError, match="job 2"):
-        list(at_once(range(9), fail, 2))
+        list(map_parallel(range(9), fail, 2))
     assert torch.get_num_threads() == 2

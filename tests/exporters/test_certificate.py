@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from bertworks.errors import FolderError
-from bertworks.exporters.certificate import Certificate, Change, Tolerance
-from bertworks.exporters.parity import Compared
-from bertworks.tasks.contract import Scored
+from bertworks.exporters.certificate import Certificate, MetricChange, Tolerance
+from bertworks.exporters.parity import ParityResult
+from bertworks.tasks.contract import TaskScores
 
 
-def certificate(tolerance: Tolerance, change: Change | None = None, logits: float = 2e-3) -> Certificate:
+def certificate(tolerance: Tolerance, change: MetricChange | None = None, logits: float = 2e-3) -> Certificate:
     differences = {"last_hidden_state": 5e-5, "logits": logits}
     sizes = {"last_hidden_state": 3.0, "logits": 20.0}
-    compared = Compared(differences, sizes, np.array([0.999, 0.991]))
+    compared = ParityResult(differences, sizes, np.array([0.999, 0.991]))
     return Certificate("int8", "two texts", compared, tolerance, {"precision": "int8"}, change)
 
 
@@ -44,10 +44,10 @@ def test_the_mean_cosine_counts():
     ]
 
 
-@pytest.mark.parametrize(("after", "passes"), [(0.91, True), (0.89, True), (0.88, False)])
+@pytest.marker.parametrize(("after", "passes"), [(0.91, True), (0.89, True), (0.88, False)])
 def test_a_metric_may_fall_by_so_many_hundredths(after: float, passes: bool):
-    scores = (Scored({"f1": value, "accuracy": 0.5}, "f1") for value in (0.9, after))
-    found = certificate(Tolerance(points=1.001), Change("dev.tsv", *scores)).failures
+    scores = (TaskScores({"f1": value, "accuracy": 0.5}, "f1") for value in (0.9, after))
+    found = certificate(Tolerance(points=1.001), MetricChange("dev.tsv", *scores)).failures
     assert found == ([] if passes else ["f1 falls from 0.9000 to 0.8800, and 1.001 points are allowed (--points)"])
 
 
@@ -62,5 +62,5 @@ def test_a_refusal_names_model_texts_figures_and_the_way_out():
 
 def test_what_a_person_asks_for_goes_before_the_usual():
     usual = Tolerance(1e-4, None, 1.0)
-    assert usual.changed(None, 0.9, None) == Tolerance(1e-4, 0.9, 1.0)
-    assert usual.changed(1e-3, None, 0.0) == Tolerance(1e-3, None, 0.0)
+    assert usual.with_overrides(None, 0.9, None) == Tolerance(1e-4, 0.9, 1.0)
+    assert usual.with_overrides(1e-3, None, 0.0) == Tolerance(1e-3, None, 0.0)

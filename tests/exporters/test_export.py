@@ -13,18 +13,18 @@ import torch
 from exported_models import SIZES, SMALL, pretrained, sentence_model, tokenizer, tuned
 
 import bertworks
-from bertworks.datasets.files import Line
+from bertworks.datasets.files import Record
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.exporters import export as exporting
 from bertworks.exporters.certificate import Tolerance
-from bertworks.exporters.export import ExportRequest, Target, export
+from bertworks.exporters.export import ExportRequest, ExportTarget, export
 from bertworks.exporters.onnx import write_onnx
 from bertworks.inference.attribution import explain
 from bertworks.inference.model import Model, load
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.recurrent_head import RecurrentSettings
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 Make = Callable[[str], Path]
 ENGINES = ("onnx", "openvino")
@@ -46,7 +46,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 def exported(folder: Path, to: str, out: Path, **asked: Any) -> Path:
-    return export(ExportRequest(str(folder), to, out, **asked)).out
+    return export(ExportRequest(str(folder), to, out, **asked)).output
 
 
 def assert_alike(one: Any, other: Any) -> None:
@@ -65,35 +65,35 @@ def assert_alike(one: Any, other: Any) -> None:
         assert one == other
 
 
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("to", ENGINES)
+@pytest.marker.parametrize("name", SMALL)
+@pytest.marker.parametrize("to", ENGINES)
 def test_a_tuned_model_answers_the_same_after_an_export(make: Make, tmp_path: Path, name: str, to: str):
     again = bertworks.load(exported(make(name), to, tmp_path / "out"))
     for text in SMALL[name].texts:  # one at a time: a list may not mix texts and pairs
-        before, after = (model.predict([text])[0].as_json() for model in (load(make(name)), again))
+        before, after = (model.predict([text])[0].to_dict() for model in (load(make(name)), again))
         assert_alike(before, after)
 
 
-@pytest.mark.parametrize("to", ENGINES)
+@pytest.marker.parametrize("to", ENGINES)
 def test_a_pretrained_model_fills_and_embeds_the_same(make: Make, tmp_path: Path, to: str):
     before, after = load(make("pretrained")), load(exported(make("pretrained"), to, tmp_path / "out"))
     text = "john [MASK] in [MASK] . " * 3
-    one, other = (model.fill(text, 3) for model in (before, after))
-    assert [[best.piece for best in blank] for blank in one.blanks] == [
-        [best.piece for best in blank] for blank in other.blanks
+    one, other = (model.fill_mask(text, 3) for model in (before, after))
+    assert [[best.token for best in blank] for blank in one.mask_candidates] == [
+        [best.token for best in blank] for blank in other.mask_candidates
     ]
-    assert_alike([found.probability for found in one.fillings], [found.probability for found in other.fillings])
+    assert_alike([found.probability for found in one.sequences], [found.probability for found in other.sequences])
     texts = ["who", "john lives in paris", "我喜欢足球。", "a b c " * 30]
-    np.testing.assert_allclose(after.embed(texts), before.embed(texts), atol=1e-4)
+    np.testing.assert_allclose(after.encode(texts), before.encode(texts), atol=1e-4)
 
 
-@pytest.mark.parametrize("to", ENGINES)
+@pytest.marker.parametrize("to", ENGINES)
 def test_a_sentence_model_keeps_its_pooling(make: Make, tmp_path: Path, to: str):
     out = exported(make("sentences"), to, tmp_path / "out")
     assert (out / "1_Pooling" / "config.json").is_file()
-    vectors = load(out).embed(["john lives", "who"])
+    vectors = load(out).encode(["john lives", "who"])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1], atol=1e-5)
-    np.testing.assert_allclose(vectors, load(make("sentences")).embed(["john lives", "who"]), atol=1e-4)
+    np.testing.assert_allclose(vectors, load(make("sentences")).encode(["john lives", "who"]), atol=1e-4)
 
 
 def test_an_exported_folder_has_all_but_the_weights(make: Make, tmp_path: Path):
@@ -110,7 +110,7 @@ def test_plain_onnx_runtime_gives_the_numbers_of_the_original(make: Make, tmp_pa
     one, other = (tokenizer().encode(text) for text in ("the film was good", "bad"))
     ids, mask = np.zeros((2, 6), np.int64), np.zeros((2, 6), np.int64)
     for row, encoding in enumerate((one, other)):
-        ids[row, : len(encoding)], mask[row, : len(encoding)] = encoding.ids, 1
+        ids[row, : len(encoding)], mask[row, : len(encoding)] = encoding.input_ids, 1
     rows = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     (logits,) = session.run(["logits"], rows)
     found = load(make("classify")).predict(["the film was good", "bad"])
@@ -133,21 +133,21 @@ def test_half_precision_halves_the_weights_and_loads_as_ever(make: Make, tmp_pat
     out = exported(make("tag"), "safetensors-fp16", tmp_path / "out")
     before, after = ((folder / "model.safetensors").stat().st_size for folder in (make("tag"), out))
     assert after < 0.6 * before
-    assert load(out).encoder.pieces.weight.dtype == torch.float32
+    assert load(out).encoder.token_embeddings.weight.dtype == torch.float32
     one, other = (load(folder).predict(["john lives in paris"])[0].logits for folder in (make("tag"), out))
     np.testing.assert_allclose(one, other, atol=1e-2)
     assert np.abs(one - other).max() > 0
 
 
-@pytest.mark.parametrize("name", ["classify", "pretrained"])
+@pytest.marker.parametrize("name", ["classify", "pretrained"])
 def test_eight_bits_stay_above_the_cosine_and_say_what_was_tried(make: Make, tmp_path: Path, name: str):
     out = exported(make(name), "int8", tmp_path / "out", cosine=0.99)
     told = json.loads((out / "certificate.json").read_text())
     assert told["mean_cosine"] >= 0.99
-    assert told["scheme"]["products"] == 4 * SIZES.num_layers
+    assert told["scheme"]["products"] == 4 * SIZES.num_hidden_layers
     assert told["scheme"]["tried"][0]["kept_in_fp32"] == 0
     texts = ["john lives in paris", "the film was good"]
-    one, other = (load(folder).embed(texts) for folder in (make(name), out))
+    one, other = (load(folder).encode(texts) for folder in (make(name), out))
     assert np.abs(one - other).max() > 0
     assert (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other) > 0.98
 
@@ -190,13 +190,13 @@ def test_texts_of_a_person_are_compared_where_there_is_no_task(make: Make, tmp_p
 def test_corrupted_weights_are_refused_and_nothing_is_left(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def corrupted(model: Model, folder: Path, *_: object) -> dict[str, Any]:
         with torch.no_grad():
-            model.encoder.layers[1].outer.weight[3, 5] += 0.5
+            model.encoder.layers[1].output.weight[3, 5] += 0.5
         told = write_onnx(model, folder)
         with torch.no_grad():
-            model.encoder.layers[1].outer.weight[3, 5] -= 0.5
+            model.encoder.layers[1].output.weight[3, 5] -= 0.5
         return told
 
-    monkeypatch.setitem(exporting.TARGETS, "onnx", Target(corrupted, Tolerance(1e-4)))
+    monkeypatch.setitem(exporting.TARGETS, "onnx", ExportTarget(corrupted, Tolerance(1e-4)))
     with pytest.raises(FolderError, match=r"is refused.*last_hidden_state differs by .*0\.0001 is allowed"):
         exported(make("classify"), "onnx", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -213,23 +213,23 @@ def test_a_fallen_metric_is_refused_with_both_figures(make: Make, tmp_path: Path
             model.predictor.module.head.score.bias.neg_()
         return write_onnx(model, folder)
 
-    monkeypatch.setitem(exporting.TARGETS, "onnx", Target(turned, Tolerance()))
+    monkeypatch.setitem(exporting.TARGETS, "onnx", ExportTarget(turned, Tolerance()))
     with pytest.raises(FolderError, match=r"accuracy falls from 1\.0000 to 0\.0000, and 1 points are allowed"):
         exported(make("classify"), "onnx", tmp_path / "out", data=tmp_path / "dev.tsv")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.marker.parametrize("engine", ENGINES)
 def test_a_plain_folder_runs_in_another_engine_without_an_export(make: Make, engine: str):
     before, after = load(make("tag")), load(make("tag"), engine=engine)
-    assert_alike(*(model.predict(["john lives in paris"])[0].as_json() for model in (before, after)))
-    np.testing.assert_allclose(after.embed(["who"]), before.embed(["who"]), atol=1e-4)
+    assert_alike(*(model.predict(["john lives in paris"])[0].to_dict() for model in (before, after)))
+    np.testing.assert_allclose(after.encode(["who"]), before.encode(["who"]), atol=1e-4)
 
 
 def test_what_needs_the_weights_is_refused_with_the_way_out(make: Make, tmp_path: Path):
     model = load(exported(make("classify"), "onnx", tmp_path / "out"))
     assert model.predictor is not None
-    (case,) = Classify.unlabelled([Line({"text": "who"}, "text 0")], {})
+    (case,) = Classify.read_unlabelled([Record({"text": "who"}, "text 0")], {})
     with pytest.raises(FolderError, match=r"its last layer and answers only.*use the folder that it was exported"):
         explain(model.predictor, case)
 

@@ -13,7 +13,7 @@ from exported_models import WORDS
 
 from bertworks.encoders.families import family_of
 from bertworks.exporters.export import ExportRequest, export
-from bertworks.inference.finetuned import seal
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.model import load
 from bertworks.inference.predictor import Predictor
 from bertworks.sampling.windows import WindowRule
@@ -22,7 +22,7 @@ from bertworks.tasks.module import TaskModule
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 KINDS = {"albert": "unigram", "openai-gpt": "bpe", "xlnet": "unigram"}
 TEXTS = [("the film was good", "john lives in paris"), ("the film", "was bad")]
 
@@ -32,15 +32,22 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A classifier of the family, its weights drawn at random."""
     name = str(request.param)
     lines = [" ".join(WORDS[at:] + WORDS[:at]) for at in range(len(WORDS))]
-    tokenizer = Tokenizer.of(train(lines, VocabularySettings(kind=KINDS[name], size=70)))
+    tokenizer = Tokenizer.from_backend(train(lines, VocabularySettings(kind=KINDS[name], vocab_size=70)))
     family, generator = family_of(name), torch.Generator().manual_seed(3)
-    sizes = replace(family.released("tiny", tokenizer.size), width=32, num_heads=4, inner=128, positions=32, spread=0.2)
+    sizes = replace(
+        family.config_from_preset("tiny", tokenizer.vocab_size),
+        hidden_size=32,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=32,
+        initializer_range=0.2,
+    )
     module = TaskModule(family.build(sizes, generator), Classify(("no", "yes", "perhaps")), generator)
-    seal(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
+    save_finetuned(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("to", ["onnx", "openvino"])
+@pytest.marker.parametrize("to", ["onnx", "openvino"])
 def test_an_exported_member_predicts_the_same_and_is_certified(folder: Path, to: str, tmp_path: Path):
     made = export(ExportRequest(str(folder), to, tmp_path / to))
     certificate = json.loads((tmp_path / to / "certificate.json").read_text())

@@ -13,7 +13,7 @@ from bertworks.exporters.parity import builtin_sample, compare, cosines_of, samp
 from bertworks.exporters.sample_texts import TEXTS
 from bertworks.inference.model import load
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 def test_cosines_by_hand():
@@ -35,14 +35,14 @@ def test_the_built_in_texts_are_in_both_languages_and_of_many_lengths():
 
 def test_rows_are_cut_where_a_model_is_short(tmp_path: Path):
     model = load(sentence_model(tmp_path / "model"))
-    assert max(map(len, builtin_sample(model).rows)) == model.encoder.sizes.positions == 32
-    assert [len(row) for row in sample_of_texts(model, ["who", "john lives"], "f").rows] == [3, 4]
+    assert max(map(len, builtin_sample(model).sequences)) == model.encoder.config.max_position_embeddings == 32
+    assert [len(row) for row in sample_of_texts(model, ["who", "john lives"], "f").sequences] == [3, 4]
 
 
 def test_a_model_differs_from_itself_in_nothing(tmp_path: Path):
     model = load(pretrained(tmp_path / "model"))
     found = compare(model, model, builtin_sample(model))
-    assert found.differences == {"last_hidden_state": 0.0, "pooler_output": 0.0, "logits": 0.0}
+    assert found.max_differences == {"last_hidden_state": 0.0, "pooler_output": 0.0, "logits": 0.0}
     np.testing.assert_allclose(found.cosines, 1.0)
 
 
@@ -52,5 +52,5 @@ def test_a_broken_model_is_as_far_off_as_can_be(tmp_path: Path):
     with torch.no_grad():
         broken.encoder.norm.weight.fill_(float("nan"))
     found = compare(model, broken, builtin_sample(model))
-    assert found.differences["last_hidden_state"] == math.inf
+    assert found.max_differences["last_hidden_state"] == math.inf
     assert found.cosines.tolist() == [0.0] * 36

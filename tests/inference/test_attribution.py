@@ -12,35 +12,47 @@ import torch
 from torch import nn
 
 from bertworks.datasets.conll import Sentence
-from bertworks.datasets.labelled_texts import TextCase
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.encoded import Encoded, Layout, layout_of
+from bertworks.datasets.labelled_texts import TextExample
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.encoders.encoded import BatchLayout, Encoded, create_layout
 from bertworks.errors import InputError
-from bertworks.inference.attribution import case_of, explain
-from bertworks.inference.explanation import Explained, WeighedText, Word
+from bertworks.inference.attribution import example_from_texts, explain
+from bertworks.inference.explanation import Explanation, TextAttribution, WordAttribution
 from bertworks.inference.predictor import Predictor
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
-from bertworks.tasks.answer import Answer, PassageCase
-from bertworks.tasks.batching import batch_of_questions
-from bertworks.tasks.choose import ChoiceCase, Choose
+from bertworks.tasks.answer import Answer, PassageExample
+from bertworks.tasks.batching import batch_of_features
+from bertworks.tasks.choose import ChoiceExample, Choose
 from bertworks.tasks.classify import Classify
-from bertworks.tasks.contract import Question, Task
+from bertworks.tasks.contract import Features, Task
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.regress import Regress
-from bertworks.tasks.tag import Tag, TagCase
-from bertworks.tasks.tag_documents import Around, gathered
-from bertworks.training.loop import Standing, Training, train
-from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.schedule import ByStep
+from bertworks.tasks.tag import Tag, TagExample
+from bertworks.tasks.tag_documents import SentenceContext, join_sentences
+from bertworks.training.loop import Training, TrainState, train
+from bertworks.training.optimizer import AdamSettings, BertAdam
+from bertworks.training.schedule import StepSchedule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 WORDS = (*"the film was good bad very long john smith lives in paris who now".split(), "great", "##ness", "##ly")
-TOKENIZER = Tokenizer.of(wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False))
-SIZES = BertSizes(len(TOKENIZER.pieces), 16, 2, 2, 32, 64, dropout=0.0, attention_dropout=0.0, spread=0.3)
+TOKENIZER = Tokenizer.from_backend(
+    wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False)
+)
+SIZES = BertConfig(
+    len(TOKENIZER.tokens),
+    16,
+    2,
+    2,
+    32,
+    64,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    initializer_range=0.3,
+)
 RULE = WindowRule(32, 8)
 
 
@@ -49,8 +61,8 @@ def predictor_of(task: Task, seed: int = 0, rule: WindowRule = RULE) -> Predicto
     return Predictor(TaskModule(Bert(SIZES, generator), task, generator), TOKENIZER, rule)
 
 
-def text(*texts: str) -> TextCase:
-    return TextCase("1", "the text", texts)
+def text(*texts: str) -> TextExample:
+    return TextExample("1", "the text", texts)
 
 
 class Table(nn.Module):
@@ -60,19 +72,19 @@ class Table(nn.Module):
 
     def __init__(self, rows: dict[str, tuple[float, float]]) -> None:
         super().__init__()
-        self.pieces = nn.Embedding(TOKENIZER.size, 2)
+        self.pieces = nn.Embedding(TOKENIZER.vocab_size, 2)
         with torch.no_grad():
             self.pieces.weight.zero_()
             for piece, values in rows.items():
-                self.pieces.weight[TOKENIZER.pieces.index(piece)] = torch.tensor(values)
+                self.pieces.weight[TOKENIZER.tokens.index(piece)] = torch.tensor(values)
 
-    def laid(self, batch: Batch) -> Layout:
-        return layout_of(batch)
+    def laid(self, batch: Batch) -> BatchLayout:
+        return create_layout(batch)
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
-        return self.pieces(batch.ids.flatten())
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
+        return self.pieces(batch.input_ids.flatten())
 
-    def through(self, values: torch.Tensor, layout: Layout) -> Encoded:
+    def through(self, values: torch.Tensor, layout: BatchLayout) -> Encoded:
         return Encoded((values,), None, layout)
 
 
@@ -85,10 +97,10 @@ class ByHand:
     task: Task
 
     def head(self, encoded: Encoded, batch: Batch) -> torch.Tensor:
-        return self.function(encoded.last.view(*encoded.layout.shape, 2))[:, None]
+        return self.function(encoded.last_hidden_state.view(*encoded.layout.shape, 2))[:, None]
 
     def outputs(self, batch: Batch) -> torch.Tensor:
-        layout = layout_of(batch)
+        layout = create_layout(batch)
         return self.head(self.encoder.through(self.encoder.embed(batch, layout), layout), batch)
 
     def eval(self) -> None:
@@ -105,7 +117,7 @@ def test_weights_of_a_sum_of_squares_by_hand():
     found = explain(predictor, text("good film bad"))
     assert found.weights.tolist() == pytest.approx([10.0, 0.0, 4.0])
     assert (found.output, found.baseline_output) == (14.0, 0.0)
-    assert found.pieces == ("good", "film", "bad")
+    assert found.tokens == ("good", "film", "bad")
     assert found.offsets == ((0, 4), (5, 9), (10, 13))
     assert (found.num_steps, found.is_complete) == (32, True)
 
@@ -127,51 +139,51 @@ def test_the_number_of_steps_grows_where_the_output_is_steep():
 def test_weights_that_do_not_add_up_are_said_to_miss():
     jump = by_hand(lambda values: (values[:, 1, 0] > 0.7).float() + 0.0 * values.sum((1, 2)), good=(1.0, 0.0))
     found = explain(jump, text("good"))
-    assert (found.num_steps, found.gap, found.is_complete) == (864, -1.0, False)
-    assert "after 864 steps the weights still miss the difference by -1.000" in found.as_text()
+    assert (found.num_steps, found.convergence_delta, found.is_complete) == (864, -1.0, False)
+    assert "after 864 steps the weights still miss the difference by -1.000" in found.to_text()
 
 
 CLASSES = Classify(("awful", "fair", "fine"))
 CASES: dict[str, tuple[Task, Any]] = {
     "a class": (CLASSES, text("the film was very good")),
     "a class of a pair": (CLASSES, text("the film was good", "who lives in paris now")),
-    "one of several labels": (Classify(("sad", "long"), several=True), text("the film was very bad")),
+    "one of several labels": (Classify(("sad", "long"), multi_label=True), text("the film was very bad")),
     "a class of a long text": (CLASSES, text("the film was very good and bad who lives " * 9)),
     "a value": (Regress(), text("the film was good", "the film was bad")),
-    "an ending": (Choose(), ChoiceCase("1", "the text", "the film was", ("good", "very bad", "long now"))),
-    "a long ending": (Choose(), ChoiceCase("1", "the text", "the film was", ("good " * 40, "bad"))),
-    "a word": (Tag(("O", "B-PER", "I-PER")), TagCase.of_text("John Smith lives in Paris.")),
-    "a word of a long text": (Tag(("O", "B-PER", "I-PER")), TagCase.of_text("John lives in Paris now " * 12)),
-    "an answer": (Answer(), PassageCase("1", "the text", "who lives in paris", "John Smith lives in Paris now")),
+    "an ending": (Choose(), ChoiceExample("1", "the text", "the film was", ("good", "very bad", "long now"))),
+    "a long ending": (Choose(), ChoiceExample("1", "the text", "the film was", ("good " * 40, "bad"))),
+    "a word": (Tag(("O", "B-PER", "I-PER")), TagExample.from_text("John Smith lives in Paris.")),
+    "a word of a long text": (Tag(("O", "B-PER", "I-PER")), TagExample.from_text("John lives in Paris now " * 12)),
+    "an answer": (Answer(), PassageExample("1", "the text", "who lives in paris", "John Smith lives in Paris now")),
     "no answer": (
         Answer(no_answer=True, null_threshold=-100.0),
-        PassageCase("1", "the text", "who lives in paris", "John Smith lives in Paris now"),
+        PassageExample("1", "the text", "who lives in paris", "John Smith lives in Paris now"),
     ),
     "an answer in a long text": (
         Answer(),
-        PassageCase("1", "the text", "who lives in paris", "the film was long. John lives in Paris now. " * 6),
+        PassageExample("1", "the text", "who lives in paris", "the film was long. John lives in Paris now. " * 6),
     ),
 }
 
 
-@pytest.mark.parametrize(("task", "case"), CASES.values(), ids=CASES)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.marker.parametrize(("task", "case"), CASES.values(), ids=CASES)
+@pytest.marker.parametrize("seed", [0, 1])
 def test_weights_add_up_to_the_difference_of_the_outputs(task: Task, case: Any, seed: int):
     found = explain(predictor_of(task, seed), case)
-    missing = found.output - found.baseline_output - found.weights.sum() - found.elsewhere
+    missing = found.output - found.baseline_output - found.weights.sum() - found.context_weight
     assert abs(missing) <= 0.01 * np.abs(found.weights).sum()
     assert found.is_complete
     assert abs(found.output - found.baseline_output) > 1e-3  # or there would be nothing to explain
     assert [own.text for own in found.texts] == list(case.texts)
     for own in found.texts:
-        assert len(own.pieces) == len(own.offsets) == len(own.weights) == len(own.begins_word)
+        assert len(own.tokens) == len(own.offsets) == len(own.weights) == len(own.begins_word)
         assert sum(word.weight for word in own.words) == pytest.approx(own.weights.sum())
-        for piece, (start, end) in zip(own.pieces, own.offsets, strict=True):
+        for piece, (start, end) in zip(own.tokens, own.offsets, strict=True):
             assert piece in ("[UNK]", own.text[start:end].lower(), "##" + own.text[start:end].lower())
 
 
 def outputs_of(predictor: Predictor, case: Any) -> list[Any]:
-    return predictor.outputs([predictor.module.task.ask(case, TOKENIZER, predictor.rule)])[0]
+    return predictor.outputs([predictor.module.task.featurize(case, TOKENIZER, predictor.window_rule)])[0]
 
 
 def test_a_class_is_explained_against_the_mean_of_the_others():
@@ -237,20 +249,20 @@ def test_the_document_around_a_sentence_has_a_weight_of_its_own():
     sentence = Sentence(words, None, "John lives", ((0, 4), (5, 10)), 0, "toy.txt, line 1")
     before = Sentence(("Paris", "now"), None, "Paris now", ((0, 5), (6, 9)), 0, "toy.txt, line 1")
     predictor = predictor_of(Tag(("O", "B-PER", "I-PER")))
-    found = explain(predictor, TagCase("1", Around(sentence, (before,), (before,))), "John")
-    assert found.pieces == ("john", "lives")
-    assert found.elsewhere != 0.0
+    found = explain(predictor, TagExample("1", SentenceContext(sentence, (before,), (before,))), "John")
+    assert found.tokens == ("john", "lives")
+    assert found.context_weight != 0.0
     assert found.is_complete
-    assert f"the document around the sentence adds {found.elsewhere:+.3f}" in found.as_text()
-    assert explain(predictor, TagCase("1", Around(sentence)), "John").elsewhere == 0.0
+    assert f"the document around the sentence adds {found.context_weight:+.3f}" in found.to_text()
+    assert explain(predictor, TagExample("1", SentenceContext(sentence)), "John").context_weight == 0.0
 
 
 def test_words_behind_the_cut_end_of_a_sentence_keep_their_names():
     """Of the first sentence fourteen words fit a row; what is asked next is the first word of the second one."""
     texts = ("the film was good " * 4 + "Paris", "John lives in Paris")
-    sentences = [replace(TagCase.of_text(text).sentence, document=1) for text in texts]
+    sentences = [replace(TagExample.from_text(text).sentence, document=1) for text in texts]
     predictor = predictor_of(Tag(("O", "B-PER", "I-PER")), rule=WindowRule(16, 4, truncate=True))
-    case = TagCase("1", gathered(sentences, (), ()))
+    case = TagExample("1", join_sentences(sentences, (), ()))
     first, second = outputs_of(predictor, case)
     assert (len(first), len(second)) == (14, 4)
     found = explain(predictor, case, "John=B-PER")
@@ -289,15 +301,15 @@ def test_an_answer_is_explained_where_it_starts_and_ends():
 
 
 def test_an_answer_in_a_word_longer_than_a_window_is_explained():
-    case = PassageCase("1", "the text", "who", "great" + "ness" * 20)
+    case = PassageExample("1", "the text", "who", "great" + "ness" * 20)
     for seed in range(4):
         found = explain(predictor_of(Answer(), seed, WindowRule(16, 4)), case)
         assert found.target == f"answer '{case.passage}'"
-        assert len(found.pieces) == 1 + 21
+        assert len(found.tokens) == 1 + 21
         assert found.is_complete
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("name", "target", "reason"),
     [
         ("a class", "good", "there is no class 'good' to explain; choose one of: awful, fair, fine"),
@@ -316,56 +328,56 @@ def test_a_target_that_is_not_there_is_refused(name: str, target: str, reason: s
 
 def test_pieces_that_were_cut_off_have_no_weight_and_are_counted():
     found = explain(predictor_of(Regress(), rule=WindowRule(16, 4, truncate=True)), text("the film was good " * 5))
-    assert (found.num_cut, len(found.weights)) == (6, 20)
+    assert (found.num_truncated, len(found.weights)) == (6, 20)
     assert not found.weights[14:].any()
     assert found.weights[:14].all()
-    assert "6 pieces were cut off by the model's window rule" in found.as_text()
+    assert "6 pieces were cut off by the model's window rule" in found.to_text()
 
 
-def masked(question: Question, generator: np.random.Generator) -> Question:
+def masked(question: Features, generator: np.random.Generator) -> Features:
     """The same with some of its pieces masked, or all, or none."""
-    (row,) = question.rows
-    ids = row.window.ids.copy()
+    (row,) = question.sequences
+    ids = row.window.input_ids.copy()
     ids[1:-1][generator.random(len(ids) - 2) < generator.uniform(0, 1.2)] = TOKENIZER.specials.mask
-    return replace(question, rows=(replace(row, window=replace(row.window, ids=ids)),))
+    return replace(question, sequences=(replace(row, window=replace(row.window, input_ids=ids)),))
 
 
 def test_what_decides_has_the_largest_weight():
     """A film is liked if it is good and not if it is bad, whatever else is said of it."""
     generator = np.random.default_rng(0)
 
-    def drawn() -> TextCase:
+    def drawn() -> TextExample:
         words = list(generator.choice(["the", "film", "was", "very", "long", "now"], size=generator.integers(3, 9)))
         word, label = (("good", "liked"), ("bad", "disliked"))[generator.integers(2)]
         words.insert(int(generator.integers(len(words) + 1)), word)
-        return TextCase("1", "the text", (" ".join(words),), label)
+        return TextExample("1", "the text", (" ".join(words),), label)
 
     cases = [drawn() for _ in range(200)]
-    task = Classify.learned(cases, {})
+    task = Classify.from_examples(cases, {})
     predictor = predictor_of(task)
-    questions = [task.ask(case, TOKENIZER, RULE) for case in cases[:160]]
+    questions = [task.featurize(case, TOKENIZER, RULE) for case in cases[:160]]
 
     def draw(phase: int, step: int) -> list[Batch]:
         own = [questions[(step * 16 + number) % 160] for number in range(16)]
         # A pretrained model knows that masked words may be anything; this one has to learn it.
         own += [masked(question, generator) for question in own]
-        return [batch_of_questions(own, task, TOKENIZER.specials.pad)]
+        return [batch_of_features(own, task, TOKENIZER.specials.pad)]
 
     module = predictor.module
-    training = Training(module, module, PaperAdam(module, AdamSettings()), ByStep((150,), 15, 5e-3), draw, 0)
-    list(train(training, Standing()))
-    assert task.score(predictor.predict(cases[160:])).best == 1.0
+    training = Training(module, module, BertAdam(module, AdamSettings()), StepSchedule((150,), 15, 5e-3), draw, 0)
+    list(train(training, TrainState()))
+    assert task.score(predictor.predict(cases[160:])).main_value == 1.0
     for case in cases[160:]:
         found = explain(predictor, case)
         assert found.target == f"'{case.label}'"
-        assert found.pieces[int(found.weights.argmax())] in ("good", "bad")
+        assert found.tokens[int(found.weights.argmax())] in ("good", "bad")
         other = explain(predictor, case, "liked" if case.label == "disliked" else "disliked")
-        assert other.pieces[int(other.weights.argmin())] in ("good", "bad")
+        assert other.tokens[int(other.weights.argmin())] in ("good", "bad")
         assert np.allclose(other.weights, -found.weights, atol=1e-4)  # of two classes one is the other's opposite
 
 
-def explained(weights: list[float]) -> Explained:
-    own = WeighedText(
+def explained(weights: list[float]) -> Explanation:
+    own = TextAttribution(
         "text",
         "Greatness <& good>, bad!",
         ("great", "##ness", "good", "bad"),
@@ -373,23 +385,23 @@ def explained(weights: list[float]) -> Explained:
         (True, False, True, True),
         np.array(weights),
     )
-    return Explained("'liked'", (own,), sum(weights), 0.0, 32)
+    return Explanation("'liked'", (own,), sum(weights), 0.0, 32)
 
 
 def test_the_weight_of_a_word_is_the_sum_of_its_pieces():
     (own,) = explained([1.0, 2.0, 0.1, -1.5]).texts
-    assert own.words == (Word(0, 9, 3.0), Word(13, 17, 0.1), Word(20, 23, -1.5))
+    assert own.words == (WordAttribution(0, 9, 3.0), WordAttribution(13, 17, 0.1), WordAttribution(20, 23, -1.5))
 
 
 def test_plain_text_has_one_to_three_marks_by_weight():
-    assert explained([1.0, 2.0, 0.5, -1.5]).as_text() == (
+    assert explained([1.0, 2.0, 0.5, -1.5]).to_text() == (
         "'liked': +2.000, and +0.000 with every word masked\ntext: Greatness[+++] <& good[+]>, bad[--]!"
     )
-    assert explained([0.0] * 4).as_text().endswith("text: Greatness <& good>, bad!")
+    assert explained([0.0] * 4).to_text().endswith("text: Greatness <& good>, bad!")
 
 
 def test_html_holds_the_whole_text_escaped_and_colours_by_sign_and_size():
-    page = explained([1.0, 2.0, 0.5, -1.5]).as_html()
+    page = explained([1.0, 2.0, 0.5, -1.5]).to_html()
     shown = re.sub(r"<[^>]*>", "", page.split("</b>")[1].split("</p>")[0])
     assert html.unescape(shown) == " Greatness <& good>, bad!"
     assert re.findall(r"rgba\((\d+), \d+, \d+, ([\d.]+)\)[^>]*title=\"([^\"]+)\"", page) == [
@@ -401,20 +413,20 @@ def test_html_holds_the_whole_text_escaped_and_colours_by_sign_and_size():
 
 
 def test_json_tells_words_and_pieces():
-    told = json.loads(json.dumps(explained([1.0, 2.0, 0.5, -1.5]).as_json()))
+    told = json.loads(json.dumps(explained([1.0, 2.0, 0.5, -1.5]).to_dict()))
     assert told["texts"][0]["words"][0] == {"word": "Greatness", "start": 0, "end": 9, "weight": 3.0}
     assert told["texts"][0]["pieces"][1] == {"piece": "##ness", "start": 5, "end": 9, "weight": 2.0}
     assert (told["target"], told["output"], told["baseline_output"], told["steps"]) == ("'liked'", 2.0, 0.0, 32)
 
 
 def test_texts_become_the_case_of_a_task():
-    assert case_of("classify", ["one", "two"]).texts == ("one", "two")
-    assert case_of("choose", ["one", "two", "three"]).endings == ("two", "three")
-    assert case_of("tag", ["John lives"]).sentence.words == ("John", "lives")
-    assert case_of("answer", ["who", "John"]).passage == "John"
+    assert example_from_texts("classify", ["one", "two"]).texts == ("one", "two")
+    assert example_from_texts("choose", ["one", "two", "three"]).endings == ("two", "three")
+    assert example_from_texts("tag", ["John lives"]).sentence.words == ("John", "lives")
+    assert example_from_texts("answer", ["who", "John"]).passage == "John"
     with pytest.raises(InputError, match="a model for 'choose' reads a prompt and its endings; 2 texts were given"):
-        case_of("choose", ["one", "two"])
+        example_from_texts("choose", ["one", "two"])
     with pytest.raises(InputError, match="a model for 'tag' reads a text"):
-        case_of("tag", [" "])
+        example_from_texts("tag", [" "])
     with pytest.raises(InputError, match="there is nothing to explain in 'fill'"):
-        case_of("fill", ["one"])
+        example_from_texts("fill", ["one"])

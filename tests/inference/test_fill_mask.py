@@ -8,11 +8,11 @@ import torch
 import transformers
 
 from bertworks import load
-from bertworks.encoders.bert import Bert, BertSizes
+from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import InputError
-from bertworks.inference.fill_mask import Filled, Filler
+from bertworks.inference.fill_mask import FillMaskResult, MaskFiller
 from bertworks.inference.model import Model
-from bertworks.objectives.heads import MaskedHead
+from bertworks.objectives.heads import MlmHead
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -63,33 +63,40 @@ def mask_places(ids: list[int]) -> list[int]:
     return [place for place, number in enumerate(ids) if number == PIECES.index("[MASK]")]
 
 
-def fixed_filler(folder: Path, weights: dict[str, int]) -> Filler:
+def fixed_filler(folder: Path, weights: dict[str, int]) -> MaskFiller:
     """A filler whose answer does not depend on the text: each piece is as likely as its share of all weights."""
     pieces = [*SPECIALS, *weights]
     tokenizer = Tokenizer.load(write_vocabulary(folder, pieces))
-    sizes = BertSizes(len(pieces), width=8, num_layers=1, num_heads=1, inner=8, positions=16)
-    head = MaskedHead(sizes)
+    sizes = BertConfig(
+        len(pieces),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=16,
+    )
+    head = MlmHead(sizes)
     with torch.no_grad():
         head.norm.weight.zero_()  # the transform is then 0, and the logits are the bias
         head.bias.copy_(torch.tensor([100.0] * len(SPECIALS) + [float(one) for one in weights.values()]))
         head.bias[len(SPECIALS) :].log_()
-    return Filler(Bert(sizes, torch.Generator().manual_seed(0)).eval(), head, tokenizer)
+    return MaskFiller(Bert(sizes, torch.Generator().manual_seed(0)).eval(), head, tokenizer)
 
 
-def told(found: Filled) -> list[tuple[str, float]]:
-    return [(filling.text, filling.probability) for filling in found.fillings]
+def told(found: FillMaskResult) -> list[tuple[str, float]]:
+    return [(filling.text, filling.probability) for filling in found.sequences]
 
 
-@pytest.mark.parametrize("text", ["I like play[MASK] soccer.", "[MASK]", WEATHER, "I [MASK] soccer [MASK] [MASK]"])
+@pytest.marker.parametrize("text", ["I like play[MASK] soccer.", "[MASK]", WEATHER, "I [MASK] soccer [MASK] [MASK]"])
 def test_candidates_have_the_probabilities_of_transformers(pair: tuple[Model, Theirs], text: str):
     ours, theirs = pair
-    ids = list(ours.tokenizer.encode(text, masks=True).ids)
-    found = ours.fill(text, top=7)
+    ids = list(ours.tokenizer.encode(text, parse_masks=True).input_ids)
+    found = ours.fill_mask(text, top_k=7)
     assert found.text == text
-    assert len(found.blanks) == text.count("[MASK]")
-    for candidates, place in zip(found.blanks, mask_places(ids), strict=True):
+    assert len(found.mask_candidates) == text.count("[MASK]")
+    for candidates, place in zip(found.mask_candidates, mask_places(ids), strict=True):
         expected = probabilities(theirs, ids)[place].topk(7)
-        assert [one.piece for one in candidates] == [PIECES[number] for number in expected.indices]
+        assert [one.token for one in candidates] == [PIECES[number] for number in expected.indices]
         assert [one.probability for one in candidates] == pytest.approx(expected.values.tolist(), abs=CLOSE)
 
 
@@ -100,14 +107,14 @@ def test_the_fill_mask_pipeline_of_transformers_agrees_when_special_pieces_are_l
     text = "我们去[MASK]园玩。"
     rows = [row for row in fill_mask(text, top_k=len(PIECES)) if row["token_str"] not in SPECIALS]
     total = sum(row["score"] for row in rows)
-    found = ours.fill(text, top=4).blanks[0]
-    assert [one.piece for one in found] == [row["token_str"] for row in rows[:4]]
+    found = ours.fill_mask(text, top_k=4).mask_candidates[0]
+    assert [one.token for one in found] == [row["token_str"] for row in rows[:4]]
     assert [one.probability for one in found] == pytest.approx([row["score"] / total for row in rows[:4]], abs=CLOSE)
 
 
 def test_joint_fillings_equal_brute_force_when_the_beam_holds_the_vocabulary(pair: tuple[Model, Theirs]):
     ours, theirs = pair
-    ids = list(ours.tokenizer.encode(WEATHER, masks=True).ids)
+    ids = list(ours.tokenizer.encode(WEATHER, parse_masks=True).input_ids)
     first, second = mask_places(ids)
     chances: dict[tuple[str, str], float] = {}
     ordinary = range(len(SPECIALS), len(PIECES))
@@ -118,42 +125,42 @@ def test_joint_fillings_equal_brute_force_when_the_beam_holds_the_vocabulary(pai
             chances[PIECES[one], PIECES[other]] = float(firsts[one] * given[other])
     assert sum(chances.values()) == pytest.approx(1.0)
     best = sorted(chances, key=chances.__getitem__, reverse=True)[: len(PIECES)]
-    found = ours.fill(WEATHER, top=len(PIECES)).fillings
-    assert [filling.pieces for filling in found] == best
+    found = ours.fill_mask(WEATHER, top_k=len(PIECES)).sequences
+    assert [filling.tokens for filling in found] == best
     assert [filling.probability for filling in found] == pytest.approx([chances[one] for one in best], abs=CLOSE)
 
 
 def test_every_piece_but_the_special_ones_is_offered_once(pair: tuple[Model, Theirs]):
-    found = pair[0].fill(WEATHER, top=10 * len(PIECES))
-    for candidates in found.blanks:
-        assert sorted(one.piece for one in candidates) == sorted(PIECES[len(SPECIALS) :])
+    found = pair[0].fill_mask(WEATHER, top_k=10 * len(PIECES))
+    for candidates in found.mask_candidates:
+        assert sorted(one.token for one in candidates) == sorted(PIECES[len(SPECIALS) :])
         assert sum(one.probability for one in candidates) == pytest.approx(1.0)
     every = set(itertools.product(PIECES[len(SPECIALS) :], repeat=2))
     assert len(every) == NUM_ORDINARY**2
-    assert all(filling.probability > 0 and filling.pieces in every for filling in found.fillings)
-    assert len({filling.pieces for filling in found.fillings}) == len(found.fillings) == 10 * len(PIECES)
+    assert all(filling.probability > 0 and filling.tokens in every for filling in found.sequences)
+    assert len({filling.tokens for filling in found.sequences}) == len(found.sequences) == 10 * len(PIECES)
 
 
 def test_the_best_filling_does_not_depend_on_how_many_are_asked_for(pair: tuple[Model, Theirs]):
-    many = pair[0].fill(WEATHER, top=10).fillings
-    assert pair[0].fill(WEATHER, top=1).fillings == many[:1]
+    many = pair[0].fill_mask(WEATHER, top_k=10).sequences
+    assert pair[0].fill_mask(WEATHER, top_k=1).sequences == many[:1]
 
 
 def test_probabilities_worked_out_by_hand(tmp_path: Path):
     """Weights 5, 3 and 2 are shares of 0.5, 0.3 and 0.2; two blanks multiply. Special pieces count for nothing."""
-    found = fixed_filler(tmp_path / "three", {"好": 5, "很": 3, "坏": 2}).fill("[MASK][MASK]。", top=4)
+    found = fixed_filler(tmp_path / "three", {"好": 5, "很": 3, "坏": 2}).fill("[MASK][MASK]。", top_k=4)
     for candidates in found.blanks:
-        assert [one.piece for one in candidates] == ["好", "很", "坏"]
+        assert [one.token for one in candidates] == ["好", "很", "坏"]
         assert [one.probability for one in candidates] == pytest.approx([0.5, 0.3, 0.2])
-    assert found.fillings[0].text == "好好。"
-    assert [filling.probability for filling in found.fillings] == pytest.approx([0.25, 0.15, 0.15, 0.10])
-    assert {filling.text for filling in found.fillings[1:3]} == {"好很。", "很好。"}
+    assert found.sequences[0].text == "好好。"
+    assert [filling.probability for filling in found.sequences] == pytest.approx([0.25, 0.15, 0.15, 0.10])
+    assert {filling.text for filling in found.sequences[1:3]} == {"好很。", "很好。"}
 
 
 def test_one_blank_has_the_same_candidates_and_fillings(tmp_path: Path):
-    found = fixed_filler(tmp_path / "two", {"cats": 3, "dogs": 1}).fill("I like [MASK], too.")
+    found = fixed_filler(tmp_path / "two", {"cats": 3, "dogs": 1}).fill_mask("I like [MASK], too.")
     assert told(found) == [("I like cats, too.", pytest.approx(0.75)), ("I like dogs, too.", pytest.approx(0.25))]
-    assert [(one.piece, one.probability) for one in found.blanks[0]] == [
+    assert [(one.token, one.probability) for one in found.blanks[0]] == [
         ("cats", pytest.approx(0.75)),
         ("dogs", pytest.approx(0.25)),
     ]
@@ -164,11 +171,11 @@ def test_a_table_longer_than_the_vocabulary_offers_only_pieces_that_exist(tmp_pa
     folder = tmp_path / "padded"
     filler = fixed_filler(folder, {"a": 3, "b": 1, "c": 4, "d": 4})
     shorter = Tokenizer.load(write_vocabulary(folder, [*SPECIALS, "a", "b"]))
-    found = Filler(filler.encoder, filler.head, shorter).fill("[MASK]", top=9)
+    found = MaskFiller(filler.encoder, filler.head, shorter).fill_mask("[MASK]", top_k=9)
     assert told(found) == [("a", pytest.approx(0.75)), ("b", pytest.approx(0.25))]
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("text", "piece", "written"),
     [
         ("He play[MASK] well.", "##ing", "He playing well."),
@@ -181,10 +188,10 @@ def test_a_table_longer_than_the_vocabulary_offers_only_pieces_that_exist(tmp_pa
     ],
 )
 def test_a_blank_is_replaced_where_it_stood(tmp_path: Path, text: str, piece: str, written: str):
-    assert fixed_filler(tmp_path / "one", {piece: 1}).fill(text).fillings[0].text == written
+    assert fixed_filler(tmp_path / "one", {piece: 1}).fill_mask(text).sequences[0].text == written
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("weights", "written"),
     [
         ({"play": 1, "##ing": 1}, {"play play.", "playing.", "ing play.", "inging."}),
@@ -193,26 +200,28 @@ def test_a_blank_is_replaced_where_it_stood(tmp_path: Path, text: str, piece: st
     ],
 )
 def test_blanks_that_touch_read_as_their_pieces_do(tmp_path: Path, weights: dict[str, int], written: set[str]):
-    found = fixed_filler(tmp_path / "touching", weights).fill("[MASK][MASK].")
-    assert {filling.text for filling in found.fillings} == written
+    found = fixed_filler(tmp_path / "touching", weights).fill_mask("[MASK][MASK].")
+    assert {filling.text for filling in found.sequences} == written
 
 
 def test_a_text_without_a_blank_is_refused_with_how_to_write_one(pair: tuple[Model, Theirs]):
     with pytest.raises(InputError, match=r"no blank in the text; write \[MASK\] where"):
-        pair[0].fill("我们去公园玩吧。")
+        pair[0].fill_mask("我们去公园玩吧。")
 
 
 def test_a_text_longer_than_the_model_reads_is_refused_with_both_lengths(pair: tuple[Model, Theirs]):
-    assert len(pair[0].fill("天" * 29 + "[MASK]", top=1).fillings) == 1  # 29 + [MASK], [CLS] and [SEP]: just fits
+    assert (
+        len(pair[0].fill_mask("天" * 29 + "[MASK]", top_k=1).fillings) == 1
+    )  # 29 + [MASK], [CLS] and [SEP]: just fits
     with pytest.raises(InputError, match="the text has 33 pieces and the model reads 32; shorten it"):
-        pair[0].fill("天" * 30 + "[MASK]")
+        pair[0].fill_mask("天" * 30 + "[MASK]")
 
 
 def test_asking_for_no_candidate_is_refused(pair: tuple[Model, Theirs]):
     with pytest.raises(InputError, match="top is 0; ask for at least one"):
-        pair[0].fill(WEATHER, top=0)
+        pair[0].fill_mask(WEATHER, top_k=0)
 
 
 def test_a_small_mask_word_in_the_text_is_no_blank(pair: tuple[Model, Theirs]):
     with pytest.raises(InputError, match="no blank"):
-        pair[0].fill("I like [mask].")
+        pair[0].fill_mask("I like [mask].")

@@ -8,16 +8,23 @@ import torch
 import transformers
 
 import bertworks
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import FolderError, InputError
 from bertworks.inference.model import Model, load
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import joined, to_theirs
-from bertworks.objectives.mlm import Pretraining
+from bertworks.models.tensor_names import combine_name_tables, to_hf_names
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "i", "like", "soccer", ".", *"我喜欢足球。"]
-SIZES = BertSizes(len(PIECES), width=16, num_layers=2, num_heads=2, inner=32, positions=16)
+SIZES = BertConfig(
+    len(PIECES),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+)
 POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
@@ -28,15 +35,15 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 
 @pytest.fixture
-def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, Pretraining]:
+def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, MlmObjective]:
     """A model folder as `bertworks pretrain` writes it, and the module that went into it."""
     generator = torch.Generator().manual_seed(0)
-    module = Pretraining(Bert(SIZES, generator), generator)
-    names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+    module = MlmObjective(Bert(SIZES, generator), generator)
+    names = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     folder = tmp_path / "pretrained"
     told = {"objective": "masked-next"}
-    tensors = to_theirs(module.state_dict(), names)
-    write_folder(folder, config_of(SIZES, ["BertForPreTraining"]), tensors, tokenizer, told)
+    tensors = to_hf_names(module.state_dict(), names)
+    write_folder(folder, config_to_dict(SIZES, ["BertForPreTraining"]), tensors, tokenizer, told)
     return folder, module
 
 
@@ -49,52 +56,52 @@ def minilm() -> Path:
 
 
 def transformers_folder(folder: Path, kind: type[transformers.PreTrainedModel]) -> Path:
-    kind(transformers.BertConfig(**config_of(SIZES, [kind.__name__]))).save_pretrained(folder)
+    kind(transformers.BertConfig(**config_to_dict(SIZES, [kind.__name__]))).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
     return folder
 
 
-def test_a_pretrained_folder_comes_back_whole(pretrained: tuple[Path, Pretraining]):
+def test_a_pretrained_folder_comes_back_whole(pretrained: tuple[Path, MlmObjective]):
     folder, module = pretrained
     model = load(folder)
     assert isinstance(model, Model)
     assert model.folder == folder
-    assert model.told["objective"] == "masked-next"
-    assert model.tokenizer.pieces == tuple(PIECES)
-    assert model.masked is not None
-    for found, expected in ((model.encoder, module.encoder), (model.masked, module.masked)):
+    assert model.metadata["objective"] == "masked-next"
+    assert model.tokenizer.tokens == tuple(PIECES)
+    assert model.mlm_head is not None
+    for found, expected in ((model.encoder, module.encoder), (model.mlm_head, module.mlm_head)):
         for name, tensor in expected.state_dict().items():
             assert torch.equal(found.state_dict()[name], tensor), name
 
 
-def test_nothing_of_a_pretrained_folder_is_drawn_anew(pretrained: tuple[Path, Pretraining]):
+def test_nothing_of_a_pretrained_folder_is_drawn_anew(pretrained: tuple[Path, MlmObjective]):
     report = load(pretrained[0]).report
     heads = {name for names in HEADS["masked"].values() for name in names}
-    assert report.newly_initialised == ()
-    assert heads <= set(report.loaded)
-    assert sorted(report.unused) == ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]
+    assert report.missing_keys == ()
+    assert heads <= set(report.loaded_keys)
+    assert sorted(report.unexpected_keys) == ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]
 
 
-def test_a_loaded_model_does_not_drop_values(pretrained: tuple[Path, Pretraining]):
+def test_a_loaded_model_does_not_drop_values(pretrained: tuple[Path, MlmObjective]):
     model = load(str(pretrained[0]))
-    assert model.masked is not None
+    assert model.mlm_head is not None
     assert not model.encoder.training
-    assert not model.masked.training
-    assert model.fill("我喜欢[MASK]球。") == model.fill("我喜欢[MASK]球。")
+    assert not model.mlm_head.training
+    assert model.fill_mask("我喜欢[MASK]球。") == model.fill("我喜欢[MASK]球。")
 
 
-def test_fill_has_as_many_blanks_and_candidates_as_asked(pretrained: tuple[Path, Pretraining]):
-    found = bertworks.load(pretrained[0]).fill("I like [MASK] [MASK].", top=3)
-    assert [len(candidates) for candidates in found.blanks] == [3, 3]
-    assert len(found.fillings) == 3
+def test_fill_has_as_many_blanks_and_candidates_as_asked(pretrained: tuple[Path, MlmObjective]):
+    found = bertworks.load(pretrained[0]).fill_mask("I like [MASK] [MASK].", top_k=3)
+    assert [len(candidates) for candidates in found.mask_candidates] == [3, 3]
+    assert len(found.sequences) == 3
 
 
 def test_a_masked_model_of_transformers_lacks_only_the_pooler(tmp_path: Path):
     model = load(transformers_folder(tmp_path / "masked", transformers.BertForMaskedLM))
-    assert model.report.newly_initialised == POOLER
-    assert model.report.unused == ()
-    assert model.told == {}
-    assert len(model.fill("我喜欢[MASK]球。").fillings) == 5
+    assert model.report.missing_keys == POOLER
+    assert model.report.unexpected_keys == ()
+    assert model.metadata == {}
+    assert len(model.fill_mask("我喜欢[MASK]球。").fillings) == 5
 
 
 def test_parts_drawn_anew_are_the_same_each_time(tmp_path: Path):
@@ -106,10 +113,10 @@ def test_parts_drawn_anew_are_the_same_each_time(tmp_path: Path):
 
 def test_an_encoder_without_the_head_says_so_when_asked_to_fill():
     model = load(minilm())
-    assert model.masked is None
-    assert model.report.newly_initialised == ()
+    assert model.mlm_head is None
+    assert model.report.missing_keys == ()
     with pytest.raises(FolderError, match="has no head for filling blanks") as caught:
-        model.fill("I like [MASK].")
+        model.fill_mask("I like [MASK].")
     assert str(minilm()) in str(caught.value)
     assert "choose a pretrained model" in str(caught.value)
 
@@ -125,6 +132,6 @@ def test_a_folder_without_weights_is_named(tmp_path: Path):
 
 
 def test_a_file_is_no_model(tmp_path: Path, tokenizer: Tokenizer):
-    assert tokenizer.size == len(PIECES)
+    assert tokenizer.vocab_size == len(PIECES)
     with pytest.raises(InputError, match=r"vocab\.txt is a file; give the model's folder"):
         load(tmp_path / "vocab.txt")

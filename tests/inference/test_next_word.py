@@ -12,32 +12,38 @@ import torch
 
 from bertworks.cli import main
 from bertworks.commands.pretrain.build import write_model
-from bertworks.encoders.elmo import SCORINGS, Elmo, released
+from bertworks.encoders.elmo import SOFTMAX_KINDS, Elmo, config_from_preset
 from bertworks.errors import InputError
 from bertworks.inference.model import load
-from bertworks.objectives.bilm import TwoWay
+from bertworks.objectives.bilm import BiLmObjective
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "river", "stone", "cloud", "garden", "the")
-TOKENIZER = Tokenizer.of(KINDS["words"].build(Inventory(PIECES), cased=False))
+TOKENIZER = Tokenizer.from_backend(KINDS["words"].build(Inventory(PIECES), cased=False))
 ROWS = ("the river stone", "the cloud garden")
 
 
-@pytest.fixture(scope="module", params=SCORINGS)
+@pytest.fixture(scope="module", params=SOFTMAX_KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     """A model that knows two rows by heart."""
-    sizes = replace(released("tiny", len(PIECES)), width=24, inner=20, positions=12, filters=((1, 8), (2, 8)))
+    sizes = replace(
+        config_from_preset("tiny", len(PIECES)),
+        hidden_size=24,
+        intermediate_size=20,
+        max_position_embeddings=12,
+        filters=((1, 8), (2, 8)),
+    )
     generator = torch.Generator().manual_seed(0)
-    encoder = Elmo(replace(sizes, scoring=request.param, dropout=0.0), generator)
-    encoder.meet(TOKENIZER)
-    module = TwoWay(encoder, generator)
-    ids = torch.tensor([TOKENIZER.encode(row).ids for row in ROWS])
+    encoder = Elmo(replace(sizes, softmax_kind=request.param, hidden_dropout_prob=0.0), generator)
+    encoder.set_tokenizer(TOKENIZER)
+    module = BiLmObjective(encoder, generator)
+    ids = torch.tensor([TOKENIZER.encode(row).input_ids for row in ROWS])
     places = torch.arange(2)[:, None] * 5 + torch.arange(4)
     batch = Batch(
-        ids, torch.zeros_like(ids), torch.tensor([5, 5]), places=places.flatten(), targets=ids[:, 1:].flatten()
+        ids, torch.zeros_like(ids), torch.tensor([5, 5]), positions=places.flatten(), targets=ids[:, 1:].flatten()
     )
     optimizer = torch.optim.Adam(module.parameters(), 0.02)
     for _ in range(120):
@@ -51,7 +57,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_it_tells_what_follows_and_what_went_before(folder: Path):
     model = load(folder)
-    assert not model.report.unused
+    assert not model.report.unexpected_keys
     for text, backward, word in (
         ("the river", False, "stone"),
         ("the cloud", False, "garden"),
@@ -60,7 +66,7 @@ def test_it_tells_what_follows_and_what_went_before(folder: Path):
     ):
         found = model.next_words(text, 2, backward)
         assert found[0].word == word
-        assert found[0].pieces == (word,)
+        assert found[0].tokens == (word,)
         assert 0.9 < found[0].probability <= 1.0
         assert found[0].probability > found[1].probability
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.question_answering import (
     AnswerScore,
+    AnswerTally,
     NoAnswerTally,
-    ReadingTally,
     Threshold,
     best_threshold,
     chinese_words,
-    normalised,
+    normalize_answer,
     official_best_threshold,
     score_cmrc,
     score_squad1,
@@ -38,7 +38,7 @@ QUESTIONS = st.lists(
 # --- SQuAD ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("answer", "expected"),
     [
         ("The  Eiffel\tTower.", "eiffel tower"),
@@ -53,7 +53,7 @@ QUESTIONS = st.lists(
     ],
 )
 def test_answers_are_compared_without_case_punctuation_articles_and_spaces(answer: str, expected: str):
-    assert normalised(answer) == expected
+    assert normalize_answer(answer) == expected
 
 
 def test_f1_counts_common_words_as_often_as_both_have_them():
@@ -82,7 +82,7 @@ def test_a_right_answer_without_a_word_does_not_count_beside_others():
     assert score_squad2("", ["the", "cat"]) == AnswerScore(0.0, 0.0)
 
 
-@pytest.mark.parametrize("score", [score_squad1, score_cmrc])
+@pytest.marker.parametrize("score", [score_squad1, score_cmrc])
 def test_a_question_without_an_answer_is_refused_where_the_rule_knows_none(score):
     with pytest.raises(InputError, match="squad2"):
         score("Denver", [])
@@ -129,7 +129,7 @@ def test_squad_2_equals_a_second_derivation(prediction: str, answers: list[str])
 # --- CMRC 2018 -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("text", "expected"),
     [
         ("《我》，好。", "我 好"),
@@ -198,7 +198,7 @@ def test_the_longest_run_equals_a_search_of_all_runs(prediction: str, answers: l
 
 
 def test_a_tally_means_over_questions():
-    tally = ReadingTally("squad1")
+    tally = AnswerTally("squad1")
     tally.add("the cat", ["cat"])
     tally.add("dog", ["cat"])
     tally.add("black cat", ["cat"])
@@ -208,11 +208,11 @@ def test_a_tally_means_over_questions():
 
 def test_an_unknown_rule_is_refused_with_the_known_ones():
     with pytest.raises(SettingsError, match="squad1, squad2, cmrc2018"):
-        ReadingTally("drcd")
+        AnswerTally("drcd")
 
 
-@pytest.mark.parametrize(
-    "ask", [ReadingTally("squad1").scores, NoAnswerTally().best, lambda: NoAnswerTally().scores(0)]
+@pytest.marker.parametrize(
+    "ask", [AnswerTally("squad1").scores, NoAnswerTally().best_threshold, lambda: NoAnswerTally().scores(0)]
 )
 def test_scores_of_no_question_are_refused(ask):
     with pytest.raises(InputError, match="no question"):
@@ -250,18 +250,18 @@ def test_a_set_without_unanswerable_questions_has_no_score_of_them():
 
 def test_the_best_threshold_gains_most(four_questions: NoAnswerTally):
     # silence earns 2; then +1, -1, +2/3, -1: the sums are 3, 2, 2 2/3, 1 2/3; answered at -3 and no more at -1
-    assert four_questions.best("f1") == Threshold(-2.0, 3 / 4)
-    assert four_questions.best("exact_match") == Threshold(-2.0, 3 / 4)
+    assert four_questions.best_threshold("f1") == Threshold(-2.0, 3 / 4)
+    assert four_questions.best_threshold("exact_match") == Threshold(-2.0, 3 / 4)
 
 
-@pytest.mark.parametrize("noise", [-1e-3, 1e-3])
-@pytest.mark.parametrize("answers", [(["cat"], []), ([], ["cat"]), (["cat"], ["cat"])])
+@pytest.marker.parametrize("noise", [-1e-3, 1e-3])
+@pytest.marker.parametrize("answers", [(["cat"], []), ([], ["cat"]), (["cat"], ["cat"])])
 def test_the_last_digits_of_a_difference_decide_nothing(answers: tuple[list[str], ...], noise: float):
     tuned, later = NoAnswerTally(), NoAnswerTally()
     for difference, right in zip((0.25, 0.5), answers, strict=True):
         tuned.add("cat", right, difference)
         later.add("cat", right, difference + noise)
-    assert later.scores(tuned.best().value)["f1"] == tuned.best().score
+    assert later.scores(tuned.best_threshold().value)["f1"] == tuned.best_threshold().score
 
 
 def test_between_neighbouring_numbers_the_threshold_still_parts_them():
@@ -274,7 +274,7 @@ def test_where_no_span_is_worth_giving_the_threshold_silences_all():
     tally = NoAnswerTally()
     tally.add("dog", [], -1.0)
     tally.add("dog", ["cat"], 2.0)
-    best = tally.best()
+    best = tally.best_threshold()
     assert best.score == 1 / 2
     assert best.value < -1.0
     assert tally.scores(best.value)["f1"] == best.score

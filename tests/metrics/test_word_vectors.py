@@ -9,7 +9,7 @@ from gensim.models import KeyedVectors
 from bertworks.embeddings.static import StaticVectors
 from bertworks.errors import InputError
 from bertworks.metrics.word_vectors import (
-    Question,
+    AnalogyQuestion,
     SectionScore,
     WordPair,
     analogies,
@@ -40,16 +40,16 @@ def test_similarity_orders_pairs_as_people_do_and_leaves_out_unknown_words():
 
 def test_analogies_are_counted_by_section_with_what_is_unknown():
     questions = [
-        Question("turns", "east", "north", "north", "west"),  # north - east + north lies between north and west
-        Question("turns", "east", "north", "up", "west"),
-        Question("others", "north", "east", "west", "northeast"),
+        AnalogyQuestion("turns", "east", "north", "north", "west"),  # north - east + north lies between north and west
+        AnalogyQuestion("turns", "east", "north", "up", "west"),
+        AnalogyQuestion("others", "north", "east", "west", "northeast"),
     ]
     scores = analogies(PLANE, questions)
     assert scores[0] == SectionScore("turns", 2, 1, 1)
     assert (scores[1].num_questions, scores[1].num_known) == (1, 1)
     assert scores[0].accuracy == 1.0
     assert SectionScore("none", 3, 0, 0).accuracy == 0.0
-    assert total(scores) == SectionScore("all", 3, 2, scores[0].num_right + scores[1].num_right)
+    assert total(scores) == SectionScore("all", 3, 2, scores[0].num_correct + scores[1].num_correct)
 
 
 def test_scores_are_those_of_gensim(tmp_path: Path):
@@ -75,13 +75,13 @@ def test_scores_are_those_of_gensim(tmp_path: Path):
 
     scores = analogies(ours, read_word_list(tmp_path / "asked.txt"))
     accuracy, sections = theirs.evaluate_word_analogies(str(tmp_path / "asked.txt"), case_insensitive=False)
-    assert [score.num_right for score in scores] == [len(section["correct"]) for section in sections[:2]]
+    assert [score.num_correct for score in scores] == [len(section["correct"]) for section in sections[:2]]
     assert total(scores).accuracy == pytest.approx(accuracy)
-    assert total(scores).num_right >= 150
+    assert total(scores).num_correct >= 150
     assert (scores[1].num_questions, scores[1].num_known) == (151, 150)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "text",
     [
         "tiger\tcat\t7.35\nbook\tpaper\t7.46\n",
@@ -98,12 +98,12 @@ def test_pairs_are_read_in_the_shapes_people_publish(tmp_path: Path, text: str):
 def test_questions_are_read_with_their_sections(tmp_path: Path):
     (tmp_path / "q").write_text(": family\nman king woman queen\n: gram1\ncalm calmly rapid rapidly\n")
     assert read_word_list(tmp_path / "q") == [
-        Question("family", "man", "king", "woman", "queen"),
-        Question("gram1", "calm", "calmly", "rapid", "rapidly"),
+        AnalogyQuestion("family", "man", "king", "woman", "queen"),
+        AnalogyQuestion("gram1", "calm", "calmly", "rapid", "rapidly"),
     ]
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("text", "said"),
     [
         ("", "list is empty"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertworks.models.crc32c import LARGEST_ROW, ROWS, crc32c, masked_crc32c
+from bertworks.models.crc32c import MAX_POWER, MIN_ROWS, crc32c, masked_crc32c
 
 
 def shifted_out(byte: int) -> int:
@@ -25,7 +25,7 @@ def by_definition(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("data", "expected"),
     [
         (b"", 0),
@@ -40,20 +40,20 @@ def test_known_values_of_the_standard(data: bytes, expected: int):
     assert crc32c(data) == expected
 
 
-@given(st.binary(max_size=700))
+@given(st.read_binary(max_size=700))
 def test_every_short_message_agrees_with_the_definition(data: bytes):
     assert crc32c(data) == by_definition(data)
 
 
 # Around the sizes where the rows grow (64, 128, … bytes), and where a row is full or just over.
-@pytest.mark.parametrize("size", [63, 64, 65, 127, 128, 4095, 4096, 4097, 65537, 70_001])
+@pytest.marker.parametrize("size", [63, 64, 65, 127, 128, 4095, 4096, 4097, 65537, 70_001])
 def test_longer_messages_agree_with_the_definition(size: int):
     data = bytes((place * place + place // 7) % 256 for place in range(size))
     assert crc32c(data) == by_definition(data)
 
 
 def test_rows_of_the_largest_width_agree_with_the_definition():
-    size = (4 << LARGEST_ROW) * ROWS + 12_345  # just enough for rows of that width, and a last one that is not full
+    size = (4 << MAX_POWER) * MIN_ROWS + 12_345  # just enough for rows of that width, and a last one that is not full
     data = (np.arange(size, dtype=np.uint64) ** 2 // 11 % 251).astype(np.uint8)
     assert crc32c(data) == by_definition(data.tobytes())
 

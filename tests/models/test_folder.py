@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import bertworks
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import FolderError
-from bertworks.models.folder import encoder_of, read_folder, write_folder
-from bertworks.models.tensor_names import joined, load_into, to_theirs
-from bertworks.objectives.heads import MaskedHead, PairHead
+from bertworks.models.folder import load_encoder, read_folder, write_folder
+from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
+from bertworks.objectives.heads import MlmHead, PairHead
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -31,12 +31,14 @@ TOLD = {"objective": "masked-next", "scores": {"accuracy": 0.5}}
 class Parts(nn.Module):
     """An encoder with both heads of pretraining, every parameter drawn."""
 
-    def __init__(self, sizes: BertSizes) -> None:
+    def __init__(self, sizes: BertConfig) -> None:
         super().__init__()
         self.encoder = Bert(sizes)
-        self.masked = MaskedHead(sizes)
-        self.pair = PairHead(sizes.width)
-        self.names = joined({"encoder": names_of(sizes), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+        self.masked = MlmHead(sizes)
+        self.pair = PairHead(sizes.hidden_size)
+        self.names = combine_name_tables(
+            {"encoder": tensor_names(sizes), "masked": HEADS["masked"], "pair": HEADS["pair"]}
+        )
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
@@ -49,16 +51,20 @@ class Written:
 
     path: Path
     parts: Parts
-    sizes: BertSizes
+    sizes: BertConfig
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Written:
-    sizes = BertSizes(tokenizer.size, 16, 2, 2, 24, 32)
+    sizes = BertConfig(tokenizer.vocab_size, 16, 2, 2, 24, 32)
     parts = Parts(sizes).eval()
     path = tmp_path_factory.mktemp("written") / "model"
     write_folder(
-        path, config_of(sizes, ["BertForPreTraining"]), to_theirs(parts.state_dict(), parts.names), tokenizer, TOLD
+        path,
+        config_to_dict(sizes, ["BertForPreTraining"]),
+        to_hf_names(parts.state_dict(), parts.names),
+        tokenizer,
+        TOLD,
     )
     return Written(path, parts, sizes)
 
@@ -89,24 +95,24 @@ def batch_of(vocabulary: int) -> Batch:
 def same_output(ours: nn.Module, theirs: nn.Module, vocabulary: int) -> bool:
     batch = batch_of(vocabulary)
     with torch.no_grad():
-        expected = theirs(batch.ids, token_type_ids=batch.segments).last_hidden_state
+        expected = theirs(batch.input_ids, token_type_ids=batch.token_type_ids).last_hidden_state
         return bool((ours.eval()(batch).padded() - expected).abs().max() < CLOSE)
 
 
 def test_a_folder_comes_back_as_it_was_written(written: Written, tokenizer: Tokenizer):
     folder = read_folder(written.path)
-    assert folder.sizes == written.sizes
+    assert folder.encoder_config == written.sizes
     assert folder.config["architectures"] == ["BertForPreTraining"]
     assert folder.config["pad_token_id"] == tokenizer.specials.pad
     assert folder.tokenizer.hash == tokenizer.hash
     assert folder.tokenizer is folder.tokenizer
-    expected = to_theirs(written.parts.state_dict(), written.parts.names)
+    expected = to_hf_names(written.parts.state_dict(), written.parts.names)
     assert set(folder.tensors) == set(expected)
     assert all(torch.equal(folder.tensors[name], expected[name]) for name in expected)
 
 
 def test_what_is_told_comes_back_with_the_versions_of_all_parts(written: Written):
-    told = dict(read_folder(written.path).told)
+    told = dict(read_folder(written.path).metadata)
     versions = told.pop("versions")
     assert told == TOLD
     assert versions["bertworks"] == bertworks.__version__
@@ -130,7 +136,7 @@ def test_a_whole_model_is_loaded_from_its_folder(written: Written):
     with torch.device("meta"):
         parts = Parts(written.sizes)
     report = load_into(parts, read_folder(written.path).tensors, parts.names)
-    assert (report.newly_initialised, report.unused) == ((), ())
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
     for name, values in written.parts.state_dict().items():
         assert torch.equal(parts.state_dict()[name], values)
 
@@ -143,7 +149,7 @@ LEFT: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", LEFT)
+@pytest.marker.parametrize("name", LEFT)
 def test_transformers_loads_our_folder_and_draws_nothing_anew(written: Written, name: str):
     _, info = getattr(transformers, name).from_pretrained(written.path, output_loading_info=True)
     assert not info["missing_keys"]
@@ -153,15 +159,15 @@ def test_transformers_loads_our_folder_and_draws_nothing_anew(written: Written, 
 
 
 def test_transformers_computes_the_same_from_our_folder(written: Written):
-    batch = batch_of(written.sizes.vocabulary)
+    batch = batch_of(written.sizes.vocab_size)
     theirs = transformers.BertForPreTraining.from_pretrained(written.path).eval()
     with torch.no_grad():
-        expected = theirs(batch.ids, token_type_ids=batch.segments)
+        expected = theirs(batch.input_ids, token_type_ids=batch.token_type_ids)
         encoded = written.parts.encoder(batch)
-        pieces = written.parts.masked(encoded.last, written.parts.encoder.pieces.weight).view(2, 9, -1)
+        pieces = written.parts.masked(encoded.last, written.parts.encoder.token_embeddings.weight).view(2, 9, -1)
         pairs = written.parts.pair(encoded.summary)
         masked = transformers.AutoModelForMaskedLM.from_pretrained(written.path).eval()
-        logits = masked(batch.ids, token_type_ids=batch.segments).logits
+        logits = masked(batch.input_ids, token_type_ids=batch.token_type_ids).logits
     assert float((pieces - expected.prediction_logits).abs().max()) < CLOSE
     assert float((pairs - expected.seq_relationship_logits).abs().max()) < CLOSE
     assert float((pieces - logits).abs().max()) < CLOSE
@@ -172,8 +178,8 @@ def test_transformers_cuts_text_the_same_with_our_tokenizer(written: Written, to
     theirs = transformers.AutoTokenizer.from_pretrained(written.path)
     found = theirs("W1 w2a, w3", "w4ab unknown")
     expected = tokenizer.encode("W1 w2a, w3", "w4ab unknown")
-    assert found["input_ids"] == list(expected.ids)
-    assert found["token_type_ids"] == list(expected.segments)
+    assert found["input_ids"] == list(expected.input_ids)
+    assert found["token_type_ids"] == list(expected.token_type_ids)
     assert theirs.mask_token_id == tokenizer.specials.mask
 
 
@@ -184,16 +190,16 @@ LACKING = {
 }
 
 
-@pytest.mark.parametrize("name", LACKING)
+@pytest.marker.parametrize("name", LACKING)
 def test_a_folder_of_transformers_is_read(name: str, tmp_path: Path):
     torch.manual_seed(0)
-    sizes = BertSizes(50, 16, 2, 2, 24, 32)
-    theirs = getattr(transformers, name)(transformers.BertConfig(**config_of(sizes, [name]))).eval()
+    sizes = BertConfig(50, 16, 2, 2, 24, 32)
+    theirs = getattr(transformers, name)(transformers.BertConfig(**config_to_dict(sizes, [name]))).eval()
     theirs.save_pretrained(tmp_path)
     folder = read_folder(tmp_path)
-    assert (folder.sizes, folder.told) == (sizes, {})
-    encoder, report = encoder_of(folder)
-    assert set(report.newly_initialised) == LACKING[name]
+    assert (folder.encoder_config, folder.metadata) == (sizes, {})
+    encoder, report = load_encoder(folder)
+    assert set(report.missing_keys) == LACKING[name]
     assert same_output(encoder, getattr(theirs, "bert", theirs), 50)
     with pytest.raises(FolderError, match=r"holds neither tokenizer\.json nor vocab\.txt"):
         _ = folder.tokenizer
@@ -201,41 +207,41 @@ def test_a_folder_of_transformers_is_read(name: str, tmp_path: Path):
 
 def test_a_folder_of_transformers_in_several_files_is_read(tmp_path: Path):
     torch.manual_seed(0)
-    sizes = BertSizes(50, 16, 2, 2, 24, 32)
-    theirs = transformers.BertModel(transformers.BertConfig(**config_of(sizes, ["BertModel"]))).eval()
+    sizes = BertConfig(50, 16, 2, 2, 24, 32)
+    theirs = transformers.BertModel(transformers.BertConfig(**config_to_dict(sizes, ["BertModel"]))).eval()
     theirs.save_pretrained(tmp_path, max_shard_size="8KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
-    encoder, report = encoder_of(read_folder(tmp_path))
-    assert (report.newly_initialised, report.unused) == ((), ())
+    encoder, report = load_encoder(read_folder(tmp_path))
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
     assert same_output(encoder, theirs, 50)
 
 
 def test_an_old_folder_is_read_too(tmp_path: Path):
     """A pytorch_model.bin, gamma and beta, a buffer, tied copies, and a config without model_type."""
     torch.manual_seed(0)
-    sizes = BertSizes(50, 16, 2, 2, 24, 32)
-    theirs = transformers.BertForPreTraining(transformers.BertConfig(**config_of(sizes, []))).eval()
+    sizes = BertConfig(50, 16, 2, 2, 24, 32)
+    theirs = transformers.BertForPreTraining(transformers.BertConfig(**config_to_dict(sizes, []))).eval()
     old = {"bert.embeddings.position_ids": torch.arange(32)}
     for name, values in theirs.state_dict().items():
         old[name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")] = values
     assert "cls.predictions.decoder.weight" in old
     torch.save(old, tmp_path / "pytorch_model.bin")
-    config = {key: value for key, value in config_of(sizes, []).items() if key != "model_type"}
+    config = {key: value for key, value in config_to_dict(sizes, []).items() if key != "model_type"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     folder = read_folder(tmp_path)
     assert folder.config["model_type"] == "bert"
     parts = Parts(sizes)
     report = load_into(parts, folder.tensors, parts.names)
-    assert (report.newly_initialised, report.unused) == ((), ())
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
     assert same_output(parts.encoder, theirs.bert, 50)
 
 
 def test_a_release_of_google_is_read():
     folder = read_folder(FIXTURES / "release")
-    assert folder.sizes == BertSizes(40, 16, 2, 2, 20, 24, 2, "gelu", 0.3, 0.2, 1e-12, 0.04)
-    _, report = encoder_of(folder)
-    assert report.newly_initialised == ()
-    assert all(name.startswith("cls.") for name in report.unused)
+    assert folder.encoder_config == BertConfig(40, 16, 2, 2, 20, 24, 2, "gelu", 0.3, 0.2, 1e-12, 0.04)
+    _, report = load_encoder(folder)
+    assert report.missing_keys == ()
+    assert all(name.startswith("cls.") for name in report.unexpected_keys)
 
 
 def test_a_missing_pooler_is_drawn_from_the_generator(changed: Callable[..., Path]):
@@ -243,7 +249,7 @@ def test_a_missing_pooler_is_drawn_from_the_generator(changed: Callable[..., Pat
         del tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"]
 
     folder = read_folder(changed(without_pooler))
-    one, same, other = (encoder_of(folder, torch.Generator().manual_seed(seed))[0].pooler for seed in (1, 1, 2))
+    one, same, other = (load_encoder(folder, torch.Generator().manual_seed(seed))[0].pooler for seed in (1, 1, 2))
     assert torch.equal(one.weight, same.weight)
     assert not torch.equal(one.weight, other.weight)
     assert 0 < float(one.weight.detach().abs().max()) <= 0.04
@@ -254,13 +260,13 @@ def test_weights_in_half_precision_become_single(changed: Callable[..., Path]):
     def halve(tensors: dict[str, torch.Tensor]) -> None:
         tensors.update({name: values.half() for name, values in tensors.items()})
 
-    encoder, _ = encoder_of(read_folder(changed(halve)))
+    encoder, _ = load_encoder(read_folder(changed(halve)))
     assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
 
 
 def test_layers_beyond_the_config_are_reported_as_unused(changed: Callable[..., Path]):
-    _, report = encoder_of(read_folder(changed(num_hidden_layers=1)))
-    assert len([name for name in report.unused if name.startswith("bert.encoder.layer.1.")]) == 16
+    _, report = load_encoder(read_folder(changed(num_hidden_layers=1)))
+    assert len([name for name in report.unexpected_keys if name.startswith("bert.encoder.layer.1.")]) == 16
 
 
 def test_fewer_layers_than_the_config_says_are_refused(changed: Callable[..., Path]):
@@ -284,7 +290,7 @@ def test_a_shape_that_differs_from_the_config_names_file_tensor_expected_and_fou
     )
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("settings", "words"),
     [
         ({"model_type": "t5"}, r"config\.json: there is no encoder for model_type 't5'; choose .* one of: bert"),
@@ -322,7 +328,7 @@ def test_folders_that_are_none_are_refused(tmp_path: Path, changed: Callable[...
         read_folder(folder)
 
 
-@pytest.mark.parametrize(("name", "text"), [("config.json", "[]"), ("config.json", "{"), ("bertworks.json", "3")])
+@pytest.marker.parametrize(("name", "text"), [("config.json", "[]"), ("config.json", "{"), ("bertworks.json", "3")])
 def test_settings_that_are_no_settings_are_refused(changed: Callable[..., Path], name: str, text: str):
     folder = changed()
     (folder / name).write_text(text)
@@ -347,10 +353,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_writing_again_replaces_our_files_and_leaves_others(written: Written, changed: Callable[..., Path]):
     folder = changed()
     (folder / "notes.txt").write_text("mine")
-    tensors = to_theirs(written.parts.state_dict(), written.parts.names)
-    config = config_of(written.sizes, ["BertForPreTraining"])
+    tensors = to_hf_names(written.parts.state_dict(), written.parts.names)
+    config = config_to_dict(written.sizes, ["BertForPreTraining"])
     write_folder(folder, config, tensors, read_folder(written.path).tokenizer, {"objective": "masked"})
-    assert read_folder(folder).told["objective"] == "masked"
+    assert read_folder(folder).metadata["objective"] == "masked"
     after, before = contents(folder), contents(written.path)
     assert after.pop("notes.txt") == b"mine"
     assert {name for name in before if after.pop(name) != before[name]} == {"bertworks.json"}
@@ -359,12 +365,12 @@ def test_writing_again_replaces_our_files_and_leaves_others(written: Written, ch
 
 def test_the_folder_one_stands_in_can_be_written(written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    tensors = to_theirs(written.parts.state_dict(), written.parts.names)
-    write_folder(".", config_of(written.sizes, []), tensors, read_folder(written.path).tokenizer, {})
+    tensors = to_hf_names(written.parts.state_dict(), written.parts.names)
+    write_folder(".", config_to_dict(written.sizes, []), tensors, read_folder(written.path).tokenizer, {})
     assert set(contents(tmp_path)) == set(contents(written.path))
 
 
-@pytest.mark.parametrize("fails", ["model.safetensors", "vocab.txt", "bertworks.json"])
+@pytest.marker.parametrize("fails", ["model.safetensors", "vocab.txt", "bertworks.json"])
 def test_a_disk_that_fills_up_leaves_the_old_model_whole(
     written: Written, changed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, fails: str
 ):
@@ -380,9 +386,11 @@ def test_a_disk_that_fills_up_leaves_the_old_model_whole(
         flush(handle)
 
     monkeypatch.setattr("os.fsync", full)
-    tensors = {name: values + 1 for name, values in to_theirs(written.parts.state_dict(), written.parts.names).items()}
+    tensors = {
+        name: values + 1 for name, values in to_hf_names(written.parts.state_dict(), written.parts.names).items()
+    }
     with pytest.raises(FolderError) as caught:
-        write_folder(folder, config_of(written.sizes, []), tensors, tokenizer, {"objective": "other"})
+        write_folder(folder, config_to_dict(written.sizes, []), tensors, tokenizer, {"objective": "other"})
     assert str(caught.value) == (
         f"cannot write {folder}/{fails}: the disk is full; free some space and run the same command again, it will "
         "continue"
@@ -399,5 +407,5 @@ def test_a_new_folder_that_could_not_be_finished_is_not_there_at_all(
     tokenizer = read_folder(written.path).tokenizer
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(FolderError, match="the disk is full"):
-        write_folder(tmp_path / "new", config_of(written.sizes, []), {"one": torch.ones(1)}, tokenizer, {})
+        write_folder(tmp_path / "new", config_to_dict(written.sizes, []), {"one": torch.ones(1)}, tokenizer, {})
     assert list(tmp_path.iterdir()) == []

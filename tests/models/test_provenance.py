@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertworks.disk import sha256
-from bertworks.models.provenance import corpus_hash, folders_of, hashes_of, recorded_folder, usual_name
+from bertworks.models.provenance import corpus_hash, display_name, folders_of, hashes_of, recorded_folder
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_a_model_of_the_hub_has_no_place():
     assert folders_of("google-bert/bert-base-uncased") == {}
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("base", "name"),
     [
         ("runs/books/model", "books"),
@@ -65,4 +65,4 @@ def test_a_model_of_the_hub_has_no_place():
     ],
 )
 def test_a_model_of_a_run_is_called_by_its_run(base, name):
-    assert usual_name(base) == name
+    assert display_name(base) == name

@@ -4,11 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import Bert, BertSizes, names_of
+from bertworks.encoders.bert import Bert, BertConfig, tensor_names
 from bertworks.errors import FolderError
-from bertworks.models.tensor_names import LoadReport, joined, load_into, to_ours, to_theirs
+from bertworks.models.tensor_names import LoadReport, combine_name_tables, from_hf_names, load_into, to_hf_names
 
-SIZES = BertSizes(vocabulary=11, width=4, num_layers=2, num_heads=2, inner=6, positions=5)
+SIZES = BertConfig(
+    vocab_size=11,
+    hidden_size=4,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=6,
+    max_position_embeddings=5,
+)
 # A small module with one product where they have two.
 NAMES = {"weight": ("first.weight", "second.weight"), "bias": ("first.bias", "second.bias")}
 TWO = {
@@ -20,13 +27,13 @@ TWO = {
 
 
 def test_theirs_are_stacked_row_under_row():
-    ours = to_ours(TWO, NAMES)
+    ours = from_hf_names(TWO, NAMES)
     assert ours["weight"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert ours["bias"].tolist() == [5.0, 6.0]
 
 
 def test_ours_are_cut_back_into_theirs():
-    theirs = to_theirs(to_ours(TWO, NAMES), NAMES)
+    theirs = to_hf_names(from_hf_names(TWO, NAMES), NAMES)
     assert {name: values.tolist() for name, values in theirs.items()} == {
         name: values.tolist() for name, values in TWO.items()
     }
@@ -34,16 +41,16 @@ def test_ours_are_cut_back_into_theirs():
 
 def test_an_encoder_goes_there_and_back_without_loss():
     state = Bert(SIZES, torch.Generator().manual_seed(0)).state_dict()
-    back = to_ours(to_theirs(state, names_of(SIZES)), names_of(SIZES))
-    assert list(back) == list(names_of(SIZES))
+    back = from_hf_names(to_hf_names(state, tensor_names(SIZES)), tensor_names(SIZES))
+    assert list(back) == list(tensor_names(SIZES))
     assert set(back) == set(state)
     assert all(torch.equal(back[name], state[name]) for name in state)
 
 
 def test_query_key_and_value_stand_one_under_the_other():
     state = {"layers.1.attention.query_key_value.weight": torch.arange(48.0).view(12, 4)}
-    names = {name: theirs for name, theirs in names_of(SIZES).items() if name in state}
-    theirs = to_theirs(state, names)
+    names = {name: theirs for name, theirs in tensor_names(SIZES).items() if name in state}
+    theirs = to_hf_names(state, names)
     place = "bert.encoder.layer.1.attention.self"
     assert list(theirs) == [f"{place}.query.weight", f"{place}.key.weight", f"{place}.value.weight"]
     assert theirs[f"{place}.key.weight"].tolist() == torch.arange(16.0, 32.0).view(4, 4).tolist()
@@ -52,7 +59,7 @@ def test_query_key_and_value_stand_one_under_the_other():
 def test_loading_reports_what_it_took_lacked_and_left():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
     before = module[1].weight.detach().clone()
-    names = joined({"0": NAMES, "1": {"weight": ("head.weight",)}})
+    names = combine_name_tables({"0": NAMES, "1": {"weight": ("head.weight",)}})
     report = load_into(module, TWO | {"other": torch.zeros(1)}, names)
     taken = ("first.weight", "second.weight", "first.bias", "second.bias")
     assert report == LoadReport(taken, ("head.weight",), ("other",))
@@ -100,7 +107,7 @@ def test_a_parameter_of_which_only_a_part_is_there_is_refused():
 def test_a_single_number_goes_to_a_folder_and_back():
     module = torch.nn.Module()
     module.gamma = torch.nn.Parameter(torch.tensor(2.5))
-    theirs = to_theirs(module.state_dict(), {"gamma": ("head.gamma",)})
+    theirs = to_hf_names(module.state_dict(), {"gamma": ("head.gamma",)})
     assert theirs["head.gamma"].shape == ()
     load_into(module, {"head.gamma": torch.tensor(1.5)}, {"gamma": ("head.gamma",)})
     assert module.gamma.item() == 1.5

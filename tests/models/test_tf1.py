@@ -31,14 +31,14 @@ def release_with(tmp_path: Path, **changes: Any) -> Path:
 
 def test_a_release_is_imported_whole():
     report = import_release(FIXTURES / "release").report
-    assert set(report.mapped) == set(WEIGHTS)
-    assert report.skipped == {"adam_m": 46, "adam_v": 46, "global_step": 1}
-    assert report.missing == ()
-    assert report.unknown == ()
+    assert set(report.mapped_names) == set(WEIGHTS)
+    assert report.num_skipped == {"adam_m": 46, "adam_v": 46, "global_step": 1}
+    assert report.missing_keys == ()
+    assert report.unexpected_keys == ()
     assert report.ignored_settings == ("directionality", "pooler_type")
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("theirs", "ours"),
     [
         ("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight"),
@@ -105,16 +105,16 @@ def test_transformers_takes_the_tensors_under_its_own_names():
 
 def test_a_training_run_in_two_data_files_lists_the_head_it_lacks():
     release = import_release(FIXTURES / "sharded" / "model.ckpt-12")
-    assert release.report.missing == ("cls.seq_relationship.weight", "cls.seq_relationship.bias")
-    assert release.report.skipped == {}
+    assert release.report.missing_keys == ("cls.seq_relationship.weight", "cls.seq_relationship.bias")
+    assert release.report.num_skipped == {}
     assert np.array_equal(release.tensors["cls.predictions.bias"], values("cls/predictions/output_bias", (40,)))
 
 
 def test_layers_beyond_the_config_are_listed_as_unknown(tmp_path: Path):
     report = import_release(release_with(tmp_path, num_hidden_layers=1)).report
-    assert len(report.unknown) == 16
-    assert all(name.startswith("bert/encoder/layer_1/") for name in report.unknown)
-    assert report.skipped == {"adam_m": 46, "adam_v": 46, "global_step": 1}
+    assert len(report.unexpected_keys) == 16
+    assert all(name.startswith("bert/encoder/layer_1/") for name in report.unexpected_keys)
+    assert report.num_skipped == {"adam_m": 46, "adam_v": 46, "global_step": 1}
 
 
 def test_an_encoder_with_missing_layers_is_refused(tmp_path: Path):

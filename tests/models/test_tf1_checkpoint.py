@@ -9,7 +9,7 @@ import pytest
 
 from bertworks.errors import FolderError, InputError
 from bertworks.models.crc32c import masked_crc32c
-from bertworks.models.tf1_checkpoint import Checkpoint, find_checkpoint, read_checkpoint
+from bertworks.models.tf1_checkpoint import TensorflowCheckpoint, find_checkpoint, read_checkpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tf1"
 MADE = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # what the fixtures were made of
@@ -26,7 +26,7 @@ def release(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kinds() -> Checkpoint:
+def kinds() -> TensorflowCheckpoint:
     return read_checkpoint(FIXTURES / "kinds" / "kinds.ckpt")
 
 
@@ -83,8 +83,8 @@ def test_every_tensor_of_a_checkpoint_in_two_data_files_is_read_exactly():
         assert np.array_equal(checkpoint.tensor(name), values(name, shape))
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("text", "bfloat16")])
-def test_each_type_of_number_is_read(kinds: Checkpoint, name: str):
+@pytest.marker.parametrize("name", [name for name in KINDS if name not in ("text", "bfloat16")])
+def test_each_type_of_number_is_read(kinds: TensorflowCheckpoint, name: str):
     types = {"scalar": "float32", "empty": "float32"}
     expected = np.array(KINDS[name], dtype=types.get(name, name))
     found = kinds.tensor(name)
@@ -93,18 +93,18 @@ def test_each_type_of_number_is_read(kinds: Checkpoint, name: str):
     assert np.array_equal(found, expected)
 
 
-def test_a_bfloat16_is_widened_without_loss(kinds: Checkpoint):
+def test_a_bfloat16_is_widened_without_loss(kinds: TensorflowCheckpoint):
     found = kinds.tensor("bfloat16")
     assert found.dtype == np.float32
     assert found.tolist() == [1.0, -2.5, 0.15625]
 
 
-def test_a_tensor_is_a_copy_of_its_own(kinds: Checkpoint):
+def test_a_tensor_is_a_copy_of_its_own(kinds: TensorflowCheckpoint):
     kinds.tensor("int32")[0, 0] = 99
     assert kinds.tensor("int32").tolist() == [[1, -2], [3, 4]]
 
 
-def test_text_and_slices_are_listed_but_refused(kinds: Checkpoint):
+def test_text_and_slices_are_listed_but_refused(kinds: TensorflowCheckpoint):
     assert kinds.shapes["text"] == ()
     assert kinds.shapes["sliced"] == (4, 2)
     with pytest.raises(FolderError, match="tensor 'text' is of TensorFlow's type 7, not of numbers"):
@@ -113,7 +113,7 @@ def test_text_and_slices_are_listed_but_refused(kinds: Checkpoint):
         kinds.tensor("sliced")
 
 
-def test_an_unknown_tensor_is_refused(kinds: Checkpoint):
+def test_an_unknown_tensor_is_refused(kinds: TensorflowCheckpoint):
     with pytest.raises(InputError, match=r"has no tensor 'int33'; .shapes lists the 13 it has"):
         kinds.tensor("int33")
 
@@ -152,7 +152,7 @@ def test_a_changed_bit_in_the_index_is_found(release: Path):
         read_checkpoint(release / "bert_model.ckpt")
 
 
-@pytest.mark.parametrize("kept", [0, 20, 100, 4600])
+@pytest.marker.parametrize("kept", [0, 20, 100, 4600])
 def test_an_index_that_is_cut_short_is_refused(release: Path, kept: int):
     index = release / INDEX
     index.write_bytes(index.read_bytes()[:kept])
@@ -208,7 +208,7 @@ def test_a_size_that_does_not_fit_the_shape_is_refused(tmp_path: Path):
         read_checkpoint(tmp_path / "small")
 
 
-@pytest.mark.parametrize("ending", ["", ".index", ".meta", ".data-00001-of-00002"])
+@pytest.marker.parametrize("ending", ["", ".index", ".meta", ".data-00001-of-00002"])
 def test_any_file_of_a_checkpoint_leads_to_it(ending: str):
     assert find_checkpoint(SHARDED.with_name(SHARDED.name + ending)) == SHARDED
 

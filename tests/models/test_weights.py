@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from bertworks.encoders.families import ENCODERS, NameTable
 from bertworks.errors import FolderError
-from bertworks.models.weights import Weights, find_weights, in_memory, normalised, open_weights, write_weights
+from bertworks.models.weights import Weights, find_weights, normalize_names, open_weights, wrap_tensors, write_weights
 
 BERT = ENCODERS["bert"]
 TABLE: NameTable = {
@@ -41,8 +41,8 @@ def as_lists(tensors: Weights) -> dict[str, list[float]]:
 
 
 def names_after(*names: str) -> list[str]:
-    stored = in_memory(Path("file"), {name: torch.zeros(1) for name in names})
-    return list(normalised(stored, BERT, TABLE))
+    stored = wrap_tensors(Path("file"), {name: torch.zeros(1) for name in names})
+    return list(normalize_names(stored, BERT, TABLE))
 
 
 def test_safetensors_are_read_by_name(tmp_path: Path):
@@ -50,7 +50,7 @@ def test_safetensors_are_read_by_name(tmp_path: Path):
     tensors = read(tmp_path)
     assert as_lists(tensors) == {"one": [1.0, 2.0], "two": [[3], [4]]}
     assert (len(tensors), "one" in tensors, "three" in tensors) == (2, True, False)
-    assert {name: place.shape for name, place in tensors.stored.items()} == {"one": (2,), "two": (2, 1)}
+    assert {name: place.shape for name, place in tensors.entries.items()} == {"one": (2,), "two": (2, 1)}
 
 
 def test_what_was_opened_stays_readable_when_the_file_is_written_anew(tmp_path: Path):
@@ -73,7 +73,7 @@ def test_written_weights_say_that_they_are_of_torch_and_keep_views_apart(tmp_pat
     assert names_in(tmp_path) == ["model.safetensors"]
 
 
-@pytest.mark.parametrize("keep", [0, 4, 30, 150])
+@pytest.marker.parametrize("keep", [0, 4, 30, 150])
 def test_cut_safetensors_are_refused_by_name(tmp_path: Path, keep: int):
     file = tmp_path / "model.safetensors"
     save_file(TWO, file)
@@ -108,7 +108,7 @@ def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path):
     assert as_lists(read(parts_in(tmp_path, places))) == {"one": [1.0, 2.0], "two": [[3], [4]]}
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("place", "words"),
     [
         ("model-00003-of-00002.safetensors", "there is no such file beside it"),
@@ -145,7 +145,7 @@ class Trap:
         return (os.mkdir, (str(self.victim),))
 
 
-@pytest.mark.parametrize("kind", ["bare pickle", "archive"])
+@pytest.marker.parametrize("kind", ["bare pickle", "archive"])
 def test_a_bin_that_would_run_something_is_refused_and_nothing_runs(tmp_path: Path, kind: str):
     victim = tmp_path / "victim"
     file = tmp_path / "pytorch_model.bin"
@@ -167,14 +167,14 @@ def test_a_bin_beside_safetensors_is_not_touched(tmp_path: Path):
     assert not victim.exists()
 
 
-@pytest.mark.parametrize("content", [{"one": TWO["one"], "epoch": 3}, [1, 2], {"state": {"one": TWO["one"]}}])
+@pytest.marker.parametrize("content", [{"one": TWO["one"], "epoch": 3}, [1, 2], {"state": {"one": TWO["one"]}}])
 def test_a_bin_of_something_else_than_tensors_by_name_is_refused(tmp_path: Path, content: object):
     torch.save(content, tmp_path / "pytorch_model.bin")
     with pytest.raises(FolderError, match="should hold tensors by name and nothing else"):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("keep", [0, 2, 100, 400])
+@pytest.marker.parametrize("keep", [0, 2, 100, 400])
 def test_a_cut_bin_is_refused(tmp_path: Path, keep: int):
     file = tmp_path / "pytorch_model.bin"
     torch.save(TWO, file)
@@ -220,13 +220,13 @@ TIED = {
 
 
 def test_copies_of_tied_tensors_are_left_out():
-    found = normalised(in_memory(Path("file"), TIED), BERT, TABLE)
+    found = normalize_names(wrap_tensors(Path("file"), TIED), BERT, TABLE)
     assert list(found) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
 
 
 def test_a_copy_serves_where_the_original_was_not_written():
     tensors = {name: value for name, value in TIED.items() if name != "cls.predictions.bias"}
-    found = normalised(in_memory(Path("file"), tensors), BERT, TABLE)
+    found = normalize_names(wrap_tensors(Path("file"), tensors), BERT, TABLE)
     assert list(found) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
     assert found["cls.predictions.bias"].read().tolist() == [3.0, 4.0]
 
@@ -234,7 +234,7 @@ def test_a_copy_serves_where_the_original_was_not_written():
 def test_an_output_that_is_not_tied_is_refused():
     tensors = TIED | {"cls.predictions.decoder.weight": torch.tensor([[1.0], [2.5]])}
     with pytest.raises(FolderError, match=r"'cls\.predictions\.decoder\.weight' should repeat 'bert\.embeddings\.word"):
-        normalised(in_memory(Path("file"), tensors), BERT, TABLE)
+        normalize_names(wrap_tensors(Path("file"), tensors), BERT, TABLE)
 
 
 def test_others_may_read_weights_as_they_may_read_any_file(tmp_path: Path):

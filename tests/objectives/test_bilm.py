@@ -8,35 +8,42 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bertworks.encoders.elmo import SCORINGS, Elmo, released
+from bertworks.encoders.elmo import SOFTMAX_KINDS, Elmo, config_from_preset
 from bertworks.errors import SettingsError
-from bertworks.objectives.bilm import TwoWay, neighbour_scores
-from bertworks.objectives.registry import check_learns
+from bertworks.objectives.bilm import BiLmObjective, neighbor_log_probs
+from bertworks.objectives.registry import check_objective
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-SIZES = replace(released("tiny", 40), width=12, inner=10, filters=((1, 4), (2, 3)), positions=40, spelling="words")
+pytestmark = pytest.marker.usefixtures("one_thread")
+SIZES = replace(
+    config_from_preset("tiny", 40),
+    hidden_size=12,
+    intermediate_size=10,
+    filters=((1, 4), (2, 3)),
+    max_position_embeddings=40,
+    spelling="words",
+)
 
 
 @pytest.fixture
-def module() -> TwoWay:
+def module() -> BiLmObjective:
     generator = torch.Generator().manual_seed(0)
-    return TwoWay(Elmo(SIZES, generator), generator).double()
+    return BiLmObjective(Elmo(SIZES, generator), generator).double()
 
 
 def asked() -> Batch:
     """Two rows, 2 7 9 3 and 2 8 3, all places but the last asked what follows."""
     ids = torch.tensor([[2, 7, 9, 3], [2, 8, 3, 0]])
     places, targets = torch.tensor([0, 1, 2, 4, 5]), torch.tensor([7, 9, 3, 8, 3])
-    return Batch(ids, torch.zeros_like(ids), torch.tensor([4, 3]), places=places, targets=targets)
+    return Batch(ids, torch.zeros_like(ids), torch.tensor([4, 3]), positions=places, targets=targets)
 
 
-def test_the_loss_is_what_both_halves_say_of_their_neighbours(module: TwoWay):
+def test_the_loss_is_what_both_halves_say_of_their_neighbours(module: BiLmObjective):
     module.eval()
     batch = asked()
     with torch.no_grad():
         last = module.encoder(batch).padded()
-        ahead, back = (module.two_way.log_prob(half.flatten(0, 1)).view(2, 4, -1) for half in last.chunk(2, -1))
+        ahead, back = (module.bilm_head.log_prob(half.flatten(0, 1)).view(2, 4, -1) for half in last.chunk(2, -1))
         loss = module(batch, {"two-way": 0.1})
     rows = ([2, 7, 9, 3], [2, 8, 3])
     expected = -sum(
@@ -50,22 +57,22 @@ def test_the_loss_is_what_both_halves_say_of_their_neighbours(module: TwoWay):
     assert loss.parts["two-way"].correct is not None
 
 
-def test_scores_of_neighbours_are_a_distribution_over_all_words(module: TwoWay):
+def test_scores_of_neighbours_are_a_distribution_over_all_words(module: BiLmObjective):
     module.eval()
     batch, places = asked(), torch.tensor([1, 5])
     with torch.no_grad():
         last = module.encoder(batch).at(places)
         for backward, half in ((False, last[:, :6]), (True, last[:, 6:])):
-            scores = neighbour_scores(module.encoder, module.two_way, batch, places, backward)
+            scores = neighbor_log_probs(module.encoder, module.bilm_head, batch, places, backward)
             assert scores.shape == (2, 40)
             torch.testing.assert_close(scores.exp().sum(1), torch.ones(2, dtype=torch.double))
-            torch.testing.assert_close(scores, module.two_way.log_prob(half))
+            torch.testing.assert_close(scores, module.bilm_head.log_prob(half))
 
 
-@pytest.mark.parametrize("scoring", SCORINGS)
+@pytest.marker.parametrize("scoring", SOFTMAX_KINDS)
 def test_it_learns_a_row_by_heart(scoring: str):
     generator = torch.Generator().manual_seed(0)
-    module = TwoWay(Elmo(replace(SIZES, scoring=scoring), generator), generator).double()
+    module = BiLmObjective(Elmo(replace(SIZES, softmax_kind=scoring), generator), generator).double()
     batch = asked()
     optimizer = torch.optim.Adam(module.parameters(), 0.02)
     for _ in range(60):
@@ -79,10 +86,10 @@ def test_it_learns_a_row_by_heart(scoring: str):
 
 def test_families_learn_only_by_objectives_they_have_heads_for():
     for family, objective in (("elmo", "two-way"), ("bert", "masked-next"), ("bert", "next"), ("openai-gpt", "next")):
-        check_learns(family, objective)
+        check_objective(family, objective)
     with pytest.raises(
         SettingsError, match="family 'bert' cannot learn by the objective 'two-way'; choose one of: mas"
     ):
-        check_learns("bert", "two-way")
+        check_objective("bert", "two-way")
     with pytest.raises(SettingsError, match="family 'elmo' cannot learn by the objective 'masked'"):
-        check_learns("elmo", "masked")
+        check_objective("elmo", "masked")

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bertworks.objectives import cross_entropy as scoring
-from bertworks.objectives.cross_entropy import block_rows, count_right, cross_entropy_sum, losses_of
+from bertworks.objectives.cross_entropy import block_size, cross_entropy_sum, evaluate_cross_entropy, token_losses
 
 NUM_PLACES, WIDTH, VOCABULARY = 11, 16, 60
 SCALE = 0.37
@@ -13,7 +13,7 @@ SCALE = 0.37
 BLOCKS = {"one block": 8 * 2**20, "blocks of four": 4 * VOCABULARY + 7, "a place a block": 5}
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 def inputs(dtype: torch.dtype = torch.float64) -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -31,8 +31,8 @@ def reference(parts: list[torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(vectors @ table.t() + bias, targets, reduction="sum")
 
 
-@pytest.mark.parametrize("slope", [1.0, -2.5])
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.marker.parametrize("slope", [1.0, -2.5])
+@pytest.marker.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_value_and_all_gradients_equal_torchs_times_the_scale(
     monkeypatch: pytest.MonkeyPatch, block: int, slope: float
 ):
@@ -83,24 +83,24 @@ def test_no_places_give_no_loss_and_no_slope():
     assert not parts[1].grad.any()
 
 
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.marker.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_counting_gives_the_summed_loss_and_the_number_of_highest_scores(monkeypatch: pytest.MonkeyPatch, block: int):
     monkeypatch.setattr(scoring, "_BLOCK", block)
     (vectors, table, bias), _ = inputs()
     best = (vectors @ table.t() + bias).argmax(-1)
     wanted = torch.where(torch.arange(NUM_PLACES) < 4, best, (best + 1) % VOCABULARY)  # the first four are right
-    total, num_right = count_right(vectors, table, bias, wanted)
+    total, num_right = evaluate_cross_entropy(vectors, table, bias, wanted)
     assert num_right == 4
     assert abs(float(total) - float(reference([vectors, table, bias], wanted).detach())) < 1e-11
     assert not total.requires_grad
 
 
 def test_a_block_holds_eight_million_scores_or_at_least_one_place():
-    assert block_rows(30_522) == 274  # 8 * 2^20 / 30,522 = 274.8
-    assert block_rows(10**9) == 1
+    assert block_size(30_522) == 274  # 8 * 2^20 / 30,522 = 274.8
+    assert block_size(10**9) == 1
 
 
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.marker.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_smoothed_targets_have_the_value_and_the_gradients_of_torch(block: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scoring, "_BLOCK", block)
     (parts, targets), (twins, _) = inputs(), inputs()
@@ -115,10 +115,10 @@ def test_smoothed_targets_have_the_value_and_the_gradients_of_torch(block: int, 
         assert torch.allclose(one.grad, other.grad)
 
 
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.marker.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_the_loss_of_each_place_is_torch_s(block: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scoring, "_BLOCK", block)
     (vectors, table, bias), targets = inputs()
     expected = F.cross_entropy(vectors @ table.t() + bias, targets, reduction="none")
-    assert torch.allclose(losses_of(vectors, table, bias, targets), expected)
-    assert losses_of(vectors[:0], table, bias, targets[:0]).shape == (0,)
+    assert torch.allclose(token_losses(vectors, table, bias, targets), expected)
+    assert token_losses(vectors[:0], table, bias, targets[:0]).shape == (0,)

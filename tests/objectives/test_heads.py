@@ -11,36 +11,40 @@ import torch.nn.functional as F  # noqa: N812
 import transformers
 from torch import nn
 
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, initialise, names_of, sizes_of
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_from_dict, config_to_dict, initialise, tensor_names
 from bertworks.errors import SettingsError
-from bertworks.models.tensor_names import joined, load_into, to_theirs
-from bertworks.objectives.heads import MaskedHead, PairHead
+from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
+from bertworks.objectives.heads import MlmHead, PairHead
 from bertworks.sampling.batch import Batch
 
 CLOSE = 1e-5
 CLOSE_IN_DOUBLE = 1e-11
-TINY = BertSizes(90, 32, 3, 4, 80, 512, dropout=0.0, attention_dropout=0.0)
+TINY = BertConfig(90, 32, 3, 4, 80, 512, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 BATCHES = {"full": (23, 23), "nearly full": (40, 38, 40), "ragged": (64, 7, 7, 30), "longest": (512, 3)}
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 class Ours(nn.Module):
     """Our encoder with both heads, and the loss of BERT's pretraining written out."""
 
-    def __init__(self, sizes: BertSizes) -> None:
+    def __init__(self, sizes: BertConfig) -> None:
         super().__init__()
         self.encoder = Bert(sizes)
-        self.masked = MaskedHead(sizes)
-        self.pair = PairHead(sizes.width)
-        self.names = joined({"encoder": names_of(sizes), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+        self.masked = MlmHead(sizes)
+        self.pair = PairHead(sizes.hidden_size)
+        self.names = combine_name_tables(
+            {"encoder": tensor_names(sizes), "masked": HEADS["masked"], "pair": HEADS["pair"]}
+        )
 
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        assert batch.places is not None
+        assert batch.positions is not None
         encoded = self.encoder(batch)
-        return self.masked(encoded.at(batch.places), self.encoder.pieces.weight), self.pair(encoded.summary)
+        return self.masked(encoded.at(batch.positions), self.encoder.token_embeddings.weight), self.pair(
+            encoded.summary
+        )
 
     def loss(self, batch: Batch) -> torch.Tensor:
         assert batch.targets is not None
@@ -53,16 +57,16 @@ Pair = tuple[Ours, transformers.BertForPreTraining]
 
 def ours_of(theirs: transformers.BertForPreTraining) -> Ours:
     with torch.device("meta"):
-        ours = Ours(sizes_of(theirs.config.to_dict()))
+        ours = Ours(config_from_dict(theirs.config.to_dict()))
     tensors = {name: value for name, value in theirs.state_dict().items() if name not in TIED}
     report = load_into(ours, tensors, ours.names)
-    assert (report.newly_initialised, report.unused) == ((), ())
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
     return ours.eval()
 
 
 @pytest.fixture(scope="module")
 def tiny_pair() -> Pair:
-    theirs = transformers.BertForPreTraining(transformers.BertConfig(**config_of(TINY, ["BertForPreTraining"])))
+    theirs = transformers.BertForPreTraining(transformers.BertConfig(**config_to_dict(TINY, ["BertForPreTraining"])))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
@@ -98,19 +102,19 @@ def batch_with(lengths: Sequence[int], vocabulary: int) -> Batch:
 
 def run_theirs(theirs: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Logits at the places, logits of the pairs, and the loss, with transformers' own way of asking."""
-    assert batch.places is not None
+    assert batch.positions is not None
     assert batch.targets is not None
-    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]).long()
-    labels = torch.full_like(batch.ids, -100).flatten()
-    labels[batch.places] = batch.targets
+    mask = (torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]).long()
+    labels = torch.full_like(batch.input_ids, -100).flatten()
+    labels[batch.positions] = batch.targets
     out = theirs(
-        batch.ids,
+        batch.input_ids,
         mask,
-        batch.segments,
-        labels=labels.view_as(batch.ids),
+        batch.token_type_ids,
+        labels=labels.view_as(batch.input_ids),
         next_sentence_label=batch.labels["pair"],
     )
-    return out.prediction_logits.flatten(0, 1)[batch.places], out.seq_relationship_logits, out.loss
+    return out.prediction_logits.flatten(0, 1)[batch.positions], out.seq_relationship_logits, out.loss
 
 
 def gradients(ours: Ours, batch: Batch) -> dict[str, torch.Tensor]:
@@ -121,13 +125,13 @@ def gradients(ours: Ours, batch: Batch) -> dict[str, torch.Tensor]:
     for name, parameter in ours.named_parameters():
         assert parameter.grad is not None, name
         found[name] = parameter.grad
-    return to_theirs(found, ours.names)
+    return to_hf_names(found, ours.names)
 
 
 def check(pair: Pair, lengths: Sequence[int], bound: float, rounding: float = 0.0) -> None:
     """Compare everything; the logits of pieces may also differ by twice what transformers itself rounds off."""
     ours, theirs = pair
-    batch = batch_with(lengths, ours.encoder.sizes.vocabulary)
+    batch = batch_with(lengths, ours.encoder.config.vocab_size)
     theirs.zero_grad()
     pieces, pairs, loss = run_theirs(theirs, batch)
     loss.backward()
@@ -143,16 +147,16 @@ def check(pair: Pair, lengths: Sequence[int], bound: float, rounding: float = 0.
         assert float((obtained[name] - gradient).abs().max()) < bound, name
 
 
-@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.marker.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_logits_loss_and_all_gradients_equal_those_of_transformers(tiny_pair: Pair, lengths: tuple[int, ...]):
     check(tiny_pair, lengths, CLOSE)
 
 
-@pytest.mark.parametrize("lengths", [(23, 22), (33, 7, 7)], ids=["nearly full", "ragged"])
+@pytest.marker.parametrize("lengths", [(23, 22), (33, 7, 7)], ids=["nearly full", "ragged"])
 def test_a_real_checkpoint_agrees_in_single_and_in_double_precision(real_pair: Pair, lengths: tuple[int, ...]):
     exact = copy.deepcopy(real_pair[0]).double(), copy.deepcopy(real_pair[1]).double()
     check(exact, lengths, CLOSE_IN_DOUBLE)
-    batch = batch_with(lengths, real_pair[0].encoder.sizes.vocabulary)
+    batch = batch_with(lengths, real_pair[0].encoder.config.vocab_size)
     with torch.no_grad():
         rounded, exactly = (run_theirs(theirs, batch)[0] for theirs in (real_pair[1], exact[1]))
     check(real_pair, lengths, CLOSE, float((rounded - exactly).abs().max()))
@@ -160,7 +164,7 @@ def test_a_real_checkpoint_agrees_in_single_and_in_double_precision(real_pair: P
 
 def test_a_masked_head_by_hand():
     """Width 2, three pieces. The transform is the identity, then relu, then a norm: (3, -1) -> (3, 0) -> (1, -1)."""
-    head = MaskedHead(BertSizes(3, 2, num_heads=1, activation="relu"))
+    head = MlmHead(BertConfig(3, 2, num_attention_heads=1, hidden_act="relu"))
     with torch.no_grad():
         head.dense.weight.copy_(torch.eye(2))
         head.dense.bias.zero_()
@@ -180,7 +184,7 @@ def test_a_pair_head_by_hand():
 
 
 def test_heads_are_drawn_like_the_encoder_and_start_without_bias():
-    head = MaskedHead(BertSizes(100, 64, num_heads=1))
+    head = MlmHead(BertConfig(100, 64, num_attention_heads=1))
     initialise(head, 0.02, torch.Generator().manual_seed(0))
     assert 0 < float(head.dense.weight.detach().abs().max()) <= 0.04
     assert not head.dense.bias.any()
@@ -188,10 +192,10 @@ def test_heads_are_drawn_like_the_encoder_and_start_without_bias():
 
 
 def test_the_tables_name_every_tensor_of_their_heads():
-    assert set(HEADS["masked"]) == set(MaskedHead(BertSizes(5, 4, num_heads=1)).state_dict())
+    assert set(HEADS["masked"]) == set(MlmHead(BertConfig(5, 4, num_attention_heads=1)).state_dict())
     assert set(HEADS["pair"]) == set(PairHead(4).state_dict())
 
 
 def test_an_unknown_activation_is_refused_with_the_known_ones():
     with pytest.raises(SettingsError, match="there is no activation 'swiglu'; choose one of: gelu, gelu_new"):
-        MaskedHead(BertSizes(5, 4, num_heads=1, activation="swiglu"))
+        MlmHead(BertConfig(5, 4, num_attention_heads=1, hidden_act="swiglu"))

@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from bertworks.encoders.elmo import SCORINGS
-from bertworks.objectives.large_softmax import SOFTMAXES, AdaptiveSoftmax, Softmax, TableSoftmax, inclusion
+from bertworks.encoders.elmo import SOFTMAX_KINDS
+from bertworks.objectives.large_softmax import SOFTMAXES, AdaptiveSoftmax, Softmax, TableSoftmax, inclusion_probs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 WIDTH, VOCABULARY = 8, 200
 TARGETS = torch.tensor([0, 1, 5, 40, 199, 5])
 
@@ -38,15 +38,15 @@ def sampling(num_samples: int) -> TableSoftmax:
 
 
 def test_every_scoring_that_a_recipe_may_name_has_a_head():
-    assert set(SOFTMAXES) == set(SCORINGS)
+    assert set(SOFTMAXES) == set(SOFTMAX_KINDS)
 
 
-@pytest.mark.parametrize("scoring", SCORINGS)
+@pytest.marker.parametrize("scoring", SOFTMAX_KINDS)
 def test_where_nothing_is_learned_the_loss_is_exact_and_the_right_ones_are_counted(scoring: str):
     head, vectors = built(scoring), vectors_of()
     with torch.no_grad():
         likely = head.log_prob(vectors)
-        value, part = head.scored(vectors, TARGETS, 0.5, seed_of(3))
+        value, part = head.compute_loss(vectors, TARGETS, 0.5, seed_of(3))
     torch.testing.assert_close(likely.exp().sum(1), torch.ones(len(TARGETS), dtype=torch.double))
     torch.testing.assert_close(part.total, F.nll_loss(likely, TARGETS, reduction="sum"))
     torch.testing.assert_close(value, 0.5 * part.total)
@@ -63,7 +63,7 @@ def test_an_adaptive_softmax_has_three_bands_the_rarer_the_shorter():
 def test_a_full_softmax_learns_by_the_plain_cross_entropy():
     head, vectors = built("full"), vectors_of()
     assert isinstance(head, TableSoftmax)
-    value, _ = head.scored(vectors, TARGETS, 1.0, seed_of(3))
+    value, _ = head.compute_loss(vectors, TARGETS, 1.0, seed_of(3))
     expected = F.cross_entropy(vectors @ head.weight.t() + head.bias, TARGETS, reduction="sum")
     torch.testing.assert_close(value, expected)
     found = torch.autograd.grad(value, [head.weight, head.bias])
@@ -73,11 +73,11 @@ def test_a_full_softmax_learns_by_the_plain_cross_entropy():
 
 def test_the_chance_of_a_word_falls_with_its_rank_and_is_at_most_one():
     # c (1 + 1/2 + 1/3 + 1/4) = 2 gives c = 24/25.
-    np.testing.assert_allclose(inclusion(4, 2), [0.96, 0.48, 0.32, 0.24], atol=1e-9)
+    np.testing.assert_allclose(inclusion_probs(4, 2), [0.96, 0.48, 0.32, 0.24], atol=1e-9)
     # 1 for the first, and c (1/2 + 1/3 + 1/4) = 2 gives c = 24/13 for the others.
-    np.testing.assert_allclose(inclusion(4, 3), [1.0, 12 / 13, 8 / 13, 6 / 13], atol=1e-9)
-    assert inclusion(50, 50).tolist() == [1.0] * 50
-    many = inclusion(50_000, 2_048)
+    np.testing.assert_allclose(inclusion_probs(4, 3), [1.0, 12 / 13, 8 / 13, 6 / 13], atol=1e-9)
+    assert inclusion_probs(50, 50).tolist() == [1.0] * 50
+    many = inclusion_probs(50_000, 2_048)
     assert abs(many.sum() - 2_048) < 1e-6
     assert (np.diff(many) <= 0).all()
     assert (many == 1.0).sum() > 300
@@ -93,22 +93,24 @@ def test_the_sum_over_all_words_is_right_on_average_over_everything_that_can_be_
     for drawn in product([False, True], repeat=4):
         chance = np.where(drawn, head.chances, 1 - head.chances).prod()
         for place in range(4):
-            loss = head.sampled(vectors[place : place + 1], targets[place : place + 1], np.flatnonzero(drawn))
+            loss = head.sampled_cross_entropy(
+                vectors[place : place + 1], targets[place : place + 1], np.flatnonzero(drawn)
+            )
             average[place] += chance * torch.exp(loss.detach() + own[place])
     torch.testing.assert_close(average, scores.exp().sum(1))
 
 
 def test_a_seed_decides_what_is_drawn_and_words_are_drawn_as_often_as_they_should_be():
     head, vectors = sampling(40), vectors_of()
-    first, again, other = (head.scored(vectors, TARGETS, 1.0, seed_of(seed))[0].item() for seed in (7, 7, 8))
+    first, again, other = (head.compute_loss(vectors, TARGETS, 1.0, seed_of(seed))[0].item() for seed in (7, 7, 8))
     assert first == again != other
     hits = np.zeros(VOCABULARY)
     num_draws = 1_000
     for seed in range(num_draws):
-        value, _ = head.scored(vectors[:1], TARGETS[:1], 1.0, seed_of(seed))
+        value, _ = head.compute_loss(vectors[:1], TARGETS[:1], 1.0, seed_of(seed))
         (slope,) = torch.autograd.grad(value, head.bias)
         hits += (slope != 0).numpy()
-    expected = head.chances.copy()
+    expected = head.sampling_probs.copy()
     expected[TARGETS[0]] = 1.0  # the word itself is always there
     spread = np.sqrt(expected * (1 - expected) / num_draws)
     assert (np.abs(hits / num_draws - expected) <= 5 * spread + 1e-12).all()
@@ -123,7 +125,7 @@ def test_the_slopes_are_those_of_the_full_softmax_on_average_and_nearer_with_mor
         (wanted,) = torch.autograd.grad(exact, head.bias)
         slopes, losses = torch.zeros_like(wanted), []
         for seed in range(600):
-            value, part = head.scored(vectors, TARGETS, 1.0, seed_of(seed))
+            value, part = head.compute_loss(vectors, TARGETS, 1.0, seed_of(seed))
             slopes += torch.autograd.grad(value, head.bias)[0] / 600
             losses.append(part.total.item())
         away[num_samples] = float((slopes - wanted).norm() / wanted.norm())

@@ -6,17 +6,17 @@ import pytest
 import torch
 import transformers
 
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
-from bertworks.encoders.layers import Seeds
-from bertworks.models.tensor_names import joined, load_into, to_theirs
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
 from bertworks.objectives import cross_entropy as scoring
-from bertworks.objectives.mlm import Pretraining
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
-from bertworks.sampling.samplers import READS
+from bertworks.sampling.samplers import OBJECTIVE_INPUTS
 
-SIZES = BertSizes(60, 32, 2, 4, 64, 64, dropout=0.0, attention_dropout=0.0)
-NAMES = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+SIZES = BertConfig(60, 32, 2, 4, 64, 64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+NAMES = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 CLOSE = 1e-5
 BATCHES = {"full": (13, 13), "nearly full": (20, 19, 20), "ragged": (32, 7, 7, 15)}
@@ -24,20 +24,20 @@ BATCHES = {"full": (13, 13), "nearly full": (20, 19, 20), "ragged": (32, 7, 7, 1
 Theirs = transformers.BertForPreTraining
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def pair() -> tuple[Pretraining, Theirs]:
+def pair() -> tuple[MlmObjective, Theirs]:
     """Ours and theirs with the same weights, biases and norms drawn as well."""
-    theirs = Theirs(transformers.BertConfig(**config_of(SIZES, ["BertForPreTraining"]))).eval()
+    theirs = Theirs(transformers.BertConfig(**config_to_dict(SIZES, ["BertForPreTraining"]))).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
             parameter.normal_(1.0 if "LayerNorm.weight" in name else 0.0, 0.1, generator=generator)
-    ours = Pretraining(Bert(SIZES)).eval()
+    ours = MlmObjective(Bert(SIZES)).eval()
     report = load_into(ours, {k: v for k, v in theirs.state_dict().items() if k not in TIED}, NAMES)
-    assert (report.newly_initialised, report.unused) == ((), ())
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
     return ours, theirs
 
 
@@ -45,34 +45,34 @@ def batch_with(lengths: Sequence[int]) -> Batch:
     """Rows of these lengths, with every fifth real place to predict."""
     generator = torch.Generator().manual_seed(1)
     width = max(lengths)
-    ids = torch.randint(1, SIZES.vocabulary, (len(lengths), width), generator=generator)
+    ids = torch.randint(1, SIZES.vocab_size, (len(lengths), width), generator=generator)
     segments = torch.zeros_like(ids)
     for row, length in enumerate(lengths):
         segments[row, length // 2 : length] = 1
         ids[row, length:] = 0
     places = torch.tensor([row * width + at for row, length in enumerate(lengths) for at in range(1, length, 5)])
-    targets = torch.randint(1, SIZES.vocabulary, places.shape, generator=generator)
+    targets = torch.randint(1, SIZES.vocab_size, places.shape, generator=generator)
     labels = {"pair": torch.arange(len(lengths)) % 2}
     return Batch(ids, segments, torch.tensor(lengths), "both", places, targets, labels)
 
 
-def means(module: Pretraining, batch: Batch) -> dict[str, float]:
+def means(module: MlmObjective, batch: Batch) -> dict[str, float]:
     return {name: 1 / count for name, count in module.counts(batch).items()}
 
 
 def loss_of_theirs(theirs: Theirs, batch: Batch) -> torch.Tensor:
     """Their loss: -100 marks the places that are not scored."""
-    labels = torch.full_like(batch.ids, -100).flatten()
-    labels[batch.places] = batch.targets
-    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]).long()
-    asked = {"labels": labels.view_as(batch.ids), "next_sentence_label": batch.labels["pair"]}
+    labels = torch.full_like(batch.input_ids, -100).flatten()
+    labels[batch.positions] = batch.targets
+    mask = (torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]).long()
+    asked = {"labels": labels.view_as(batch.input_ids), "next_sentence_label": batch.labels["pair"]}
     return theirs(batch.ids, mask, batch.segments, **asked).loss
 
 
-@pytest.mark.parametrize("block", [8 * 2**20, 3 * SIZES.vocabulary], ids=["one block", "several blocks"])
-@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.marker.parametrize("block", [8 * 2**20, 3 * SIZES.vocab_size], ids=["one block", "several blocks"])
+@pytest.marker.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_loss_and_all_gradients_equal_those_of_transformers(
-    monkeypatch: pytest.MonkeyPatch, pair: tuple[Pretraining, Theirs], lengths: tuple[int, ...], block: int
+    monkeypatch: pytest.MonkeyPatch, pair: tuple[MlmObjective, Theirs], lengths: tuple[int, ...], block: int
 ):
     monkeypatch.setattr(scoring, "_BLOCK", block)
     ours, theirs = pair
@@ -86,14 +86,14 @@ def test_loss_and_all_gradients_equal_those_of_transformers(
     assert float((found - expected).detach().abs()) < CLOSE
     slopes = {name: parameter.grad for name, parameter in ours.named_parameters() if parameter.grad is not None}
     assert set(slopes) == set(NAMES)
-    obtained = to_theirs(slopes, NAMES)
+    obtained = to_hf_names(slopes, NAMES)
     for name, parameter in theirs.named_parameters():
         if name not in TIED:
             assert parameter.grad is not None, name
             assert float((obtained[name] - parameter.grad).abs().max()) < CLOSE, name
 
 
-def test_parts_are_sums_with_their_counts_and_the_value_is_their_scaled_sum(pair: tuple[Pretraining, Theirs]):
+def test_parts_are_sums_with_their_counts_and_the_value_is_their_scaled_sum(pair: tuple[MlmObjective, Theirs]):
     ours, _ = pair
     batch = batch_with((16, 6))  # places 1, 6, 11 of the first row and 1 of the second
     loss = ours(batch, {"masked": 0.5, "pair": 2.0})
@@ -104,7 +104,7 @@ def test_parts_are_sums_with_their_counts_and_the_value_is_their_scaled_sum(pair
     assert not any(part.total.requires_grad for part in loss.parts.values())
 
 
-def test_evaluation_gives_the_same_loss_and_counts_right_answers(pair: tuple[Pretraining, Theirs]):
+def test_evaluation_gives_the_same_loss_and_counts_right_answers(pair: tuple[MlmObjective, Theirs]):
     ours, _ = pair
     batch = batch_with((20, 9, 9))
     scales = means(ours, batch)
@@ -112,43 +112,53 @@ def test_evaluation_gives_the_same_loss_and_counts_right_answers(pair: tuple[Pre
     with torch.no_grad():
         evaluated = ours(batch, scales)
         encoded = ours.encoder(batch)
-        assert batch.places is not None
-        best = ours.masked(encoded.at(batch.places), ours.encoder.pieces.weight).argmax(-1)
+        assert batch.positions is not None
+        best = ours.mlm_head(encoded.at(batch.positions), ours.encoder.token_embeddings.weight).argmax(-1)
         asked = Batch(
-            batch.ids, batch.segments, batch.lengths, "both", batch.places, best, batch.labels
+            batch.input_ids, batch.token_type_ids, batch.lengths, "both", batch.positions, best, batch.labels
         )  # what it says itself
         sure = ours(asked, scales)
     assert abs(float(trained.value.detach()) - float(evaluated.value)) < CLOSE
     assert trained.parts["masked"].correct is None
     assert sure.parts["masked"].correct == len(best)
-    answers = ours.pair(encoded.summary).argmax(-1) == batch.labels["pair"]
+    answers = ours.pair_head(encoded.summary).argmax(-1) == batch.labels["pair"]
     assert evaluated.parts["pair"].correct == int(answers.sum())
 
 
-def test_only_hidden_places_are_scored(pair: tuple[Pretraining, Theirs]):
+def test_only_hidden_places_are_scored(pair: tuple[MlmObjective, Theirs]):
     """The slope of the head's bias is the shares of the pieces, less 1 at each target: below zero at targets alone."""
     ours, _ = pair
     batch = batch_with((16, 16))
-    one = Batch(batch.ids, batch.segments, batch.lengths, "both", torch.tensor([18]), torch.tensor([7]), batch.labels)
+    one = Batch(
+        batch.input_ids,
+        batch.token_type_ids,
+        batch.lengths,
+        "both",
+        torch.tensor([18]),
+        torch.tensor([7]),
+        batch.labels,
+    )
     ours.zero_grad()
     ours(one, {"masked": 1.0, "pair": 0.0}).value.backward()
-    slope = ours.masked.bias.grad
+    slope = ours.mlm_head.bias.grad
     assert slope is not None
     assert slope.lt(0).nonzero().flatten().tolist() == [7]  # one place, one target
     assert abs(float(slope.sum())) < CLOSE
     last = ours.encoder(one).last.detach().requires_grad_()
-    vectors = ours.masked.transform(last[torch.tensor([18])])
-    scoring.cross_entropy_sum(vectors, ours.encoder.pieces.weight, ours.masked.bias, torch.tensor([7]), 1.0).backward()
+    vectors = ours.mlm_head.transform(last[torch.tensor([18])])
+    scoring.cross_entropy_sum(
+        vectors, ours.encoder.token_embeddings.weight, ours.mlm_head.bias, torch.tensor([7]), 1.0
+    ).backward()
     assert last.grad is not None
     assert last.grad.abs().sum(-1).nonzero().flatten().tolist() == [18]
 
 
 def test_dropout_follows_the_seeds_in_training_and_rests_in_evaluation():
-    sizes = BertSizes(60, 16, 1, 2, 32, 32)
-    module = Pretraining(Bert(sizes, torch.Generator().manual_seed(0)), torch.Generator().manual_seed(0))
+    sizes = BertConfig(60, 16, 1, 2, 32, 32)
+    module = MlmObjective(Bert(sizes, torch.Generator().manual_seed(0)), torch.Generator().manual_seed(0))
     batch = batch_with((12, 12))
     scales = means(module, batch)
-    one, two = (Seeds(torch.tensor(number, dtype=torch.int32)) for number in (1, 2))
+    one, two = (DropoutSeeds(torch.tensor(number, dtype=torch.int32)) for number in (1, 2))
     first, again, other = (float(module(batch, scales, seeds).value.detach()) for seeds in (one, one, two))
     assert first == again != other
     module.eval()
@@ -156,9 +166,9 @@ def test_dropout_follows_the_seeds_in_training_and_rests_in_evaluation():
 
 
 def test_an_objective_without_a_pair_asks_only_for_pieces_and_trains_all_that_is_asked():
-    module = Pretraining(Bert(SIZES), asks_pair=False)
+    module = MlmObjective(Bert(SIZES), has_pair_head=False)
     full = batch_with((12, 12))
-    batch = Batch(full.ids, full.segments, full.lengths, "both", full.places, full.targets)
+    batch = Batch(full.input_ids, full.token_type_ids, full.lengths, "both", full.positions, full.targets)
     assert module.counts(batch) == {"masked": 6}  # places 1, 6 and 11 of both rows
     loss = module(batch, means(module, batch))
     assert set(loss.parts) == {"masked"}
@@ -170,12 +180,12 @@ def test_an_objective_without_a_pair_asks_only_for_pieces_and_trains_all_that_is
 
 def test_the_same_generator_draws_the_same_model():
     one, same, other = (
-        Pretraining(Bert(SIZES, generator), generator)
+        MlmObjective(Bert(SIZES, generator), generator)
         for generator in (torch.Generator().manual_seed(seed) for seed in (3, 3, 4))
     )
     assert all(torch.equal(one.state_dict()[name], values) for name, values in same.state_dict().items())
-    assert not torch.equal(one.masked.dense.weight, other.masked.dense.weight)
+    assert not torch.equal(one.mlm_head.dense.weight, other.mlm_head.dense.weight)
 
 
 def test_every_objective_that_reads_examples_is_known_here():
-    assert set(OBJECTIVES) == set(READS)
+    assert set(OBJECTIVES) == set(OBJECTIVE_INPUTS)

@@ -6,19 +6,25 @@ import pytest
 import torch
 import transformers
 
-from bertworks.commands.pretrain.recipe import ModelRecipe, Recipe
+from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import BertSizes
-from bertworks.encoders.xlnet import Xlnet, config_of, names_of, released
+from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.xlnet import Xlnet, config_from_preset, config_to_dict, tensor_names
 from bertworks.errors import SettingsError
-from bertworks.models.tensor_names import joined, load_into
-from bertworks.objectives.permutation import Permuted
+from bertworks.models.tensor_names import combine_name_tables, load_into
+from bertworks.objectives.permutation import PermutationLmObjective
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-SIZES = replace(released("tiny", 60), width=16, num_heads=2, inner=64, positions=32)
+pytestmark = pytest.marker.usefixtures("one_thread")
+SIZES = replace(
+    config_from_preset("tiny", 60),
+    hidden_size=16,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=32,
+)
 
 
 def batch() -> Batch:
@@ -29,29 +35,29 @@ def batch() -> Batch:
     permutation[1, [1, 4, 8]] = torch.tensor([2, 3, 1])
     places = torch.nonzero(permutation.flatten()).flatten()
     return Batch(
-        ids, torch.zeros_like(ids), torch.tensor([10, 10]), places=places, targets=ids.flatten()[places],
+        ids, torch.zeros_like(ids), torch.tensor([10, 10]), positions=places, targets=ids.flatten()[places],
         permutation=permutation,
     )  # fmt: skip
 
 
 def test_the_loss_is_that_of_transformers():
-    module = Permuted(Xlnet(SIZES, torch.Generator().manual_seed(0))).eval()
-    peer = transformers.XLNetLMHeadModel(transformers.XLNetConfig(**config_of(SIZES, []))).eval()
+    module = PermutationLmObjective(Xlnet(SIZES, torch.Generator().manual_seed(0))).eval()
+    peer = transformers.XLNetLMHeadModel(transformers.XLNetConfig(**config_to_dict(SIZES, []))).eval()
     with torch.no_grad():
         peer.lm_loss.bias.normal_(generator=torch.Generator().manual_seed(2))
-    names = joined({"encoder": names_of(SIZES), "head": family_of("xlnet").heads["permuted"]})
+    names = combine_name_tables({"encoder": tensor_names(SIZES), "head": family_of("xlnet").heads["permuted"]})
     load_into(module, dict(peer.state_dict()), names)
     given = batch()
-    assert given.places is not None
+    assert given.positions is not None
     assert given.permutation is not None
     assert given.targets is not None
     told = given.permutation
     may_not = told[:, None, :] >= told.clamp(min=1)[..., None]
-    mapping = torch.nn.functional.one_hot(given.places.view(2, 3) % 10, 10).float()
+    mapping = torch.nn.functional.one_hot(given.positions.view(2, 3) % 10, 10).float()
     with torch.no_grad():
         found = module(given, {"permuted": 1 / 6})
         expected = peer(
-            given.ids, token_type_ids=given.segments, perm_mask=may_not.float(), target_mapping=mapping,
+            given.input_ids, token_type_ids=given.token_type_ids, perm_mask=may_not.float(), target_mapping=mapping,
             labels=given.targets.view(2, 3),
         ).loss  # fmt: skip
     assert module.counts(given) == {"permuted": 6}
@@ -69,10 +75,10 @@ def test_everything_that_learns_has_a_gradient():
 
 def test_an_encoder_without_a_second_stream_is_refused_when_the_recipe_is_read():
     with pytest.raises(SettingsError, match="'bert' cannot learn by the objective 'permuted'"):
-        Recipe(objective="permuted")
+        PretrainRecipe(objective="permuted")
     with pytest.raises(
         SettingsError, match="'xlnet' cannot learn by the objective 'masked'; choose one of: next, next-stream, per"
     ):
-        Recipe(ModelRecipe(family="xlnet"), objective="masked")
+        PretrainRecipe(ModelRecipe(family="xlnet"), objective="masked")
     with pytest.raises(AssertionError):
-        Permuted(Bert(BertSizes.released("tiny", 60)))
+        PermutationLmObjective(Bert(BertConfig.from_preset("tiny", 60)))

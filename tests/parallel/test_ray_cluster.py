@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from bertworks.errors import MissingPartError, SettingsError
-from bertworks.parallel.ray_cluster import connected
+from bertworks.errors import MissingDependencyError, SettingsError
+from bertworks.parallel.ray_cluster import ray_connection
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.marker.xdist_group("ray")
 
 
 @pytest.fixture
@@ -23,17 +23,17 @@ def test_an_address_where_nobody_listens_is_told(alone):
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
         with (
             pytest.raises(SettingsError, match=f"at '{address}' .*refused.*; start one with `ray start"),
-            connected(address),
+            ray_connection(address),
         ):
             pass
 
 
 def test_an_address_that_is_none_is_told(alone):
-    with pytest.raises(SettingsError, match="at 'nonsense' "), connected("nonsense"):
+    with pytest.raises(SettingsError, match="at 'nonsense' "), ray_connection("nonsense"):
         pass
 
 
 def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPartError, match=r"bertworks\[ray\]"), connected("auto"):
+    with pytest.raises(MissingDependencyError, match=r"bertworks\[ray\]"), ray_connection("auto"):
         pass

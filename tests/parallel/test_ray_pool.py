@@ -13,13 +13,13 @@ from ray import cloudpickle
 
 from bertworks.commands.doctor.run import examine
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.vocab import VocabularyRequest, learn
+from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.errors import InputError, SettingsError
 from bertworks.parallel.ray_pool import RayPool
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 from bertworks.vocabulary.training import VocabularySettings
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.marker.xdist_group("ray")
 READING = ReadSettings(block_bytes=1500)
 
 
@@ -39,7 +39,7 @@ def wanted(text, vocabulary, tmp_path_factory):
 
 
 def request(text: Path, vocabulary: Path, out: Path) -> PrepareRequest:
-    return PrepareRequest((Source(str(text)),), vocabulary, out, reading=READING)
+    return PrepareRequest((TextSource(str(text)),), vocabulary, out, read_settings=READING)
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -98,7 +98,7 @@ def test_the_command_joins_a_cluster_and_writes_the_same_bytes(ray_cluster, text
     command = [sys.executable, "-m", "bertworks", "prepare", str(text), *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    local = prepare(PrepareRequest((Source(str(text)),), vocabulary, tmp_path / "local"), 1)
+    local = prepare(PrepareRequest((TextSource(str(text)),), vocabulary, tmp_path / "local"), 1)
     assert bytes_of(tmp_path / "corpus") == bytes_of(local)
 
 
@@ -106,11 +106,11 @@ def test_vocabulary_and_diagnosis_are_those_of_a_local_run(ray_cluster, text, vo
     pool = RayPool(ray, num_workers=2)
     learnt = []
     for workers in (1, pool):
-        asked = VocabularyRequest((Source(str(text)),), tmp_path / f"vocabulary-{len(learnt)}", READING)
-        learn(asked, VocabularySettings(size=120), workers)
-        learnt.append(bytes_of(asked.out))
+        asked = VocabularyRequest((TextSource(str(text)),), tmp_path / f"vocabulary-{len(learnt)}", READING)
+        train_vocabulary(asked, VocabularySettings(vocab_size=120), workers)
+        learnt.append(bytes_of(asked.output))
     assert learnt[0] == learnt[1]
-    told = [examine([Source(str(text))], [], vocabulary, READING, workers).to_json() for workers in (1, pool)]
+    told = [examine([TextSource(str(text))], [], vocabulary, READING, workers).to_dict() for workers in (1, pool)]
     assert told[0] == told[1]
 
 

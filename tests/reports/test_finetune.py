@@ -15,12 +15,12 @@ from outline import Outline, outline
 
 from bertworks.errors import FolderError
 from bertworks.metrics.classification import Matches
-from bertworks.records import Record, Records, ScoreRecord, StepRecord
+from bertworks.records import Records, RunRecord, ScoreRecord, StepRecord
 from bertworks.reports.bars import BarChart, draw_bars
 from bertworks.reports.errors_by_class import calibration_part, classes_part, confusion_part, mistakes_part
-from bertworks.reports.finetune import Coverage, TuningContents, length_edges, write_tuning_report
-from bertworks.sampling.windows import Run, Window, WindowRule
-from bertworks.tasks.contract import Asked, Mistake, Question, Scored
+from bertworks.reports.finetune import FinetuneContents, WindowCoverage, length_edges, write_finetune_report
+from bertworks.sampling.windows import Window, WindowRule, WindowSpan
+from bertworks.tasks.contract import Features, InputSequence, Mistake, TaskScores
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 CONFUSION = np.array([[8, 2], [1, 9]])
@@ -35,24 +35,24 @@ MISTAKES = [
 DETAILS = {"confusion": CONFUSION, "labels": LABELS, "bins": BINS, "mistakes": MISTAKES}
 
 
-def scored(accuracy: float, **details: object) -> Scored:
+def scored(accuracy: float, **details: object) -> TaskScores:
     figures = {"accuracy": accuracy, "macro_f1": accuracy - 0.1, "calibration_error": 0.143}
-    return Scored(figures, "accuracy", details)
+    return TaskScores(figures, "accuracy", details)
 
 
-CONTENTS = TuningContents(
+CONTENTS = FinetuneContents(
     task="classify",
     base="small-bert",
-    scored={"train": scored(0.95), "dev": scored(0.85, **DETAILS), "test": scored(0.8)},
+    scores={"train": scored(0.95), "dev": scored(0.85, **DETAILS), "test": scored(0.8)},
     verdict="over-fitted: accuracy is 0.950 on train and 0.850 on dev",
     data={"train": {"file": "train.tsv", "sha256": "ab" * 32, "examples": 1_234}},
     recipe='task = "classify"\nbatch = 32\n',
     machine={"processor": "A Fine Processor", "cores": 2},
-    coverage=Coverage(WindowRule(128, 32), np.array([5, 12, 12, 200]), 5, 1, 0),
-    explained=('<div class="explained"><p>because of <b>bad</b></p></div>',),
+    coverage=WindowCoverage(WindowRule(128, 32), np.array([5, 12, 12, 200]), 5, 1, 0),
+    explanations=('<div class="explained"><p>because of <b>bad</b></p></div>',),
     warnings=("3 dev texts also stand in train",),
 )
-BARE = TuningContents("answer", "small-bert", {"dev": Scored({"f1": 0.5}, "f1")}, "fits")
+BARE = FinetuneContents("answer", "small-bert", {"dev": TaskScores({"f1": 0.5}, "f1")}, "fits")
 
 
 def step(number: int, loss: float = 1.0) -> StepRecord:
@@ -66,25 +66,25 @@ def dev(number: int, accuracy: float, calibration_error: float = 0.2) -> ScoreRe
 RECORDS = (step(1), dev(10, 0.5), step(20), dev(20, 0.9, 0.231), step(30), dev(30, 0.9))
 
 
-def run_with(folder: Path, *records: Record) -> Path:
+def run_with(folder: Path, *records: RunRecord) -> Path:
     with Records.open(folder, None) as opened:
         for record in records:
             opened.add(record)
     return folder
 
 
-def text_of(folder: Path, contents: TuningContents = CONTENTS, records: tuple[Record, ...] = RECORDS) -> str:
-    return write_tuning_report(run_with(folder, *records), contents).read_text(encoding="utf-8")
+def text_of(folder: Path, contents: FinetuneContents = CONTENTS, records: tuple[RunRecord, ...] = RECORDS) -> str:
+    return write_finetune_report(run_with(folder, *records), contents).read_text(encoding="utf-8")
 
 
-def page_of(folder: Path, contents: TuningContents = CONTENTS, records: tuple[Record, ...] = RECORDS) -> Outline:
+def page_of(folder: Path, contents: FinetuneContents = CONTENTS, records: tuple[RunRecord, ...] = RECORDS) -> Outline:
     return outline(text_of(folder, contents, records))
 
 
 def test_the_page_begins_with_the_verdict_and_the_main_figure_of_each_split(tmp_path):
     run = tmp_path / "spam"
     words = page_of(run).words
-    assert write_tuning_report(run, CONTENTS) == run / "report.html"
+    assert write_finetune_report(run, CONTENTS) == run / "report.html"
     state = "classify on small-bert, 30 steps in 30 min, the model is that of step 20, the best on dev"
     assert f"Fine-tuning run spam {state}" in words
     assert "the best on dev Over-fitted: accuracy is 0.950 on train and 0.850 on dev accuracy on train 0.950" in words
@@ -92,7 +92,7 @@ def test_the_page_begins_with_the_verdict_and_the_main_figure_of_each_split(tmp_
 
 
 def test_all_figures_of_all_splits_stand_side_by_side(tmp_path):
-    contents = replace(CONTENTS, scored={**CONTENTS.scored, "test": Scored({"accuracy": 0.8}, "accuracy")})
+    contents = replace(CONTENTS, scores={**CONTENTS.scores, "test": TaskScores({"accuracy": 0.8}, "accuracy")})
     words = page_of(tmp_path, contents).words
     assert "train dev test accuracy 0.950 0.850 0.800 macro f1 0.850 0.750 – calibration error 0.143 0.143 –" in words
 
@@ -109,7 +109,7 @@ def test_every_figure_of_dev_has_a_curve_on_which_the_best_step_is_marked(tmp_pa
 
 
 def test_a_run_without_dev_has_curves_without_a_mark(tmp_path):
-    contents = replace(BARE, scored={"train": Scored({"f1": 0.5}, "f1")})
+    contents = replace(BARE, scores={"train": TaskScores({"f1": 0.5}, "f1")})
     page = page_of(tmp_path, contents, (step(1), step(2)))
     assert "Training loss: class" in page.words
     assert "best" not in page.words
@@ -185,18 +185,18 @@ def test_the_error_before_the_temperature_is_that_of_the_best_step(tmp_path):
 
 
 def test_a_split_that_is_not_dev_has_no_error_before(tmp_path):
-    contents = replace(CONTENTS, scored={"test": scored(0.8, **DETAILS)})
+    contents = replace(CONTENTS, scores={"test": scored(0.8, **DETAILS)})
     words = page_of(tmp_path, contents).words
     assert "Calibration test" in words
     assert "Before its temperature" not in words
 
 
 def test_bins_without_a_calibration_error_are_not_drawn():
-    assert calibration_part(Scored({"micro_f1": 0.5}, "micro_f1", {"bins": BINS})) == ""
+    assert calibration_part(TaskScores({"micro_f1": 0.5}, "micro_f1", {"bins": BINS})) == ""
 
 
 def test_details_of_test_are_folded_behind_those_of_dev(tmp_path):
-    contents = replace(CONTENTS, scored={"dev": scored(0.85, **DETAILS), "test": scored(0.8, **DETAILS)})
+    contents = replace(CONTENTS, scores={"dev": scored(0.85, **DETAILS), "test": scored(0.8, **DETAILS)})
     page = page_of(tmp_path, contents)
     assert page.words.count("The same on test") == 3
     assert page.words.count("Not bad at all.") == 1  # whoever reads the mistakes of test has no test any more
@@ -232,7 +232,7 @@ def test_after_ten_mistakes_the_others_are_folded():
 def test_a_mistaken_value_is_off_by_some_distance(tmp_path):
     mistake = Mistake(2.25, ("a", "b"), "5.0", "2.75", "dev.tsv, line 2")
     contents = replace(
-        BARE, task="regress", scored={"dev": Scored({"pearson": 0.5}, "pearson", {"mistakes": [mistake]})}
+        BARE, task="regress", scores={"dev": TaskScores({"pearson": 0.5}, "pearson", {"mistakes": [mistake]})}
     )
     words = page_of(tmp_path, contents).words
     assert "right 5.0 said 2.75 off by 2.25" in words
@@ -241,40 +241,42 @@ def test_a_mistaken_value_is_off_by_some_distance(tmp_path):
 
 
 def test_coverage_says_that_every_piece_was_read_or_how_many_were_not():
-    one = Coverage(WindowRule(128, 32), np.array([5, 200]), 3, 1, 0)
-    assert one.words() == (
+    one = WindowCoverage(WindowRule(128, 32), np.array([5, 200]), 3, 1, 0)
+    assert one.describe() == (
         "2 training examples in 3 rows of at most 128 places. 1 long one slid over several rows, neighbours with 32 "
         "pieces in common. Every piece was read."
     )
-    cut = Coverage(WindowRule(128, 32, truncate=True), np.array([5, 128]), 2, 0, 1_072)
-    assert cut.words().endswith("places. 1,072 pieces did not fit and stayed unread, as truncate asks.")
+    cut = WindowCoverage(WindowRule(128, 32, truncate=True), np.array([5, 128]), 2, 0, 1_072)
+    assert cut.describe().endswith("places. 1,072 pieces did not fit and stayed unread, as truncate asks.")
 
 
 def test_coverage_is_counted_from_questions():
-    def row(length: int, unit: int = 0) -> Asked:
+    def row(length: int, unit: int = 0) -> InputSequence:
         places = np.zeros(length, dtype=np.int64)
-        return Asked(Window(places, places, (Run(0, length, 0),)), unit)
+        return InputSequence(Window(places, places, (WindowSpan(0, length, 0),)), unit)
 
     questions = [
-        Question((row(5),)),
-        Question((row(8), row(8), row(8))),  # three windows of one text
-        Question((row(4, 0), row(6, 1)), num_units=2),  # two endings, a row each
-        Question((row(8),), num_cut=3),
+        Features((row(5),)),
+        Features((row(8), row(8), row(8))),  # three windows of one text
+        Features((row(4, 0), row(6, 1)), num_units=2),  # two endings, a row each
+        Features((row(8),), num_truncated=3),
     ]
-    counted = Coverage.of(questions, WindowRule(8, 2))
+    counted = WindowCoverage.from_features(questions, WindowRule(8, 2))
     assert counted.lengths.tolist() == [5, 24, 10, 8]
-    assert (counted.num_rows, counted.num_long, counted.num_cut) == (7, 1, 3)
+    assert (counted.num_sequences, counted.num_long, counted.num_truncated) == (7, 1, 3)
     # Of a document two sentences share a row of 8, and a long one slides over two.
-    parts = Question((row(8),), num_examples=2), Question((row(8), row(4)), num_cut=1)
-    rows = tuple(one for part in parts for one in part.rows)
-    counted = Coverage.of([Question(rows, num_cut=1, num_examples=3, parts=parts)], WindowRule(8, 2))
+    parts = Features((row(8),), num_examples=2), Features((row(8), row(4)), num_truncated=1)
+    rows = tuple(one for part in parts for one in part.sequences)
+    counted = WindowCoverage.from_features(
+        [Features(rows, num_truncated=1, num_examples=3, parts=parts)], WindowRule(8, 2)
+    )
     assert counted.lengths.tolist() == [8, 8, 12]
-    assert (counted.num_rows, counted.num_long, counted.num_cut) == (3, 1, 1)
+    assert (counted.num_sequences, counted.num_long, counted.num_truncated) == (3, 1, 1)
 
 
 def test_lengths_are_counted_in_bars_of_round_width(tmp_path):
     lengths = np.array([5, 12, 12, 39])
-    contents = replace(CONTENTS, coverage=Coverage(WindowRule(32, 8), lengths, 5, 1, 0))
+    contents = replace(CONTENTS, coverage=WindowCoverage(WindowRule(32, 8), lengths, 5, 1, 0))
     text = text_of(tmp_path, contents)
     assert length_edges(lengths).tolist() == [0, 2, 4, *range(6, 41, 2)]  # ticks stand 10 apart
     assert "<title>12 to 13 pieces: 2 examples</title>" in text
@@ -339,7 +341,7 @@ def test_a_part_without_data_is_left_out(tmp_path):
 
 def test_records_may_lie_in_another_folder(tmp_path):
     other = run_with(tmp_path / "restart-1", *RECORDS)
-    path = write_tuning_report(tmp_path, CONTENTS, other)
+    path = write_finetune_report(tmp_path, CONTENTS, other)
     assert path == tmp_path / "report.html"
     assert "best on dev: step 20" in path.read_text(encoding="utf-8")
 
@@ -348,13 +350,13 @@ def test_a_damaged_record_is_named(tmp_path):
     run = run_with(tmp_path, *RECORDS)
     with (run / "metrics.jsonl").open("a") as file:
         file.write("damaged\n")
-    words = outline(write_tuning_report(run, CONTENTS).read_text(encoding="utf-8")).words
+    words = outline(write_finetune_report(run, CONTENTS).read_text(encoding="utf-8")).words
     assert "metrics.jsonl, line 7 is not a record" in words
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(FolderError, match=r"there is no run folder .*nowhere; check the name"):
-        write_tuning_report(tmp_path / "nowhere", CONTENTS)
+        write_finetune_report(tmp_path / "nowhere", CONTENTS)
 
 
 def test_text_never_becomes_markup(tmp_path):
@@ -366,7 +368,10 @@ def test_text_never_becomes_markup(tmp_path):
         CONTENTS,
         task=EVIL,
         base=EVIL,
-        scored={"dev": Scored(figures, EVIL, details), "test": Scored(figures, EVIL, {**details, "types": types})},
+        scores={
+            "dev": TaskScores(figures, EVIL, details),
+            "test": TaskScores(figures, EVIL, {**details, "types": types}),
+        },
         verdict=EVIL,
         data={EVIL: {"file": EVIL, "sha256": EVIL, "examples": 1}},
         recipe=EVIL,
@@ -382,7 +387,7 @@ def test_text_never_becomes_markup(tmp_path):
 
 
 def test_half_a_surrogate_pair_costs_no_report(tmp_path):
-    contents = replace(CONTENTS, scored={"dev": scored(0.5, mistakes=[Mistake(0.9, ("\ud800!",), "a", "b", "p")])})
+    contents = replace(CONTENTS, scores={"dev": scored(0.5, mistakes=[Mistake(0.9, ("\ud800!",), "a", "b", "p")])})
     assert ">?!<" in text_of(tmp_path, contents)
 
 

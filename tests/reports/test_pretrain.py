@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from outline import Outline, outline
 
 from bertworks.errors import FolderError
-from bertworks.records import HeldOutRecord, Record, Records, SampleRecord, StepRecord
+from bertworks.records import HeldOutRecord, Records, RunRecord, SampleRecord, StepRecord
 from bertworks.reports.curves import (
     Boundary,
     Chart,
     Curve,
-    Frame,
     Reference,
+    StepAxis,
     axis_for,
-    draw,
+    downsample,
+    draw_chart,
+    format_tick,
     running_mean,
-    smoothed,
-    thin,
+    smooth,
     tick_distance,
-    tick_words,
 )
-from bertworks.reports.page import number_words, time_words
+from bertworks.reports.page import format_duration, format_number
 from bertworks.reports.pretrain import write_report
 
 FACTS = {
@@ -51,7 +51,7 @@ def held_out(number: int, loss: float) -> HeldOutRecord:
     return HeldOutRecord(number, "128", {"masked": loss}, 12.34, 0.543, 0.912)
 
 
-def run_with(folder: Path, *records: Record, facts: object = FACTS, recipe: str = "[model]\nlayers = 4\n") -> Path:
+def run_with(folder: Path, *records: RunRecord, facts: object = FACTS, recipe: str = "[model]\nlayers = 4\n") -> Path:
     with Records.open(folder, None) as opened:
         for record in records:
             opened.add(record)
@@ -108,7 +108,7 @@ def test_the_order_of_sentences_is_called_by_its_name(tmp_path):
     assert "sentence order accuracy 91.2 %" in report_of(run).words
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("loss", "sentence"),
     [
         (10.4, "it has learned nothing"),
@@ -157,7 +157,7 @@ def test_a_run_without_warnings_says_so(tmp_path):
     assert "No warnings were raised." in report_of(run_with(tmp_path, step(1, 1.0), facts={"warnings": []})).words
 
 
-@pytest.mark.parametrize("content", ["{", "[1, 2]", '"text"'])
+@pytest.marker.parametrize("content", ["{", "[1, 2]", '"text"'])
 def test_a_damaged_run_json_is_named_and_the_rest_is_shown(tmp_path, content):
     run = run_with(tmp_path, step(1, 9.0), held_out(1, 8.0))
     (run / "run.json").write_text(content)
@@ -252,26 +252,26 @@ def test_many_steps_make_a_small_page_that_keeps_the_spike(tmp_path):
 
 
 def test_thinning_keeps_a_short_curve_whole():
-    assert thin(np.array([3.0, 1.0, 2.0]), limit=3).tolist() == [0, 1, 2]
+    assert downsample(np.array([3.0, 1.0, 2.0]), limit=3).tolist() == [0, 1, 2]
 
 
 def test_thinning_keeps_ends_and_the_extremes_of_each_stretch():
     values = np.array([5.0, 1.0, 9.0, 4.0, 4.0, 4.0, 2.0, 3.0, 8.0, 7.0, 0.0, 6.0])
     # limit 6: two stretches of six, extremes at 1 and 2, at 10 and 8; and both ends
-    assert thin(values, limit=6).tolist() == [0, 1, 2, 8, 10, 11]
+    assert downsample(values, limit=6).tolist() == [0, 1, 2, 8, 10, 11]
 
 
 def test_thinning_keeps_a_stretch_without_finite_values_as_a_gap():
     values = np.array([1.0, 2.0, 3.0, 4.0, math.nan, math.nan, math.inf, math.nan, 5.0, 6.0, 7.0, 8.0])
     # limit 8: three stretches of four; the middle one keeps its first place
-    assert thin(values, limit=8).tolist() == [0, 3, 4, 8, 11]
+    assert downsample(values, limit=8).tolist() == [0, 3, 4, 8, 11]
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(6, 50))
 def test_thinning_never_loses_the_least_or_the_greatest(values, limit):
     array = np.array(values)
-    kept = thin(array, limit)
+    kept = downsample(array, limit)
     assert len(kept) <= limit
     assert (np.diff(kept) > 0).all()
     finite = array[np.isfinite(array)]
@@ -289,21 +289,21 @@ def test_a_running_mean_leaves_out_what_is_not_finite():
 
 def test_smoothing_does_not_reach_over_the_boundary_of_a_phase():
     values = np.concatenate([np.full(100, 1.0), np.full(50, 5.0)])
-    assert smoothed(np.arange(1.0, 151.0), values, [101]).tolist() == values.tolist()
+    assert smooth(np.arange(1.0, 151.0), values, [101]).tolist() == values.tolist()
 
 
 def test_smoothing_does_not_bridge_a_gap():
     values = np.array([2.0] * 10 + [math.nan] + [2.0] * 10)
-    assert np.flatnonzero(np.isnan(smoothed(np.arange(21.0), values, []))).tolist() == [10]
+    assert np.flatnonzero(np.isnan(smooth(np.arange(21.0), values, []))).tolist() == [10]
 
 
 def test_smoothing_takes_a_fiftieth_of_all_records_or_five_of_a_few():
     spike = np.zeros(500)
     spike[250] = 11.0
-    assert np.flatnonzero(smoothed(np.arange(500.0), spike, [])).tolist() == list(range(245, 256))
+    assert np.flatnonzero(smooth(np.arange(500.0), spike, [])).tolist() == list(range(245, 256))
     spike = np.zeros(20)
     spike[10] = 5.0
-    assert smoothed(np.arange(20.0), spike, []).tolist() == [0.0] * 8 + [1.0] * 5 + [0.0] * 7
+    assert smooth(np.arange(20.0), spike, []).tolist() == [0.0] * 8 + [1.0] * 5 + [0.0] * 7
 
 
 def test_an_axis_holds_all_values_on_round_ticks():
@@ -324,12 +324,12 @@ def test_an_axis_is_logarithmic_when_a_spike_would_flatten_the_rest():
     assert axis.height(10.0) == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize(("span", "distance"), [(6, 1), (7, 2), (12, 2), (13, 5), (30, 5), (31, 10), (1e-4, 2e-5)])
+@pytest.marker.parametrize(("span", "distance"), [(6, 1), (7, 2), (12, 2), (13, 5), (30, 5), (31, 10), (1e-4, 2e-5)])
 def test_ticks_are_one_two_or_five_apart(span, distance):
     assert tick_distance(span) == pytest.approx(distance)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("value", "words"),
     [
         (0, "0"),
@@ -342,19 +342,21 @@ def test_ticks_are_one_two_or_five_apart(span, distance):
     ],
 )
 def test_ticks_are_short_words(value, words):
-    assert tick_words(value) == words
+    assert format_tick(value) == words
 
 
 def test_a_frame_starts_at_zero_unless_the_steps_begin_far_behind_it():
-    assert (Frame.around([10, 1_000]).first_step, Frame.around([10, 1_000]).last_step) == (0, 1_000)
-    assert Frame.around([900, 1_000]).first_step == 900
-    assert (Frame.around([0]).first_step, Frame.around([0]).last_step) == (0, 1)
-    assert (Frame.around([5]).first_step, Frame.around([5]).last_step) == (0, 5)
+    assert (StepAxis.from_steps([10, 1_000]).first_step, StepAxis.from_steps([10, 1_000]).last_step) == (0, 1_000)
+    assert StepAxis.from_steps([900, 1_000]).first_step == 900
+    assert (StepAxis.from_steps([0]).first_step, StepAxis.from_steps([0]).last_step) == (0, 1)
+    assert (StepAxis.from_steps([5]).first_step, StepAxis.from_steps([5]).last_step) == (0, 5)
 
 
 def test_a_curve_is_drawn_where_its_values_are():
     curve = Curve("loss", "training", "line", np.array([0.0, 5.0, 10.0]), np.array([0.0, 2.0, 4.0]))
-    page = draw(Chart("Loss", "nats", (curve,), (Reference(3.0, "level", "above"),)), Frame(0, 10, (Boundary(5, "b"),)))
+    page = draw_chart(
+        Chart("Loss", "nats", (curve,), (Reference(3.0, "level", "above"),)), StepAxis(0, 10, (Boundary(5, "b"),))
+    )
     # ticks 0 to 4: value 0 lies at the bottom (400), 2 in the middle (200), 4 at the top (0)
     assert 'd="M0.0 400.0L500.0 200.0L1000.0 0.0"' in page
     assert '<path class="reference" d="M0 100.0H1000"/>' in page
@@ -366,15 +368,15 @@ def test_a_curve_is_drawn_where_its_values_are():
 
 def test_a_chart_without_finite_values_says_so():
     curve = Curve("loss", "training", "line", np.array([1.0]), np.array([math.nan]))
-    assert "no finite value was recorded" in draw(Chart("Loss", "nats", (curve,)), Frame(0, 1))
+    assert "no finite value was recorded" in draw_chart(Chart("Loss", "nats", (curve,)), StepAxis(0, 1))
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(width=32, allow_nan=True, allow_infinity=True), min_size=1, max_size=30))
 def test_any_values_can_be_drawn(values):
     steps = np.arange(1.0, len(values) + 1)
-    page = draw(
-        Chart("Loss", "nats", (Curve("c", "training", "dots", steps, np.array(values)),)), Frame(0, len(values))
+    page = draw_chart(
+        Chart("Loss", "nats", (Curve("c", "training", "dots", steps, np.array(values)),)), StepAxis(0, len(values))
     )
     outline(page)
     places = re.findall(r' (?:d|style)="([^"]*)"', page)
@@ -382,17 +384,17 @@ def test_any_values_can_be_drawn(values):
     assert not any("nan" in place or "inf" in place for place in places)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("value", "words"),
     [(12.34, "12.3"), (4_560.4, "4,560"), (48_200_000, "48.2 million"), (3.3e9, "3.3 billion"), (math.inf, "inf")],
 )
 def test_numbers_are_written_as_people_say_them(value, words):
-    assert number_words(value) == words
+    assert format_number(value) == words
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("seconds", "words"),
     [(4.26, "4.3 s"), (42, "42 s"), (420, "7 min"), (7_500, "2 h 5 min"), (3_599, "1 h 0 min"), (273_600, "3 d 4 h")],
 )
 def test_times_are_written_as_people_say_them(seconds, words):
-    assert time_words(seconds) == words
+    assert format_duration(seconds) == words

@@ -12,9 +12,9 @@ from numbered_corpus import FIRST_WORD, Numbered
 from bertworks.errors import InputError
 from bertworks.sampling.blocks import Blocks
 from bertworks.sampling.example import Example
-from bertworks.sampling.order import Stream
+from bertworks.sampling.order import ExampleOrder
 
-STREAM = Stream(3, "phase", "train")
+STREAM = ExampleOrder(3, "phase", "train")
 CLS, SEP = 2, 3
 Make = Callable[..., Numbered]
 
@@ -31,10 +31,10 @@ def draw(blocks: Blocks, num_epochs: int) -> Iterator[Example]:
 
 def spans_of(example: Example) -> list[list[int]]:
     """The numbers of the words between the separators."""
-    ids = example.ids.tolist()
+    ids = example.input_ids.tolist()
     assert ids[0] == CLS
     assert ids[-1] == SEP
-    ends = [0, *np.flatnonzero(example.ids == SEP).tolist()]
+    ends = [0, *np.flatnonzero(example.input_ids == SEP).tolist()]
     return [[number - FIRST_WORD for number in ids[a + 1 : b]] for a, b in pairwise(ends)]
 
 
@@ -56,14 +56,14 @@ def test_a_block_holds_the_sentences_that_fit_with_a_separator_between_documents
     assert found == {tuple(map(tuple, spans)) for spans in expected.values()}
 
 
-@pytest.mark.parametrize("length", [16, 40, 128])
+@pytest.marker.parametrize("length", [16, 40, 128])
 def test_blocks_are_whole_sentences_in_order_and_never_too_long(numbered: Numbered, length: int) -> None:
     sentence_of, document_of = numbered.sentence_of, numbered.document_of
     last_of_document = set(np.flatnonzero(np.diff(document_of, append=-1)).tolist())
     for example in draw(blocks_of(numbered, length), 3):
         assert len(example) <= length
         assert example.label is None
-        assert set(example.segments.tolist()) == {0}
+        assert set(example.token_type_ids.tolist()) == {0}
         spans = spans_of(example)
         for number, span in enumerate(spans):
             assert span == list(range(span[0], span[-1] + 1))
@@ -76,7 +76,7 @@ def test_blocks_are_whole_sentences_in_order_and_never_too_long(numbered: Number
 
 def test_special_pieces_are_marked_as_such(numbered: Numbered) -> None:
     example = next(draw(blocks_of(numbered, 64), 1))
-    assert example.is_special.tolist() == np.isin(example.ids, [CLS, SEP]).tolist()
+    assert example.is_special.tolist() == np.isin(example.input_ids, [CLS, SEP]).tolist()
 
 
 def test_blocks_draw_nothing(numbered: Numbered) -> None:
@@ -121,7 +121,7 @@ def test_what_is_left_of_a_word_cut_by_a_block_begins_with_the_block(numbered: N
 def test_a_block_stays_in_its_shard(make_corpus: Make) -> None:
     numbered = make_corpus([[4, 4]] * 30, block_bytes=300)
     split = numbered.corpus.split("train")
-    shard_of = np.repeat(np.arange(len(split.shards)), [shard.num_pieces for shard in split.shards])
+    shard_of = np.repeat(np.arange(len(split.shards)), [shard.num_tokens for shard in split.shards])
     assert len(split.shards) > 2
     for example in draw(blocks_of(numbered, 64), 5):
         assert len({shard_of[number] for span in spans_of(example) for number in span}) == 1

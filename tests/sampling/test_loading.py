@@ -17,8 +17,8 @@ from bertworks.corpus.corpus import Corpus
 from bertworks.sampling.blocks import Blocks
 from bertworks.sampling.example import Example
 from bertworks.sampling.loading import Loader
-from bertworks.sampling.masking import Hidden, Masker
-from bertworks.sampling.order import Stream
+from bertworks.sampling.masking import MaskedExample, Masker
+from bertworks.sampling.order import ExampleOrder
 from bertworks.sampling.pairs import NextSentencePairs
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -36,13 +36,20 @@ for number in sys.argv[3:]:
 def loader_of(corpus: Corpus) -> Loader:
     tokenizer = corpus.tokenizer
     pairs = NextSentencePairs(corpus.split("train"), 32, tokenizer.specials)
-    return Loader(pairs, Masker(tokenizer), Stream(11, "phase", "train"))
+    return Loader(pairs, Masker(tokenizer), ExampleOrder(11, "phase", "train"))
 
 
-def told(drawn: tuple[Example, Hidden]) -> str:
+def told(drawn: tuple[Example, MaskedExample]) -> str:
     """A hash of all that is in a row."""
     example, hidden = drawn
-    arrays = (example.ids, example.segments, example.word_starts, hidden.ids, hidden.places, hidden.targets)
+    arrays = (
+        example.input_ids,
+        example.token_type_ids,
+        example.word_starts,
+        hidden.input_ids,
+        hidden.positions,
+        hidden.targets,
+    )
     digest = hashlib.sha256(str(example.label).encode())
     for array in arrays:
         digest.update(array.tobytes())
@@ -56,10 +63,10 @@ def loader(numbered: Numbered) -> Loader:
 
 def test_a_row_does_not_depend_on_what_was_drawn_before(numbered: Numbered) -> None:
     numbers = [5, 0, 700, 3, 5, 10**9, 3]
-    alone = [told(loader_of(numbered.corpus).draw(number)) for number in numbers]
+    alone = [told(loader_of(numbered.corpus).load_example(number)) for number in numbers]
     loader = loader_of(numbered.corpus)
-    assert [told(loader.draw(number)) for number in numbers] == alone
-    assert [told(loader.draw(number)) for number in reversed(numbers)] == alone[::-1]
+    assert [told(loader.load_example(number)) for number in numbers] == alone
+    assert [told(loader.load_example(number)) for number in reversed(numbers)] == alone[::-1]
 
 
 def test_a_row_is_the_same_in_another_process(loader: Loader, numbered: Numbered) -> None:
@@ -69,14 +76,16 @@ def test_a_row_is_the_same_in_another_process(loader: Loader, numbered: Numbered
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     done = subprocess.run([*command, *map(str, numbers)], env=environment, capture_output=True, text=True, check=True)
     found = done.stdout.split()
-    assert found == [told(loader.draw(number)) for number in numbers]
+    assert found == [told(loader.load_example(number)) for number in numbers]
 
 
 def test_processes_and_micro_batches_only_choose_rows(numbered: Numbered) -> None:
     # Step 3 of 12 rows: by one process, or by two that take every other row in micro-batches of 3.
-    whole = [told(loader_of(numbered.corpus).draw(3 * 12 + row)) for row in range(12)]
+    whole = [told(loader_of(numbered.corpus).load_example(3 * 12 + row)) for row in range(12)]
     ranks = [loader_of(numbered.corpus) for _ in range(2)]
-    shared = [told(ranks[row % 2].draw(3 * 12 + row)) for micro in range(2) for row in range(6 * micro, 6 * micro + 6)]
+    shared = [
+        told(ranks[row % 2].load_example(3 * 12 + row)) for micro in range(2) for row in range(6 * micro, 6 * micro + 6)
+    ]
     assert shared == whole
 
 
@@ -96,7 +105,7 @@ class Recorder:
 
 
 def test_an_epoch_holds_every_anchor_once_with_its_shift(tokenizer: Tokenizer) -> None:
-    stream = Stream(1, "phase", "train")
+    stream = ExampleOrder(1, "phase", "train")
     for epoch in (0, 1, 5):
         recorder = Recorder()
         list(Loader(recorder, Masker(tokenizer), stream).epoch(epoch))
@@ -106,8 +115,8 @@ def test_an_epoch_holds_every_anchor_once_with_its_shift(tokenizer: Tokenizer) -
 
 
 def test_epochs_follow_each_other_without_a_gap(loader: Loader) -> None:
-    size = loader.arrangement.num_anchors
-    rows = [told(loader.draw(number)) for number in range(2 * size)]
+    size = loader.sampler.num_anchors
+    rows = [told(loader.load_example(number)) for number in range(2 * size)]
     assert [told(row) for epoch in (0, 1) for row in loader.epoch(epoch)] == rows
 
 
@@ -134,17 +143,19 @@ def test_examples_repeat_after_the_fresh_epochs(loader: Loader) -> None:
 
 def test_seed_phase_and_split_each_give_other_examples(loader: Loader) -> None:
     streams = [
-        Stream(11, "phase", "train"),
-        Stream(12, "phase", "train"),
-        Stream(11, "p2", "train"),
-        Stream(11, "phase", "x"),
+        ExampleOrder(11, "phase", "train"),
+        ExampleOrder(12, "phase", "train"),
+        ExampleOrder(11, "p2", "train"),
+        ExampleOrder(11, "phase", "x"),
     ]
-    rows = {tuple(told(replace(loader, stream=stream).draw(number)) for number in range(5)) for stream in streams}
+    rows = {
+        tuple(told(replace(loader, order=stream).load_example(number)) for number in range(5)) for stream in streams
+    }
     assert len(rows) == 4
 
 
 def test_blocks_load_the_same_way(numbered: Numbered) -> None:
     tokenizer = numbered.corpus.tokenizer
     blocks = Blocks(numbered.corpus.split("train"), 64, tokenizer.specials)
-    loader = Loader(blocks, Masker(tokenizer), Stream(0, "phase", "train"))
-    assert told(loader.draw(7)) == told(loader.draw(7)) != told(loader.draw(8))
+    loader = Loader(blocks, Masker(tokenizer), ExampleOrder(0, "phase", "train"))
+    assert told(loader.load_example(7)) == told(loader.load_example(7)) != told(loader.load_example(8))

@@ -13,10 +13,18 @@ from numbered_corpus import FIRST_WORD, Numbered
 
 from bertworks.errors import InputError
 from bertworks.sampling.example import Example
-from bertworks.sampling.order import Stream
-from bertworks.sampling.pairs import FOLLOWS, IN_ORDER, RANDOM, SWAPPED, NextSentencePairs, OrderedPairs, PairSettings
+from bertworks.sampling.order import ExampleOrder
+from bertworks.sampling.pairs import (
+    FOLLOWS,
+    IN_ORDER,
+    RANDOM,
+    SWAPPED,
+    NextSentencePairs,
+    PairSettings,
+    SentenceOrderPairs,
+)
 
-STREAM = Stream(3, "phase", "train")
+STREAM = ExampleOrder(3, "phase", "train")
 CLS, SEP = 2, 3
 Make = Callable[..., Numbered]
 Numbers = npt.NDArray[np.int64]
@@ -35,9 +43,9 @@ def draw(pairs: NextSentencePairs, num_epochs: int) -> Iterator[Example]:
 
 def parts(example: Example) -> tuple[Numbers, Numbers]:
     """The numbers of the words in both segments."""
-    numbers = example.ids.astype(np.int64) - FIRST_WORD
-    return numbers[~example.is_special & (example.segments == 0)], numbers[
-        ~example.is_special & (example.segments == 1)
+    numbers = example.input_ids.astype(np.int64) - FIRST_WORD
+    return numbers[~example.is_special & (example.token_type_ids == 0)], numbers[
+        ~example.is_special & (example.token_type_ids == 1)
     ]
 
 
@@ -62,8 +70,8 @@ def test_a_pair_is_first_separator_second_separator(numbered: Numbered) -> None:
         assert len(second) > 0
         assert len(example) == len(first) + len(second) + 3 <= 32
         assert np.flatnonzero(example.is_special).tolist() == [0, len(first) + 1, len(example) - 1]
-        assert example.ids[example.is_special].tolist() == [CLS, SEP, SEP]
-        assert example.segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        assert example.input_ids[example.is_special].tolist() == [CLS, SEP, SEP]
+        assert example.token_type_ids.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
         assert (np.diff(first) == 1).all()
         assert (np.diff(second) == 1).all()
 
@@ -79,7 +87,7 @@ def test_half_of_the_pairs_are_random(numbered: Numbered) -> None:
     assert labels.count(RANDOM) + labels.count(FOLLOWS) == len(labels)
 
 
-@pytest.mark.parametrize("length", [12, 32, 128])
+@pytest.marker.parametrize("length", [12, 32, 128])
 def test_a_random_segment_is_never_from_the_own_document(numbered: Numbered, length: int) -> None:
     document_of = numbered.document_of
     for example in draw(pairs_of(numbered, length, random_rate=1.0), 4):
@@ -89,7 +97,7 @@ def test_a_random_segment_is_never_from_the_own_document(numbered: Numbered, len
         assert example.label == RANDOM
 
 
-@pytest.mark.parametrize("shape", [[[2, 2], [30] * 40], [[30] * 40, [2, 2]], [[1, 1], [400]]])
+@pytest.marker.parametrize("shape", [[[2, 2], [30] * 40], [[30] * 40, [2, 2]], [[1, 1], [400]]])
 def test_of_two_documents_of_very_different_size_each_gets_the_other_as_random(
     make_corpus: Make, shape: list[list[int]]
 ) -> None:
@@ -132,7 +140,7 @@ def lengths_by_label(numbered: Numbered, measure: Callable[[Example], float]) ->
     return float(np.mean(values[FOLLOWS]) - np.mean(values[RANDOM])), float(np.sqrt(sum(errors)))
 
 
-@pytest.mark.parametrize("length", [16, 32, 128])
+@pytest.marker.parametrize("length", [16, 32, 128])
 def test_lengths_are_the_same_whatever_the_label(varied: Numbered, length: int) -> None:
     true = [[len(part) for part in parts(example)] for example in draw(pairs_of(varied, length, random_rate=0.0), 3)]
     random = [[len(part) for part in parts(example)] for example in draw(pairs_of(varied, length, random_rate=1.0), 3)]
@@ -184,12 +192,12 @@ def test_a_single_document_is_refused(make_corpus: Make) -> None:
 
 def test_documents_of_one_sentence_are_refused(make_corpus: Make) -> None:
     numbered = make_corpus([[3], [4], [5]])
-    for kind in (NextSentencePairs, OrderedPairs):
+    for kind in (NextSentencePairs, SentenceOrderPairs):
         with pytest.raises(InputError, match="no document of the split 'train' has two sentences"):
             pairs_of(numbered, 32, kind)
 
 
-@pytest.mark.parametrize("kind", [NextSentencePairs, OrderedPairs])
+@pytest.marker.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
 def test_a_length_without_room_for_a_pair_is_refused(numbered: Numbered, kind: type) -> None:
     with pytest.raises(InputError, match=r"at least 5 places \(\[CLS\] a \[SEP\] b \[SEP\]\); the length is 4"):
         pairs_of(numbered, 4, kind)
@@ -213,7 +221,7 @@ def test_documents_of_one_sentence_are_met_as_random_segments_only(make_corpus: 
 def test_half_of_the_neighbours_are_swapped_and_all_are_neighbours(numbered: Numbered) -> None:
     labels = Counter()
     num_direct = 0
-    for example in draw(pairs_of(numbered, 48, OrderedPairs), 15):
+    for example in draw(pairs_of(numbered, 48, SentenceOrderPairs), 15):
         first, second = parts(example)
         labels[example.label] += 1
         if example.label == SWAPPED:
@@ -230,12 +238,12 @@ def test_half_of_the_neighbours_are_swapped_and_all_are_neighbours(numbered: Num
 
 
 def test_one_document_is_enough_for_sentence_order(make_corpus: Make) -> None:
-    assert {example.label for example in draw(pairs_of(make_corpus([[3, 3, 3]]), 16, OrderedPairs), 30)} == {0, 1}
+    assert {example.label for example in draw(pairs_of(make_corpus([[3, 3, 3]]), 16, SentenceOrderPairs), 30)} == {0, 1}
 
 
 def test_the_odd_piece_does_not_betray_the_order(make_corpus: Make) -> None:
     # Of 29 places two segments of 20 pieces or more keep 14 and 15: who gets the 15th place must not tell the order.
-    pairs = pairs_of(make_corpus([[20] * 10] * 20), 32, OrderedPairs, short_rate=0.0)
+    pairs = pairs_of(make_corpus([[20] * 10] * 20), 32, SentenceOrderPairs, short_rate=0.0)
     longer_first = {IN_ORDER: [], SWAPPED: []}
     for example in draw(pairs, 8):
         first, second = parts(example)
@@ -257,7 +265,7 @@ def test_over_the_epochs_every_piece_is_seen_and_none_wildly_often(numbered: Num
     assert seen.max() < 3
 
 
-@pytest.mark.parametrize("kind", [NextSentencePairs, OrderedPairs])
+@pytest.marker.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
 def test_the_first_and_last_sentences_of_documents_are_not_neglected(varied: Numbered, kind: type) -> None:
     num_epochs = 40
     seen = views(varied, draw(pairs_of(varied, 64, kind), num_epochs)) / num_epochs
@@ -280,8 +288,8 @@ def epochs_of(pairs: NextSentencePairs, num_epochs: int) -> Iterator[list[Exampl
         yield examples[epoch * pairs.num_anchors :][: pairs.num_anchors]
 
 
-@pytest.mark.parametrize("kind", [NextSentencePairs, OrderedPairs])
-@pytest.mark.parametrize("shape", [[[2, 500], [3, 3]], [[500, 2], [3, 3]], [[4, 500, 4], [3, 3]]])
+@pytest.marker.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
+@pytest.marker.parametrize("shape", [[[2, 500], [3, 3]], [[500, 2], [3, 3]], [[4, 500, 4], [3, 3]]])
 def test_a_sentence_longer_than_an_example_is_seen_all_over(
     make_corpus: Make, kind: type, shape: list[list[int]]
 ) -> None:

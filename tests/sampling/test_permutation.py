@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bertworks.sampling.batch import batch_of
+from bertworks.sampling.batch import collate_examples
 from bertworks.sampling.example import Example
 from bertworks.sampling.masking import MaskSettings
 from bertworks.sampling.permutation import Permuter
@@ -13,13 +13,15 @@ from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-SETTINGS = MaskSettings(rate=1 / 6, whole_words=True, max_ngram=5)
+SETTINGS = MaskSettings(mask_prob=1 / 6, whole_words=True, max_ngram=5)
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     letters = [chr(number) for number in range(ord("a"), ord("z") + 1)]
-    return Tokenizer.of(wordpiece_backend([*SPECIALS, *letters, *(f"##{letter}" for letter in letters)], cased=True))
+    return Tokenizer.from_backend(
+        wordpiece_backend([*SPECIALS, *letters, *(f"##{letter}" for letter in letters)], cased=True)
+    )
 
 
 def example_with(num_words: int, pieces_each: int = 2) -> Example:
@@ -34,21 +36,21 @@ def example_with(num_words: int, pieces_each: int = 2) -> Example:
 
 def test_nothing_is_masked_and_the_order_counts_the_places(tokenizer: Tokenizer):
     example = example_with(30)
-    hidden = Permuter(tokenizer, SETTINGS).hide(example, np.random.default_rng(1))
-    assert np.array_equal(hidden.ids, example.ids)
-    assert np.array_equal(hidden.targets, example.ids[hidden.places])
-    assert len(hidden.places) == 10  # a sixth of 60
+    hidden = Permuter(tokenizer, SETTINGS).mask(example, np.random.default_rng(1))
+    assert np.array_equal(hidden.input_ids, example.input_ids)
+    assert np.array_equal(hidden.targets, example.input_ids[hidden.positions])
+    assert len(hidden.positions) == 10  # a sixth of 60
     assert hidden.permutation is not None
-    assert sorted(hidden.permutation[hidden.places].tolist()) == list(range(1, 11))
+    assert sorted(hidden.permutation[hidden.positions].tolist()) == list(range(1, 11))
     told = np.ones(len(example), dtype=bool)
-    told[hidden.places] = False
+    told[hidden.positions] = False
     assert not hidden.permutation[told].any()
     assert not hidden.permutation[example.is_special].any()
 
 
 def test_the_same_generator_gives_the_same_order(tokenizer: Tokenizer):
     permuter, example = Permuter(tokenizer, SETTINGS), example_with(40)
-    one, same, other = (permuter.hide(example, np.random.default_rng(seed)) for seed in (3, 3, 4))
+    one, same, other = (permuter.mask(example, np.random.default_rng(seed)) for seed in (3, 3, 4))
     assert np.array_equal(one.permutation, same.permutation)  # type: ignore[arg-type]
     assert not np.array_equal(one.permutation, other.permutation)  # type: ignore[arg-type]
 
@@ -59,13 +61,13 @@ def test_a_sixth_of_the_pieces_is_predicted_in_whole_words_and_every_order_is_as
     num_places, firsts, runs = 0, Counter[int](), Counter[int]()
     chosen = np.zeros(len(example))
     for _ in range(2_000):
-        hidden = permuter.hide(example, generator)
+        hidden = permuter.mask(example, generator)
         assert hidden.permutation is not None
-        num_places += len(hidden.places)
-        chosen[hidden.places] += 1
-        firsts[int(np.argsort(hidden.permutation[hidden.places])[0])] += 1
-        words = set(((hidden.places - 1) // 2).tolist())
-        assert all(2 * word + 1 in hidden.places and 2 * word + 2 in hidden.places for word in words)
+        num_places += len(hidden.positions)
+        chosen[hidden.positions] += 1
+        firsts[int(np.argsort(hidden.permutation[hidden.positions])[0])] += 1
+        words = set(((hidden.positions - 1) // 2).tolist())
+        assert all(2 * word + 1 in hidden.positions and 2 * word + 2 in hidden.positions for word in words)
         runs.update(run_lengths(words))
     assert abs(num_places / (2_000 * 120) - 1 / 6) < 1e-3
     assert firsts.keys() == set(range(20))
@@ -90,8 +92,8 @@ def run_lengths(words: set[int]) -> list[int]:
 def test_a_batch_has_the_orders_of_its_rows_with_zeros_behind_them(tokenizer: Tokenizer):
     permuter = Permuter(tokenizer, SETTINGS)
     examples = [example_with(9), example_with(4)]
-    hidden = [permuter.hide(one, np.random.default_rng(7)) for one in examples]
-    batch = batch_of(examples, hidden, pad=0)
+    hidden = [permuter.mask(one, np.random.default_rng(7)) for one in examples]
+    batch = collate_examples(examples, hidden, pad=0)
     assert batch.permutation is not None
     for row, (example, hid) in enumerate(zip(examples, hidden, strict=True)):
         assert batch.permutation[row, : len(example)].tolist() == hid.permutation.tolist()  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from small_models import write_all
 
-from bertworks.serving.server import Opened, ServeRequest, opened
+from bertworks.serving.server import ServeRequest, ServingApp, load_app
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +23,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 class Asker:
     """Asks an app in this process: each request by itself, or many at once."""
 
-    def __init__(self, app: Opened) -> None:
+    def __init__(self, app: ServingApp) -> None:
         self.app = app
-        app.service.standing.is_ready = True
+        app.service.state.is_ready = True
 
     def __call__(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         if body is not None:
@@ -49,7 +49,7 @@ def ask_app(folders: dict[str, Path], one_thread: None) -> Iterator[Callable[...
 
     def make(**options: Any) -> Asker:
         models = options.pop("models", tuple(f"{name}={folder}" for name, folder in folders.items()))
-        found.append(Asker(opened(ServeRequest(models, **options))))
+        found.append(Asker(load_app(ServeRequest(models, **options))))
         return found[-1]
 
     yield make

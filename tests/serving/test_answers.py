@@ -14,8 +14,16 @@ from small_models import WORDS
 
 from bertworks.errors import InputError
 from bertworks.inference.model import load
-from bertworks.serving.answers import Work, cosines, embed_work, explain_work, fill_work, on_a_plane, predict_work
-from bertworks.serving.models import Served, load_served
+from bertworks.serving.answers import (
+    Work,
+    cosines,
+    embed_work,
+    explain_work,
+    fill_mask_work,
+    predict_work,
+    project_to_plane,
+)
+from bertworks.serving.models import ServedModel, load_served_model
 
 TOLERANCE = 1e-5
 
@@ -30,19 +38,19 @@ INPUTS: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def served(folders: dict[str, Path], one_thread: None) -> dict[str, Served]:
-    return {name: load_served(name, folder, lambda: None) for name, folder in folders.items()}
+def served(folders: dict[str, Path], one_thread: None) -> dict[str, ServedModel]:
+    return {name: load_served_model(name, folder, lambda: None) for name, folder in folders.items()}
 
 
 def computed(*works: Work, seed: int = 0) -> list[Any]:
     """Compute the rows of several requests of one lane, shuffled and in batches of any size, and finish each."""
     draw = random.Random(seed)
-    places = [(number, at) for number, work in enumerate(works) for at in range(len(work.rows))]
+    places = [(number, at) for number, work in enumerate(works) for at in range(len(work.items))]
     draw.shuffle(places)
-    found = [[None] * len(work.rows) for work in works]
+    found = [[None] * len(work.items) for work in works]
     while places:
         batch = [places.pop() for _ in range(min(len(places), draw.randint(1, 20)))]
-        outputs = works[0].lane.compute([works[number].rows[at] for number, at in batch])
+        outputs = works[0].queue.compute([works[number].items[at] for number, at in batch])
         for (number, at), output in zip(batch, outputs, strict=True):
             found[number][at] = output
     return [work.finish(own) for work, own in zip(works, found, strict=True)]
@@ -65,10 +73,10 @@ def assert_close(found: Any, wanted: Any) -> None:
 
 def offline(model: Any, inputs: list[Any]) -> list[dict[str, Any]]:
     """What `predict` says, asked one by one."""
-    return [{**model.predict([one])[0].as_json(), "id": str(number)} for number, one in enumerate(inputs)]
+    return [{**model.predict([one])[0].to_dict(), "id": str(number)} for number, one in enumerate(inputs)]
 
 
-@pytest.mark.parametrize("task", list(INPUTS))
+@pytest.marker.parametrize("task", list(INPUTS))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), seed=st.integers(0, 2**16))
 def test_predictions_are_those_of_predict_whatever_they_are_computed_with(task, data, seed, served):
@@ -80,7 +88,7 @@ def test_predictions_are_those_of_predict_whatever_they_are_computed_with(task, 
         assert answer["usage"]["cut"] == 0
 
 
-@pytest.mark.parametrize("name", ["sentences", "pretrained"])
+@pytest.marker.parametrize("name", ["sentences", "pretrained"])
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     requests=st.lists(st.lists(texts, min_size=1, max_size=4), min_size=1, max_size=4),
@@ -127,7 +135,7 @@ def test_pieces_may_be_given_by_their_ids(served):
         embed_work(one, [[10**6]], None, False)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("task", "given_input"),
     [
         ("classify", {"question": "who", "context": "john"}),
@@ -155,32 +163,32 @@ def test_pairs_are_not_read_by_sentence(served):
 def test_blanks_and_explanations_are_those_of_the_command_line(served, folders):
     from dataclasses import asdict
 
-    from bertworks.inference.attribution import case_of, explain
+    from bertworks.inference.attribution import example_from_texts, explain
     from bertworks.inference.finetuned import load_predictor
 
-    (filled,) = computed(fill_work(served["pretrained"], "a [MASK] [MASK] film", 3))
-    assert_close(filled, asdict(load(folders["pretrained"]).fill("a [MASK] [MASK] film", 3)))
+    (filled,) = computed(fill_mask_work(served["pretrained"], "a [MASK] [MASK] film", 3))
+    assert_close(filled, asdict(load(folders["pretrained"]).fill_mask("a [MASK] [MASK] film", 3)))
     (why,) = computed(explain_work(served["classify"], "a good film", None))
-    wanted = explain(load_predictor(folders["classify"]), case_of("classify", ["a good film"])).as_json()
+    wanted = explain(load_predictor(folders["classify"]), example_from_texts("classify", ["a good film"])).to_dict()
     assert_close(why, wanted)
 
 
 def test_long_work_pauses_again_and_again_and_leaves_no_trace_in_the_model(served):
     pauses: list[int] = []
-    work = fill_work(served["pretrained"], "a [MASK] [MASK] film", 3)
-    work.rows[0](lambda: pauses.append(1))
+    work = fill_mask_work(served["pretrained"], "a [MASK] [MASK] film", 3)
+    work.items[0](lambda: pauses.append(1))
     assert len(pauses) == 3  # once for each blank alone, then blank after blank
     assert not served["pretrained"].model.masked._forward_pre_hooks
 
 
 def test_a_plane_shows_vectors_where_they_lie_farthest_apart():
     vectors = np.array([[0, 0, 5], [4, 0, 5], [0, 2, 5], [4, 2, 5]], dtype=np.float32)
-    points = on_a_plane(vectors)
+    points = project_to_plane(vectors)
     np.testing.assert_allclose(points, [[-2, -1], [2, -1], [-2, 1], [2, 1]], atol=1e-5)
 
 
 def test_a_single_vector_lies_in_the_middle_of_its_plane():
-    np.testing.assert_array_equal(on_a_plane(np.ones((1, 4), dtype=np.float32)), [[0, 0]])
+    np.testing.assert_array_equal(project_to_plane(np.ones((1, 4), dtype=np.float32)), [[0, 0]])
 
 
 def test_cosines_are_those_of_angles_and_0_for_a_vector_of_nothing():

@@ -15,9 +15,9 @@ import pytest
 from small_models import TASKS, write_tuned
 
 from bertworks.inference.model import load
-from bertworks.serving.batch_scheduler import Bounds
+from bertworks.serving.batch_scheduler import QueueLimits
 from bertworks.serving.bundle import BundleRequest, bundle
-from bertworks.serving.queues import EmbedLane
+from bertworks.serving.queues import EmbedQueue
 from bertworks.serving.security import Limits
 
 INPUTS: dict[str, Any] = {
@@ -42,15 +42,15 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    found, compute = Gate(), EmbedLane.compute
+    found, compute = Gate(), EmbedQueue.compute
 
-    def held(self: EmbedLane, rows: Any) -> Any:
+    def held(self: EmbedQueue, rows: Any) -> Any:
         found.entered.set()
         assert found.opened.wait(30)
         found.num_computed += 1
         return compute(self, rows)
 
-    monkeypatch.setattr(EmbedLane, "compute", held)
+    monkeypatch.setattr(EmbedQueue, "compute", held)
     yield found
     found.open()
 
@@ -69,12 +69,12 @@ def test_models_are_listed_with_what_they_can(ask):
     assert told["tag"]["labels"] == ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
-@pytest.mark.parametrize("task", list(TASKS))
+@pytest.marker.parametrize("task", list(TASKS))
 def test_every_task_is_predicted(task, ask, folders):
     answer = ask("POST", f"/v1/models/{task}/predict", {"inputs": [INPUTS[task]]})
     assert answer.status_code == 200
     (found,) = answer.json()["predictions"]
-    wanted = json.loads(json.dumps(load(folders[task]).predict([INPUTS[task]])[0].as_json()))
+    wanted = json.loads(json.dumps(load(folders[task]).predict([INPUTS[task]])[0].to_dict()))
     assert set(found) == set(wanted)
     for name in ("label", "tags", "text", "choice", "words"):
         assert found.get(name) == wanted.get(name)
@@ -91,7 +91,7 @@ def test_vectors_are_those_of_embed(ask, folders):
     texts = ["a cat sat", "我喜欢看电影", ""]
     told = ask("POST", "/v1/models/sentences/embed", {"inputs": texts}).json()
     assert told["width"] == 24
-    np.testing.assert_allclose(told["vectors"], load(folders["sentences"]).embed(texts), atol=1e-5)
+    np.testing.assert_allclose(told["vectors"], load(folders["sentences"]).encode(texts), atol=1e-5)
 
 
 def test_openai_programs_get_what_they_expect(ask, folders):
@@ -101,18 +101,18 @@ def test_openai_programs_get_what_they_expect(ask, folders):
     assert told["model"] == "sentences"
     assert told["usage"] == {"prompt_tokens": 8, "total_tokens": 8}
     assert [(one["object"], one["index"]) for one in told["data"]] == [("embedding", 0), ("embedding", 1)]
-    wanted = load(folders["sentences"]).embed(["a cat", "a dog"])
+    wanted = load(folders["sentences"]).encode(["a cat", "a dog"])
     np.testing.assert_allclose([one["embedding"] for one in told["data"]], wanted, atol=1e-5)
 
 
 def test_openai_vectors_may_be_asked_in_base64_of_one_text_or_of_pieces(ask, folders):
     model = load(folders["sentences"])
-    ids = model.tokenizer.cut("a cat").ids.tolist()
+    ids = model.tokenizer.tokenize("a cat").input_ids.tolist()
     for given in ("a cat", ["a cat"], ids, [ids]):
         body = {"model": "sentences", "input": given, "encoding_format": "base64", "dimensions": 24}
         (one,) = ask("POST", "/v1/embeddings", body).json()["data"]
         found = np.frombuffer(base64.b64decode(one["embedding"]), dtype="<f4")
-        np.testing.assert_allclose(found, model.embed(["a cat"])[0], atol=1e-5)
+        np.testing.assert_allclose(found, model.encode(["a cat"])[0], atol=1e-5)
 
 
 def test_openai_dimensions_other_than_the_models_are_refused(ask):
@@ -160,11 +160,11 @@ def test_many_requests_at_once_to_several_models_each_get_their_own_answer(ask, 
     for name, start in (("sentences", 0), ("pretrained", 1)):
         found = [answer.json()["vectors"] for answer in answers[start::2]]
         model = load(folders[name])
-        wanted = [[model.embed([text])[0], model.embed([text[:5]])[0]] for text in texts]
+        wanted = [[model.encode([text])[0], model.encode([text[:5]])[0]] for text in texts]
         np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("path", "body", "status", "kind"),
     [
         ("/v1/models/none/predict", {"inputs": []}, 404, "not_found"),
@@ -194,7 +194,7 @@ def test_what_cannot_be_answered_is_refused_with_the_right_status(path, body, st
     assert error_of(ask("POST", path, body)) == (status, kind)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "content", [b"", b"{", b'{"inputs": ["\xff"]}', b'{"inputs": ["\\ud800"]}', b"[" * 100_000, b"NaN", b"\x00"]
 )
 def test_bodies_that_are_no_json_are_refused(content, ask):
@@ -215,7 +215,7 @@ def test_limits_of_inputs_and_texts_hold(ask_app, folders):
 
 
 def test_a_full_line_answers_429_and_says_when_to_come_back(ask_app, folders, gate):
-    ask = ask_app(models=(f"one={folders['sentences']}",), bounds=Bounds(requests=2))
+    ask = ask_app(models=(f"one={folders['sentences']}",), bounds=QueueLimits(requests=2))
     request = ("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})
     threading.Timer(0.5, gate.open).start()
     answers = ask.at_once(*[request] * 6)
@@ -230,15 +230,15 @@ def test_a_full_line_answers_429_and_says_when_to_come_back(ask_app, folders, ga
 def test_a_server_that_cannot_compute_any_more_says_that_it_is_not_healthy(ask_app):
     ask = ask_app()
     assert ask("GET", "/health").json() == {"status": "alive"}
-    ask.app.service.gatherer.close()
+    ask.app.service.scheduler.close()
     assert error_of(ask("GET", "/health")) == (503, "not_ready")
 
 
 def test_who_waits_for_a_long_text_to_be_cut_stands_in_line_too(ask_app, folders):
-    ask = ask_app(models=(f"one={folders['sentences']}",), bounds=Bounds(requests=2))
+    ask = ask_app(models=(f"one={folders['sentences']}",), bounds=QueueLimits(requests=2))
     service = ask.app.service
-    service._at_desk.acquire()
-    threading.Timer(0.5, service._at_desk.release).start()
+    service._tokenizer_lock.acquire()
+    threading.Timer(0.5, service._tokenizer_lock.release).start()
     answers = ask.at_once(*[("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})] * 5)
     assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
 
@@ -246,15 +246,17 @@ def test_who_waits_for_a_long_text_to_be_cut_stands_in_line_too(ask_app, folders
 def test_pieces_alone_are_refused_and_limited_like_all_else(ask_app, folders):
     """They need the desk and never the worker."""
     ask = ask_app(
-        models=(f"one={folders['sentences']}",), bounds=Bounds(requests=2), limits=Limits(seconds=0.2, characters=9_000)
+        models=(f"one={folders['sentences']}",),
+        bounds=QueueLimits(requests=2),
+        limits=Limits(seconds=0.2, characters=9_000),
     )
     service = ask.app.service
     request = ("POST", "/v1/models/one/tokenize", {"json": {"text": "a cat " * 1_000}})
-    service._at_desk.acquire()
+    service._tokenizer_lock.acquire()
     try:
         answers = ask.at_once(*[request] * 4)
     finally:
-        service._at_desk.release()
+        service._tokenizer_lock.release()
     assert sorted(answer.status_code for answer in answers) == [429, 429, 504, 504]
     assert ask(*request[:2], request[2]["json"]).status_code == 200
 
@@ -264,7 +266,7 @@ def test_a_request_that_takes_too_long_answers_504_and_leaves_the_line(ask_app, 
     request = ("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})
     answers = ask.at_once(request, request, request)
     assert [error_of(answer) for answer in answers] == [(504, "time_limit")] * 3
-    assert ask.app.service.gatherer.num_requests == 0
+    assert ask.app.service.scheduler.num_requests == 0
     gate.open()
     assert ask(*request[:2], request[2]["json"]).status_code == 200
 
@@ -293,20 +295,20 @@ def test_a_client_that_goes_away_leaves_the_line(ask, gate):
         }
         task = asyncio.create_task(ask.app.app(scope, receive, send))
         await asyncio.to_thread(gate.entered.wait, 30)
-        assert ask.app.service.gatherer.num_requests == 1
+        assert ask.app.service.scheduler.num_requests == 1
         gone.set()
         await asyncio.wait_for(task, 30)
-        assert ask.app.service.gatherer.num_requests == 0
+        assert ask.app.service.scheduler.num_requests == 0
 
     asyncio.run(go())
     assert sent[0]["status"] == 499
 
 
 def test_errors_tell_neither_paths_nor_traces_nor_what_others_sent(ask, monkeypatch, folders):
-    def fail(self: EmbedLane, rows: Any) -> Any:
+    def fail(self: EmbedQueue, rows: Any) -> Any:
         raise RuntimeError("/secret/place: somebody's text")
 
-    monkeypatch.setattr(EmbedLane, "compute", fail)
+    monkeypatch.setattr(EmbedQueue, "compute", fail)
     answer = ask("POST", "/v1/models/sentences/embed", {"inputs": ["a cat"]})
     assert error_of(answer) == (500, "internal")
     assert not re.search(r"secret|somebody|Traceback|RuntimeError|/", answer.json()["error"]["message"])
@@ -436,5 +438,5 @@ def test_a_long_explanation_does_not_keep_others_waiting(ask, folders):
         ("POST", "/v1/models/sentences/embed", {"json": {"inputs": ["a cat"]}}),
     )
     assert (why.status_code, vectors.status_code) == (200, 200)
-    wanted = load(folders["sentences"]).embed(["a cat"])
+    wanted = load(folders["sentences"]).encode(["a cat"])
     np.testing.assert_allclose(vectors.json()["vectors"], wanted, atol=1e-5)

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from bertworks.serving.batch_scheduler import BatchRecord, Bounds, Gatherer, LineFullError
+from bertworks.serving.batch_scheduler import BatchRecord, BatchScheduler, QueueFullError, QueueLimits
 
 SOON = 20.0
 
@@ -43,11 +43,11 @@ class Ruler:
 
 
 @pytest.fixture
-def gathered() -> Iterator[Callable[..., Gatherer]]:
-    made: list[Gatherer] = []
+def gathered() -> Iterator[Callable[..., BatchScheduler]]:
+    made: list[BatchScheduler] = []
 
-    def make(*arguments: object) -> Gatherer:
-        made.append(Gatherer(*(arguments or (Bounds(),))))  # type: ignore[arg-type]
+    def make(*arguments: object) -> BatchScheduler:
+        made.append(BatchScheduler(*(arguments or (QueueLimits(),))))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -133,9 +133,9 @@ def test_a_cancelled_request_leaves_the_line_and_is_never_computed(gathered):
     first = gatherer.submit(lane, ["a"])
     lane.wait_until_busy()
     second = gatherer.submit(lane, ["bb"])
-    assert (gatherer.num_requests, gatherer.num_pieces) == (2, 2)
+    assert (gatherer.num_requests, gatherer.num_tokens) == (2, 2)
     assert second.cancel()
-    assert (gatherer.num_requests, gatherer.num_pieces) == (1, 0)
+    assert (gatherer.num_requests, gatherer.num_tokens) == (1, 0)
     lane.open()
     assert first.result(SOON) == [1]
     assert gatherer.submit(lane, ["ccc"]).result(SOON) == [3]
@@ -154,24 +154,24 @@ def test_a_long_request_that_is_cancelled_halfway_computes_nothing_more(gathered
 
 
 def test_a_full_line_refuses_and_says_when_to_come_back(gathered):
-    lane, gatherer = Ruler(budget=10), gathered(Bounds(requests=2, pieces=100))
+    lane, gatherer = Ruler(budget=10), gathered(QueueLimits(requests=2, tokens=100))
     gatherer.submit(lane, ["a"])
     lane.wait_until_busy()
     gatherer.submit(lane, ["b"])
-    with pytest.raises(LineFullError) as refused:
+    with pytest.raises(QueueFullError) as refused:
         gatherer.submit(lane, ["c"])
     assert 1 <= refused.value.seconds <= 60
-    with pytest.raises(LineFullError):
-        gatherer.check_room()
+    with pytest.raises(QueueFullError):
+        gatherer.check_capacity()
     lane.open()
 
 
 def test_pieces_that_wait_are_bounded_too_but_one_large_request_is_taken_when_nothing_waits(gathered):
-    lane, gatherer = Ruler(budget=10), gathered(Bounds(requests=10, pieces=5))
+    lane, gatherer = Ruler(budget=10), gathered(QueueLimits(requests=10, tokens=5))
     gatherer.submit(lane, ["a"])
     lane.wait_until_busy()
     large = gatherer.submit(lane, ["b" * 50])
-    with pytest.raises(LineFullError):
+    with pytest.raises(QueueFullError):
         gatherer.submit(lane, ["c"])
     lane.open()
     assert large.result(SOON) == [50]
@@ -245,15 +245,15 @@ def test_long_work_ends_at_its_next_pause_when_nobody_waits_for_it(gathered):
 
 def test_every_batch_is_told_to_whoever_watches(gathered):
     told: list[BatchRecord] = []
-    lane, gatherer = Ruler(budget=100, model="m"), gathered(Bounds(), told.append)
+    lane, gatherer = Ruler(budget=100, model="m"), gathered(QueueLimits(), told.append)
     lane.open()
     gatherer.submit(lane, ["aa", "b"]).result(SOON)
     (record,) = told
-    assert (record.model, record.num_requests, record.num_rows, record.num_pieces) == ("m", 1, 2, 3)
+    assert (record.model, record.num_requests, record.num_sequences, record.num_tokens) == ("m", 1, 2, 3)
 
 
 def test_closing_ends_those_who_wait():
-    lane, gatherer = Ruler(budget=1), Gatherer(Bounds())
+    lane, gatherer = Ruler(budget=1), BatchScheduler(QueueLimits())
     first = gatherer.submit(lane, ["a"])
     lane.wait_until_busy()
     second = gatherer.submit(lane, ["b"])

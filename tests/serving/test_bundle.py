@@ -72,10 +72,10 @@ def test_every_file_of_a_bundle_has_its_hash(made):
 def test_the_chain_goes_from_the_corpus_to_the_tuned_model(made, base, corpus):
     links = {link.later: link for link in read_bundle(made).chain}
     assert links["sst2"].earlier == "books"
-    assert links["sst2"].recorded
+    assert links["sst2"].is_recorded
     assert links["sst2"].sha256 == sha256(base / "model" / "model.safetensors")
     assert links["books"].earlier == "corpus"
-    assert not links["books"].recorded  # its folder names no corpus
+    assert not links["books"].is_recorded  # its folder names no corpus
     assert links["books"].sha256 == corpus_hash(json.loads((corpus / "manifest.json").read_text()))
 
 
@@ -83,7 +83,7 @@ def test_a_corpus_hash_that_is_recorded_is_compared(corpus, tmp_path):
     right = corpus_hash(json.loads((corpus / "manifest.json").read_text()))
     run = write_pretrained(tmp_path / "run" / "model", told={"corpus_sha256": right}).parent
     found = bundle(BundleRequest((str(run),), tmp_path / "out", manifest=corpus))
-    assert found.chain[0].recorded
+    assert found.chain[0].is_recorded
     assert found.index is None
     assert not (tmp_path / "out" / "corpus" / "text").exists()
     other = write_pretrained(tmp_path / "other" / "model", told={"corpus_sha256": "0" * 64}).parent
@@ -99,7 +99,7 @@ def test_the_hash_of_a_corpus_does_not_change_with_one_more_vocabulary(corpus):
 def test_a_base_is_found_by_its_name_where_no_hash_is_recorded(folders, tmp_path):
     found = bundle(BundleRequest((str(folders["classify"]),), tmp_path / "out", (str(folders["pretrained"]),)))
     (link,) = found.chain
-    assert (link.later, link.earlier, link.recorded) == ("classify", "pretrained", False)
+    assert (link.later, link.earlier, link.is_recorded) == ("classify", "pretrained", False)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def recorded(corpus: Path, tmp_path: Path) -> Path:
 def test_a_run_alone_brings_its_base_and_its_corpus_along(recorded, tmp_path):
     found = bundle(BundleRequest((str(recorded),), tmp_path / "out"))
     assert list(found.models) == ["sst2", "books"]
-    assert [(link.later, link.earlier, link.recorded) for link in found.chain] == [
+    assert [(link.later, link.earlier, link.is_recorded) for link in found.chain] == [
         ("sst2", "books", True),
         ("books", "corpus", True),
     ]
@@ -141,7 +141,7 @@ def test_models_of_two_corpora_share_a_bundle_with_one_of_them(recorded, corpus,
 
 def test_a_base_that_was_not_given_is_told_to_be_missing(tuned, base, tmp_path):
     (link,) = bundle(BundleRequest((str(tuned),), tmp_path / "out")).chain
-    assert (link.earlier, link.recorded) == (None, True)
+    assert (link.earlier, link.is_recorded) == (None, True)
     assert link.sha256 == sha256(base / "model" / "model.safetensors")
 
 

@@ -12,14 +12,14 @@ import pytest
 import torch
 from small_models import TASKS
 
-from bertworks.commands.finetune.feature_cache import KeptFeatures
-from bertworks.datasets.files import Line
-from bertworks.encoders.elmo import Elmo, released
-from bertworks.inference.finetuned import seal
+from bertworks.commands.finetune.feature_cache import FeatureCache
+from bertworks.datasets.files import Record
+from bertworks.encoders.elmo import Elmo, config_from_preset
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.model import load
 from bertworks.inference.predictor import Predictor
 from bertworks.sampling.windows import WindowRule
-from bertworks.tasks.batching import batch_of_asked
+from bertworks.tasks.batching import batch_of_input_sequences
 from bertworks.tasks.contract import Task
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.recurrent_head import RecurrentSettings
@@ -35,12 +35,18 @@ FEATURES = RecurrentSettings("sum-with-embeddings", 6)
 
 def write_elmo(folder: Path, task: Task, pieces: tuple[str, ...], recurrent: RecurrentSettings | None = None) -> Path:
     """Write an ELMo that reads characters: the same weights whatever the vocabulary, for it has no table of words."""
-    tokenizer = Tokenizer.of(KINDS["words"].build(Inventory(pieces), cased=False))
-    sizes = replace(released("tiny", len(pieces)), width=12, inner=10, filters=((1, 8), (2, 8)), positions=32)
+    tokenizer = Tokenizer.from_backend(KINDS["words"].build(Inventory(pieces), cased=False))
+    sizes = replace(
+        config_from_preset("tiny", len(pieces)),
+        hidden_size=12,
+        intermediate_size=10,
+        filters=((1, 8), (2, 8)),
+        max_position_embeddings=32,
+    )
     generator = torch.Generator().manual_seed(0)
     encoder = Elmo(sizes, generator)
-    encoder.meet(tokenizer)
-    seal(folder, Predictor(TaskModule(encoder, task, generator, recurrent=recurrent), tokenizer, RULE), {})
+    encoder.set_tokenizer(tokenizer)
+    save_finetuned(folder, Predictor(TaskModule(encoder, task, generator, recurrent=recurrent), tokenizer, RULE), {})
     return folder
 
 
@@ -79,18 +85,18 @@ def numbers_in(told: Any) -> list[float]:
 
 def test_one_model_knows_the_words_and_the_other_does_not(elmos):
     small, larger = (load(elmos[name]).tokenizer for name in ("classify", "classify-larger"))
-    assert dict(small.cut(TEXTS[0]).unknown) == {4: "zebra"}
-    assert dict(larger.cut(TEXTS[0]).unknown) == {}
+    assert dict(small.tokenize(TEXTS[0]).unknown) == {4: "zebra"}
+    assert dict(larger.tokenize(TEXTS[0]).unknown) == {}
 
 
 def test_vectors_of_unknown_words_are_those_of_known_ones(elmos, asked):
-    found, expected = (load(elmos[name]).embed(TEXTS) for name in ("classify", "classify-larger"))
+    found, expected = (load(elmos[name]).encode(TEXTS) for name in ("classify", "classify-larger"))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert np.abs(found[0] - found[1]).max() > 1e-3
     np.testing.assert_allclose(asked("classify", "embed")["vectors"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["classify", "tag", "features"])
+@pytest.marker.parametrize("name", ["classify", "tag", "features"])
 def test_predictions_are_the_same_with_and_without_the_words(name, elmos, asked):
     first, second = load(elmos[name]).predict(TEXTS)
     wanted = load(elmos[f"{name}-larger"]).predict(TEXTS)
@@ -105,12 +111,12 @@ def test_predictions_are_the_same_with_and_without_the_words(name, elmos, asked)
 def test_kept_features_tell_rows_apart_that_differ_in_unknown_words_only(elmos, tmp_path):
     predictor = load(elmos["features"]).predictor
     task = predictor.module.task
-    cases = task.unlabelled([Line({"text": text}, "here") for text in TEXTS], {})
-    questions = [task.ask(case, predictor.tokenizer, RULE) for case in cases]
-    rows = [row for question in questions for row in question.rows]
-    assert rows[0].window.ids.tolist() == rows[1].window.ids.tolist()
-    kept = KeptFeatures(tmp_path, predictor, rows)
+    cases = task.read_unlabelled([Record({"text": text}, "here") for text in TEXTS], {})
+    questions = [task.featurize(case, predictor.tokenizer, RULE) for case in cases]
+    rows = [row for question in questions for row in question.sequences]
+    assert rows[0].window.input_ids.tolist() == rows[1].window.input_ids.tolist()
+    kept = FeatureCache(tmp_path, predictor, rows)
     list(kept.fill())
-    assert kept.num_rows == 2
-    first, second = (kept(batch_of_asked([row], 0)) for row in rows)
+    assert kept.num_sequences == 2
+    first, second = (kept(batch_of_input_sequences([row], 0)) for row in rows)
     assert (first - second).abs().max() > 1e-3

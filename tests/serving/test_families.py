@@ -16,7 +16,7 @@ from small_models import TASKS
 from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
 from bertworks.inference.model import load
-from bertworks.serving.inspection import Look, attention, readable
+from bertworks.serving.inspection import AttentionQuery, attention, truncate_encoding
 
 TEXT = "john sat on the mat in paris"
 LSTMS = ("elmo", "awd-lstm")
@@ -47,22 +47,22 @@ def asked(ask_app: Callable[..., Any], members: dict[str, Path]) -> Callable[...
     return ask
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.marker.parametrize("family", FAMILIES)
 def test_a_tuned_member_predicts_and_embeds_as_its_folder_does(family, asked, members):
     for name in (family, f"{family}-tag"):
         status, told = asked(name, "predict", {"inputs": [TEXT]})
         assert status == 200
         (wanted,) = load(members[name]).predict([TEXT])
         (found,) = told["predictions"]
-        for key, value in wanted.as_json().items():
+        for key, value in wanted.to_dict().items():
             if isinstance(value, str | list | tuple) and key != "id":
                 assert found[key] == (list(value) if isinstance(value, tuple) else value)
     status, told = asked(family, "embed", {"inputs": [TEXT, "a dull film"]})
     assert status == 200
-    np.testing.assert_allclose(told["vectors"], load(members[family]).embed([TEXT, "a dull film"]), atol=1e-5)
+    np.testing.assert_allclose(told["vectors"], load(members[family]).encode([TEXT, "a dull film"]), atol=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.marker.parametrize("family", FAMILIES)
 def test_the_embeddings_of_a_piece_are_shown_and_sum_up(family, asked):
     status, told = asked(family, "tokenize", {"text": TEXT, "embeddings": True})
     assert status == 200
@@ -73,16 +73,16 @@ def test_the_embeddings_of_a_piece_are_shown_and_sum_up(family, asked):
     assert "".join(told["texts"]).replace(" ", "") == TEXT.replace(" ", "")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.marker.parametrize("family", FAMILIES)
 def test_who_reads_whom_is_shown_where_pieces_read_one_another(family, asked, members):
     status, told = asked(family, "attention", {"text": TEXT, "pair": "a cat", "strongest": 20_000})
     if family in LSTMS:
         assert status == 422
         assert "do not read one another by attention" in told["error"]["message"]
         model = load(members[family])
-        row = readable(model.tokenizer.encode(TEXT), model.encoder)
+        row = truncate_encoding(model.tokenizer.encode(TEXT), model.encoder)
         with pytest.raises(SettingsError, match=f"'{family}' has no attention to show"):
-            attention(model.encoder, row, 0, Look(5))
+            attention(model.encoder, row, 0, AttentionQuery(5))
         return
     assert status == 200
     length = len(told["pieces"])
@@ -95,10 +95,10 @@ def test_who_reads_whom_is_shown_where_pieces_read_one_another(family, asked, me
 
 def shares_of_transformers(folder: Path, family: str) -> Any:
     """What the peer says its heads read of the same pair: (L, H, T, T)."""
-    kind = getattr(transformers, family_of(family).classes + "Model")
+    kind = getattr(transformers, family_of(family).class_prefix + "Model")
     peer = kind.from_pretrained(folder, attn_implementation="eager").eval()
     encoding = load(folder).tokenizer.encode(TEXT, "a cat")
-    given = {"input_ids": torch.tensor([encoding.ids]), "token_type_ids": torch.tensor([encoding.segments])}
+    given = {"input_ids": torch.tensor([encoding.input_ids]), "token_type_ids": torch.tensor([encoding.token_type_ids])}
     if family in ("openai-gpt", "roberta"):  # these have no segments
         del given["token_type_ids"]
     with torch.no_grad():
@@ -106,7 +106,7 @@ def shares_of_transformers(folder: Path, family: str) -> Any:
     return torch.stack(found)[:, 0].numpy()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.marker.parametrize("family", FAMILIES)
 def test_a_prediction_is_explained_and_its_weights_add_up(family, asked):
     for name in (family, f"{family}-tag"):
         status, told = asked(name, "explain", {"input": TEXT})
@@ -117,28 +117,28 @@ def test_a_prediction_is_explained_and_its_weights_add_up(family, asked):
         assert abs(gap) <= 0.01 * sum(map(abs, weights)) + 1e-6
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.marker.parametrize("family", FAMILIES)
 def test_a_pretrained_member_fills_goes_on_or_tells_the_next_word_if_it_can(family, asked, members):
     name, model = f"{family}-base", load(members[f"{family}-base"])
-    mask = model.tokenizer.pieces[model.tokenizer.specials.mask]
+    mask = model.tokenizer.tokens[model.tokenizer.specials.mask]
     status, told = asked(name, "fill", {"text": f"john sat on the {mask}", "top": 3})
     assert status == (200 if family in FILLING else 422)
     if status == 200:
         assert [one["piece"] for one in told["blanks"][0]] == [
-            one.piece for one in model.fill(f"john sat on the {mask}", 3).blanks[0]
+            one.token for one in model.fill_mask(f"john sat on the {mask}", 3).mask_candidates[0]
         ]
         same = asked(name, "fill", {"text": "john sat on the [MASK]", "top": 3})[1]  # whatever its own piece is called
         assert (same["blanks"], same["text"]) == (told["blanks"], "john sat on the [MASK]")
     status, told = asked(name, "generate", {"text": "john sat", "pieces": 4})
-    assert status == (200 if model.continuer is not None else 422)
+    assert status == (200 if model.text_generator is not None else 422)
     if status == 200:
         found = model.generate("john sat")
-        assert tuple(told["pieces"]) == found.pieces[:4]
+        assert tuple(told["pieces"]) == found.tokens[:4]
         assert told["text"].startswith("john sat")
     status, told = asked(name, "next", {"text": "john sat on the", "top": 2})
     if status == 200:
         assert [one["word"] for one in told["words"]] == [one.word for one in model.next_words("john sat on the", 2)]
-    assert status == (200 if model.tells_words else 422)
+    assert status == (200 if model.can_predict_words else 422)
 
 
 def test_gpt_and_a_filler_say_what_stands_before_as_far_as_they_can(asked):

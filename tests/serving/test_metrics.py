@@ -13,9 +13,9 @@ def lines(metrics: Metrics) -> dict[str, float]:
 
 def test_requests_are_counted_by_model_endpoint_and_status():
     metrics = Metrics(["one"])
-    metrics.answered("one", "predict", 200, 0.02)
-    metrics.answered("one", "predict", 200, 0.3)
-    metrics.answered("one", "predict", 429, 0.001)
+    metrics.record_request("one", "predict", 200, 0.02)
+    metrics.record_request("one", "predict", 200, 0.3)
+    metrics.record_request("one", "predict", 429, 0.001)
     found = lines(metrics)
     assert found['bertworks_requests_total{endpoint="predict",model="one",status="200"}'] == 2
     assert found['bertworks_requests_total{endpoint="predict",model="one",status="429"}'] == 1
@@ -26,7 +26,7 @@ def test_requests_are_counted_by_model_endpoint_and_status():
 def test_names_that_strangers_make_up_do_not_become_series():
     metrics = Metrics(["one"])
     for number in range(100):
-        metrics.answered(f"made-up-{number}", "none", 404, 0.001)
+        metrics.record_request(f"made-up-{number}", "none", 404, 0.001)
     found = lines(metrics)
     assert found['bertworks_requests_total{endpoint="none",model="none",status="404"}'] == 100
     assert not any("made-up" in name for name in found)
@@ -34,7 +34,7 @@ def test_names_that_strangers_make_up_do_not_become_series():
 
 def test_batches_are_told_by_rows_pieces_and_seconds():
     metrics = Metrics(["one"])
-    metrics.computed(BatchRecord("one", 2, 3, 100, 0.2))
+    metrics.record_batch(BatchRecord("one", 2, 3, 100, 0.2))
     found = lines(metrics)
     assert found['bertworks_batch_rows_bucket{le="2.0",model="one"}'] == 0
     assert found['bertworks_batch_rows_bucket{le="4.0",model="one"}'] == 1

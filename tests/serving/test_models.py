@@ -12,43 +12,43 @@ from small_models import TASKS, write_tuned
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.serving.answers import embed_work, predict_work
-from bertworks.serving.models import Served, load_served, named_folders
+from bertworks.serving.models import ServedModel, load_served_model, named_folders
 
 
 @pytest.fixture(scope="module")
-def served(folders: dict[str, Path], one_thread: None) -> dict[str, Served]:
-    return {name: load_served(name, folder, lambda: None) for name, folder in folders.items()}
+def served(folders: dict[str, Path], one_thread: None) -> dict[str, ServedModel]:
+    return {name: load_served_model(name, folder, lambda: None) for name, folder in folders.items()}
 
 
 def test_a_model_can_do_what_its_heads_allow(served):
-    assert served["classify"].can == ("predict", "embed", "tokenize", "attention", "explain")
-    assert served["pretrained"].can == ("fill", "next", "embed", "tokenize", "attention")
-    assert served["sentences"].can == ("fill", "next", "embed", "tokenize", "attention")
+    assert served["classify"].capabilities == ("predict", "embed", "tokenize", "attention", "explain")
+    assert served["pretrained"].capabilities == ("fill", "next", "embed", "tokenize", "attention")
+    assert served["sentences"].capabilities == ("fill", "next", "embed", "tokenize", "attention")
 
 
 def test_a_model_tells_its_task_its_labels_and_how_much_it_reads(served):
-    told = served["classify"].as_json()
+    told = served["classify"].to_dict()
     assert (told["task"], told["labels"], told["length"]) == ("classify", ["bad", "good"], 32)
     assert "fine-tuned to classify from pretrained" in told["description"]
-    assert served["pretrained"].as_json()["task"] is None
-    assert served["answer"].as_json()["labels"] is None
+    assert served["pretrained"].to_dict()["task"] is None
+    assert served["answer"].to_dict()["labels"] is None
     assert served["sentences"].length == 16
 
 
 def test_a_model_goes_on_when_its_folder_is_gone(tmp_path, one_thread):
     folder = write_tuned(tmp_path / "model", TASKS["classify"])
-    one = load_served("one", folder, lambda: None)
+    one = load_served_model("one", folder, lambda: None)
     before = one.model.predict(["a good film"])[0].logits
     shutil.rmtree(folder)
     work = predict_work(one, ["a good film"], False, "text")
-    assert (work.lane.compute(work.rows)[0] == before).all()
+    assert (work.queue.compute(work.items)[0] == before).all()
     vectors = embed_work(one, ["a good film"], "mean", False)
-    assert vectors.finish(vectors.lane.compute(vectors.rows)).values.shape == (1, 24)
+    assert vectors.finish(vectors.queue.compute(vectors.items)).values.shape == (1, 24)
 
 
 def test_weights_that_are_overwritten_under_a_loaded_model_do_not_change_it(tmp_path, one_thread):
     folder = write_tuned(tmp_path / "model", TASKS["classify"])
-    one = load_served("one", folder, lambda: None)
+    one = load_served_model("one", folder, lambda: None)
     before = one.model.predict(["a good film"])[0].logits
     size = (folder / "model.safetensors").stat().st_size
     with (folder / "model.safetensors").open("r+b") as file:

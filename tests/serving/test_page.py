@@ -372,10 +372,10 @@ def test_what_the_server_refuses_is_a_sentence_near_the_button(visit, server):
 def test_an_empty_field_is_not_sent(visit, server):
     page = visit("entities")
     field(page, "Text").fill("  ")
-    before = len(server.plan.asked)
+    before = len(server.plan.word_indices)
     page.get_by_role("button", name="Find").click()
     told(panel(page).get_by_role("alert"), "Write something here first.")
-    assert len(server.plan.asked) == before
+    assert len(server.plan.word_indices) == before
     assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
 
 

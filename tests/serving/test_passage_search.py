@@ -12,7 +12,7 @@ from small_models import WORDS
 from bertworks.corpus.text_shard import SplitDocument
 from bertworks.errors import FolderError
 from bertworks.inference.model import Model, load
-from bertworks.serving.passage_search import Index, passages_of, write_passages, write_vectors
+from bertworks.serving.passage_search import PassageIndex, passages_of, write_passages, write_vectors
 from bertworks.text.document import Document
 
 
@@ -43,7 +43,7 @@ def folder(documents: list[SplitDocument], model: Model, tmp_path_factory: pytes
 def test_sentences_are_put_together_until_a_passage_is_full():
     long = "x" * 200 + " "
     found = list(passages_of([document("One. ", long, long, "Two."), document("Three.", source="other")]))
-    assert [(one.text[:4], one.document, one.place) for one in found] == [
+    assert [(one.text[:4], one.document, one.sentence_index) for one in found] == [
         ("One.", "book.txt", 0),
         ("xxxx", "book.txt", 2),
         ("Thre", "other", 0),
@@ -61,7 +61,7 @@ def test_white_space_alone_is_no_passage():
 
 
 def test_the_nearest_passages_are_those_of_plain_arithmetic(folder, documents, model):
-    index = Index(folder)
+    index = PassageIndex(folder)
     texts = [passage.text for passage in passages_of(documents)]
     assert len(index) == len(texts)
     vectors = model.embed(texts)
@@ -76,7 +76,7 @@ def test_the_nearest_passages_are_those_of_plain_arithmetic(folder, documents, m
 
 
 def test_blocks_change_nothing(folder, model, monkeypatch):
-    index, query = Index(folder), model.embed(["who sat on the mat"])[0]
+    index, query = PassageIndex(folder), model.embed(["who sat on the mat"])[0]
     whole = index.search(query, 7)
     monkeypatch.setattr("bertworks.serving.passage_search._BLOCK", 3)
     assert [one["text"] for one in index.search(query, 7)] == [one["text"] for one in whole]
@@ -84,7 +84,7 @@ def test_blocks_change_nothing(folder, model, monkeypatch):
 
 
 def test_asking_for_more_than_there_are_gives_all(folder, model):
-    index = Index(folder)
+    index = PassageIndex(folder)
     assert len(index.search(model.embed(["cat"])[0], 10**6)) == len(index)
     index.close()
 
@@ -94,7 +94,7 @@ def test_an_index_that_is_cut_short_while_it_is_used_is_an_error_and_no_crash(fo
 
     copy = tmp_path / "index"
     shutil.copytree(folder, copy)
-    index = Index(copy)
+    index = PassageIndex(copy)
     with (copy / "vectors.npy").open("r+b") as file:
         file.truncate(200)
     with pytest.raises(FolderError, match="cut short"):
@@ -109,7 +109,7 @@ def test_vectors_of_other_passages_are_refused(folder, tmp_path):
     shutil.copytree(folder, copy)
     np.save(copy / "offsets.npy", np.zeros(3, dtype=np.int64))
     with pytest.raises(FolderError, match="do not fit"):
-        Index(copy)
+        PassageIndex(copy)
 
 
 def test_passages_are_lines_that_other_tools_read(folder):

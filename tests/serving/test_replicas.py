@@ -9,12 +9,12 @@ import pytest
 import ray
 
 from bertworks.errors import SettingsError
-from bertworks.serving.replicas import Replicas, serving
+from bertworks.serving.replicas import Replicas, deploy_replicas
 from bertworks.serving.server import ServeRequest
 
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
-    pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`"),  # in Ray itself
+    pytest.marker.xdist_group("ray"),
+    pytest.marker.filterwarnings("ignore:Using extra keyword arguments on `Field`"),  # in Ray itself
 ]
 PATIENCE = 120.0
 BODY = {"inputs": ["the film was good", "it was a very dull film", "我很喜欢看电影。"]}
@@ -31,7 +31,7 @@ def address(ray_cluster, folders):
     models = tuple(f"{name}={folders[name]}" for name in ("classify", "sentences"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ray.serve._private.api.HTTP_PROXY_TIMEOUT", 300)  # see `ray_cluster`
-        with serving(ServeRequest(models, port=free_port()), Replicas(2, cpus=0.1)) as found:
+        with deploy_replicas(ServeRequest(models, port=free_port()), Replicas(2, cpus=0.1)) as found:
             yield found
 
 
@@ -104,7 +104,7 @@ def test_a_killed_replica_costs_one_retry_at_most(address):
     assert load.num_retries <= 8  # what the killed replica was computing, and nothing else
 
 
-@pytest.mark.soak
+@pytest.marker.soak
 def test_replicas_that_are_killed_again_and_again_lose_nothing(address):
     load = Load(address)
     for _ in range(6):
@@ -127,9 +127,9 @@ def wait_for(is_so) -> None:
 def test_what_cannot_be_served_is_told_before_anything_starts(ray_cluster, folders, tmp_path):
     with (
         pytest.raises(SettingsError, match="--port 0"),
-        serving(ServeRequest((str(folders["tag"]),), port=0), Replicas()),
+        deploy_replicas(ServeRequest((str(folders["tag"]),), port=0), Replicas()),
     ):
         pass
     other = ServeRequest((str(folders["tag"]),), host="0.0.0.0")
-    with pytest.raises(SettingsError, match="needs keys"), serving(other, Replicas()):
+    with pytest.raises(SettingsError, match="needs keys"), deploy_replicas(other, Replicas()):
         pass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bertworks.errors import InputError, SettingsError
-from bertworks.serving.run_records import MOST_RECORDS, Runs, named_runs
+from bertworks.serving.run_records import MAX_RECORDS, RunRegistry, named_runs
 
 BUDGETED = 'objective = "masked-next"\nbudget = "1h30m"\n[[phases]]\nlength = 128\nshare = 1.0\n'
 COUNTED = 'budget = ""\n[[phases]]\nlength = 128\nsteps = 300\n[[phases]]\nlength = 512\nsteps = 100\n'
@@ -41,9 +41,9 @@ def run(tmp_path: Path) -> Path:
 
 
 def told(folder: Path, after: int = -1) -> dict[str, Any]:
-    found = Runs({"one": folder}).get("one")
+    found = RunRegistry({"one": folder}).get("one")
     assert found is not None
-    return found.told(after)
+    return found.to_dict(after)
 
 
 def steps(found: dict[str, Any]) -> list[tuple[str, int]]:
@@ -51,15 +51,15 @@ def steps(found: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def test_a_run_is_listed_with_its_kind_state_and_step(run):
-    (one,) = [found.summary() for found in Runs({"one": run}).all()]
+    (one,) = [found.summary() for found in RunRegistry({"one": run}).all()]
     assert (one["name"], one["kind"], one["state"], one["step"]) == ("one", "pretrain", "running", 3)
 
 
 def test_records_come_after_a_step_and_the_last_step_waits_for_its_measurements(run):
-    runs = Runs({"one": run})
-    assert steps(runs.get("one").told(-1)) == [("held_out", 0), ("step", 1), ("step", 2)]
+    runs = RunRegistry({"one": run})
+    assert steps(runs.get("one").to_dict(-1)) == [("held_out", 0), ("step", 1), ("step", 2)]
     write(run / "metrics.jsonl", held_out(3), step(4))
-    assert steps(runs.get("one").told(2)) == [("step", 3), ("held_out", 3)]
+    assert steps(runs.get("one").to_dict(2)) == [("step", 3), ("held_out", 3)]
 
 
 def test_a_finished_run_tells_all(run):
@@ -76,7 +76,7 @@ def test_a_run_that_has_long_written_nothing_has_stopped(run):
 
 
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(run):
-    runs = Runs({"one": run})
+    runs = RunRegistry({"one": run})
     write(run / "metrics.jsonl", step(4), end="")
     assert runs.get("one").summary()["step"] == 3
     write(run / "metrics.jsonl", end="\n")
@@ -84,13 +84,13 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(run):
 
 
 def test_a_run_that_was_set_back_after_a_crash_is_read_anew(run):
-    runs = Runs({"one": run})
+    runs = RunRegistry({"one": run})
     write(run / "metrics.jsonl", *(step(number) for number in range(4, 30)))
     assert runs.get("one").summary()["step"] == 29
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[:6]))  # held_out 0, steps 1 to 5
     write(run / "metrics.jsonl", *(step(number, rate=9.0) for number in range(6, 40)))  # longer than before
-    found = runs.get("one").told(-1)
+    found = runs.get("one").to_dict(-1)
     assert found["step"] == 39
     assert [record["step"] for record in found["records"]] == list(range(39))
     assert found["records"][6]["rate"] == 9.0
@@ -108,7 +108,7 @@ def test_many_records_are_thinned_and_measurements_stay(run):
     records[1_000:1_000] = [held_out(1_003)]
     write(run / "metrics.jsonl", *records)
     found = steps(told(run))
-    assert len(found) <= MOST_RECORDS
+    assert len(found) <= MAX_RECORDS
     assert ("held_out", 1_003) in found
     assert found[0] == ("held_out", 0)
     assert found[-1] == ("step", 9_998)
@@ -122,7 +122,7 @@ def test_the_samples_are_those_of_the_last_step_that_has_some(run):
     assert [(one["step"], one["text"]) for one in told(run)["samples"]] == [(20, "a [MASK]"), (20, "b [MASK]")]
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("recipe", "records", "left"),
     [
         (BUDGETED, [step(1), step(100)], 5_400 - 200),  # by the clock
@@ -146,7 +146,7 @@ def test_a_fine_tuning_run_is_told_by_its_task(run):
 
 
 def test_a_folder_of_runs_gets_more_of_them(run, tmp_path):
-    runs = Runs({"all": tmp_path})
+    runs = RunRegistry({"all": tmp_path})
     assert [one.name for one in runs.all()] == ["all.run"]
     (tmp_path / "second").mkdir()
     write(tmp_path / "second" / "metrics.jsonl", step(1))
@@ -166,8 +166,8 @@ def test_runs_are_named_as_told_or_by_their_folders(run):
 def test_a_run_whose_folder_is_gone_is_no_longer_listed(run):
     import shutil
 
-    runs = Runs({"one": run})
+    runs = RunRegistry({"one": run})
     one = runs.get("one")
     shutil.rmtree(run)
     assert runs.all() == []
-    assert one.told(-1)["records"] == []
+    assert one.to_dict(-1)["records"] == []

@@ -12,7 +12,7 @@ import pytest
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.serving.metrics import Metrics
-from bertworks.serving.security import Access, Guard, Limits, Standing, access_of
+from bertworks.serving.security import Access, Guard, Limits, ServerState, access_of
 
 KEY = "a-key-of-more-than-16-letters"
 
@@ -71,7 +71,7 @@ def asked(guard: Guard, path: str = "/v1/models", method: str = "GET", parts: tu
 
 
 def guarded(access: Access | None = None, limits: Limits | None = None) -> Guard:
-    return Guard(echo, access or Access(), limits or Limits(), Metrics(["m"]), Standing())
+    return Guard(echo, access or Access(), limits or Limits(), Metrics(["m"]), ServerState())
 
 
 def test_on_this_machine_nobody_needs_a_key():
@@ -79,7 +79,7 @@ def test_on_this_machine_nobody_needs_a_key():
     assert asked(guarded()).status == 200
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "example.org", "::"])
+@pytest.marker.parametrize("host", ["0.0.0.0", "192.168.1.4", "example.org", "::"])
 def test_an_address_that_others_can_reach_needs_keys(host):
     with pytest.raises(SettingsError, match="--api-key-file"):
         access_of(host, None)
@@ -115,19 +115,19 @@ def test_keys_are_not_kept_as_they_are(key_file):
     assert KEY not in repr(access_of("0.0.0.0", key_file))
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/", "/page/main.js", "/docs", "/openapi.json"])
+@pytest.marker.parametrize("path", ["/health", "/ready", "/", "/page/main.js", "/docs", "/openapi.json"])
 def test_health_the_page_and_the_reference_need_no_key(path, key_file):
     assert asked(guarded(access_of("0.0.0.0", key_file)), path).status == 200
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "path", ["/metrics", "/v1/models", "/v1/models/m/predict", "/page", "/healthy", "/v1/../health"]
 )
 def test_everything_else_needs_one(path, key_file):
     assert asked(guarded(access_of("0.0.0.0", key_file)), path).status == 401
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "short\n", f"{KEY}\nshort", "ключ-который-длиннее-16\n"])
+@pytest.marker.parametrize("text", ["", "\n\n", "short\n", f"{KEY}\nshort", "ключ-который-длиннее-16\n"])
 def test_a_file_without_proper_keys_is_refused(text, tmp_path):
     (tmp_path / "keys").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="one a line"):
@@ -139,12 +139,14 @@ def test_a_file_of_keys_that_is_not_there_is_told(tmp_path):
         access_of("0.0.0.0", tmp_path / "none")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "a@evil.example", ""])
+@pytest.marker.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "a@evil.example", ""]
+)
 def test_a_page_whose_own_name_points_here_is_refused(host):
     assert asked(guarded(), host=host).status == 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8000", "LOCALHOST", "[::1]:8000"])
+@pytest.marker.parametrize("host", ["127.0.0.1", "localhost:8000", "LOCALHOST", "[::1]:8000"])
 def test_this_machine_has_several_names(host):
     assert asked(guarded(), host=host).status == 200
 
@@ -161,7 +163,7 @@ def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_has_grown_t
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await echo(scope, receive, send)
 
-    guard = Guard(app, Access(), Limits(body_bytes=10), Metrics([]), Standing())
+    guard = Guard(app, Access(), Limits(body_bytes=10), Metrics([]), ServerState())
     assert asked(guard, method="POST", parts=(b"x" * 6, b"x" * 6)).status == 413
 
 
@@ -172,7 +174,7 @@ def test_a_body_that_does_not_come_is_given_up():
     assert answer.headers["connection"] == "close"
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+@pytest.marker.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 def test_what_a_foreign_page_can_send_without_asking_is_refused(kind):
     assert asked(guarded(), method="POST", content_type=kind).status == 415
 
@@ -183,7 +185,7 @@ def test_json_with_a_charset_is_json():
 
 def test_a_server_that_goes_down_takes_nothing_new_but_tells_how_it_is():
     guard = guarded()
-    guard.standing.is_draining = True
+    guard.state.is_draining = True
     assert asked(guard, method="POST").status == 503
     assert asked(guard, "/health").status == 200
 
@@ -196,7 +198,7 @@ def test_every_answer_forbids_what_no_answer_needs():
     assert "cache-control" not in asked(guarded(), "/page/main.js").headers
 
 
-@pytest.mark.parametrize("limits", [{"inputs": 0}, {"body_bytes": 0}, {"characters": -1}, {"seconds": 0.0}])
+@pytest.marker.parametrize("limits", [{"inputs": 0}, {"body_bytes": 0}, {"characters": -1}, {"seconds": 0.0}])
 def test_limits_of_nothing_are_refused(limits):
     with pytest.raises(SettingsError, match="above 0"):
         Limits(**limits)

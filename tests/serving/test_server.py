@@ -18,7 +18,7 @@ from running import PATIENCE, Running, running, started, wait_for
 
 from bertworks.errors import SettingsError
 from bertworks.serving import server
-from bertworks.serving.queues import EmbedLane
+from bertworks.serving.queues import EmbedQueue
 from bertworks.serving.security import Limits
 
 BODY = json.dumps({"inputs": ["a cat sat"]}).encode()
@@ -43,14 +43,14 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    found, compute = Gate(), EmbedLane.compute
+    found, compute = Gate(), EmbedQueue.compute
 
-    def held(self: EmbedLane, rows: Any) -> Any:
+    def held(self: EmbedQueue, rows: Any) -> Any:
         found.entered.set()
         assert found.go_on.wait(PATIENCE)
         return compute(self, rows)
 
-    monkeypatch.setattr(EmbedLane, "compute", held)
+    monkeypatch.setattr(EmbedQueue, "compute", held)
     yield found
     found.go_on.set()
 
@@ -139,7 +139,7 @@ def test_a_body_that_is_too_large_answers_413_to_who_is_still_sending(one):
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize("data", [b"\x00" * 100, b"GET\r\n\r\n", b"\x16\x03\x01\x02", b"POST / HTTP/9.9\r\n\r\n"])
+@pytest.marker.parametrize("data", [b"\x00" * 100, b"GET\r\n\r\n", b"\x16\x03\x01\x02", b"POST / HTTP/9.9\r\n\r\n"])
 def test_what_is_not_http_is_closed_and_harms_nobody(data, one):
     with connected(one) as sock:
         sock.sendall(data)
@@ -147,9 +147,9 @@ def test_what_is_not_http_is_closed_and_harms_nobody(data, one):
     assert_answers(one)
 
 
-@pytest.mark.parametrize("how", ["close", "reset", "half-close"])
+@pytest.marker.parametrize("how", ["close", "reset", "half-close"])
 def test_who_goes_away_leaves_the_line(how, one, gate):
-    gatherer = one.app.service.gatherer
+    gatherer = one.app.service.scheduler
     first = connected(one)
     first.sendall(head(len(BODY)) + BODY)
     assert gate.entered.wait(PATIENCE)
@@ -163,7 +163,7 @@ def test_who_goes_away_leaves_the_line(how, one, gate):
     else:
         second.close()
     wait_for(lambda: gatherer.num_requests == 1)
-    assert gatherer.num_pieces == 0
+    assert gatherer.num_tokens == 0
     gate.go_on.set()
     assert first.recv(2**16).startswith(b"HTTP/1.1 200")
     first.close()
@@ -191,24 +191,24 @@ def test_an_answer_that_nobody_reads_does_not_keep_its_connection():
         def call_later(self, seconds: float, act: Any) -> None:
             return None
 
-    connection = server.Patient.__new__(server.Patient)
+    connection = server.TimeoutHttpProtocol.__new__(server.TimeoutHttpProtocol)
     transport: Any = Transport()
     connection.transport, connection.loop = transport, Loop()  # type: ignore[assignment]
     connection.timeout_keep_alive_handler()
-    assert transport.ended == ""  # it may just be slow
+    assert transport.finish_reason == ""  # it may just be slow
     transport.unread = 60
     connection.timeout_keep_alive_handler()
-    assert transport.ended == ""  # it is
+    assert transport.finish_reason == ""  # it is
     connection.timeout_keep_alive_handler()
-    assert transport.ended == "aborted"
-    transport.unread, transport.ended = 0, ""
+    assert transport.finish_reason == "aborted"
+    transport.unread, transport.finish_reason = 0, ""
     connection.timeout_keep_alive_handler()
-    assert transport.ended == "closed"
+    assert transport.finish_reason == "closed"
 
 
 def test_a_port_in_use_is_told_in_a_sentence(one):
     with pytest.raises(SettingsError, match="choose another --port"):
-        server.listening("127.0.0.1", one.port)
+        server.listen("127.0.0.1", one.port)
 
 
 def test_a_process_serves_goes_on_without_its_folder_and_drains_when_it_is_asked_to(folders, tmp_path):
@@ -249,14 +249,14 @@ def test_what_was_taken_is_answered_before_a_server_ends(folders, gate, one_thre
 def test_being_asked_twice_ends_a_server_at_once(folders, one_thread):
     with running(f"one={folders['sentences']}") as found, connected(found) as silent:
         silent.sendall(head(len(BODY), "/v1/models/one/embed") + BODY[:5])
-        wait_for(lambda: found.app.service.standing.num_open == 1)
+        wait_for(lambda: found.app.service.state.num_open == 1)
         found.server.handle_exit(signal.SIGTERM, None)
         found.server.handle_exit(signal.SIGTERM, None)
         found.thread.join(PATIENCE)
         assert not found.thread.is_alive()
 
 
-@pytest.mark.parametrize("num_kills", [1, pytest.param(10, marks=pytest.mark.soak)])
+@pytest.marker.parametrize("num_kills", [1, pytest.param(10, marks=pytest.marker.soak)])
 def test_a_killed_server_answers_the_same_when_it_is_started_again(num_kills, folders, tmp_path):
     found, port = [], 0
     for _ in range(num_kills + 1):
@@ -269,7 +269,7 @@ def test_a_killed_server_answers_the_same_when_it_is_started_again(num_kills, fo
     assert all(one == found[0] for one in found)
 
 
-@pytest.mark.soak
+@pytest.marker.soak
 def test_hundreds_of_slow_silent_and_vanishing_clients_do_not_stop_the_others(one):
     for _ in range(10):
         crowd = [connected(one) for _ in range(50)]
@@ -282,4 +282,4 @@ def test_hundreds_of_slow_silent_and_vanishing_clients_do_not_stop_the_others(on
         for sock in crowd:
             sock.close()
     wait_for(lambda: one.app.service.standing.num_open == 0)
-    assert one.app.service.gatherer.num_requests == 0
+    assert one.app.service.scheduler.num_requests == 0

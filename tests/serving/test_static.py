@@ -13,7 +13,7 @@ from small_models import RULE, TASKS, WORDS
 
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import write_vectors
-from bertworks.inference.finetuned import seal
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.model import load
 from bertworks.inference.predictor import Predictor
 from bertworks.tasks.module import TaskModule
@@ -30,7 +30,7 @@ def asked(
     write_vectors(folder / "vectors", StaticVectors(WORDS, table), "folder")
     base = load(folder / "vectors")
     module = TaskModule(base.encoder, TASKS["classify"], torch.Generator().manual_seed(1))
-    seal(folder / "classes", Predictor(module, base.tokenizer, RULE), {"base": "vectors"})
+    save_finetuned(folder / "classes", Predictor(module, base.tokenizer, RULE), {"base": "vectors"})
     app = ask_app(models=(f"vectors={folder / 'vectors'}", f"classes={folder / 'classes'}"))
 
     def ask(name: str, endpoint: str, body: dict[str, Any]) -> tuple[int, Any, Path]:
@@ -43,7 +43,7 @@ def asked(
 def test_texts_have_the_vectors_of_the_folder(asked: Callable[..., tuple[int, Any, Path]]):
     status, told, folder = asked("vectors", "embed", {"inputs": [TEXT, "a dull film"]})
     assert status == 200
-    np.testing.assert_allclose(told["vectors"], load(folder).embed([TEXT, "a dull film"]), atol=1e-6)
+    np.testing.assert_allclose(told["vectors"], load(folder).encode([TEXT, "a dull film"]), atol=1e-6)
 
 
 def test_classes_are_told_and_explained(asked: Callable[..., tuple[int, Any, Path]]):
@@ -55,7 +55,7 @@ def test_classes_are_told_and_explained(asked: Callable[..., tuple[int, Any, Pat
     assert any(word["weight"] for word in told["texts"][0]["words"])
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("endpoint", "body"),
     [("attention", {"text": TEXT}), ("fill", {"text": "the [MASK] sat"}), ("generate", {"text": "the", "pieces": 2})],
 )

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
-from bertworks.inference.finetuned import seal
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import joined, to_theirs
-from bertworks.objectives.mlm import Pretraining
+from bertworks.models.tensor_names import combine_name_tables, to_hf_names
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.answer import Answer
 from bertworks.tasks.choose import Choose
@@ -29,7 +29,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 WORDS = "the film was good bad john lives in paris who a b c 我 喜 欢 足 球 。 .".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-SIZES = BertSizes(len(PIECES), 32, 2, 4, 64, 32, spread=0.3)
+SIZES = BertConfig(len(PIECES), 32, 2, 4, 64, 32, initializer_range=0.3)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ SMALL = {
 
 
 def tokenizer() -> Tokenizer:
-    return Tokenizer.of(wordpiece_backend(PIECES, cased=False))
+    return Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
 
 
 def encoder(seed: int = 0) -> Bert:
@@ -62,25 +62,27 @@ def tuned(folder: Path, task: Task, recurrent: RecurrentSettings | None = None) 
     """A model folder as `bertworks finetune` writes it."""
     generator = torch.Generator().manual_seed(1)
     module = TaskModule(encoder(), task, generator, recurrent=recurrent)
-    seal(folder, Predictor(module, tokenizer(), WindowRule(32, 8)), {})
+    save_finetuned(folder, Predictor(module, tokenizer(), WindowRule(32, 8)), {})
     return folder
 
 
 def pretrained(folder: Path) -> Path:
     """A model folder as `bertworks pretrain` writes it."""
     generator = torch.Generator().manual_seed(0)
-    module = Pretraining(Bert(SIZES, generator), generator)
-    names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
-    tensors = to_theirs(module.state_dict(), names)
-    write_folder(folder, config_of(SIZES, ["BertForPreTraining"]), tensors, tokenizer(), {"objective": "masked-next"})
+    module = MlmObjective(Bert(SIZES, generator), generator)
+    names = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+    tensors = to_hf_names(module.state_dict(), names)
+    write_folder(
+        folder, config_to_dict(SIZES, ["BertForPreTraining"]), tensors, tokenizer(), {"objective": "masked-next"}
+    )
     return folder
 
 
 def sentence_model(folder: Path) -> Path:
     """A folder of sentence-transformers without a pooler: the first piece's vector, scaled to length 1."""
-    tensors = to_theirs(encoder().state_dict(), names_of(SIZES))
+    tensors = to_hf_names(encoder().state_dict(), tensor_names(SIZES))
     tensors = {name: values for name, values in tensors.items() if ".pooler." not in name}
-    write_folder(folder, config_of(SIZES, ["BertModel"]), tensors, tokenizer(), {})
+    write_folder(folder, config_to_dict(SIZES, ["BertModel"]), tensors, tokenizer(), {})
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
     (folder / "modules.json").write_text(json.dumps(modules))

@@ -12,9 +12,9 @@ import torch
 from small_run import RECIPE, WORDS
 
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import Recipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.sampling.masking import MaskSettings
-from bertworks.text.sources import Source
+from bertworks.text.sources import TextSource
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
@@ -30,7 +30,7 @@ class Member:
     masking: MaskSettings = field(default_factory=MaskSettings)
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> PretrainRecipe:
         model = replace(RECIPE.model, family=self.family)
         return replace(RECIPE, model=model, objective=self.objective, masking=self.masking)
 
@@ -40,9 +40,9 @@ class Member:
         lines = ["The " + " ".join(draw.choices(WORDS, k=draw.randint(3, 7))) + "." for _ in range(240)]
         documents = ["\n".join(lines[start : start + 6]) for start in range(0, 240, 6)]
         (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-        settings = VocabularySettings(kind=self.kind, size=self.size)
-        Tokenizer.of(train(lines, settings)).save(folder / "vocabulary")
-        sources = (Source(str(folder / "text.txt")),)
+        settings = VocabularySettings(kind=self.kind, vocab_size=self.size)
+        Tokenizer.from_backend(train(lines, settings)).save(folder / "vocabulary")
+        sources = (TextSource(str(folder / "text.txt")),)
         return prepare(PrepareRequest(sources, folder / "vocabulary", folder / "corpus"), 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertworks.commands.plan.benchmark import Speed, Trial
+from bertworks.commands.plan.benchmark import StepTiming, Trial
 from bertworks.corpus.corpus import Corpus
 
 # Seconds of a row of 128 places; a row of 512 takes five times as long.
@@ -23,12 +23,14 @@ class KnownSpeed:
     def product_rate(self) -> float:
         return self.rate
 
-    def speed(self, trial: Trial, corpus: Corpus | None) -> Speed:
+    def speed(self, trial: Trial, corpus: Corpus | None) -> StepTiming:
         self.trials.append(trial)
-        rows = trial.recipe.batch
-        row = ROW_SECONDS[trial.recipe.model.size] * (1.0 if trial.length == 128 else LONG_ROW) * self.slowness
-        return Speed(trial.length, rows, ROW_PIECES_RATE * trial.length, rows * row, CHANGE * self.slowness, 3)
+        rows = trial.recipe.batch_size
+        row = ROW_SECONDS[trial.recipe.model.size] * (1.0 if trial.max_length == 128 else LONG_ROW) * self.slowness
+        return StepTiming(
+            trial.max_length, rows, ROW_PIECES_RATE * trial.max_length, rows * row, CHANGE * self.slowness, 3
+        )
 
     @property
     def asked(self) -> list[tuple[str, int]]:
-        return [(trial.recipe.model.size, trial.length) for trial in self.trials]
+        return [(trial.recipe.model.size, trial.max_length) for trial in self.trials]

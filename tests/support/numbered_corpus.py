@@ -17,7 +17,7 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = tuple(f"[unused{number}]" for number in range(5))
 NUM_WORDS = 10_000
 FIRST_WORD = len(SPECIALS) + len(UNUSED)  # the id of the word w0
-KEEP_ALL = CleanSettings(min_characters=1, max_symbol_rate=1.0)
+KEEP_ALL = CleanSettings(min_characters=1, max_symbol_ratio=1.0)
 ONE_A_LINE = ReadSettings(lines="sentences")
 
 # Documents as the lengths of their sentences: [[3, 2], [4]] is w0 w1 w2 / w3 w4, then w5 w6 w7 w8.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertworks.serving.server import Draining, Opened, ServeRequest, listening, opened, server_of
+from bertworks.serving.server import DrainingServer, ServeRequest, ServingApp, create_server, listen, load_app
 
 PATIENCE = 120.0
 
@@ -24,8 +24,8 @@ PATIENCE = 120.0
 class Running:
     """A server, the thread it runs in, and where it answers."""
 
-    app: Opened
-    server: Draining
+    app: ServingApp
+    server: DrainingServer
     thread: threading.Thread
     port: int
 
@@ -37,9 +37,9 @@ class Running:
 @contextmanager
 def running(*models: str, **options: Any) -> Iterator[Running]:
     """Run a server in a thread for as long as the block lasts."""
-    app = opened(ServeRequest(models, **options))
-    with listening("127.0.0.1", 0) as sock:
-        server = server_of(app)
+    app = load_app(ServeRequest(models, **options))
+    with listen("127.0.0.1", 0) as sock:
+        server = create_server(app)
         thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
         thread.start()
         try:

@@ -10,8 +10,8 @@ from small_models import RULE, WORDS
 
 from bertworks.commands.pretrain.build import write_model
 from bertworks.encoders.families import ENCODERS, family_of
-from bertworks.encoders.stack import Stack
-from bertworks.inference.finetuned import seal
+from bertworks.encoders.stack import Encoder
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.tasks.contract import Task
@@ -43,16 +43,22 @@ FAMILIES = [family for family in ENCODERS if family in KIN]
 
 def tokenizer_of(family: str) -> Tokenizer:
     lines = [" ".join(WORDS[start:] + WORDS[:start]) + "." for start in range(len(WORDS))]
-    return Tokenizer.of(train(lines, VocabularySettings(kind=KIN[family].kind, size=KIN[family].size)))
+    return Tokenizer.from_backend(train(lines, VocabularySettings(kind=KIN[family].kind, vocab_size=KIN[family].size)))
 
 
-def drawn_encoder(family: str, tokenizer: Tokenizer) -> Stack:
+def drawn_encoder(family: str, tokenizer: Tokenizer) -> Encoder:
     """Return an encoder of two layers, biases and norms drawn too, so that none of them is without effect."""
     own = family_of(family)
-    sizes = replace(own.released("tiny", tokenizer.size), width=24, num_heads=3, inner=96, positions=32)
+    sizes = replace(
+        own.config_from_preset("tiny", tokenizer.vocab_size),
+        hidden_size=24,
+        num_attention_heads=3,
+        intermediate_size=96,
+        max_position_embeddings=32,
+    )
     generator = torch.Generator().manual_seed(7)
     encoder = own.build(sizes, generator)
-    encoder.meet(tokenizer)
+    encoder.set_tokenizer(tokenizer)
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
@@ -62,7 +68,7 @@ def drawn_encoder(family: str, tokenizer: Tokenizer) -> Stack:
 def write_tuned_member(folder: Path, family: str, task: Task) -> Path:
     tokenizer = tokenizer_of(family)
     module = TaskModule(drawn_encoder(family, tokenizer), task, torch.Generator().manual_seed(1))
-    seal(folder, Predictor(module, tokenizer, RULE), {"base": "pretrained"})
+    save_finetuned(folder, Predictor(module, tokenizer, RULE), {"base": "pretrained"})
     return folder
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
-from bertworks.inference.finetuned import seal
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import joined, to_theirs
-from bertworks.objectives.mlm import Pretraining
+from bertworks.models.tensor_names import combine_name_tables, to_hf_names
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.answer import Answer
 from bertworks.tasks.choose import Choose
@@ -26,7 +26,15 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 WORDS = "the a cat dog film it was is good bad dull charming in paris john sat on mat who where and or not very".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ing", ".", "?", ",", *"我喜欢看电影很好。"]
-SIZES = BertSizes(len(PIECES), width=24, num_layers=2, num_heads=3, inner=48, positions=32, spread=0.3)
+SIZES = BertConfig(
+    len(PIECES),
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=48,
+    max_position_embeddings=32,
+    initializer_range=0.3,
+)
 RULE = WindowRule(32, 8)
 
 TASKS: dict[str, Task] = {
@@ -49,18 +57,18 @@ def write_tuned(folder: Path, task: Task, seed: int = 0, told: Mapping[str, obje
     generator = torch.Generator().manual_seed(seed)
     module = TaskModule(Bert(SIZES, generator), task, generator)
     tokenizer = tokenizer_in(folder.parent / f"{folder.name}-vocabulary")
-    seal(folder, Predictor(module, tokenizer, RULE), {"base": "pretrained", **(told or {})})
+    save_finetuned(folder, Predictor(module, tokenizer, RULE), {"base": "pretrained", **(told or {})})
     return folder
 
 
 def write_pretrained(folder: Path, seed: int = 0, told: Mapping[str, object] | None = None) -> Path:
     """Write a model as `bertworks pretrain` does."""
     generator = torch.Generator().manual_seed(seed)
-    module = Pretraining(Bert(SIZES, generator), generator)
-    names = joined({"encoder": names_of(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+    module = MlmObjective(Bert(SIZES, generator), generator)
+    names = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     tokenizer = tokenizer_in(folder.parent / f"{folder.name}-vocabulary")
-    config = config_of(SIZES, ["BertForPreTraining"])
-    tensors = to_theirs(module.state_dict(), names)
+    config = config_to_dict(SIZES, ["BertForPreTraining"])
+    tensors = to_hf_names(module.state_dict(), names)
     write_folder(folder, config, tensors, tokenizer, {"objective": "masked-next", **(told or {})})
     return folder
 

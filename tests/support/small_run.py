@@ -11,24 +11,24 @@ import torch
 from safetensors.torch import load_file
 
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
-from bertworks.text.sources import Source
+from bertworks.text.sources import TextSource
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.loop import Step
 
 WORDS = "river stone cloud garden window letter winter bread silver morning road engine".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", *WORDS]
-RECIPE = Recipe(
-    ModelRecipe("tiny", width=16, num_heads=2, positions=32),
-    batch=8,
-    micro_batch=4,
-    rate=1e-3,
-    warmup=3,
+RECIPE = PretrainRecipe(
+    ModelRecipe("tiny", hidden_size=16, num_attention_heads=2, max_position_embeddings=32),
+    batch_size=8,
+    micro_batch_size=4,
+    learning_rate=1e-3,
+    warmup_steps=3,
     phases=(PhaseRecipe(16, 8, 0.7), PhaseRecipe(32, 4, 0.3)),
-    save_every=3,
-    evaluate_every=5,
-    evaluate_examples=8,
+    save_steps=3,
+    eval_steps=5,
+    num_eval_examples=8,
 )
 
 
@@ -41,10 +41,10 @@ def prepare_corpus(folder: Path, num_documents: int = 40) -> Path:
     ]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
-    return prepare(PrepareRequest((Source(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus"), 1)
+    return prepare(PrepareRequest((TextSource(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus"), 1)
 
 
-def run(corpus: Path, out: Path, recipe: Recipe = RECIPE, stop_after: int | None = None) -> list[Step]:
+def run(corpus: Path, out: Path, recipe: PretrainRecipe = RECIPE, stop_after: int | None = None) -> list[Step]:
     request = PretrainRequest(recipe, corpus, out, stop_after=stop_after)
     return [told.step for told in pretrain(request) if told.step is not None]
 

@@ -17,65 +17,67 @@ import transformers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bertworks.datasets.files import Line
-from bertworks.datasets.squad import Answer as RightAnswer
-from bertworks.encoders.bert import HEADS, Bert, BertSizes, config_of, names_of
+from bertworks.datasets.files import Record
+from bertworks.datasets.squad import GoldAnswer as RightAnswer
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.tensor_names import load_into
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
-from bertworks.tasks.answer import Answer, Answered, Found, PassageCase, PassageQuestion
-from bertworks.tasks.batching import batch_of_asked, batch_of_questions
+from bertworks.tasks.answer import Answer, AnswerPrediction, AnswerSpan, PassageExample, PassageFeatures
+from bertworks.tasks.batching import batch_of_features, batch_of_input_sequences
 from bertworks.tasks.module import TaskModule
 from bertworks.text.document import Counts
-from bertworks.training.loop import Standing, Training, train
-from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.schedule import ByStep
+from bertworks.training.loop import Training, TrainState, train
+from bertworks.training.optimizer import AdamSettings, BertAdam
+from bertworks.training.schedule import StepSchedule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 FILLERS = ("the", "a", "walked", "by", "and", "saw", "over", "road", "then", "quiet")
 COLOURS = ("red", "blue", "green")
 ANIMALS = ("cat", "dog", "fox")  # in a passage always two pieces: cat ##s
 PIECES = (*SPECIALS, *FILLERS, *COLOURS, *ANIMALS, "##s", "which", "colour", "animal", "who", "?")
-TOKENIZER = Tokenizer.of(wordpiece_backend(list(PIECES), cased=False))
-SIZES = BertSizes(len(PIECES), 32, 2, 2, 64, 64, dropout=0.0, attention_dropout=0.0, spread=0.1)
+TOKENIZER = Tokenizer.from_backend(wordpiece_backend(list(PIECES), cased=False))
+SIZES = BertConfig(
+    len(PIECES), 32, 2, 2, 64, 64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.1
+)
 RULE = WindowRule(12, 3)
 
 
-def case(passage: str, answer: str | None = None, question: str = "who", is_impossible: bool = False) -> PassageCase:
+def case(passage: str, answer: str | None = None, question: str = "who", is_impossible: bool = False) -> PassageExample:
     answers = () if answer is None else (RightAnswer(answer, passage.index(answer)),)
-    return PassageCase("q1", "toy.json, article 1, question q1", question, passage, answers, is_impossible)
+    return PassageExample("q1", "toy.json, article 1, question q1", question, passage, answers, is_impossible)
 
 
-def labels_of(question: PassageQuestion) -> list[tuple[int, int]]:
-    return [(row.labels["start"], row.labels["end"]) for row in question.rows]
+def labels_of(question: PassageFeatures) -> list[tuple[int, int]]:
+    return [(row.labels["start"], row.labels["end"]) for row in question.sequences]
 
 
-def pointing(question: PassageQuestion) -> list[npt.NDArray[np.float32]]:
+def pointing(question: PassageFeatures) -> list[npt.NDArray[np.float32]]:
     """Scores as a perfect model gives them: 9 where each row's label says, else 0."""
-    outputs = [np.zeros((len(row.window), 2), dtype=np.float32) for row in question.rows]
+    outputs = [np.zeros((len(row.window), 2), dtype=np.float32) for row in question.sequences]
     for output, (start, end) in zip(outputs, labels_of(question), strict=True):
         output[start, 0] += 9
         output[end, 1] += 9
     return outputs
 
 
-def batch_of(*cases: PassageCase, rule: WindowRule = RULE) -> Batch:
-    questions = [Answer().ask(one, TOKENIZER, rule) for one in cases]
-    return batch_of_questions(questions, Answer(), TOKENIZER.specials.pad)
+def batch_of(*cases: PassageExample, rule: WindowRule = RULE) -> Batch:
+    questions = [Answer().featurize(one, TOKENIZER, rule) for one in cases]
+    return batch_of_features(questions, Answer(), TOKENIZER.specials.pad)
 
 
 # --- Rows and labels -----------------------------------------------------------------------------
 
 
 def test_question_and_passage_are_a_pair_and_the_label_points_into_the_row():
-    question = Answer().ask(case("the quiet fox saw", "quiet fox"), TOKENIZER, RULE)
-    assert [PIECES[number] for number in question.rows[0].window.ids] == [
+    question = Answer().featurize(case("the quiet fox saw", "quiet fox"), TOKENIZER, RULE)
+    assert [PIECES[number] for number in question.sequences[0].window.input_ids] == [
         "[CLS]", "who", "[SEP]", "the", "quiet", "fox", "saw", "[SEP]"
     ]  # fmt: skip
     assert labels_of(question) == [(4, 5)]
@@ -85,38 +87,40 @@ def test_only_rows_that_hold_the_whole_answer_point_to_it():
     # 12 places less 3 special pieces and 1 of the question leave 8 for the passage: 0..7, 4..11, 8..15 and 12..19.
     words = [FILLERS[number % 10] for number in range(20)]
     words[6:9] = "blue", "fox", "green"
-    question = Answer().ask(case(" ".join(words), "blue fox green"), TOKENIZER, RULE)
-    assert [row.window.runs[1].first for row in question.rows] == [0, 4, 8, 12]
+    question = Answer().featurize(case(" ".join(words), "blue fox green"), TOKENIZER, RULE)
+    assert [row.window.spans[1].first for row in question.sequences] == [0, 4, 8, 12]
     assert labels_of(question) == [(0, 0), (5, 7), (0, 0), (0, 0)]
 
 
 def test_the_first_right_answer_that_stands_in_the_passage_trains():
-    one = PassageCase("1", "here", "who", "the cat saw the dog", (RightAnswer("a bird", None), RightAnswer("dog", 16)))
-    assert labels_of(Answer().ask(one, TOKENIZER, RULE)) == [(7, 7)]
+    one = PassageExample(
+        "1", "here", "who", "the cat saw the dog", (RightAnswer("a bird", None), RightAnswer("dog", 16))
+    )
+    assert labels_of(Answer().featurize(one, TOKENIZER, RULE)) == [(7, 7)]
 
 
 def test_an_impossible_question_points_to_the_first_place_of_every_row():
-    question = Answer(no_answer=True).ask(case("the " * 20, is_impossible=True), TOKENIZER, RULE)
+    question = Answer(no_answer=True).featurize(case("the " * 20, is_impossible=True), TOKENIZER, RULE)
     assert labels_of(question) == [(0, 0)] * 4
 
 
 def test_a_question_of_which_nothing_is_known_is_not_trained_on():
-    question = Answer().ask(case("the cat"), TOKENIZER, RULE)
+    question = Answer().featurize(case("the cat"), TOKENIZER, RULE)
     assert labels_of(question) == [(-1, -1)]
     batch = batch_of(case("the cat"), case("the cat saw", "cat"))
-    assert Answer().num_answers(batch) == 1
+    assert Answer().num_targets(batch) == 1
 
 
 def test_what_truncation_cuts_is_counted():
-    question = Answer().ask(case("the " * 20), TOKENIZER, WindowRule(12, 3, truncate=True))
-    assert (len(question.rows), question.num_cut) == (1, 12)
+    question = Answer().featurize(case("the " * 20), TOKENIZER, WindowRule(12, 3, truncate=True))
+    assert (len(question.sequences), question.num_truncated) == (1, 12)
 
 
 def test_windows_cover_every_piece_of_a_long_passage():
-    question = Answer().ask(case("the cat " * 150), TOKENIZER, RULE)
-    runs = [row.window.runs[1] for row in question.rows]
+    question = Answer().featurize(case("the cat " * 150), TOKENIZER, RULE)
+    runs = [row.window.spans[1] for row in question.sequences]
     assert set().union(*(range(run.first, run.first + run.count) for run in runs)) == set(range(300))
-    assert all(len(row.window) <= RULE.length for row in question.rows)
+    assert all(len(row.window) <= RULE.max_length for row in question.sequences)
 
 
 # --- The loss ------------------------------------------------------------------------------------
@@ -149,81 +153,81 @@ def test_padding_gives_no_gradient_and_no_nan():
 
 def test_the_answer_is_the_text_under_the_pieces_as_it_is_written():
     one = case("The  QUIET\tFox saw", "QUIET\tFox")
-    found = Answer().answer(one, question := Answer().ask(one, TOKENIZER, RULE), pointing(question))
+    found = Answer().decode(one, question := Answer().featurize(one, TOKENIZER, RULE), pointing(question))
     assert (found.text, found.start, found.end) == ("QUIET\tFox", 5, 14)
 
 
 def test_an_answer_is_never_cut_inside_a_word():
     one = case("the cats saw dogs")  # the cat ##s saw dog ##s
-    question = Answer().ask(one, TOKENIZER, RULE)
-    output = np.zeros((len(question.rows[0].window), 2), dtype=np.float32)
+    question = Answer().featurize(one, TOKENIZER, RULE)
+    output = np.zeros((len(question.sequences[0].window), 2), dtype=np.float32)
     output[4] = 9  # cat, from start to end
-    found = Answer().answer(one, question, [output])
+    found = Answer().decode(one, question, [output])
     assert found.text == "cats"
     assert "cats" not in [other.text for other in found.runners_up]  # cat, ##s and cat ##s are one answer
 
 
 def test_probabilities_are_among_the_best_twenty_by_softmax():
     one = case("the cat")
-    question = Answer().ask(one, TOKENIZER, RULE)
-    output = np.zeros((len(question.rows[0].window), 2), dtype=np.float32)
+    question = Answer().featurize(one, TOKENIZER, RULE)
+    output = np.zeros((len(question.sequences[0].window), 2), dtype=np.float32)
     output[3, 0] = math.log(2)  # starts with "the": spans the, the cat 2; cat 1
-    found = Answer().answer(one, question, [output])
+    found = Answer().decode(one, question, [output])
     assert (found.text, found.probability) == ("the", pytest.approx(0.4))
     assert [(other.text, other.start, other.end) for other in found.runners_up] == [("the cat", 0, 7), ("cat", 4, 7)]
     assert [other.probability for other in found.runners_up] == pytest.approx([0.4, 0.2])
     assert found.null_odds == pytest.approx(-math.log(2))
     long = case("the cat saw a dog by road")
-    question = Answer().ask(long, TOKENIZER, RULE)
-    assert len(Answer().answer(long, question, pointing(question)).runners_up) == 19
+    question = Answer().featurize(long, TOKENIZER, RULE)
+    assert len(Answer().decode(long, question, pointing(question)).runners_up) == 19
 
 
 def test_an_answer_has_at_most_the_pieces_that_are_allowed():
     one = case("the cat saw a dog", "cat saw a dog")
-    question = Answer().ask(one, TOKENIZER, RULE)
-    assert Answer().answer(one, question, pointing(question)).text == "cat saw a dog"
-    assert len(Answer(max_answer_pieces=3).answer(one, question, pointing(question)).text.split()) <= 3
+    question = Answer().featurize(one, TOKENIZER, RULE)
+    assert Answer().decode(one, question, pointing(question)).text == "cat saw a dog"
+    assert len(Answer(max_answer_tokens=3).decode(one, question, pointing(question)).text.split()) <= 3
 
 
 def test_the_answer_of_a_long_passage_is_found_in_its_window():
     words = [FILLERS[number % 10] for number in range(200)]
     words[137:139] = "blue", "fox"
     one = case(" ".join(words), "blue fox")
-    question = Answer().ask(one, TOKENIZER, RULE)
-    assert len(question.rows) > 30
-    found = Answer().answer(one, question, pointing(question))
+    question = Answer().featurize(one, TOKENIZER, RULE)
+    assert len(question.sequences) > 30
+    found = Answer().decode(one, question, pointing(question))
     assert (found.text, found.start) == ("blue fox", one.passage.index("blue fox"))
 
 
 def test_no_answer_is_given_where_its_score_is_above_the_threshold():
     one = case("the cat")
     task = Answer(no_answer=True)
-    question = task.ask(one, TOKENIZER, RULE)
-    output = np.zeros((len(question.rows[0].window), 2), dtype=np.float32)
+    question = task.featurize(one, TOKENIZER, RULE)
+    output = np.zeros((len(question.sequences[0].window), 2), dtype=np.float32)
     output[0] = 0.5  # no answer: 1 in all
     output[4] = 0.25  # "cat": 0.5 in all
-    found = task.answer(one, question, [output])
+    found = task.decode(one, question, [output])
     assert (found.text, found.start, found.end, found.null_odds) == ("", 0, 0, 0.5)
     assert found.best_text == found.runners_up[0].text == "cat"
     parts = [math.exp(score) for score in (1.0, 0.5, 0.25, 0.0)]  # none, cat, the cat, the
     assert found.probability == pytest.approx(parts[0] / sum(parts))
-    bold = Answer(no_answer=True, null_threshold=0.5).answer(one, question, [output])
+    bold = Answer(no_answer=True, null_threshold=0.5).decode(one, question, [output])
     assert (bold.text, bold.best_text, bold.probability) == ("cat", "cat", pytest.approx(parts[1] / sum(parts)))
-    assert Answer().answer(one, question, [output]).text == "cat"  # a task in which every question has an answer
+    assert Answer().decode(one, question, [output]).text == "cat"  # a task in which every question has an answer
 
 
 def test_the_score_of_no_answer_is_the_lowest_of_all_windows():
     one = case("the " * 20)
-    question = Answer().ask(one, TOKENIZER, RULE)
-    outputs = [np.zeros((len(row.window), 2), dtype=np.float32) for row in question.rows]
+    question = Answer().featurize(one, TOKENIZER, RULE)
+    outputs = [np.zeros((len(row.window), 2), dtype=np.float32) for row in question.sequences]
     for output, score in zip(outputs, (3.0, -1.0, 2.0, 5.0), strict=True):
         output[0, 0] = score
-    assert Answer(no_answer=True).answer(one, question, outputs).null_odds == -1.0
+    assert Answer(no_answer=True).decode(one, question, outputs).null_odds == -1.0
 
 
 def test_an_answer_as_json_has_all_its_fields():
-    found = Answered("q1", "cat", 4, 7, 0.75, (Found("the cat", 0, 7, 0.25),), -2.0)
-    assert json.loads(json.dumps(found.as_json())) == {
+    found = AnswerPrediction("q1", "cat", 4, 7, 0.75, (AnswerSpan("the cat", 0, 7, 0.25),), -2.0)
+    assert json.loads(json.dumps(found.to_dict())) == {
         "id": "q1", "text": "cat", "start": 4, "end": 7, "probability": 0.75,
         "runners_up": [{"text": "the cat", "start": 0, "end": 7, "probability": 0.25}], "null_odds": -2.0,
     }  # fmt: skip
@@ -232,7 +236,7 @@ def test_an_answer_as_json_has_all_its_fields():
 # --- Verbatim ------------------------------------------------------------------------------------
 
 LETTERS = [*"abcdeéxyz019'-.,，。、中文字典龍"]
-BY_LETTER = Tokenizer.of(
+BY_LETTER = Tokenizer.from_backend(
     wordpiece_backend([*SPECIALS, *LETTERS, *(f"##{letter}" for letter in "abcdexyz019")], cased=False)
 )
 
@@ -243,7 +247,7 @@ def byte_level() -> Tokenizer:
     vocabulary = {piece: number for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet])}
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [], unk_token="<unk>"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return Tokenizer.of(backend)
+    return Tokenizer.from_backend(backend)
 
 
 BY_BYTE = byte_level()
@@ -255,15 +259,15 @@ passages = st.text(st.sampled_from([*LETTERS, *"ABÉ", *SPACES, "\u0301", "\u200
 @given(passage=passages, seed=st.integers(0, 2**32 - 1), tokenizer=st.sampled_from([BY_LETTER, BY_BYTE]))
 @example(passage="  abc\u3000中文  x1-y 。\n", seed=0, tokenizer=BY_BYTE)
 def test_answers_are_verbatim_substrings_of_whole_words(passage: str, seed: int, tokenizer: Tokenizer):
-    one = PassageCase("1", "here", "ab?", passage)
+    one = PassageExample("1", "here", "ab?", passage)
     try:
-        question = Answer().ask(one, tokenizer, WindowRule(20, 5))
+        question = Answer().featurize(one, tokenizer, WindowRule(20, 5))
     except InputError:
         assert not any(letter.isalnum() for letter in passage)
         return
     generator = np.random.default_rng(seed)
-    outputs = [generator.normal(size=(len(row.window), 2)).astype(np.float32) for row in question.rows]
-    answered = Answer().answer(one, question, outputs)
+    outputs = [generator.normal(size=(len(row.window), 2)).astype(np.float32) for row in question.sequences]
+    answered = Answer().decode(one, question, outputs)
     for found in (answered, *answered.runners_up):
         assert found.text
         assert found.text == passage[found.start : found.end] == found.text.strip()
@@ -287,17 +291,17 @@ def test_a_right_answer_of_whole_words_comes_back_to_the_letter(parts: list[str]
     last = data.draw(st.integers(first, min(len(parts) - 1, first + 2)))  # at most 9 pieces
     begin = sum(map(len, (*parts[:first], *spaces[:first])))
     end = sum(map(len, (*parts[:last], *spaces[:last]))) + len(parts[last])
-    one = PassageCase("1", "here", "ab", passage, (RightAnswer(passage[begin:end], begin),))
-    question = Answer().ask(one, BY_LETTER, WindowRule(40, 10))
-    found = Answer().answer(one, question, pointing(question))
+    one = PassageExample("1", "here", "ab", passage, (RightAnswer(passage[begin:end], begin),))
+    question = Answer().featurize(one, BY_LETTER, WindowRule(40, 10))
+    found = Answer().decode(one, question, pointing(question))
     assert (found.text, found.start, found.end) == (passage[begin:end], begin, end)
 
 
 # --- Scores and the threshold --------------------------------------------------------------------
 
 
-def answered(text: str, null_odds: float = -1.0, best: str = "") -> Answered:
-    return Answered("q1", text, 0, len(text), 0.5, (Found(best, 0, len(best), 0.2),), null_odds)
+def answered(text: str, null_odds: float = -1.0, best: str = "") -> AnswerPrediction:
+    return AnswerPrediction("q1", text, 0, len(text), 0.5, (AnswerSpan(best, 0, len(best), 0.2),), null_odds)
 
 
 def test_english_is_scored_by_the_words_of_squad():
@@ -306,20 +310,20 @@ def test_english_is_scored_by_the_words_of_squad():
         (case("a red fox", "red fox"), answered("fox saw")),
     ]
     scored = Answer().score(iter(pairs))
-    assert scored.figures == {"exact_match": 0.5, "f1": 0.75}
-    assert (scored.main, scored.best) == ("f1", 0.75)
+    assert scored.metrics == {"exact_match": 0.5, "f1": 0.75}
+    assert (scored.main_metric, scored.main_value) == ("f1", 0.75)
     (mistake,) = scored.details["mistakes"]
-    assert (mistake.right, mistake.said, mistake.texts) == ("red fox", "fox saw", ("who", "a red fox"))
+    assert (mistake.expected, mistake.predicted, mistake.texts) == ("red fox", "fox saw", ("who", "a red fox"))
 
 
 def test_chinese_is_scored_by_the_characters_of_cmrc():
     pairs = [(case("我喜欢北京大学。", "北京大学"), answered("北京"))]
-    assert Answer(scoring="cmrc").score(iter(pairs)).figures == {"exact_match": 0.0, "f1": pytest.approx(2 / 3)}
+    assert Answer(scoring="cmrc").score(iter(pairs)).metrics == {"exact_match": 0.0, "f1": pytest.approx(2 / 3)}
 
 
 def test_answers_that_are_not_in_the_passage_still_count_as_right():
-    one = PassageCase("1", "here", "who", "the cat", (RightAnswer("the dog", None), RightAnswer("cat", 4)))
-    assert Answer().score(iter([(one, answered("dog"))])).figures["exact_match"] == 1.0
+    one = PassageExample("1", "here", "who", "the cat", (RightAnswer("the dog", None), RightAnswer("cat", 4)))
+    assert Answer().score(iter([(one, answered("dog"))])).metrics["exact_match"] == 1.0
 
 
 def test_questions_with_and_without_an_answer_are_also_scored_apart():
@@ -330,25 +334,25 @@ def test_questions_with_and_without_an_answer_are_also_scored_apart():
         (case("the fox", is_impossible=True), answered("fox", -1.0)),
     ]
     scored = Answer(no_answer=True).score(iter(pairs))
-    assert scored.figures["exact_match"] == scored.figures["f1"] == 0.5
-    assert scored.figures["has_answer_f1"] == scored.figures["no_answer_f1"] == 0.5
+    assert scored.metrics["exact_match"] == scored.metrics["f1"] == 0.5
+    assert scored.metrics["has_answer_f1"] == scored.metrics["no_answer_f1"] == 0.5
     assert len(scored.details["mistakes"]) == 2
 
 
 def test_the_threshold_is_tuned_on_dev_and_kept_in_the_folder():
     cases = [case("the cat", "cat"), case("the dog", "dog"), case("the fox", is_impossible=True)]
     predictions = [answered("cat", -2.0), answered("", 1.0, best="dog"), answered("", 3.0, best="fox")]
-    task = Answer(no_answer=True).calibrated(cases, predictions)
+    task = Answer(no_answer=True).calibrate(cases, predictions)
     assert isinstance(task, Answer)
     assert 1.0 <= task.null_threshold < 3.0
-    assert task.score(zip(cases, predictions, strict=True)).figures["f1"] == 1.0
-    assert Answer.told(json.loads(json.dumps(task.tell())), {}) == task
-    assert Answer().calibrated(cases[:2], predictions[:2]) == Answer()
+    assert task.score(zip(cases, predictions, strict=True)).metrics["f1"] == 1.0
+    assert Answer.from_metadata(json.loads(json.dumps(task.metadata())), {}) == task
+    assert Answer().calibrate(cases[:2], predictions[:2]) == Answer()
 
 
 def test_a_folder_of_transformers_is_read_with_the_defaults():
-    assert Answer.told({}, {"architectures": ["BertForQuestionAnswering"]}) == Answer()
-    assert Answer.told({"task": "answer", "window": {}, "no_answer": True}, {}) == Answer(no_answer=True)
+    assert Answer.from_metadata({}, {"architectures": ["BertForQuestionAnswering"]}) == Answer()
+    assert Answer.from_metadata({"task": "answer", "window": {}, "no_answer": True}, {}) == Answer(no_answer=True)
 
 
 # --- What is learned from the cases --------------------------------------------------------------
@@ -356,17 +360,17 @@ def test_a_folder_of_transformers_is_read_with_the_defaults():
 
 def test_whether_questions_are_impossible_follows_from_the_cases_or_a_setting():
     some = [case("the cat", "cat"), case("the dog", is_impossible=True)]
-    assert Answer.learned(some, {}) == Answer(no_answer=True)
-    assert Answer.learned(some, {"no_answer": False, "max_answer_pieces": 8}) == Answer(max_answer_pieces=8)
-    assert Answer.learned(some[:1], {}) == Answer()
+    assert Answer.from_examples(some, {}) == Answer(no_answer=True)
+    assert Answer.from_examples(some, {"no_answer": False, "max_answer_pieces": 8}) == Answer(max_answer_tokens=8)
+    assert Answer.from_examples(some[:1], {}) == Answer()
 
 
 def test_chinese_questions_bring_their_scoring_and_longer_answers():
     chinese = [case("北京在哪里", "北京", question="哪里？")]
-    assert Answer.learned(chinese, {}) == Answer(scoring="cmrc", max_answer_pieces=96)
-    assert Answer.learned(chinese, {"scoring": "squad"}).scoring == "squad"
+    assert Answer.from_examples(chinese, {}) == Answer(scoring="cmrc", max_answer_tokens=96)
+    assert Answer.from_examples(chinese, {"scoring": "squad"}).scoring == "squad"
     impossible = case("北京", question="谁？", is_impossible=True)
-    assert Answer.learned([*chinese, impossible], {}) == Answer(no_answer=True, max_answer_pieces=96)
+    assert Answer.from_examples([*chinese, impossible], {}) == Answer(no_answer=True, max_answer_tokens=96)
 
 
 # --- Bad input -----------------------------------------------------------------------------------
@@ -387,49 +391,49 @@ def test_an_answer_that_is_not_in_its_passage_is_named_counted_and_not_trained_o
         f"answers that are not in their passage (the first: {place})": 1,
     }
     assert absent.answers == (("bird", None),)
-    assert labels_of(Answer().ask(absent, TOKENIZER, RULE)) == [(-1, -1)]
+    assert labels_of(Answer().featurize(absent, TOKENIZER, RULE)) == [(-1, -1)]
     assert moved.answers == (("cat", 4),)
-    assert labels_of(Answer().ask(moved, TOKENIZER, RULE)) == [(4, 4)]
+    assert labels_of(Answer().featurize(moved, TOKENIZER, RULE)) == [(4, 4)]
 
 
-@pytest.mark.parametrize(("question", "passage", "part"), [(" \n", "the cat", "question"), ("who", "", "passage")])
+@pytest.marker.parametrize(("question", "passage", "part"), [(" \n", "the cat", "question"), ("who", "", "passage")])
 def test_an_empty_question_or_passage_is_named(question: str, passage: str, part: str):
     with pytest.raises(InputError, match=rf"article 1, question q1: the {part} is empty; fill it in"):
-        Answer().ask(case(passage, question=question), TOKENIZER, RULE)
+        Answer().featurize(case(passage, question=question), TOKENIZER, RULE)
 
 
 def test_a_passage_without_a_single_piece_is_named():
     with pytest.raises(InputError, match=r"question q1: the passage has no words"):
-        Answer().ask(case("\x00\x01"), TOKENIZER, RULE)
+        Answer().featurize(case("\x00\x01"), TOKENIZER, RULE)
 
 
-@pytest.mark.parametrize("num_words", [1, 3, 40])
+@pytest.marker.parametrize("num_words", [1, 3, 40])
 def test_a_question_longer_than_the_window_slides_and_its_parts_are_averaged(num_words: int):
     passage = " ".join(FILLERS[number % 10] for number in range(num_words - 1)) + " fox"
     one = case(passage, "fox", question="which colour " * 50 + "?")
-    question = Answer().ask(one, TOKENIZER, RULE)
+    question = Answer().featurize(one, TOKENIZER, RULE)
     for text, length in ((0, 101), (1, num_words)):
-        runs = [row.window.runs[text] for row in question.rows]
+        runs = [row.window.spans[text] for row in question.sequences]
         assert set().union(*(range(run.first, run.first + run.count) for run in runs)) == set(range(length))
-    assert all(len(row.window) <= RULE.length for row in question.rows)
-    assert Answer().answer(one, question, pointing(question)).text == "fox"
+    assert all(len(row.window) <= RULE.max_length for row in question.sequences)
+    assert Answer().decode(one, question, pointing(question)).text == "fox"
 
 
 def test_a_passage_of_a_hundred_thousand_words_is_read_to_its_end():
     words = ["the"] * 100_000
     words[99_990] = "fox"
     one = case(" ".join(words), "fox")
-    question = Answer().ask(one, TOKENIZER, WindowRule(384, 96))
-    last = question.rows[-1].window.runs[1]
+    question = Answer().featurize(one, TOKENIZER, WindowRule(384, 96))
+    last = question.sequences[-1].window.spans[1]
     assert last.first + last.count == 100_000
-    found = Answer().answer(one, question, pointing(question))
+    found = Answer().decode(one, question, pointing(question))
     assert (found.text, found.start) == ("fox", one.passage.index("fox"))
 
 
 def test_a_file_without_a_usable_answer_cannot_be_learned_from():
-    absent = PassageCase("1", "here", "who", "the cat", (RightAnswer("bird", None),))
+    absent = PassageExample("1", "here", "who", "the cat", (RightAnswer("bird", None),))
     with pytest.raises(InputError, match=r"none of the 2 training questions has an answer .* copied from 'context'"):
-        Answer.learned([absent, case("the dog", is_impossible=True)], {})
+        Answer.from_examples([absent, case("the dog", is_impossible=True)], {})
 
 
 def test_a_question_without_a_right_answer_cannot_be_scored():
@@ -443,14 +447,14 @@ def test_settings_that_cannot_work_are_refused():
     with pytest.raises(SettingsError, match="no scoring 'bleu'; choose one of: squad, cmrc"):
         Answer(scoring="bleu")
     with pytest.raises(SettingsError, match="allow at least 1"):
-        Answer(max_answer_pieces=0)
+        Answer(max_answer_tokens=0)
     with pytest.raises(SettingsError, match="no rule for questions without an answer"):
         Answer(no_answer=True, scoring="cmrc")
 
 
 def test_questions_to_predict_come_from_lines_without_answers():
-    lines = [Line({"question": "who", "context": "the cat", "id": 7}, "standard input, line 1")]
-    (one,) = Answer.unlabelled(lines, {})
+    lines = [Record({"question": "who", "context": "the cat", "id": 7}, "standard input, line 1")]
+    (one,) = Answer.read_unlabelled(lines, {})
     assert (one.id, one.texts, one.answers, one.is_impossible) == ("7", ("who", "the cat"), (), False)
 
 
@@ -462,26 +466,26 @@ def module_of(seed: int = 0) -> TaskModule:
     return TaskModule(Bert(SIZES, generator), Answer(), generator)
 
 
-@pytest.mark.parametrize("lengths", [(5, 5), (3, 9, 20), (20, 1, 1, 2)], ids=str)
+@pytest.marker.parametrize("lengths", [(5, 5), (3, 9, 20), (20, 1, 1, 2)], ids=str)
 def test_logits_and_loss_equal_those_of_transformers(lengths: Sequence[int]):
-    config = transformers.BertConfig(**config_of(SIZES, ["BertForQuestionAnswering"]))
+    config = transformers.BertConfig(**config_to_dict(SIZES, ["BertForQuestionAnswering"]))
     theirs = transformers.BertForQuestionAnswering(config).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.empty_like(parameter).normal_(0.0, 0.1, generator=generator))
     ours = module_of().eval()
-    encoder = load_into(ours.encoder, theirs.state_dict(), names_of(SIZES))
+    encoder = load_into(ours.encoder, theirs.state_dict(), tensor_names(SIZES))
     head = load_into(ours.head, theirs.state_dict(), HEADS["spans"])
-    assert head.newly_initialised == ()
-    assert set(encoder.newly_initialised) == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}  # they have none
+    assert head.missing_keys == ()
+    assert set(encoder.missing_keys) == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}  # they have none
     batch = batch_of(*(case("fox " + "the cat " * length, "fox") for length in lengths), rule=WindowRule(64, 8))
-    mask = (torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]).long()
+    mask = (torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]).long()
     with torch.inference_mode():
         found = ours.outputs(batch)
         wanted = theirs(
-            input_ids=batch.ids,
-            token_type_ids=batch.segments,
+            input_ids=batch.input_ids,
+            token_type_ids=batch.token_type_ids,
             attention_mask=mask,
             start_positions=batch.labels["start"],
             end_positions=batch.labels["end"],
@@ -490,11 +494,11 @@ def test_logits_and_loss_equal_those_of_transformers(lengths: Sequence[int]):
     assert (found - expected)[mask.bool()].abs().max() < 1e-5
     assert (found[~mask.bool()] == -math.inf).all()
     if len(set(lengths)) == 1:  # theirs counts padding as a place where an answer may be
-        loss = Answer().loss(found, batch) / Answer().num_answers(batch)
+        loss = Answer().loss(found, batch) / Answer().num_targets(batch)
         assert float(loss) == pytest.approx(float(wanted.loss), abs=1e-5)
 
 
-def toy(draw: random.Random, num_words: int) -> PassageCase:
+def toy(draw: random.Random, num_words: int) -> PassageExample:
     """A passage with a colour and some animals; the question says which of the two is wanted."""
     words = [draw.choice(FILLERS) for _ in range(num_words)]
     colour, animal = draw.choice(COLOURS), draw.choice(ANIMALS) + "s"
@@ -513,8 +517,10 @@ def trained() -> TaskModule:
     def batches(phase: int, step: int) -> list[Batch]:
         return [batch_of(*(toy(draw, draw.randint(4, 16)) for _ in range(16)), rule=WindowRule(24, 6))]
 
-    training = Training(module, module, PaperAdam(module, AdamSettings()), ByStep((120,), 10, 3e-3), batches, seed=0)
-    steps = list(train(training, Standing()))
+    training = Training(
+        module, module, BertAdam(module, AdamSettings()), StepSchedule((120,), 10, 3e-3), batches, seed=0
+    )
+    steps = list(train(training, TrainState()))
     assert steps[-1].losses["task"] < 0.1 * steps[0].losses["task"]
     return module
 
@@ -523,23 +529,27 @@ def test_a_small_model_learns_which_words_answer_a_question():
     draw = random.Random(1)
     predictor = Predictor(trained(), TOKENIZER, WindowRule(24, 6))
     scored = Answer().score(predictor.predict(toy(draw, draw.randint(4, 16)) for _ in range(60)))
-    assert scored.figures["exact_match"] > 0.95
+    assert scored.metrics["exact_match"] > 0.95
 
 
 def test_a_model_that_learned_on_short_passages_answers_in_long_ones():
     draw = random.Random(2)
     predictor = Predictor(trained(), TOKENIZER, WindowRule(24, 6))
     cases = [toy(draw, 120) for _ in range(20)]
-    assert all(len(Answer().ask(one, TOKENIZER, predictor.rule).rows) > 5 for one in cases)
-    assert Answer().score(predictor.predict(cases)).figures["exact_match"] > 0.9
+    assert all(len(Answer().featurize(one, TOKENIZER, predictor.window_rule).sequences) > 5 for one in cases)
+    assert Answer().score(predictor.predict(cases)).metrics["exact_match"] > 0.9
 
 
 def test_predictions_of_a_batch_equal_those_of_each_row_alone():
     draw = random.Random(3)
     module = module_of().eval()
-    rows = [row for length in (4, 9, 30) for row in Answer().ask(toy(draw, length), TOKENIZER, WindowRule(24, 6)).rows]
+    rows = [
+        row
+        for length in (4, 9, 30)
+        for row in Answer().featurize(toy(draw, length), TOKENIZER, WindowRule(24, 6)).sequences
+    ]
     with torch.inference_mode():
-        together = module.outputs(batch_of_asked(rows, TOKENIZER.specials.pad))
+        together = module.outputs(batch_of_input_sequences(rows, TOKENIZER.specials.pad))
         for number, row in enumerate(rows):
-            alone = module.outputs(batch_of_asked([row], TOKENIZER.specials.pad))[0]
+            alone = module.outputs(batch_of_input_sequences([row], TOKENIZER.specials.pad))[0]
             assert torch.allclose(together[number, : len(row.window)], alone, atol=1e-5)

@@ -6,40 +6,40 @@ import numpy as np
 import pytest
 import torch
 
-from bertworks.datasets.files import Line
-from bertworks.datasets.labelled_texts import TextCase, text_cases
+from bertworks.datasets.files import Record
+from bertworks.datasets.labelled_texts import TextExample, text_examples
 from bertworks.errors import InputError
 from bertworks.metrics.classification import Matches
 from bertworks.sampling.batch import Batch
-from bertworks.tasks.classify import Classified, Classify, labels_in
-from bertworks.tasks.contract import Question
+from bertworks.tasks.classify import Classify, ClassPrediction, labels_in
+from bertworks.tasks.contract import Features
 
 
-def case(label: str | None, text: str = "some text") -> TextCase:
-    return TextCase("1", "train.tsv, line 2", (text,), label)
+def case(label: str | None, text: str = "some text") -> TextExample:
+    return TextExample("1", "train.tsv, line 2", (text,), label)
 
 
 def test_labels_are_learned_in_the_order_of_numbers_then_words():
-    task = Classify.learned([case(label) for label in ("10", "9", "b", "a", "9")], {})
+    task = Classify.from_examples([case(label) for label in ("10", "9", "b", "a", "9")], {})
     assert task.labels == ("9", "10", "a", "b")
-    assert task.main == "accuracy"
+    assert task.main_metric == "accuracy"
 
 
 def test_labels_and_metrics_of_a_set_go_first():
-    task = Classify.learned([case("1"), case("0")], {"labels": ("0", "1", "2"), "metrics": ("matthews",)})
-    assert (task.labels, task.main) == (("0", "1", "2"), "matthews")
+    task = Classify.from_examples([case("1"), case("0")], {"labels": ("0", "1", "2"), "metrics": ("matthews",)})
+    assert (task.labels, task.main_metric) == (("0", "1", "2"), "matthews")
 
 
 def test_several_labels_are_recognised_by_the_bar_between_them():
-    task = Classify.learned([case("a|b"), case("c")], {})
-    assert (task.several, task.labels, task.main) == (True, ("a", "b", "c"), "micro_f1")
+    task = Classify.from_examples([case("a|b"), case("c")], {})
+    assert (task.multi_label, task.labels, task.main_metric) == (True, ("a", "b", "c"), "micro_f1")
 
 
 def test_what_is_told_of_a_task_is_read_back():
     task = Classify(("no", "yes"), metrics=("f1", "accuracy"), temperature=1.5)
-    assert Classify.told(task.tell(), task.config()) == task
+    assert Classify.from_metadata(task.metadata(), task.config()) == task
     several = Classify(("a", "b"), True, ("micro_f1",))
-    assert Classify.told(several.tell(), several.config()) == several
+    assert Classify.from_metadata(several.metadata(), several.config()) == several
 
 
 def test_labels_of_a_foreign_config():
@@ -59,36 +59,36 @@ def test_the_loss_is_that_of_the_mean_over_the_windows_of_a_text():
     outputs = torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     task = Classify(("a", "b"))
     assert float(task.loss(outputs, batch)) == pytest.approx(math.log(1 + math.exp(-1)) + math.log(2))
-    assert task.num_answers(batch) == 2
+    assert task.num_targets(batch) == 2
 
 
 def test_probabilities_are_cooled_by_the_temperature():
     """Logits 2 and 0 at temperature 2 are 1 and 0: e / (e + 1)."""
     task = Classify(("a", "b"), temperature=2.0)
-    found = task.answer(case(None), Question(()), [np.array([3.0, 0.0], np.float32), np.array([1.0, 0.0], np.float32)])
+    found = task.decode(case(None), Features(()), [np.array([3.0, 0.0], np.float32), np.array([1.0, 0.0], np.float32)])
     assert found.label == "a"
     assert found.probabilities["a"] == pytest.approx(math.e / (math.e + 1))
     assert found.logits.tolist() == [2.0, 0.0]
 
 
 def test_of_several_labels_it_is_counted_how_each_was_found():
-    task = Classify(("a", "b"), several=True, metrics=("micro_f1",))
+    task = Classify(("a", "b"), multi_label=True, metrics=("micro_f1",))
     logits = np.zeros(2, dtype=np.float32)
     said = [("a|b", "a"), ("a", "a|b"), ("b", "")]
-    pairs = [(case(right), Classified("1", label, {"a": 0.5, "b": 0.5}, logits)) for right, label in said]
+    pairs = [(case(right), ClassPrediction("1", label, {"a": 0.5, "b": 0.5}, logits)) for right, label in said]
     assert task.score(pairs).details["found"] == (Matches(2, 2, 2), Matches(0, 1, 2))
 
 
 def test_of_several_labels_those_that_are_likelier_than_not_are_said():
-    task = Classify(("a", "b", "c"), several=True)
-    found = task.answer(case(None), Question(()), [np.array([1.0, -1.0, 0.1], np.float32)])
+    task = Classify(("a", "b", "c"), multi_label=True)
+    found = task.decode(case(None), Features(()), [np.array([1.0, -1.0, 0.1], np.float32)])
     assert found.label == "a|c"
     assert found.probabilities["b"] == pytest.approx(1 / (1 + math.e))
 
 
-def prediction(label: str, sure: float) -> Classified:
+def prediction(label: str, sure: float) -> ClassPrediction:
     other = "b" if label == "a" else "a"
-    return Classified("1", label, {label: sure, other: 1 - sure}, np.zeros(2, np.float32))
+    return ClassPrediction("1", label, {label: sure, other: 1 - sure}, np.zeros(2, np.float32))
 
 
 def test_scores_calibration_and_mistakes_by_hand():
@@ -100,11 +100,11 @@ def test_scores_calibration_and_mistakes_by_hand():
         (case("b", "four"), prediction("b", 0.6)),
     ]
     scored = Classify(("a", "b")).score(pairs)
-    assert scored.figures["accuracy"] == scored.best == 0.75
-    assert scored.figures["calibration_error"] == pytest.approx(0.8 * 2 / 4)
+    assert scored.metrics["accuracy"] == scored.main_value == 0.75
+    assert scored.metrics["calibration_error"] == pytest.approx(0.8 * 2 / 4)
     assert scored.details["confusion"].tolist() == [[1, 1], [0, 2]]
     (mistake,) = scored.details["mistakes"]
-    assert (mistake.texts, mistake.right, mistake.said, mistake.sure) == (("two",), "a", "b", 0.9)
+    assert (mistake.texts, mistake.expected, mistake.predicted, mistake.confidence) == (("two",), "a", "b", 0.9)
 
 
 def test_a_label_that_training_never_saw_is_named():
@@ -113,6 +113,6 @@ def test_a_label_that_training_never_saw_is_named():
 
 
 def test_columns_are_recognised_and_a_role_without_column_is_not_looked_for():
-    lines = [Line({"index": "7", "sentence": "so", "other": "x"}, "test.tsv, line 2")]
-    (found,) = text_cases(lines, {"label": ""}, "test.tsv")
+    lines = [Record({"index": "7", "sentence": "so", "other": "x"}, "test.tsv, line 2")]
+    (found,) = text_examples(lines, {"label": ""}, "test.tsv")
     assert (found.id, found.texts, found.label) == ("7", ("so",), None)

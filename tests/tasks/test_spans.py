@@ -8,34 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertworks.errors import InputError
-from bertworks.tasks.spans import Spans, Stretch, best_spans, chances, edges_of, pieces_of
-from bertworks.vocabulary.tokenizer import Cut
+from bertworks.tasks.spans import Spans, WindowScores, best_spans, edges_of, softmax, token_span_of
+from bertworks.vocabulary.tokenizer import TokenizedText
 
 
-def stretch(first: int, starts: list[float], ends: list[float]) -> Stretch:
-    return Stretch(first, np.array(starts, dtype=np.float32), np.array(ends, dtype=np.float32))
+def stretch(first: int, starts: list[float], ends: list[float]) -> WindowScores:
+    return WindowScores(first, np.array(starts, dtype=np.float32), np.array(ends, dtype=np.float32))
 
 
 def told(spans: Spans) -> list[tuple[int, int, float]]:
     return list(zip(spans.firsts.tolist(), spans.lasts.tolist(), spans.scores.tolist(), strict=True))
 
 
-def cut_of(*parts: tuple[int, int, bool]) -> Cut:
+def cut_of(*parts: tuple[int, int, bool]) -> TokenizedText:
     """Pieces by where they start and end in the text, and whether a word begins there."""
     table = np.array(parts, dtype=np.int64).reshape(-1, 3)
-    return Cut(np.zeros(len(parts), dtype=np.int64), table[:, :2], table[:, 2].astype(bool))
+    return TokenizedText(np.zeros(len(parts), dtype=np.int64), table[:, :2], table[:, 2].astype(bool))
 
 
 # --- The best spans ------------------------------------------------------------------------------
 
 
 def test_spans_are_scored_by_start_plus_end_and_told_the_best_first():
-    spans = best_spans([stretch(0, [1.0, 5.0, 0.0], [0.0, 2.0, 4.0])], longest=3, count=3)
+    spans = best_spans([stretch(0, [1.0, 5.0, 0.0], [0.0, 2.0, 4.0])], max_length=3, count=3)
     assert told(spans) == [(1, 2, 9.0), (1, 1, 7.0), (0, 2, 5.0)]
 
 
 def test_a_span_never_ends_before_it_starts():
-    spans = best_spans([stretch(0, [0.0, 0.0, 9.0], [9.0, 0.0, 0.0])], longest=3, count=100)
+    spans = best_spans([stretch(0, [0.0, 0.0, 9.0], [9.0, 0.0, 0.0])], max_length=3, count=100)
     assert len(spans.scores) == 6  # 3 of one piece, 2 of two, 1 of three
     assert (spans.firsts <= spans.lasts).all()
     assert (spans.firsts[0], spans.lasts[0]) == (0, 0)  # of the equally good (0, 0) and (2, 2) the earlier
@@ -43,16 +43,16 @@ def test_a_span_never_ends_before_it_starts():
 
 def test_a_span_has_at_most_as_many_pieces_as_allowed():
     one = stretch(0, [9.0, 0.0, 0.0, 0.0], [0.5, 0.0, 1.0, 9.0])
-    assert told(best_spans([one], longest=4, count=1)) == [(0, 3, 18.0)]
-    assert told(best_spans([one], longest=3, count=1)) == [(0, 2, 10.0)]
-    assert told(best_spans([one], longest=1, count=1)) == [(0, 0, 9.5)]
+    assert told(best_spans([one], max_length=4, count=1)) == [(0, 3, 18.0)]
+    assert told(best_spans([one], max_length=3, count=1)) == [(0, 2, 10.0)]
+    assert told(best_spans([one], max_length=1, count=1)) == [(0, 0, 9.5)]
 
 
 def test_a_span_is_scored_only_where_it_stands_farthest_from_the_edges():
     # Pieces 0..5 and 4..9: their middles are 2.5 and 6.5, so a span with a middle up to 4.5 belongs to the first.
     first = stretch(0, [0.0] * 6, [0.0] * 6)
     second = stretch(4, [9.0, 0.0, 0.0, 0.0, 0.0, 0.0], [9.0, 8.0, 0.0, 0.0, 0.0, 0.0])
-    spans = told(best_spans([first, second], longest=6, count=100))
+    spans = told(best_spans([first, second], max_length=6, count=100))
     assert (4, 4, 0.0) in spans  # not 18, what the second says of its edge
     assert (4, 5, 0.0) in spans  # its middle, 4.5, is as near to both: the first speaks
     assert spans[0] == (4, 6, 9.0)  # middle 5
@@ -63,22 +63,22 @@ def test_a_span_is_scored_only_where_it_stands_farthest_from_the_edges():
 def test_a_span_is_not_lost_where_the_best_window_of_its_first_piece_ends():
     # Piece 3 stands best in the first window (0..5), but a span 3..6 is only whole in the second (2..7).
     first, second = stretch(0, [0.0] * 6, [0.0] * 6), stretch(2, [0.0, 7.0, 0, 0, 0, 0], [0, 0, 0, 0, 7.0, 0])
-    assert told(best_spans([first, second], longest=6, count=1)) == [(3, 6, 14.0)]
+    assert told(best_spans([first, second], max_length=6, count=1)) == [(3, 6, 14.0)]
 
 
 def test_windows_with_other_parts_of_the_question_are_averaged():
     same = [stretch(0, [4.0, 0.0], [4.0, 0.0]), stretch(0, [0.0, 6.0], [0.0, 6.0])]
-    assert told(best_spans(same, longest=1, count=2)) == [(1, 1, 6.0), (0, 0, 4.0)]
+    assert told(best_spans(same, max_length=1, count=2)) == [(1, 1, 6.0), (0, 0, 4.0)]
 
 
 def test_pieces_at_minus_infinity_start_and_end_no_span():
-    spans = best_spans([stretch(0, [-np.inf, 0.0], [-np.inf, 0.0])], longest=2, count=9)
+    spans = best_spans([stretch(0, [-np.inf, 0.0], [-np.inf, 0.0])], max_length=2, count=9)
     assert told(spans) == [(1, 1, 0.0)]
 
 
 def test_scores_that_are_no_numbers_are_refused():
     with pytest.raises(InputError, match="diverged; train it at a lower rate"):
-        best_spans([stretch(0, [0.0, np.nan], [0.0, 0.0])], longest=2, count=3)
+        best_spans([stretch(0, [0.0, np.nan], [0.0, 0.0])], max_length=2, count=3)
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,7 +95,7 @@ def test_all_spans_of_all_windows_are_found_as_by_trying_each(
     room, step = min(room, num_pieces), min(step, room)
     firsts = sorted({*range(0, num_pieces - room, step), num_pieces - room})
     generator = np.random.default_rng(seed)
-    windows = [Stretch(first, *generator.normal(size=(2, room)).astype(np.float32)) for first in firsts]
+    windows = [WindowScores(first, *generator.normal(size=(2, room)).astype(np.float32)) for first in firsts]
     expected = {}
     for start in range(num_pieces):
         for last in range(start, min(num_pieces, start + longest)):
@@ -111,8 +111,8 @@ def test_all_spans_of_all_windows_are_found_as_by_trying_each(
 
 
 def test_chances_sum_to_one_and_follow_the_scores():
-    assert chances(np.array([0.0, np.log(3.0)])).tolist() == pytest.approx([0.25, 0.75])
-    assert chances(np.array([5_000.0, 5_000.0], dtype=np.float32)).tolist() == [0.5, 0.5]
+    assert softmax(np.array([0.0, np.log(3.0)])).tolist() == pytest.approx([0.25, 0.75])
+    assert softmax(np.array([5_000.0, 5_000.0], dtype=np.float32)).tolist() == [0.5, 0.5]
 
 
 # --- Pieces and text -----------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_answers_may_end_at_punctuation_inside_a_run_of_letters():
     assert text[edges.begins[5] : edges.ends[5]] == "known"
 
 
-@pytest.mark.parametrize("text", ["日本語です", "ひらがな", "ภาษาไทย", "서울에서"])
+@pytest.marker.parametrize("text", ["日本語です", "ひらがな", "ภาษาไทย", "서울에서"])
 def test_scripts_without_words_between_spaces_are_cut_at_pieces(text: str):
     edges = edges_of(cut_of((0, 2, True), (2, 3, False), (3, len(text), False)), text)
     assert edges.begins.tolist() == [0, 2, 3]
@@ -173,8 +173,8 @@ def test_white_space_at_the_edges_of_pieces_is_no_part_of_an_answer():
 
 def test_the_pieces_of_an_answer_are_all_that_it_touches():
     cut = cut_of((0, 3, True), (4, 10, True), (10, 11, False), (12, 15, True))  # the norman ##s won
-    assert pieces_of(cut, 4, 11) == (1, 2)
-    assert pieces_of(cut, 5, 9) == (1, 1)
-    assert pieces_of(cut, 0, 15) == (0, 3)
-    assert pieces_of(cut, 10, 12) == (2, 2)
-    assert pieces_of(cut, 11, 12) is None  # the space
+    assert token_span_of(cut, 4, 11) == (1, 2)
+    assert token_span_of(cut, 5, 9) == (1, 1)
+    assert token_span_of(cut, 0, 15) == (0, 3)
+    assert token_span_of(cut, 10, 12) == (2, 2)
+    assert token_span_of(cut, 11, 12) is None  # the space

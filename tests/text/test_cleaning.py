@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertworks.text.cleaning import CleanSettings, clean, clean_text
-from bertworks.text.document import LINE_MEANINGS, Counts, Passage
+from bertworks.text.document import LINE_MEANINGS, Counts, RawDocument
 
 DEFAULT = CleanSettings()
-KEEP_ALL = CleanSettings(min_characters=0, max_symbol_rate=1.0)
+KEEP_ALL = CleanSettings(min_characters=0, max_symbol_ratio=1.0)
 
 
 def cleaned(text: str, settings: CleanSettings = DEFAULT) -> tuple[str, dict[str, int]]:
@@ -21,12 +21,12 @@ def cleaned(text: str, settings: CleanSettings = DEFAULT) -> tuple[str, dict[str
 
 
 def sentences(text: str, lines: str) -> tuple[str, ...]:
-    document = clean(Passage(text, "hand", lines), KEEP_ALL, Counts())
+    document = clean(RawDocument(text, "hand", lines), KEEP_ALL, Counts())
     assert document is not None
     return document.sentences
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("damaged", "sound"),
     [
         ("The menu says cafÃ© and naÃ¯ve.", "The menu says café and naïve."),
@@ -46,7 +46,7 @@ def test_only_damaged_lines_are_repaired() -> None:
     assert counts["lines repaired: mojibake"] == 2
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "text", ["São Paulo é bonito.", "Ça va, là-bas ?", "今天下雨。", "“Quoted” – naïve café…", "Ñandú"]
 )
 def test_sound_text_is_left_alone(text: str) -> None:
@@ -129,7 +129,7 @@ def test_each_line_is_a_sentence_and_not_split_further() -> None:
 
 @given(st.text(st.sampled_from("ab 。.中\n\t\x00!é")), st.sampled_from(LINE_MEANINGS))
 def test_no_letter_is_lost_between_text_and_sentences(text: str, lines: str) -> None:
-    document = clean(Passage(text, "hand", lines), KEEP_ALL, Counts())
+    document = clean(RawDocument(text, "hand", lines), KEEP_ALL, Counts())
     expected = "".join(text.replace("\x00", "").split())
     assert "".join((document.text if document else "").split()) == expected
     assert document is None or all(sentence.strip() for sentence in document.sentences)
@@ -140,42 +140,42 @@ def test_no_letter_is_lost_between_text_and_sentences(text: str, lines: str) -> 
 
 def test_documents_too_short_are_dropped_and_counted() -> None:
     counts = Counts()
-    assert clean(Passage("Nineteen letters, no", "hand"), CleanSettings(min_characters=21), counts) is None
+    assert clean(RawDocument("Nineteen letters, no", "hand"), CleanSettings(min_characters=21), counts) is None
     assert counts == {
         "documents read": 1,
         "documents dropped: shorter than 21 characters": 1,
         "characters dropped: shorter than 21 characters": 20,
     }
-    assert clean(Passage("Nineteen letters, no", "hand"), CleanSettings(min_characters=20), counts) is not None
+    assert clean(RawDocument("Nineteen letters, no", "hand"), CleanSettings(min_characters=20), counts) is not None
 
 
 def test_nothing_but_control_characters_is_no_document_even_without_a_least_length() -> None:
     counts = Counts()
-    assert clean(Passage("\u200b\x00 \n", "hand"), KEEP_ALL, counts) is None
+    assert clean(RawDocument("\u200b\x00 \n", "hand"), KEEP_ALL, counts) is None
     assert counts["documents dropped: empty"] == 1
 
 
 def test_documents_of_symbols_are_dropped_and_counted() -> None:
     counts = Counts()
     # 20 letters and spaces of 33 characters: 39 % symbols stay, one more of them does not.
-    assert clean(Passage("abcd efgh ijkl mnopq" + "#" * 13, "hand"), DEFAULT, counts) is not None
-    assert clean(Passage("abcd efgh ijkl mnopq" + "#" * 14, "hand"), DEFAULT, counts) is None
+    assert clean(RawDocument("abcd efgh ijkl mnopq" + "#" * 13, "hand"), DEFAULT, counts) is not None
+    assert clean(RawDocument("abcd efgh ijkl mnopq" + "#" * 14, "hand"), DEFAULT, counts) is None
     assert counts["documents dropped: more than 40% symbols"] == 1
     assert counts["characters dropped: more than 40% symbols"] == 34
     assert counts["documents read"] == 2
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "text", ["हिन्दी में भी कुछ शब्दों की स्थिति ऐसी ही है", "ที่นี่ที่นั่นมีน้ำแข็งที่ดีที่สุด", "今天天气很好我们一起出去走一走看一看吧朋友们"]
 )
 def test_vowel_signs_are_not_symbols(text: str) -> None:
-    assert clean(Passage(text, "hand"), CleanSettings(max_symbol_rate=0.05), Counts()) is not None
+    assert clean(RawDocument(text, "hand"), CleanSettings(max_symbol_ratio=0.05), Counts()) is not None
 
 
 @given(st.lists(st.text(st.sampled_from("ab .#\x00\n")), max_size=12))
 def test_every_document_that_is_read_is_kept_or_counted_as_dropped(texts: list[str]) -> None:
     counts = Counts()
-    kept = [clean(Passage(text, "hand"), CleanSettings(min_characters=4), counts) for text in texts]
+    kept = [clean(RawDocument(text, "hand"), CleanSettings(min_characters=4), counts) for text in texts]
     dropped = sum(count for name, count in counts.items() if name.startswith("documents dropped"))
     assert counts["documents read"] == len(texts)
     assert sum(document is not None for document in kept) + dropped == len(texts)

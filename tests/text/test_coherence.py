@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bertworks.text.coherence import SCORE_UNIT, compare_neighbours
+from bertworks.text.coherence import SCORE_UNIT, measure_coherence
 from bertworks.text.document import Document
-from bertworks.text.tally import Tally
+from bertworks.text.tally import TextStatistics
 
 
 def near_score(documents: list[Document]) -> float:
-    tally = Tally()
-    compare_neighbours(documents, tally)
+    tally = TextStatistics()
+    measure_coherence(documents, tally)
     head = "neighbouring sentences: near"
-    return tally.numbers[f"{head}, score"] / tally.numbers[f"{head}, pairs"] / SCORE_UNIT
+    return tally.totals[f"{head}, score"] / tally.totals[f"{head}, pairs"] / SCORE_UNIT
 
 
 def pairs_of(pairs: list[tuple[str, str]]) -> list[Document]:
@@ -43,17 +43,17 @@ def test_chinese_is_compared_by_pairs_of_characters() -> None:
 
 
 def test_copies_and_very_few_pairs_are_left_out() -> None:
-    tally = Tally()
-    compare_neighbours(pairs_of([("anna sings", "anna sings")] * 20), tally)
-    assert not [name for name in tally.numbers if "sentences: near" in name]
+    tally = TextStatistics()
+    measure_coherence(pairs_of([("anna sings", "anna sings")] * 20), tally)
+    assert not [name for name in tally.totals if "sentences: near" in name]
 
 
 def test_long_documents_are_also_compared_with_themselves() -> None:
     # The second half repeats the first, so each sentence is wholly like the one half a document away, not the next.
     sentences = tuple(f"{name} sings" for name in NAMES * 2)
-    tally = Tally()
-    compare_neighbours([Document(sentences, "a.txt")], tally)
-    assert tally.numbers["neighbouring sentences: inside, pairs"] == 15
-    assert tally.numbers["neighbouring sentences: inside, score"] == 15 * SCORE_UNIT
-    assert tally.numbers["neighbouring sentences: near, long documents, pairs"] == 15
-    assert tally.numbers["neighbouring sentences: near, long documents, score"] == 0
+    tally = TextStatistics()
+    measure_coherence([Document(sentences, "a.txt")], tally)
+    assert tally.totals["neighbouring sentences: inside, pairs"] == 15
+    assert tally.totals["neighbouring sentences: inside, score"] == 15 * SCORE_UNIT
+    assert tally.totals["neighbouring sentences: near, long documents, pairs"] == 15
+    assert tally.totals["neighbouring sentences: near, long documents, score"] == 0

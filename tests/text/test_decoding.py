@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bertworks.errors import InputError
-from bertworks.text.decoding import decode, detect_encoding, whole_characters, why_not_text
+from bertworks.text.decoding import complete_characters_length, decode, detect_encoding, non_text_reason
 from bertworks.text.document import Counts
 
 CHINESE = "今天天气很好，我们去公园玩。\n第二行也是中文。\n"
 FRENCH = "Où est le café ? C’est très élevé.\nÀ bientôt, garçon.\n"
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("data", "encoding"),
     [
         (b"plain ascii\n", "utf-8"),
@@ -49,7 +49,7 @@ def test_binary_further_on_is_refused_with_the_name() -> None:
         decode(b"text" + bytes(100), "utf-8", "a.txt", Counts())
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("head", "said"),
     [
         (bytes(range(256)), "binary, not text"),
@@ -60,14 +60,14 @@ def test_binary_further_on_is_refused_with_the_name() -> None:
     ],
 )
 def test_what_is_not_text_is_named(head: bytes, said: str) -> None:
-    assert why_not_text(head).startswith(said)
-    assert bool(why_not_text(head)) == bool(said)
+    assert non_text_reason(head).startswith(said)
+    assert bool(non_text_reason(head)) == bool(said)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+@pytest.marker.parametrize("encoding", ["utf-8", "gb18030"])
 def test_whole_characters_never_splits_one(encoding: str) -> None:
     data = "a中😀é文".encode(encoding)
     for size in range(1, len(data) + 1):
-        assert data[: whole_characters(data[:size], encoding)].decode(encoding) is not None
-        assert size - whole_characters(data[:size], encoding) <= 3
-    assert whole_characters(data, encoding) == len(data)
+        assert data[: complete_characters_length(data[:size], encoding)].decode(encoding) is not None
+        assert size - complete_characters_length(data[:size], encoding) <= 3
+    assert complete_characters_length(data, encoding) == len(data)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertworks.errors import InputError, MissingPartError
+from bertworks.errors import InputError, MissingDependencyError
 from bertworks.text.document import Counts
-from bertworks.text.sources import ReadSettings, Source, blocks, inventory, read, total_bytes
+from bertworks.text.sources import ReadSettings, TextSource, blocks, inventory, read, total_bytes
 
 TEXT = "".join(f"Sentence {number} of a long text.\n\n" for number in range(300))
 
@@ -32,7 +32,7 @@ def bucket() -> Iterator[str]:
 
 def passages(address: str, block_bytes: int = 2**22) -> list[tuple[str, str]]:
     counts = Counts()
-    found = blocks([Source(address)], ReadSettings(block_bytes=block_bytes))
+    found = blocks([TextSource(address)], ReadSettings(block_bytes=block_bytes))
     return [(one.text, one.source) for block in found for one in read(block, counts)]
 
 
@@ -46,7 +46,7 @@ def on_disk(folder: Path) -> Path:
     return folder / "texts"
 
 
-@pytest.mark.parametrize("block_bytes", [1000, 2**22])
+@pytest.marker.parametrize("block_bytes", [1000, 2**22])
 def test_a_folder_of_a_store_is_read_as_one_on_a_disk(bucket: str, tmp_path: Path, block_bytes: int) -> None:
     texts = on_disk(tmp_path)
     found = passages(f"{bucket}/texts", block_bytes)
@@ -61,7 +61,7 @@ def test_files_globs_and_tables_of_a_store_are_read(bucket: str) -> None:
 
 
 def test_a_change_in_a_store_is_seen(bucket: str) -> None:
-    sources = [Source(f"{bucket}/texts")]
+    sources = [TextSource(f"{bucket}/texts")]
     before = inventory(sources)
     assert inventory(sources) == before
     assert before["files"] == 2
@@ -71,7 +71,7 @@ def test_a_change_in_a_store_is_seen(bucket: str) -> None:
     assert [name for name in before if after[name] != before[name]] == ["times"]
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("address", "reason"),
     [
         ("memory://bucket/nothing", "does not exist; check the address"),
@@ -87,5 +87,5 @@ def test_addresses_that_lead_nowhere_are_told(bucket: str, address: str, reason:
 
 def test_a_store_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(MissingPartError, match=r"bertworks\[s3\]"):
+    with pytest.raises(MissingDependencyError, match=r"bertworks\[s3\]"):
         passages("s3://bucket/texts")

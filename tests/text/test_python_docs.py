@@ -9,8 +9,8 @@ import pytest
 
 from bertworks.errors import InputError
 from bertworks.text import python_docs
-from bertworks.text.document import Counts, Passage
-from bertworks.text.python_docs import Places, parts, prose, read
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.python_docs import PythonPaths, parts, prose, read
 
 SUN = "The sun rises in the east and sets in the west."
 MOON = "The moon is a good deal smaller than the sun."
@@ -18,10 +18,10 @@ RAIN = "There was a lot of rain in the valley this year."
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> PythonPaths:
     library, installed = tmp_path / "lib", tmp_path / "lib" / "site-packages"
     installed.mkdir(parents=True)
-    return Places(library, (installed,))
+    return PythonPaths(library, (installed,))
 
 
 def write(file: Path, text: str) -> None:
@@ -167,7 +167,7 @@ def test_notes_keep_their_words_and_other_directives_lose_them() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "text",
     [
         "Return the value of the node without a full stop at the end",
@@ -185,7 +185,7 @@ def test_what_is_not_an_english_sentence_is_dropped_and_counted(text: str) -> No
     assert counts == {"python-docs: paragraphs dropped, not prose": 1}
 
 
-def test_docstrings_of_module_class_and_function_are_read_in_order(places: Places) -> None:
+def test_docstrings_of_module_class_and_function_are_read_in_order(places: PythonPaths) -> None:
     module = f'''"""{SUN}"""
 class A:
     """{MOON}"""
@@ -194,23 +194,23 @@ class A:
 '''
     write(places.packages[0] / "sky" / "bodies" / "large.py", module)
     assert list(read("package:sky", places)) == [
-        Passage(f"{SUN}\n{MOON}\n{RAIN}", "python-docs/sky.bodies.large", "paragraphs")
+        RawDocument(f"{SUN}\n{MOON}\n{RAIN}", "python-docs/sky.bodies.large", "paragraphs")
     ]
 
 
-def test_strings_handed_to_documenting_calls_and_names_are_read(places: Places) -> None:
+def test_strings_handed_to_documenting_calls_and_names_are_read(places: PythonPaths) -> None:
     module = f"add_newdoc('sun', '{SUN}')\nMOON_DOC = '{MOON}'\nother('{RAIN}')\n"
     write(places.packages[0] / "sky" / "__init__.py", module)
-    assert list(read("package:sky", places)) == [Passage(f"{SUN}\n{MOON}", "python-docs/sky", "paragraphs")]
+    assert list(read("package:sky", places)) == [RawDocument(f"{SUN}\n{MOON}", "python-docs/sky", "paragraphs")]
 
 
-def test_a_module_that_raises_when_imported_is_still_read(places: Places) -> None:
+def test_a_module_that_raises_when_imported_is_still_read(places: PythonPaths) -> None:
     write(places.packages[0] / "trap" / "__init__.py", f'"""{SUN}"""\nraise SystemExit("I was run")\n')
     assert [passage.text for passage in read("package:trap", places)] == [SUN]
     assert "trap" not in sys.modules
 
 
-def test_files_that_cannot_be_parsed_or_are_too_large_are_skipped_and_counted(places: Places) -> None:
+def test_files_that_cannot_be_parsed_or_are_too_large_are_skipped_and_counted(places: PythonPaths) -> None:
     sky = places.packages[0] / "sky"
     write(sky / "broken.py", f'"""{SUN}"""\ndef (:\n')
     write(sky / "large.py", f'"""{SUN}"""\n' + "#" * python_docs.MAX_FILE_BYTES)
@@ -221,7 +221,7 @@ def test_files_that_cannot_be_parsed_or_are_too_large_are_skipped_and_counted(pl
     assert counts["python-docs: files skipped, too large"] == 1
 
 
-def test_a_repeated_docstring_is_kept_once_in_a_part(places: Places) -> None:
+def test_a_repeated_docstring_is_kept_once_in_a_part(places: PythonPaths) -> None:
     sky = places.packages[0] / "sky"
     write(sky / "a.py", f'"""{SUN}"""\ndef f():\n    """{MOON}"""\n')
     write(sky / "b.py", f'"""{RAIN}\n\n{MOON}"""\ndef f():\n    """{MOON}"""\n')
@@ -231,14 +231,14 @@ def test_a_repeated_docstring_is_kept_once_in_a_part(places: Places) -> None:
     assert counts["python-docs: texts and paragraphs dropped, repeated"] == 2
 
 
-def test_tests_and_copies_of_other_projects_are_left_out(places: Places) -> None:
+def test_tests_and_copies_of_other_projects_are_left_out(places: PythonPaths) -> None:
     for folder in ("tests", "_vendor", "third_party"):
         write(places.packages[0] / "sky" / folder / "thing.py", f'"""{SUN}"""\n')
     write(places.packages[0] / "sky" / "__init__.py", "")
     assert list(read("package:sky", places)) == []
 
 
-def test_parts_name_topics_packages_single_files_and_descriptions_in_order(places: Places) -> None:
+def test_parts_name_topics_packages_single_files_and_descriptions_in_order(places: PythonPaths) -> None:
     write(places.library / "pydoc_data" / "topics.py", "topics = {}\n")
     write(places.library / "alpha" / "__init__.py", "")
     write(places.library / "beta.py", "")
@@ -257,24 +257,24 @@ def test_parts_name_topics_packages_single_files_and_descriptions_in_order(place
     ]
 
 
-def test_topics_are_chosen_by_their_first_letter(places: Places) -> None:
+def test_topics_are_chosen_by_their_first_letter(places: PythonPaths) -> None:
     write(places.library / "pydoc_data" / "topics.py", f"topics = {{'with': '{MOON}', 'assert': '{SUN}'}}\n")
     assert [passage.source for passage in read("topics:a-f", places)] == ["python-docs/topics.assert"]
     assert [passage.text for passage in read("topics:t-z", places)] == [MOON]
 
 
-def test_descriptions_of_distributions_are_read_but_not_our_own(places: Places) -> None:
+def test_descriptions_of_distributions_are_read_but_not_our_own(places: PythonPaths) -> None:
     for name in ("sky", "bertworks"):
         text = f"Metadata-Version: 2.1\nName: {name}\n\n# {name}\n\n{SUN}\n"
         write(places.packages[0] / f"{name}-1.0.dist-info" / "METADATA", text)
     (places.packages[0] / "gone-1.0.dist-info").mkdir()
     assert list(read("package:long-descriptions", places)) == [
-        Passage(SUN, "python-docs/descriptions.sky", "paragraphs")
+        RawDocument(SUN, "python-docs/descriptions.sky", "paragraphs")
     ]
 
 
 def test_a_package_of_many_files_is_split_and_its_parts_share_the_limit(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    places: PythonPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(python_docs, "MAX_PART_FILES", 3)
     monkeypatch.setattr(python_docs, "MAX_PACKAGE_BYTES", 2 * len("The sun has 11 spots on it today."))
@@ -289,8 +289,8 @@ def test_a_package_of_many_files_is_split_and_its_parts_share_the_limit(
     assert second["python-docs: modules left out, the package has given enough"] == 2
 
 
-def test_the_order_of_a_part_does_not_depend_on_the_folder(places: Places, tmp_path: Path) -> None:
-    other = Places(tmp_path / "other", (tmp_path / "other",))
+def test_the_order_of_a_part_does_not_depend_on_the_folder(places: PythonPaths, tmp_path: Path) -> None:
+    other = PythonPaths(tmp_path / "other", (tmp_path / "other",))
     names = ["a", "b", "c", "d", "e", "f"]
     for name in names:
         write(
@@ -303,14 +303,14 @@ def test_the_order_of_a_part_does_not_depend_on_the_folder(places: Places, tmp_p
     assert list(read("package:sky", other)) == found
 
 
-@pytest.mark.parametrize("part", ["package:nothing", "stdlib:", "topics:a-z", "nonsense", "package:sky/2-of-3"])
-def test_a_part_that_is_not_there_is_refused_by_name(places: Places, part: str) -> None:
+@pytest.marker.parametrize("part", ["package:nothing", "stdlib:", "topics:a-z", "nonsense", "package:sky/2-of-3"])
+def test_a_part_that_is_not_there_is_refused_by_name(places: PythonPaths, part: str) -> None:
     write(places.packages[0] / "sky" / "__init__.py", "")
     with pytest.raises(InputError, match="python-docs has no part '" + part):
         read(part, places)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("part", "module"), [("stdlib:json", "json.decoder"), ("stdlib:asyncio", "asyncio.transports")]
 )
 def test_real_parts_of_the_standard_library_give_english_paragraphs(part: str, module: str) -> None:

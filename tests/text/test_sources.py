@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertworks.errors import InputError, SettingsError
-from bertworks.text.document import Counts, Passage
-from bertworks.text.sources import Block, ReadSettings, Source, blocks, read, total_bytes
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read, total_bytes
 
 PACKERS = {
     ".gz": gzip.compress,
@@ -33,9 +33,9 @@ PACKERS = {
 }
 
 
-def read_all(path: Path | str, settings: ReadSettings | None = None) -> tuple[list[Passage], Counts]:
+def read_all(path: Path | str, settings: ReadSettings | None = None) -> tuple[list[RawDocument], Counts]:
     counts = Counts()
-    found = [p for block in blocks([Source(str(path))], settings or ReadSettings()) for p in read(block, counts)]
+    found = [p for block in blocks([TextSource(str(path))], settings or ReadSettings()) for p in read(block, counts)]
     return found, counts
 
 
@@ -46,7 +46,7 @@ def texts(path: Path | str, settings: ReadSettings | None = None) -> list[str]:
 def refusal(path: Path | str, settings: ReadSettings | None = None) -> str:
     """What `blocks` says at the door, before anything is read."""
     with pytest.raises(InputError) as caught:
-        blocks([Source(str(path))], settings or ReadSettings())
+        blocks([TextSource(str(path))], settings or ReadSettings())
     return str(caught.value)
 
 
@@ -75,15 +75,15 @@ def test_file_whose_name_looks_like_a_glob_is_read_as_a_file(tmp_path: Path) -> 
 def test_standard_input_is_cut_into_payload_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"one\n\ntwo\n\nthree"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    found = list(blocks([Source("-")], ReadSettings(block_bytes=3)))
+    found = list(blocks([TextSource("-")], ReadSettings(block_bytes=3)))
     assert [[one.text for one in read(block, Counts())] for block in found] == [["one"], ["two"], ["three"]]
-    assert total_bytes([Source("-")]) is None
+    assert total_bytes([TextSource("-")]) is None
 
 
 def test_json_lines_are_recognised_where_no_name_tells_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b'{"text": "one"}\n{"text": "two"}\n'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    found = blocks([Source("-")], ReadSettings())
+    found = blocks([TextSource("-")], ReadSettings())
     assert [one.text for block in found for one in read(block, Counts())] == ["one", "two"]
 
 
@@ -94,13 +94,13 @@ def test_prose_in_braces_stays_prose(tmp_path: Path) -> None:
 
 def test_standard_input_named_twice_is_refused() -> None:
     with pytest.raises(InputError, match="named twice"):
-        blocks([Source("-"), Source("-")], ReadSettings())
+        blocks([TextSource("-"), TextSource("-")], ReadSettings())
 
 
 def test_named_pipe_is_read_once_from_start_to_end(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    found = blocks([Source(str(path))], ReadSettings())
+    found = blocks([TextSource(str(path))], ReadSettings())
     writer = os.fork()
     if not writer:
         path.write_text("through a pipe")
@@ -112,9 +112,9 @@ def test_named_pipe_is_read_once_from_start_to_end(tmp_path: Path) -> None:
 def test_blocks_are_numbered_over_all_sources_and_survive_pickling(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n\nthree\n\nfour\n")
     (tmp_path / "b.md").write_text("five")
-    sources = [Source(str(tmp_path / "a.txt")), Source(str(tmp_path / "b.md"), weight=2.0, split="train")]
+    sources = [TextSource(str(tmp_path / "a.txt")), TextSource(str(tmp_path / "b.md"), weight=2.0, split="train")]
     found = list(blocks(sources, ReadSettings(block_bytes=9)))
-    assert [(block.number, block.source, block.origin) for block in found] == [
+    assert [(block.number, block.source_index, block.origin) for block in found] == [
         (0, 0, "a.txt"),
         (1, 0, "a.txt"),
         (2, 1, "b.md"),
@@ -129,14 +129,14 @@ def test_small_files_are_grouped_into_one_block_and_unpacked_by_its_reader(tmp_p
     for number in range(6):
         (tmp_path / f"{number}.md.gz").write_bytes(gzip.compress(b"words " * 100))
     size = (tmp_path / "0.md.gz").stat().st_size
-    found = list(blocks([Source(str(tmp_path))], ReadSettings(block_bytes=3 * size * 4)))
+    found = list(blocks([TextSource(str(tmp_path))], ReadSettings(block_bytes=3 * size * 4)))
     assert [block.origin for block in found] == ["0.md.gz and 3 more", "4.md.gz and 1 more"]
     assert len(pickle.dumps(found[0])) < 2000
     assert [one.source for block in found for one in read(block, Counts())] == [f"{n}.md.gz" for n in range(6)]
 
 
-@pytest.mark.parametrize("suffix", PACKERS)
-@pytest.mark.parametrize("block_bytes", [5, 4096])
+@pytest.marker.parametrize("suffix", PACKERS)
+@pytest.marker.parametrize("block_bytes", [5, 4096])
 def test_compressed_files_read_as_their_content(tmp_path: Path, suffix: str, block_bytes: int) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACKERS[suffix](b"one\n\ntwo\n\nthree\n") + PACKERS[suffix]("\n四".encode()))
@@ -149,7 +149,7 @@ def test_compressed_files_read_as_their_content(tmp_path: Path, suffix: str, blo
     ]
 
 
-@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.marker.parametrize("suffix", PACKERS)
 def test_truncated_compressed_file_is_refused_at_the_door(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACKERS[suffix](os.urandom(500).hex().encode())[:-20])
@@ -183,7 +183,7 @@ ARCHIVED = {
 ARCHIVE_TEXTS = ["in/a.txt:1 one", "in/a.txt:3 two", "in/b.jsonl.gz:1 three"]
 
 
-@pytest.mark.parametrize("name", ["x.tar", "x.tar.gz", "x.tgz", "x.tar.bz2", "x.tar.xz", "x.tar.zst", "x.zip"])
+@pytest.marker.parametrize("name", ["x.tar", "x.tar.gz", "x.tgz", "x.tar.bz2", "x.tar.xz", "x.tar.zst", "x.zip"])
 def test_archives_are_read_by_member_without_unpacking(tmp_path: Path, name: str) -> None:
     data = packed_tar(ARCHIVED)
     if name == "x.zip":
@@ -215,7 +215,7 @@ def test_multistream_dump_is_cut_at_its_streams(tmp_path: Path) -> None:
     streams = [b"<mediawiki>\n", *(wiki_page(n) + wiki_page(n + 100) for n in range(5)), b"</mediawiki>\n"]
     path = tmp_path / "d.xml.bz2"
     path.write_bytes(b"".join(map(bz2.compress, streams)))
-    found = list(blocks([Source(str(path))], ReadSettings(block_bytes=3)))
+    found = list(blocks([TextSource(str(path))], ReadSettings(block_bytes=3)))
     assert len(found) == 7
     assert sum(block.num_bytes for block in found) == path.stat().st_size
     assert max(len(pickle.dumps(block)) for block in found) < 2000
@@ -230,8 +230,8 @@ def test_bz2_streams_that_cut_pages_are_read_as_one_stream(tmp_path: Path) -> No
     assert texts(path, ReadSettings(block_bytes=99)) == [f"Words of {n}." for n in range(9)]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
-@pytest.mark.parametrize("block_bytes", [30, 2**20])
+@pytest.marker.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
+@pytest.marker.parametrize("block_bytes", [30, 2**20])
 def test_encodings_are_read_alike_in_small_and_large_blocks(tmp_path: Path, encoding: str, block_bytes: int) -> None:
     documents = [f"第{number}篇文章，今天天气很好，我们去公园" for number in range(20)]
     (tmp_path / "a.txt").write_bytes("\n\n".join(documents).encode(encoding))
@@ -273,7 +273,7 @@ def without_spaces(text: str) -> bytes:
     return text.replace(" ", "").encode()
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.marker.parametrize("packed", [False, True])
 def test_line_of_50_mb_is_cut_in_bounded_memory_and_never_altered(tmp_path: Path, packed: bool) -> None:
     mebibyte = (b"some words, " * 2**17)[: 2**20]
     path = tmp_path / ("a.txt.gz" if packed else "a.txt")
@@ -284,7 +284,7 @@ def test_line_of_50_mb_is_cut_in_bounded_memory_and_never_altered(tmp_path: Path
             expected.update(without_spaces(mebibyte.decode()))
     counts, found = Counts(), hashlib.sha256()
     tracemalloc.start()
-    for block in blocks([Source(str(path))], ReadSettings()):
+    for block in blocks([TextSource(str(path))], ReadSettings()):
         for one in read(block, counts):
             found.update(without_spaces(one.text))
     peak = tracemalloc.get_traced_memory()[1]
@@ -294,8 +294,8 @@ def test_line_of_50_mb_is_cut_in_bounded_memory_and_never_altered(tmp_path: Path
     assert peak < 50e6
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.marker.parametrize("encoding", ["utf-8", "gb18030"])
+@pytest.marker.parametrize("suffix", ["", ".gz"])
 def test_line_without_any_space_is_cut_between_characters(tmp_path: Path, encoding: str, suffix: str) -> None:
     text = "中文字" * 500_000
     data = text.encode(encoding)
@@ -349,13 +349,13 @@ def test_unreadable_file_is_refused_at_the_door(tmp_path: Path, monkeypatch: pyt
 
 def test_file_that_vanishes_before_its_block_is_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("words")
-    found = list(blocks([Source(str(tmp_path / "a.txt"))], ReadSettings()))
+    found = list(blocks([TextSource(str(tmp_path / "a.txt"))], ReadSettings()))
     (tmp_path / "a.txt").unlink()
     with pytest.raises(InputError, match=r"^a\.txt cannot be read: No such file"):
         list(read(found[0], Counts()))
 
 
-@pytest.mark.parametrize("block_bytes", [100, 2**20])
+@pytest.marker.parametrize("block_bytes", [100, 2**20])
 def test_empty_and_binary_files_of_a_folder_are_skipped_and_counted(tmp_path: Path, block_bytes: int) -> None:
     (tmp_path / "empty.txt").write_bytes(b"")
     (tmp_path / "image.jpg").write_bytes(bytes(range(256)) * 9)
@@ -371,15 +371,15 @@ def test_unknown_settings_are_refused_with_the_choices() -> None:
     with pytest.raises(SettingsError, match="unknown meaning of lines 'x'; choose auto, sentences"):
         ReadSettings(lines="x")
     with pytest.raises(SettingsError, match="weight 0"):
-        Source("a", weight=0)
+        TextSource("a", weight=0)
 
 
 def test_python_docs_are_grouped_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertworks.text.python_docs.parts", lambda: ["stdlib:a", "stdlib:b"])
     monkeypatch.setattr(
-        "bertworks.text.python_docs.read", lambda part, counts: iter([Passage(f"Text of {part}.", part)])
+        "bertworks.text.python_docs.read", lambda part, counts: iter([RawDocument(f"Text of {part}.", part)])
     )
-    found = list(blocks([Source("python-docs")], ReadSettings()))
+    found = list(blocks([TextSource("python-docs")], ReadSettings()))
     assert [(block.origin, len(block.portions)) for block in found] == [("stdlib:a and 1 more", 2)]
     assert [one.text for one in read(found[0], Counts())] == ["Text of stdlib:a.", "Text of stdlib:b."]
-    assert total_bytes([Source("python-docs")]) == found[0].num_bytes
+    assert total_bytes([TextSource("python-docs")]) == found[0].num_bytes

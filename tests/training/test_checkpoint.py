@@ -16,15 +16,15 @@ from safetensors import SafetensorError
 from bertworks.errors import FolderError
 from bertworks.training import checkpoint
 from bertworks.training.checkpoint import (
-    Crew,
+    CheckpointProcessGroup,
     checkpoints_in,
     keep_last,
-    last_good,
     load_checkpoint,
+    load_latest_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
-from bertworks.training.loop import Standing
+from bertworks.training.loop import TrainState
 
 FILES = {"model.safetensors", "optimizer.safetensors", "standing.json", "manifest.json"}
 MODEL = {
@@ -36,7 +36,7 @@ OPTIMIZER = {"mean/encoder.weight": torch.full((5, 3), 1 / 3), "square/encoder.w
 
 
 def save(folder: Path, step: int) -> Path:
-    return save_checkpoint(folder, MODEL, OPTIMIZER, Standing(step, 0.1 * step, 7 * step, {0: step}), "r" * 16)
+    return save_checkpoint(folder, MODEL, OPTIMIZER, TrainState(step, 0.1 * step, 7 * step, {0: step}), "r" * 16)
 
 
 def bits(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:
@@ -48,7 +48,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_everything_comes_back_to_the_bit(tmp_path: Path):
-    standing = Standing(1_200, 0.1 + 0.2, 10**12, {0: 1_000, 1: 200})
+    standing = TrainState(1_200, 0.1 + 0.2, 10**12, {0: 1_000, 1: 200})
     path = save_checkpoint(tmp_path / "checkpoints", MODEL, OPTIMIZER, standing, "0123456789abcdef")
     assert path == tmp_path / "checkpoints" / "step-00001200"
     found = load_checkpoint(path)
@@ -56,19 +56,19 @@ def test_everything_comes_back_to_the_bit(tmp_path: Path):
     assert bits(dict(found.model)) == bits(MODEL)
     assert bits(dict(found.optimizer)) == bits(OPTIMIZER)
     assert {name: values.shape for name, values in found.model.items()} == {k: v.shape for k, v in MODEL.items()}
-    assert found.standing == standing
+    assert found.train_state == standing
     assert found.recipe == "0123456789abcdef"
 
 
 def test_a_checkpoint_before_the_first_step_has_no_optimizer_state(tmp_path: Path):
-    found = load_checkpoint(save_checkpoint(tmp_path, MODEL, {}, Standing(), ""))
+    found = load_checkpoint(save_checkpoint(tmp_path, MODEL, {}, TrainState(), ""))
     assert dict(found.optimizer) == {}
-    assert found.standing == Standing()
+    assert found.train_state == TrainState()
 
 
 def test_what_is_saved_is_free_of_what_comes_after(tmp_path: Path):
     parameter = torch.nn.Parameter(torch.ones(2))
-    path = save_checkpoint(tmp_path, {"one": parameter}, {}, Standing(1), "")
+    path = save_checkpoint(tmp_path, {"one": parameter}, {}, TrainState(1), "")
     with torch.no_grad():
         parameter.zero_()
     assert load_checkpoint(path).model["one"].tolist() == [1.0, 1.0]
@@ -111,8 +111,8 @@ def crashing(monkeypatch: pytest.MonkeyPatch, part: str, error: BaseException, a
     monkeypatch.setattr(checkpoint, part, fails)
 
 
-@pytest.mark.parametrize("after", [0, 1])
-@pytest.mark.parametrize("part", CRASHES)
+@pytest.marker.parametrize("after", [0, 1])
+@pytest.marker.parametrize("part", CRASHES)
 def test_a_crash_while_writing_leaves_the_older_ones_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, after: int
 ):
@@ -123,13 +123,13 @@ def test_a_crash_while_writing_leaves_the_older_ones_usable(
         with pytest.raises(Crash):
             save(tmp_path, 30)
     assert names(tmp_path) == ["step-00000010", "step-00000020"]
-    found, damaged = last_good(tmp_path)
+    found, damaged = load_latest_checkpoint(tmp_path)
     assert found is not None
-    assert (found.standing.step, damaged) == (20, [])
-    assert load_checkpoint(save(tmp_path, 30)).standing.step == 30
+    assert (found.train_state.step, damaged) == (20, [])
+    assert load_checkpoint(save(tmp_path, 30)).train_state.step == 30
 
 
-@pytest.mark.parametrize("part", CRASHES)
+@pytest.marker.parametrize("part", CRASHES)
 def test_a_crash_while_writing_the_same_step_again_leaves_it_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ):
@@ -138,12 +138,12 @@ def test_a_crash_while_writing_the_same_step_again_leaves_it_as_it_was(
         crashing(patched, part, Crash(), 1)
         with pytest.raises(Crash):
             save(tmp_path, 10)
-    assert load_checkpoint(tmp_path / "step-00000010").standing.step == 10
+    assert load_checkpoint(tmp_path / "step-00000010").train_state.step == 10
 
 
 def test_the_same_step_may_be_saved_again(tmp_path: Path):
     save(tmp_path, 10)
-    save_checkpoint(tmp_path, {"other": torch.ones(1)}, {}, Standing(10), "")
+    save_checkpoint(tmp_path, {"other": torch.ones(1)}, {}, TrainState(10), "")
     assert names(tmp_path) == ["step-00000010"]
     assert set(load_checkpoint(tmp_path / "step-00000010").model) == {"other"}
 
@@ -153,9 +153,9 @@ def test_what_a_killed_process_left_is_never_taken_and_removed_by_the_next_save(
     for left in (".step-00000020.part", ".step-00000005.4711.part", ".step-00000010.old"):
         (tmp_path / left).mkdir()
         (tmp_path / left / "model.safetensors").write_bytes(b"half")
-    found, damaged = last_good(tmp_path)
+    found, damaged = load_latest_checkpoint(tmp_path)
     assert found is not None
-    assert (found.standing.step, damaged) == (10, [])
+    assert (found.train_state.step, damaged) == (10, [])
     save(tmp_path, 20)
     assert names(tmp_path) == ["step-00000010", "step-00000020"]
 
@@ -195,7 +195,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
+@pytest.marker.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_the_last_good_one_used(
     tmp_path: Path, damage: Callable[[Path], None], reason: str
 ):
@@ -204,19 +204,19 @@ def test_a_damaged_checkpoint_is_named_and_the_last_good_one_used(
     damage(tmp_path / "step-00000030")
     with pytest.raises(FolderError, match=reason):
         load_checkpoint(tmp_path / "step-00000030")
-    found, damaged = last_good(tmp_path)
+    found, damaged = load_latest_checkpoint(tmp_path)
     assert found is not None
-    assert found.standing.step == 20
+    assert found.train_state.step == 20
     assert len(damaged) == 1
     assert damaged[0].startswith(f"checkpoint {tmp_path / 'step-00000030'}")
     assert reason in damaged[0]
 
 
 def test_where_all_are_damaged_or_none_is_there_nothing_is_returned(tmp_path: Path):
-    assert last_good(tmp_path / "nowhere") == (None, [])
+    assert load_latest_checkpoint(tmp_path / "nowhere") == (None, [])
     for step in (10, 20):
         truncate(save(tmp_path, step))
-    found, damaged = last_good(tmp_path)
+    found, damaged = load_latest_checkpoint(tmp_path)
     assert found is None
     assert [f"step-000000{step}" in text for step, text in zip((20, 10), damaged, strict=True)] == [True, True]
 
@@ -224,7 +224,7 @@ def test_where_all_are_damaged_or_none_is_there_nothing_is_returned(tmp_path: Pa
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("part", "error"),
     [
         ("save_file", SafetensorError("I/O error: No space left on device (os error 28)")),
@@ -246,7 +246,7 @@ def test_a_full_disk_is_one_sentence_that_says_what_to_do_and_loses_nothing(
     assert "free some space" in text
     assert "\n" not in text
     assert names(tmp_path) == ["step-00000010"]
-    assert load_checkpoint(tmp_path / "step-00000010").standing.step == 10
+    assert load_checkpoint(tmp_path / "step-00000010").train_state.step == 10
 
 
 def test_the_newest_are_kept_and_the_best(tmp_path: Path):
@@ -267,13 +267,13 @@ def test_damaged_ones_do_not_crowd_out_what_is_saved_after_going_back_behind_the
         save(tmp_path, step)
     for step in (20, 30):
         truncate(tmp_path / f"step-000000{step}")
-    found, _ = last_good(tmp_path)
+    found, _ = load_latest_checkpoint(tmp_path)
     assert found is not None
-    save(tmp_path, found.standing.step + 5)
+    save(tmp_path, found.train_state.step + 5)
     keep_last(tmp_path, 2, set())
-    found, damaged = last_good(tmp_path)
+    found, damaged = load_latest_checkpoint(tmp_path)
     assert found is not None
-    assert (found.standing.step, damaged) == (15, [])
+    assert (found.train_state.step, damaged) == (15, [])
     assert names(tmp_path) == ["step-00000010", "step-00000015"]
 
 
@@ -303,8 +303,8 @@ def save_in_parts(folder: Path, rows: list[int]) -> Path:
         if number == 0:
             model["odd"] = MODEL["odd"]  # what is not spread is the first one's
         moments = {"mean/encoder.weight": MODEL["encoder.weight"][own]} if rows[number] else {}
-        crew = Crew(number, len(rows), lambda text: exchange(number, text))
-        return save_checkpoint(folder, model, moments, Standing(7), "", crew)
+        crew = CheckpointProcessGroup(number, len(rows), lambda text: exchange(number, text))
+        return save_checkpoint(folder, model, moments, TrainState(7), "", crew)
 
     with ThreadPoolExecutor(len(rows)) as threads:
         return set(threads.map(write, range(len(rows)))).pop()
@@ -328,7 +328,7 @@ def test_a_checkpoint_that_lacks_a_part_is_not_used(tmp_path: Path):
     save(tmp_path, 3)
     path = save_in_parts(tmp_path, [2, 3])
     (path / "optimizer-00002-of-00002.safetensors").unlink()
-    found, damaged = last_good(tmp_path)
+    found, damaged = load_latest_checkpoint(tmp_path)
     assert found is not None
-    assert found.standing.step == 3
+    assert found.train_state.step == 3
     assert "optimizer-00002-of-00002.safetensors" in damaged[0]

@@ -5,26 +5,26 @@ import copy
 import pytest
 import torch
 
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.layers import Seeds
-from bertworks.errors import MissingPartError, SettingsError
-from bertworks.objectives.mlm import Pretraining
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.errors import MissingDependencyError, SettingsError
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.sampling.batch import Batch
-from bertworks.training.devices import Precision, Scaling, device_of
+from bertworks.training.devices import LossScaler, Precision, device_of
 from bertworks.training.evaluation import evaluate
-from bertworks.training.loop import Standing, Training, train
-from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.schedule import ByStep
+from bertworks.training.loop import Training, TrainState, train
+from bertworks.training.optimizer import AdamSettings, BertAdam
+from bertworks.training.schedule import StepSchedule
 
 CPU = torch.device("cpu")
-SIZES = BertSizes(50, 32, 2, 4, 64, 32)
+SIZES = BertConfig(50, 32, 2, 4, 64, 32)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
-def module_of(sizes: BertSizes = SIZES) -> Pretraining:
+def module_of(sizes: BertConfig = SIZES) -> MlmObjective:
     generator = torch.Generator().manual_seed(0)
-    return Pretraining(Bert(sizes, generator), generator)
+    return MlmObjective(Bert(sizes, generator), generator)
 
 
 def batch_of_random_pieces(seed: int = 0) -> Batch:
@@ -33,12 +33,12 @@ def batch_of_random_pieces(seed: int = 0) -> Batch:
     places = torch.tensor([1, 14, 15, 30, 47])
     labels = {"pair": torch.tensor([0, 1, 1, 0])}
     lengths = torch.full((4,), 12)
-    return Batch(ids, torch.zeros_like(ids), lengths, places=places, targets=ids.flatten()[places], labels=labels)
+    return Batch(ids, torch.zeros_like(ids), lengths, positions=places, targets=ids.flatten()[places], labels=labels)
 
 
-def training_of(module: Pretraining, precision: Precision, num_steps: int) -> Training:
-    optimizer = PaperAdam(module, AdamSettings())
-    pace = ByStep((num_steps,), 1, 1e-3)
+def training_of(module: MlmObjective, precision: Precision, num_steps: int) -> Training:
+    optimizer = BertAdam(module, AdamSettings())
+    pace = StepSchedule((num_steps,), 1, 1e-3)
     return Training(module, module, optimizer, pace, lambda *_: [batch_of_random_pieces()], 0, precision)
 
 
@@ -60,7 +60,7 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_tpu_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "torch_xla", None)
-    with pytest.raises(MissingPartError, match="torch_xla"):
+    with pytest.raises(MissingDependencyError, match="torch_xla"):
         device_of("xla")
 
 
@@ -70,29 +70,29 @@ def test_an_unknown_precision_is_refused():
 
 
 def test_the_scale_is_halved_by_an_overflow_and_doubled_after_two_thousand_good_steps():
-    scaling = Scaling(scale=8.0)
-    assert scaling.overflows(float("inf"))
-    assert scaling == Scaling(4.0, 0)
-    assert not any(scaling.overflows(1.0) for _ in range(1_999))
-    assert scaling == Scaling(4.0, 1_999)
-    assert not scaling.overflows(1.0)
-    assert scaling == Scaling(8.0, 0)
+    scaling = LossScaler(scale=8.0)
+    assert scaling.update(float("inf"))
+    assert scaling == LossScaler(4.0, 0)
+    assert not any(scaling.update(1.0) for _ in range(1_999))
+    assert scaling == LossScaler(4.0, 1_999)
+    assert not scaling.update(1.0)
+    assert scaling == LossScaler(8.0, 0)
 
 
 def test_slopes_that_overflow_unscaled_are_no_fault_of_the_scale():
-    scaling = Scaling(scale=1.0)
-    assert not scaling.overflows(float("nan"))
+    scaling = LossScaler(scale=1.0)
+    assert not scaling.update(float("nan"))
     assert scaling.scale == 1.0
 
 
-@pytest.mark.parametrize(("name", "bound"), [("bf16", 2**-6), ("fp16", 2**-9)])
+@pytest.marker.parametrize(("name", "bound"), [("bf16", 2**-6), ("fp16", 2**-9)])
 def test_half_precision_gives_nearly_the_same_loss_and_slopes(name: str, bound: float):
     """bf16 keeps 8 bits of a number and fp16 11: the bounds are four units of their last place."""
     whole, half = module_of(), module_of()
-    batch, seeds = batch_of_random_pieces(), Seeds(torch.tensor(5, dtype=torch.int32))
+    batch, seeds = batch_of_random_pieces(), DropoutSeeds(torch.tensor(5, dtype=torch.int32))
     scales = {"masked": 1 / 5, "pair": 1 / 4}
     exact = whole(batch, scales, seeds)
-    with Precision(name, CPU).context():
+    with Precision(name, CPU).autocast():
         near = half(batch, scales, seeds)
     exact.value.backward()
     near.value.backward()
@@ -102,10 +102,10 @@ def test_half_precision_gives_nearly_the_same_loss_and_slopes(name: str, bound: 
     assert float((slopes[1] - slopes[0]).norm()) < bound * float(slopes[0].norm())
 
 
-@pytest.mark.parametrize("name", ["bf16", "fp16"])
+@pytest.marker.parametrize("name", ["bf16", "fp16"])
 def test_a_run_in_half_precision_learns(name: str):
     module = module_of()
-    losses = [step.losses["masked"] for step in train(training_of(module, Precision(name, CPU), 30), Standing())]
+    losses = [step.losses["masked"] for step in train(training_of(module, Precision(name, CPU), 30), TrainState())]
     assert losses[-1] < losses[0] - 0.5
     scores = evaluate(module, [batch_of_random_pieces()], Precision(name, CPU))
     assert scores.losses["masked"] < losses[0] - 0.5
@@ -115,11 +115,11 @@ def test_an_overflow_leaves_parameters_and_moments_alone_and_is_told():
     module = module_of()
     before = copy.deepcopy(module.state_dict())
     training = training_of(module, Precision("fp16", CPU), 3)
-    standing = Standing(scaling=Scaling(scale=2.0**60))  # no slope of fp16 survives that
+    standing = TrainState(loss_scaler=LossScaler(scale=2.0**60))  # no slope of fp16 survives that
     step = next(train(training, standing))
-    assert step.overflowed
-    assert standing.num_overflowed == 1
-    assert standing.scaling.scale == 2.0**59
+    assert step.has_overflow
+    assert standing.num_overflows == 1
+    assert standing.loss_scaler.scale == 2.0**59
     assert training.optimizer.num_steps == 0
     for name, values in module.state_dict().items():
         assert torch.equal(values, before[name]), name
@@ -130,10 +130,10 @@ def test_scaling_does_not_change_a_step():
     one, other = module_of(), module_of()
     for module, scale in ((one, 1.0), (other, 1024.0)):
         loss = module(
-            batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, Seeds(torch.tensor(1, dtype=torch.int32))
+            batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, DropoutSeeds(torch.tensor(1, dtype=torch.int32))
         )
         (loss.value * scale).backward()
-    norms = [PaperAdam(module, AdamSettings()).step(1e-3, scale) for module, scale in ((one, 1.0), (other, 1024.0))]
+    norms = [BertAdam(module, AdamSettings()).step(1e-3, scale) for module, scale in ((one, 1.0), (other, 1024.0))]
     assert norms[0] == norms[1]
     for name, values in one.state_dict().items():
         assert torch.equal(values, other.state_dict()[name]), name
@@ -141,8 +141,8 @@ def test_scaling_does_not_change_a_step():
 
 def test_recomputing_layers_gives_the_same_slopes_to_the_bit():
     kept, again = module_of(), module_of()
-    again.encoder.recomputes = True
-    seeds = Seeds(torch.tensor(3, dtype=torch.int32))
+    again.encoder.activation_checkpointing = True
+    seeds = DropoutSeeds(torch.tensor(3, dtype=torch.int32))
     for module in (kept, again):
         module.train()
         module(batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, seeds).value.backward()
@@ -151,15 +151,19 @@ def test_recomputing_layers_gives_the_same_slopes_to_the_bit():
 
 
 def test_recomputing_keeps_less_between_the_two_ways():
-    def saved(module: Pretraining) -> int:
+    def saved(module: MlmObjective) -> int:
         sizes = []
         pack = lambda values: sizes.append(values.numel()) or values  # noqa: E731
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda values: values):
-            module(batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, Seeds(torch.tensor(3, dtype=torch.int32)))
+            module(
+                batch_of_random_pieces(),
+                {"masked": 0.2, "pair": 0.25},
+                DropoutSeeds(torch.tensor(3, dtype=torch.int32)),
+            )
         return sum(sizes)
 
     kept, again = module_of(), module_of()
-    again.encoder.recomputes = True
+    again.encoder.activation_checkpointing = True
     assert saved(again) < 0.5 * saved(kept)
 
 
@@ -167,6 +171,13 @@ def test_a_batch_goes_to_a_device_whole():
     batch = batch_of_random_pieces()
     assert batch.to(CPU) is batch
     moved = batch.to(torch.device("meta"))
-    for tensor in (moved.ids, moved.segments, moved.lengths, moved.places, moved.targets, moved.labels["pair"]):
+    for tensor in (
+        moved.input_ids,
+        moved.token_type_ids,
+        moved.lengths,
+        moved.positions,
+        moved.targets,
+        moved.labels["pair"],
+    ):
         assert tensor.device.type == "meta"
-    assert moved.reads is None
+    assert moved.attention is None

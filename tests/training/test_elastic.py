@@ -16,12 +16,17 @@ import torch
 from many_processes import free_port
 from small_run import RECIPE, curve, prepare_corpus
 
-from bertworks.commands.pretrain.recipe import as_toml
+from bertworks.commands.pretrain.recipe import to_toml
 from bertworks.training.checkpoint import checkpoints_in, load_checkpoint
 
 # Long enough to be killed in the middle.
 LONG = replace(
-    RECIPE, phases=(replace(RECIPE.phases[0], steps=50),), micro_batch=0, save_every=4, evaluate_every=50, warmup=5
+    RECIPE,
+    phases=(replace(RECIPE.phases[0], steps=50),),
+    micro_batch_size=0,
+    save_steps=4,
+    eval_steps=50,
+    warmup_steps=5,
 )
 PATIENCE = 300.0  # of a machine that many share
 
@@ -41,7 +46,7 @@ class Agents:
 
     def __post_init__(self) -> None:
         self.recipe = self.folder / "long.toml"
-        self.recipe.write_text(as_toml(LONG), encoding="utf-8")
+        self.recipe.write_text(to_toml(LONG), encoding="utf-8")
         self.port = free_port()
         self.running: list[subprocess.Popen[str]] = []
 
@@ -107,7 +112,7 @@ def assert_finished(agents: Agents) -> None:
     assert steps == list(range(1, 51)), agents.told()  # each once, none left out
     assert (agents.out / "model" / "model.safetensors").exists()
     last = load_checkpoint(checkpoints_in(agents.out / "checkpoints")[-1])
-    assert last.standing.step == 50
+    assert last.train_state.step == 50
     assert all(bool(torch.isfinite(values).all()) for values in last.model.values())
 
 
@@ -115,12 +120,12 @@ def test_two_machines_go_on_from_the_last_checkpoint_when_a_process_is_killed(ag
     first, second = agents.start(0, "--shard"), agents.start(1, "--shard")
     agents.wait_for_step(8)
     worker_of(second).send_signal(signal.SIGKILL)
-    assert agents.ended(first, second), agents.told()
+    assert agents.finish_reason(first, second), agents.told()
     assert "continuing after step" in agents.told()
     assert_finished(agents)
 
 
-@pytest.mark.soak
+@pytest.marker.soak
 def test_when_an_agent_is_killed_its_processes_end_and_the_other_machine_goes_on_alone(agents):
     agents.nodes = "1:2"
     first, second = agents.start(0), agents.start(1)
@@ -128,17 +133,17 @@ def test_when_an_agent_is_killed_its_processes_end_and_the_other_machine_goes_on
     orphan = worker_of(second)
     second.kill()
     agents.wait_for(lambda: not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE)
-    assert agents.ended(first), agents.told()
+    assert agents.finish_reason(first), agents.told()
     assert "processes 2 → 1" in agents.told()
     assert_finished(agents)
 
 
-@pytest.mark.soak
+@pytest.marker.soak
 def test_a_new_agent_takes_the_place_of_a_killed_one(agents, monkeypatch):
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     first, second = agents.start(0), agents.start(1)
     agents.wait_for_step(8)
     second.kill()
-    assert agents.ended(first, agents.start(1)), agents.told()
+    assert agents.finish_reason(first, agents.start(1)), agents.told()
     assert "continuing after step" in agents.told()
     assert_finished(agents)

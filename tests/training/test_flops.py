@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.objectives.causal import NextPiece
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.objectives.causal import CausalLmObjective
 from bertworks.sampling.batch import Batch
-from bertworks.training.flops import counted_operations
+from bertworks.training.flops import count_flops
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 def batch_of(rows: int, length: int, vocabulary: int) -> Batch:
@@ -18,7 +18,7 @@ def batch_of(rows: int, length: int, vocabulary: int) -> Batch:
     return Batch(ids, torch.zeros_like(ids), torch.full((rows,), length), None, places, ids.flatten())
 
 
-@pytest.mark.parametrize("dropout", [0.1, 0.0])
+@pytest.marker.parametrize("dropout", [0.1, 0.0])
 def test_a_bert_of_one_layer_by_hand(dropout: float):
     """N pieces in rows of T; W = N + B places are computed in the last layer: those asked, and what sums a row up.
 
@@ -26,9 +26,11 @@ def test_a_bert_of_one_layer_by_hand(dropout: float):
     the way back twice that. The pooler is computed, but learns nothing.
     """
     vocabulary, width, inner, rows, length = 60, 32, 64, 3, 16
-    sizes = BertSizes(vocabulary, width, 1, 4, inner, 32, dropout=dropout, attention_dropout=dropout)
-    module = NextPiece(Bert(sizes, torch.Generator().manual_seed(0)))
-    found = counted_operations(module, [batch_of(rows, length, vocabulary)])
+    sizes = BertConfig(
+        vocabulary, width, 1, 4, inner, 32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+    )
+    module = CausalLmObjective(Bert(sizes, torch.Generator().manual_seed(0)))
+    found = count_flops(module, [batch_of(rows, length, vocabulary)])
     pieces = rows * length
     wanted = pieces + rows
     attention = 4 * wanted * length * width
@@ -38,10 +40,10 @@ def test_a_bert_of_one_layer_by_hand(dropout: float):
 
 
 def test_a_second_batch_takes_as_much_again_and_nothing_is_changed():
-    module = NextPiece(Bert(BertSizes(60, 32, 2, 4, 64, 32), torch.Generator().manual_seed(0))).eval()
+    module = CausalLmObjective(Bert(BertConfig(60, 32, 2, 4, 64, 32), torch.Generator().manual_seed(0))).eval()
     before = {name: values.clone() for name, values in module.state_dict().items()}
     batch = batch_of(2, 8, 60)
-    assert counted_operations(module, [batch, batch]) == 2 * counted_operations(module, [batch])
-    assert not module.training
+    assert count_flops(module, [batch, batch]) == 2 * count_flops(module, [batch])
+    assert not module.training_settings
     assert all(one.grad is None for one in module.parameters())
     assert all(values.equal(before[name]) for name, values in module.state_dict().items())

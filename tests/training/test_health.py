@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bertworks.training.health import Health, Warning  # noqa: A004
+from bertworks.training.health import HealthMonitor, HealthWarning
 from bertworks.training.loop import Step
 
 FLOOR = 6.0
@@ -15,8 +15,8 @@ def step(number: int, loss: float, norm: float = 1.0) -> Step:
     return Step(number, 0, {"masked": loss, "pair": 0.5}, 3e-4, norm, float(number), number)
 
 
-def warnings(health: Health, losses: Iterable[float]) -> list[Warning]:
-    found = (health.step(step(number, loss)) for number, loss in enumerate(losses, 1))
+def warnings(health: HealthMonitor, losses: Iterable[float]) -> list[HealthWarning]:
+    found = (health.check_step(step(number, loss)) for number, loss in enumerate(losses, 1))
     return [one for one in found if one is not None]
 
 
@@ -34,69 +34,69 @@ HEALTHY = {
 }
 
 
-@pytest.mark.parametrize("losses", HEALTHY.values(), ids=HEALTHY)
+@pytest.marker.parametrize("losses", HEALTHY.values(), ids=HEALTHY)
 def test_a_healthy_run_gets_no_warning(losses: list[float]):
-    assert warnings(Health(FLOOR), losses) == []
+    assert warnings(HealthMonitor(FLOOR), losses) == []
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (5.0, math.nan), (5.0, math.inf), (-math.inf, 1.0)]
 )
 def test_a_loss_or_norm_that_is_no_number_stops_the_run(loss: float, norm: float):
-    warning = Health(FLOOR).step(step(12, loss, norm))
+    warning = HealthMonitor(FLOOR).check_step(step(12, loss, norm))
     assert warning is not None
-    assert warning.stops
+    assert warning.should_stop
     assert warning.text.startswith(f"step 12: the loss is {loss} and the gradients' norm {norm}.")
     assert "3.0e-04" in warning.text
     assert "start a new run with a lower rate or a longer warmup" in warning.text
 
 
 def test_a_loss_without_masked_pieces_is_followed_by_its_first_part():
-    warning = Health(FLOOR).step(Step(1, 0, {"label": math.nan}, 1e-4, 1.0, 1.0, 1))
+    warning = HealthMonitor(FLOOR).check_step(Step(1, 0, {"label": math.nan}, 1e-4, 1.0, 1.0, 1))
     assert warning is not None
-    assert warning.stops
+    assert warning.should_stop
 
 
 def test_a_loss_that_rises_for_good_is_told_once_with_rate_and_remedy():
     """It falls to 4 and then jumps to 8: the smoothed loss passes 5 when 4 * 0.98^n < 3, after 15 steps."""
-    found = warnings(Health(FLOOR), [4.0] * 200 + [8.0] * 300)
+    found = warnings(HealthMonitor(FLOOR), [4.0] * 200 + [8.0] * 300)
     assert len(found) == 1
-    assert not found[0].stops
+    assert not found[0].should_stop
     assert found[0].text.startswith("step 215: the loss rose from 4.00 to 5.05.")
     assert "lower rate or lengthen warmup" in found[0].text
 
 
 def test_a_rise_in_the_first_hundred_steps_is_still_warm_up():
-    assert warnings(Health(FLOOR), [4.0] + [8.0] * 99) == []
-    assert len(warnings(Health(FLOOR), [4.0] + [8.0] * 100)) == 1
+    assert warnings(HealthMonitor(FLOOR), [4.0] + [8.0] * 99) == []
+    assert len(warnings(HealthMonitor(FLOOR), [4.0] + [8.0] * 100)) == 1
 
 
 def test_a_loss_that_stays_at_the_floor_is_told_once_after_patience():
-    found = warnings(Health(FLOOR, patience=50), [6.05] * 300)
+    found = warnings(HealthMonitor(FLOOR, patience=50), [6.05] * 300)
     assert len(found) == 1
-    assert not found[0].stops
+    assert not found[0].should_stop
     assert found[0].text.startswith("step 50: the loss stays at 6.05")
     assert "(6.00)" in found[0].text
     assert "`bertworks doctor` tells" in found[0].text
 
 
-@pytest.mark.parametrize("loss", [5.85, 6.15])
+@pytest.marker.parametrize("loss", [5.85, 6.15])
 def test_a_loss_beside_the_floor_is_not_at_the_floor(loss: float):
-    assert warnings(Health(FLOOR, patience=50), [loss] * 300) == []
+    assert warnings(HealthMonitor(FLOOR, patience=50), [loss] * 300) == []
 
 
 def test_leaving_the_floor_starts_the_patience_anew():
-    health = Health(FLOOR, patience=50)
+    health = HealthMonitor(FLOOR, patience=50)
     assert warnings(health, ([6.0] * 40 + [15.0] * 2 + [6.0] * 40) * 3) == []
 
 
-def overfit(trained: list[float], held_out: list[float]) -> list[Warning]:
-    health = Health(FLOOR)
+def overfit(trained: list[float], held_out: list[float]) -> list[HealthWarning]:
+    health = HealthMonitor(FLOOR)
     found = []
     for number, (loss, other) in enumerate(zip(trained, held_out, strict=True)):
         for _ in range(300):
-            assert health.step(step(number, loss)) is None
-        warning = health.held_out(other, 300 * (number + 1))
+            assert health.check_step(step(number, loss)) is None
+        warning = health.check_held_out(other, 300 * (number + 1))
         found += [warning] if warning else []
     return found
 
@@ -108,10 +108,10 @@ def test_held_out_loss_that_rises_three_times_while_training_falls_is_told_once(
     found = overfit(FALLING, [4.0, 3.8, 3.9, 4.0, 4.1, 4.2])
     assert len(found) == 1
     assert found[0].text.startswith("step 1500: the held-out loss has risen three times (3.800 to 4.100)")
-    assert not found[0].stops
+    assert not found[0].should_stop
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("trained", "held_out"),
     [
         (FALLING, [4.0, 3.8, 3.6, 3.5, 3.4, 3.3]),
@@ -126,4 +126,4 @@ def test_held_out_loss_of_a_run_that_does_not_overfit_is_not_told(trained: list[
 
 
 def test_held_out_loss_before_any_step_is_no_reason_to_warn():
-    assert Health(FLOOR).held_out(10.3, 0) is None
+    assert HealthMonitor(FLOOR).check_held_out(10.3, 0) is None

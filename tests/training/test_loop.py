@@ -7,28 +7,28 @@ import pytest
 import torch
 from torch import nn
 
-from bertworks.encoders.bert import Bert, BertSizes
-from bertworks.encoders.layers import Seeds
-from bertworks.objectives.loss import Loss, Part
-from bertworks.objectives.mlm import Pretraining
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.objectives.loss import Loss, LossPart
+from bertworks.objectives.mlm import MlmObjective
 from bertworks.sampling.batch import Batch
-from bertworks.training.loop import Standing, Step, Training, num_processes, train
-from bertworks.training.optimizer import AdamSettings, PaperAdam
-from bertworks.training.schedule import ByStep
+from bertworks.training.loop import Step, Training, TrainState, train, world_size
+from bertworks.training.optimizer import AdamSettings, BertAdam
+from bertworks.training.schedule import StepSchedule
 
 VOCABULARY, WIDTH, LENGTH = 60, 16, 12
-PLAIN = BertSizes(VOCABULARY, WIDTH, 2, 2, 32, 32, dropout=0.0, attention_dropout=0.0)
-DROPPING = BertSizes(VOCABULARY, WIDTH, 2, 2, 32, 32)
+PLAIN = BertConfig(VOCABULARY, WIDTH, 2, 2, 32, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+DROPPING = BertConfig(VOCABULARY, WIDTH, 2, 2, 32, 32)
 # How many places are hidden in each of eight rows: very unequal, so that a mean of means would be wrong.
 HIDDEN = (1, 9, 2, 1, 1, 7, 3, 1)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
-def model(sizes: BertSizes, seed: int = 0) -> Pretraining:
+def model(sizes: BertConfig, seed: int = 0) -> MlmObjective:
     generator = torch.Generator().manual_seed(seed)
-    return Pretraining(Bert(sizes, generator), generator)
+    return MlmObjective(Bert(sizes, generator), generator)
 
 
 def micro_batches(step: int, sizes: Sequence[int]) -> list[Batch]:
@@ -50,27 +50,27 @@ def micro_batches(step: int, sizes: Sequence[int]) -> list[Batch]:
     return found
 
 
-def run(module: Pretraining, sizes: Sequence[int], num_steps: int = 4, seed: int = 0) -> list[Step]:
+def run(module: MlmObjective, sizes: Sequence[int], num_steps: int = 4, seed: int = 0) -> list[Step]:
     training = Training(
         module,
         module,
-        PaperAdam(module, AdamSettings()),
-        ByStep((num_steps,), 2, 1e-3),
+        BertAdam(module, AdamSettings()),
+        StepSchedule((num_steps,), 2, 1e-3),
         lambda phase, step: micro_batches(step, sizes),
         seed,
     )
-    return list(train(training, Standing()))
+    return list(train(training, TrainState()))
 
 
-@pytest.mark.parametrize("sizes", [(4, 4), (1, 7), (2, 1, 5), (1,) * 8])
+@pytest.marker.parametrize("sizes", [(4, 4), (1, 7), (2, 1, 5), (1,) * 8])
 def test_splitting_a_step_into_micro_batches_changes_nothing(sizes: tuple[int, ...]):
     whole, split = model(PLAIN), model(PLAIN)
     for one, other in zip(run(whole, (8,)), run(split, sizes), strict=True):
         assert one.losses.keys() == other.losses.keys() == {"masked", "pair"}
         for name, loss in one.losses.items():
             assert abs(loss - other.losses[name]) < 1e-6
-        assert abs(one.norm - other.norm) < 1e-5
-        assert (one.number, one.rate, one.pieces) == (other.number, other.rate, other.pieces)
+        assert abs(one.grad_norm - other.grad_norm) < 1e-5
+        assert (one.number, one.learning_rate, one.num_tokens) == (other.number, other.learning_rate, other.num_tokens)
     for name, values in whole.state_dict().items():
         assert float((values - split.state_dict()[name]).abs().max()) < 1e-6, name
 
@@ -97,15 +97,15 @@ class Counted(nn.Module):
         self.seeds: list[int] = []
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {"some": len(batch.ids), "none": 0}
+        return {"some": len(batch.input_ids), "none": 0}
 
-    def forward(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss:
+    def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
         assert seeds is not None
         self.scales.append(dict(scales))
         self.seeds.append(int(seeds.base))
-        total = self.weight * batch.ids.sum()
+        total = self.weight * batch.input_ids.sum()
         nothing = torch.tensor(0.0)
-        parts = {"some": Part(total.detach(), len(batch.ids)), "none": Part(nothing, 0)}
+        parts = {"some": LossPart(total.detach(), len(batch.input_ids)), "none": LossPart(nothing, 0)}
         return Loss(total * scales["some"] + nothing * scales["none"], parts)
 
 
@@ -114,35 +114,35 @@ def plain_batch(rows: Sequence[Sequence[int]], lengths: Sequence[int]) -> Batch:
     return Batch(ids, torch.zeros_like(ids), torch.tensor(lengths))
 
 
-def counted_training(module: Counted, pace: ByStep, asked: list[tuple[int, int]], seed: int = 0) -> Training:
+def counted_training(module: Counted, pace: StepSchedule, asked: list[tuple[int, int]], seed: int = 0) -> Training:
     def draw(phase: int, step: int) -> list[Batch]:
         asked.append((phase, step))
         return [plain_batch([[1, 2]], [2]), plain_batch([[3, 0], [4, 5], [6, 0]], [1, 2, 1])]
 
-    return Training(module, module, PaperAdam(module, AdamSettings(clip=0.0)), pace, draw, seed)
+    return Training(module, module, BertAdam(module, AdamSettings(clip=0.0)), pace, draw, seed)
 
 
 def test_figures_of_a_step_by_hand():
     """Ids sum to 3 and 18, four rows: the loss is w * 21 / 4 = 10.5 at w = 2, and its slope 5.25."""
     module = Counted()
-    step = next(train(counted_training(module, ByStep((2,), 0, 1e-3), []), Standing()))
+    step = next(train(counted_training(module, StepSchedule((2,), 0, 1e-3), []), TrainState()))
     assert module.scales == [{"some": 0.25, "none": 1.0}] * 2
     assert step.losses == {"some": 10.5}  # a part without answers has no mean
-    assert step.norm == 5.25
-    assert (step.number, step.phase, step.pieces) == (1, 0, 6)
-    assert step.rate == 0.5e-3  # the first of two steps, without warm-up
+    assert step.grad_norm == 5.25
+    assert (step.number, step.phase, step.num_tokens) == (1, 0, 6)
+    assert step.learning_rate == 0.5e-3  # the first of two steps, without warm-up
     # Adam's first update is the rate, whatever the slope.
     assert abs(float(module.weight.detach()) - (2.0 - 0.5e-3)) < 1e-6
 
 
 def test_the_standing_advances_and_phases_count_their_own_steps():
-    standing, asked = Standing(), []
-    steps = list(train(counted_training(Counted(), ByStep((2, 3), 1, 1e-3), asked), standing))
+    standing, asked = TrainState(), []
+    steps = list(train(counted_training(Counted(), StepSchedule((2, 3), 1, 1e-3), asked), standing))
     assert asked == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
     assert [step.phase for step in steps] == [0, 0, 1, 1, 1]
     assert [step.number for step in steps] == [1, 2, 3, 4, 5]
-    assert [step.pieces for step in steps] == [6, 12, 18, 24, 30]
-    assert (standing.step, standing.pieces, standing.phase_steps) == (5, 30, {0: 2, 1: 3})
+    assert [step.num_tokens for step in steps] == [6, 12, 18, 24, 30]
+    assert (standing.step, standing.num_tokens, standing.phase_steps) == (5, 30, {0: 2, 1: 3})
     seconds = [step.seconds for step in steps]
     assert seconds == sorted(seconds)
     assert seconds[0] > 0
@@ -151,24 +151,24 @@ def test_the_standing_advances_and_phases_count_their_own_steps():
 
 def test_a_run_that_stands_somewhere_goes_on_from_there():
     asked: list[tuple[int, int]] = []
-    standing = Standing(step=3, seconds=5.0, pieces=100, phase_steps={0: 2, 1: 1})
-    steps = list(train(counted_training(Counted(), ByStep((2, 3), 1, 1e-3), asked), standing))
+    standing = TrainState(step=3, seconds=5.0, num_tokens=100, phase_steps={0: 2, 1: 1})
+    steps = list(train(counted_training(Counted(), StepSchedule((2, 3), 1, 1e-3), asked), standing))
     assert asked == [(1, 1), (1, 2)]
     assert [step.number for step in steps] == [4, 5]
-    assert [step.pieces for step in steps] == [106, 112]
+    assert [step.num_tokens for step in steps] == [106, 112]
     assert steps[0].seconds > 5.0
 
 
 def test_a_run_that_is_over_draws_nothing():
     asked: list[tuple[int, int]] = []
-    assert list(train(counted_training(Counted(), ByStep((2,), 1, 1e-3), asked), Standing(step=2))) == []
+    assert list(train(counted_training(Counted(), StepSchedule((2,), 1, 1e-3), asked), TrainState(step=2))) == []
     assert asked == []
 
 
 def test_dropout_seeds_differ_by_step_micro_batch_and_seed_and_repeat_for_the_same():
     def seeds(seed: int) -> list[int]:
         module = Counted()
-        list(train(counted_training(module, ByStep((3,), 1, 1e-3), [], seed), Standing()))
+        list(train(counted_training(module, StepSchedule((3,), 1, 1e-3), [], seed), TrainState()))
         return module.seeds
 
     assert len(set(seeds(0))) == 6  # three steps of two micro-batches
@@ -178,8 +178,8 @@ def test_dropout_seeds_differ_by_step_micro_batch_and_seed_and_repeat_for_the_sa
 
 def test_a_resumed_step_drops_what_it_would_have_dropped():
     whole, late = Counted(), Counted()
-    list(train(counted_training(whole, ByStep((3,), 1, 1e-3), []), Standing()))
-    list(train(counted_training(late, ByStep((3,), 1, 1e-3), []), Standing(step=2)))
+    list(train(counted_training(whole, StepSchedule((3,), 1, 1e-3), []), TrainState()))
+    list(train(counted_training(late, StepSchedule((3,), 1, 1e-3), []), TrainState(step=2)))
     assert late.seeds == whole.seeds[4:]
 
 
@@ -200,8 +200,8 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_drops_others():
 def test_the_module_learns_in_training_mode():
     module = model(DROPPING).eval()
     run(module, (8,), num_steps=1)
-    assert module.training
+    assert module.training_settings
 
 
 def test_one_process_is_one():
-    assert num_processes() == 1
+    assert world_size() == 1

@@ -16,20 +16,27 @@ from many_processes import started
 from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run
 
 import bertworks.training.checkpoint_writer
-from bertworks.commands.pretrain.recipe import Recipe, as_toml
+from bertworks.commands.pretrain.recipe import PretrainRecipe, to_toml
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
-from bertworks.disk import explained
+from bertworks.disk import explain_os_error
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.parallel.workers import num_cores
 from bertworks.training.checkpoint import checkpoints_in, save_checkpoint
-from bertworks.training.checkpoint_writer import newest
-from bertworks.training.loop import Standing, Step
-from bertworks.training.process_group import exchange, from_first, is_first, joined, share_of, smallest
+from bertworks.training.checkpoint_writer import load_latest_for_module
+from bertworks.training.loop import Step, TrainState
+from bertworks.training.process_group import (
+    all_gather,
+    all_reduce_min,
+    broadcast,
+    is_main_process,
+    local_batch_size,
+    process_group,
+)
 
-STILL = replace(RECIPE, model=replace(RECIPE.model, dropout=0.0), batch=12, micro_batch=3)
+STILL = replace(RECIPE, model=replace(RECIPE.model, hidden_dropout_prob=0.0), batch_size=12, micro_batch_size=3)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +72,21 @@ def work(request: PretrainRequest, trouble: str) -> Outcome:
 def look(folders: list[Path]) -> str:
     """Look for a checkpoint, each process in a folder of its own."""
     try:
-        with joined():
-            found, _ = newest(folders[int(os.environ["RANK"])], torch.nn.Linear(1, 1))
+        with process_group():
+            found, _ = load_latest_for_module(folders[int(os.environ["RANK"])], torch.nn.Linear(1, 1))
     except FolderError as error:
         return str(error)
-    return "none" if found is None else f"step {found.standing.step}"
+    return "none" if found is None else f"step {found.train_state.step}"
 
 
 def talk(texts: list[str]) -> tuple[list[str], int]:
     rank = int(os.environ["RANK"])
-    with joined():
-        return exchange(texts[rank]), from_first(7 + rank)
+    with process_group():
+        return all_gather(texts[rank]), broadcast(7 + rank)
 
 
 def full(folder, *rest):
-    raise explained(OSError(errno.ENOSPC, "full"), folder)
+    raise explain_os_error(OSError(errno.ENOSPC, "full"), folder)
 
 
 def together(world: int, request: PretrainRequest, trouble: str = "") -> list[Outcome]:
@@ -94,7 +101,7 @@ def test_two_processes_learn_what_one_does(corpus, tmp_path):
     first, second = together(2, PretrainRequest(recipe, corpus, tmp_path / "both"))
     assert len(alone) == 20
     assert_close(alone, first.steps)
-    assert [step.pieces for step in alone] == [step.pieces for step in first.steps]
+    assert [step.num_tokens for step in alone] == [step.num_tokens for step in first.steps]
     assert [(line["kind"], line["step"]) for line in curve(tmp_path / "alone")] == [
         (line["kind"], line["step"]) for line in curve(tmp_path / "both")
     ]
@@ -102,9 +109,9 @@ def test_two_processes_learn_what_one_does(corpus, tmp_path):
     assert first.num_threads == second.num_threads == max(1, num_cores() // 2)
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.marker.parametrize("world", [2, 3])
 def test_processes_that_stop_and_continue_give_the_same_bits(corpus, tmp_path, world):
-    recipe = replace(RECIPE, batch=12, micro_batch=2)
+    recipe = replace(RECIPE, batch_size=12, micro_batch_size=2)
     together(world, PretrainRequest(recipe, corpus, tmp_path / "whole"))
     for count in (7, None):
         together(world, PretrainRequest(recipe, corpus, tmp_path / "parts", stop_after=count))
@@ -142,18 +149,18 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(corpus, tmp_path):
 
 
 def test_alone_there_is_no_group_and_nothing_to_agree_on(monkeypatch):
-    with joined():
+    with process_group():
         assert not torch.distributed.is_initialized()
-        assert is_first()
-        assert smallest(7) == 7
-        assert share_of(5) == 5
-        assert exchange("alone") == ["alone"]
+        assert is_main_process()
+        assert all_reduce_min(7) == 7
+        assert local_batch_size(5) == 5
+        assert all_gather("alone") == ["alone"]
     monkeypatch.setenv("RANK", "1")  # of another program: the rest of what torchrun tells is missing
-    assert is_first()
+    assert is_main_process()
 
 
 def test_a_process_that_does_not_see_the_checkpoint_is_told_to_share_a_disk(tmp_path):
-    save_checkpoint(tmp_path / "here", torch.nn.Linear(1, 1).state_dict(), {}, Standing(10), "")
+    save_checkpoint(tmp_path / "here", torch.nn.Linear(1, 1).state_dict(), {}, TrainState(10), "")
     (tmp_path / "there").mkdir()
     first, second = started(2, look, [tmp_path / "here", tmp_path / "there"])
     assert first == "step 10"
@@ -166,8 +173,8 @@ def test_processes_tell_each_other_texts_of_any_length():
     assert started(3, talk, texts) == [(texts, 7)] * 3
 
 
-def write_recipe(recipe: Recipe, path: Path) -> Path:
-    path.write_text(as_toml(recipe), encoding="utf-8")
+def write_recipe(recipe: PretrainRecipe, path: Path) -> Path:
+    path.write_text(to_toml(recipe), encoding="utf-8")
     return path
 
 

@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 
 from bertworks.errors import InputError, SettingsError
-from bertworks.vocabulary.algorithms import KINDS, Inventory, is_cased, kind_named, kind_of, wordpiece_backend
+from bertworks.vocabulary.algorithms import KINDS, Inventory, detect_kind, get_kind, is_cased, wordpiece_backend
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -37,14 +37,14 @@ def test_wordpiece_takes_words_of_200_characters_and_not_of_201() -> None:
     assert json.loads(backend.to_str())["model"]["max_input_chars_per_word"] == 200
 
 
-@pytest.mark.parametrize(("cased", "expected"), [(False, ["cafe"]), (True, ["Café"])])
+@pytest.marker.parametrize(("cased", "expected"), [(False, ["cafe"]), (True, ["Café"])])
 def test_case_and_accents_go_together(cased: bool, expected: list[str]) -> None:
     backend = wordpiece_backend([*BERT, "cafe", "Café"], cased=cased)
     assert backend.encode("Café", add_special_tokens=False).tokens == expected
     assert is_cased(backend) is cased
 
 
-@pytest.mark.parametrize("name", ["wordpiece", "words"])
+@pytest.marker.parametrize("name", ["wordpiece", "words"])
 def test_chinese_characters_are_words_of_their_own(name: str) -> None:
     backend = KINDS[name].build(Inventory((*BERT, "北", "京", "ok")), cased=False)
     assert backend.encode("北京ok", add_special_tokens=False).tokens == ["北", "京", "ok"]
@@ -97,11 +97,11 @@ def test_special_pieces_are_registered_in_the_saved_file() -> None:
     assert as_others_load_it.encode("[MASK]", add_special_tokens=False).tokens == ["[MASK]"]
 
 
-@pytest.mark.parametrize("name", list(KINDS))
+@pytest.marker.parametrize("name", list(KINDS))
 def test_a_backend_remembers_its_kind(name: str) -> None:
     kind = KINDS[name]
     pieces = (*kind.specials.order, "a")
-    assert kind_of(kind.build(Inventory(pieces, scores=(0.0,) * 6), cased=True)).name == name
+    assert detect_kind(kind.build(Inventory(pieces, scores=(0.0,) * 6), cased=True)).name == name
 
 
 def test_a_piece_that_appears_twice_is_refused_with_its_line() -> None:
@@ -116,4 +116,4 @@ def test_a_vocabulary_without_special_pieces_is_refused() -> None:
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingsError, match="'wordpieces' is unknown; choose one of: wordpiece, bpe"):
-        kind_named("wordpieces")
+        get_kind("wordpieces")

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from bertworks.text.document import Document
-from bertworks.text.tally import Tally
+from bertworks.text.tally import TextStatistics
 from bertworks.vocabulary.algorithms import wordpiece_backend
-from bertworks.vocabulary.corpus_fit import UnknownWords, measure_fit, nature_of
+from bertworks.vocabulary.corpus_fit import UnknownWords, measure_fit, profile_vocabulary
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "mill", "##er", "Mill", "sang", ".", "山"]
 
 
 def tokenizer(cased: bool = False) -> Tokenizer:
-    return Tokenizer.of(wordpiece_backend(PIECES, cased))
+    return Tokenizer.from_backend(wordpiece_backend(PIECES, cased))
 
 
 def test_pieces_words_and_unknown_pieces_are_counted() -> None:
-    tally, unknown = Tally(), UnknownWords()
+    tally, unknown = TextStatistics(), UnknownWords()
     document = Document(("The miller sang. ", "The zebra sang 山水.\n"), "a.txt")
     measure_fit(document, tokenizer(), tally, unknown)
     # the mill ##er sang . | the [UNK] sang 山 [UNK] .
-    assert tally.numbers["pieces"] == 11
-    assert tally.numbers["words of the vocabulary"] == 10
-    assert tally.numbers["unknown pieces"] == 2
+    assert tally.totals["pieces"] == 11
+    assert tally.totals["words of the vocabulary"] == 10
+    assert tally.totals["unknown pieces"] == 2
     assert unknown.words == {"zebra": 1, "水": 1}
-    assert tally.examples["unknown pieces"].text == "The zebra sang 山水."
+    assert tally.excerpts["unknown pieces"].text == "The zebra sang 山水."
 
 
 def test_documents_longer_than_the_usual_lengths_are_counted() -> None:
-    tally = Tally()
+    tally = TextStatistics()
     for length in (128, 129, 513):
         measure_fit(Document(("sang " * length,), "a.txt"), tokenizer(), tally, UnknownWords())
-    assert tally.numbers["documents longer than 128 pieces"] == 2
-    assert tally.numbers["documents longer than 512 pieces"] == 1
+    assert tally.totals["documents longer than 128 pieces"] == 2
+    assert tally.totals["documents longer than 512 pieces"] == 1
 
 
 def test_the_nature_of_a_vocabulary_tells_capitals_and_ideographs() -> None:
-    nature = nature_of(tokenizer(cased=True))
+    nature = profile_vocabulary(tokenizer(cased=True))
     assert nature.cased
-    assert nature.capital_rate == 1 / 5  # of: the, mill, ##er, Mill, sang
+    assert nature.capital_ratio == 1 / 5  # of: the, mill, ##er, Mill, sang
     assert nature.num_ideographs == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
 from bertworks.vocabulary.algorithms import KINDS, Inventory, wordpiece_backend
-from bertworks.vocabulary.extension import Addition, extend
+from bertworks.vocabulary.extension import NewToken, extend
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]", "car", "##dio", "##gram", "##s", "a"]
 # cardio: 2 pieces, 6 times -> 6; cardiogram: 3 pieces, 5 times -> 10; cars: 2 pieces, 7 times -> 7; car: whole.
@@ -16,10 +16,10 @@ TEXT = ["cardio " * 6 + "cardiogram " * 5 + "Cars " * 7 + "car " * 50]
 
 def test_words_that_save_most_pieces_fill_the_free_slots_first_and_then_follow_the_last_id() -> None:
     extension = extend(wordpiece_backend(PIECES, cased=False), TEXT, 3)
-    assert extension.added == (
-        Addition("cardiogram", 5, ("car", "##dio", "##gram"), 5),
-        Addition("cars", 6, ("car", "##s"), 7),
-        Addition("cardio", 12, ("car", "##dio"), 6),
+    assert extension.new_tokens == (
+        NewToken("cardiogram", 5, ("car", "##dio", "##gram"), 5),
+        NewToken("cars", 6, ("car", "##s"), 7),
+        NewToken("cardio", 12, ("car", "##dio"), 6),
     )
     assert extension.num_appended == 1
     encoding = extension.backend.encode("cardiograms car [MASK]", add_special_tokens=False)
@@ -39,14 +39,14 @@ def test_old_pieces_keep_their_ids_and_the_given_backend_is_not_changed() -> Non
 def test_numbers_addresses_and_rare_words_are_not_added() -> None:
     counts = Counts()
     text = ["aa2a 1900 http://cars.com/cardio me@cars.com " * 9 + "cars " * 4]
-    assert extend(wordpiece_backend(PIECES, cased=False), text, 9, counts=counts).added == ()
+    assert extend(wordpiece_backend(PIECES, cased=False), text, 9, counts=counts).new_tokens == ()
     assert counts["addresses passed over"] == 18
 
 
 def test_an_unknown_word_is_worth_as_much_as_its_characters() -> None:
     # 京 5 times -> 5; cars 4 times -> 4.
     extension = extend(wordpiece_backend(PIECES, cased=False), ["京京京京京 cars cars cars cars"], 2, min_count=4)
-    assert [(one.piece, one.split) for one in extension.added] == [("京", ("[UNK]",)), ("cars", ("car", "##s"))]
+    assert [(one.token, one.subwords) for one in extension.new_tokens] == [("京", ("[UNK]",)), ("cars", ("car", "##s"))]
 
 
 def test_other_kinds_are_refused() -> None:

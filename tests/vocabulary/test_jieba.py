@@ -14,14 +14,14 @@ TEXTS = ["我喜欢北京。我喜欢 BERT 模型。", "北京的天气很好，
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.of(train(TEXTS * 2, VocabularySettings("jieba-words", 30)))
+    return Tokenizer.from_backend(train(TEXTS * 2, VocabularySettings("jieba-words", 30)))
 
 
 def test_a_chinese_word_is_one_piece(tokenizer: Tokenizer):
     assert tokenizer.kind == "jieba-words"
     encoding = tokenizer.encode("我喜欢北京")
-    assert encoding.pieces == ("[CLS]", "我", "喜欢", "北京", "[SEP]")
-    assert encoding.words == (None, 0, 1, 2, None)
+    assert encoding.tokens == ("[CLS]", "我", "喜欢", "北京", "[SEP]")
+    assert encoding.word_ids == (None, 0, 1, 2, None)
 
 
 def test_offsets_point_into_the_text(tokenizer: Tokenizer):
@@ -29,17 +29,17 @@ def test_offsets_point_into_the_text(tokenizer: Tokenizer):
     encoding = tokenizer.encode(text)
     found = [text[slice(*offset)] for offset in encoding.offsets if offset is not None]
     assert found == ["我", "喜欢", "BERT", "，", "don", "'", "t"]
-    assert encoding.pieces[3] == "bert"
+    assert encoding.tokens[3] == "bert"
 
 
 def test_sentences_are_cut_as_texts_are(tokenizer: Tokenizer):
     flat = tokenizer.encode_sentences([*TEXTS, ""])
-    assert flat.sentence_ends.tolist()[-1] == len(flat.ids) == flat.word_starts.sum()
+    assert flat.sentence_ends.tolist()[-1] == len(flat.input_ids) == flat.word_starts.sum()
     at = 0
     for text, end in zip([*TEXTS, ""], flat.sentence_ends.tolist(), strict=True):
-        assert tuple(flat.ids[at:end]) == tokenizer.encode(text).ids[1:-1]
+        assert tuple(flat.input_ids[at:end]) == tokenizer.encode(text).input_ids[1:-1]
         at = end
-    assert tokenizer.specials.unknown not in flat.ids  # all that was learned from is known
+    assert tokenizer.specials.unknown not in flat.input_ids  # all that was learned from is known
 
 
 def test_a_folder_keeps_the_kind(tokenizer: Tokenizer, tmp_path: Path):

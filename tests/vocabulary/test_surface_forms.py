@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertworks.vocabulary.surface_forms import Written, piece_written, text_written
+from bertworks.vocabulary.surface_forms import SurfaceForm, decode_tokens, surface_form
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
@@ -13,7 +13,7 @@ SIZES = {"wordpiece": 40, "bpe": 40, "byte-bpe": 275, "unigram": 30, "words": 12
 
 
 def tokenizer_of(kind: str) -> Tokenizer:
-    return Tokenizer.of(train([TEXT] * 20, VocabularySettings(kind=kind, size=SIZES[kind])))
+    return Tokenizer.from_backend(train([TEXT] * 20, VocabularySettings(kind=kind, vocab_size=SIZES[kind])))
 
 
 @pytest.fixture(params=list(SIZES))
@@ -22,39 +22,39 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def test_the_letters_of_all_pieces_are_those_of_the_text(tokenizer: Tokenizer):
-    pieces = [piece_written(tokenizer, int(number)) for number in tokenizer.cut(TEXT).ids]
-    assert "".join(piece.letters for piece in pieces) == TEXT.replace(" ", "")
+    pieces = [surface_form(tokenizer, int(number)) for number in tokenizer.tokenize(TEXT).input_ids]
+    assert "".join(piece.text for piece in pieces) == TEXT.replace(" ", "")
 
 
 def test_running_text_is_the_text(tokenizer: Tokenizer):
-    found = text_written(tokenizer, tokenizer.cut(TEXT).ids.tolist())
+    found = decode_tokens(tokenizer, tokenizer.tokenize(TEXT).input_ids.tolist())
     assert found.replace(" .", ".").strip() == TEXT
 
 
 def test_a_word_is_a_beginning_and_what_continues_it(tokenizer: Tokenizer):
-    cut = tokenizer.cut("the river stone")
+    cut = tokenizer.tokenize("the river stone")
     second = int(cut.begins_word.nonzero()[0][1])  # the first word of a text may lack the space that marks a beginning
-    for number, begins in zip(cut.ids[second:].tolist(), cut.begins_word[second:].tolist(), strict=True):
-        assert piece_written(tokenizer, number).continues in (None, not begins)
+    for number, begins in zip(cut.input_ids[second:].tolist(), cut.begins_word[second:].tolist(), strict=True):
+        assert surface_form(tokenizer, number).is_continuation in (None, not begins)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("kind", "piece", "written"),
     [
-        ("wordpiece", "r", Written("r", None, False)),
-        ("wordpiece", "##r", Written("r", False, True)),
-        ("bpe", "r", Written("r", None, None, False)),
-        ("bpe", "r</w>", Written("r", None, None, True)),
-        ("byte-bpe", "r", Written("r", False, True)),
-        ("byte-bpe", "Ġ", Written("", True, False)),
-        ("byte-bpe", ".", Written(".", False, False)),
-        ("unigram", "▁the", Written("the", True, False)),
-        ("unigram", ".", Written(".", False, False)),
-        ("words", "river", Written("river", None, False, True)),
+        ("wordpiece", "r", SurfaceForm("r", None, False)),
+        ("wordpiece", "##r", SurfaceForm("r", False, True)),
+        ("bpe", "r", SurfaceForm("r", None, None, False)),
+        ("bpe", "r</w>", SurfaceForm("r", None, None, True)),
+        ("byte-bpe", "r", SurfaceForm("r", False, True)),
+        ("byte-bpe", "Ġ", SurfaceForm("", True, False)),
+        ("byte-bpe", ".", SurfaceForm(".", False, False)),
+        ("unigram", "▁the", SurfaceForm("the", True, False)),
+        ("unigram", ".", SurfaceForm(".", False, False)),
+        ("words", "river", SurfaceForm("river", None, False, True)),
     ],
 )
-def test_marks_are_read_as_each_kind_writes_them(kind: str, piece: str, written: Written):
+def test_marks_are_read_as_each_kind_writes_them(kind: str, piece: str, written: SurfaceForm):
     tokenizer = tokenizer_of(kind)
-    number = tokenizer.id_of(piece)
-    assert number is not None, tokenizer.pieces
-    assert piece_written(tokenizer, number) == written
+    number = tokenizer.token_to_id(piece)
+    assert number is not None, tokenizer.tokens
+    assert surface_form(tokenizer, number) == written

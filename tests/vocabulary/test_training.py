@@ -25,14 +25,14 @@ def pieces_of(backend: tokenizers.Tokenizer) -> list[str]:
 
 def test_wordpiece_by_hand() -> None:
     # ##u##g 20, ##u##n 16, h##ug 15, p##un 12; then p##ug and hug##s 5 each: p has the smaller number; b##un 4.
-    pieces = pieces_of(train(HUGS, VocabularySettings(size=100)))
+    pieces = pieces_of(train(HUGS, VocabularySettings(vocab_size=100)))
     characters = [*"bghnpsu", *(f"##{letter}" for letter in "bghnpsu")]
     assert pieces == [*BERT, *characters, "##ug", "##un", "hug", "pun", "pug", "hugs", "bun"]
 
 
 def test_bpe_by_hand() -> None:
     # u g</w> 15 (hug, pug), u n</w> 16, p u 17 first: pu; then pu n</w> 12, h u 15 before u g</w> (h is smaller).
-    backend = train(HUGS, VocabularySettings(kind="bpe", size=5 + 14 + 4))
+    backend = train(HUGS, VocabularySettings(kind="bpe", vocab_size=5 + 14 + 4))
     characters = [*"bghnpsu", *(f"{letter}</w>" for letter in "bghnpsu")]
     assert pieces_of(backend) == [*BERT, *characters, "pu", "hu", "pun</w>", "hug</w>"]
     assert backend.encode("hug pun", add_special_tokens=False).tokens == ["hug</w>", "pun</w>"]
@@ -40,7 +40,7 @@ def test_bpe_by_hand() -> None:
 
 def test_byte_bpe_has_all_bytes_and_learns_words_with_their_space() -> None:
     # "ab" 3 times: once at the start, twice with a space before it.
-    backend = train(["ab ab ab"], VocabularySettings(kind="byte-bpe", size=300, cased=True))
+    backend = train(["ab ab ab"], VocabularySettings(kind="byte-bpe", vocab_size=300, cased=True))
     pieces = pieces_of(backend)
     assert pieces[:5] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     assert len(pieces) == 5 + 256 + 2
@@ -48,19 +48,19 @@ def test_byte_bpe_has_all_bytes_and_learns_words_with_their_space() -> None:
 
 
 def test_unigram_gives_every_character_and_the_frequent_words_a_piece() -> None:
-    backend = train(HUGS, VocabularySettings(kind="unigram", size=5 + 8 + 3))
+    backend = train(HUGS, VocabularySettings(kind="unigram", vocab_size=5 + 8 + 3))
     assert pieces_of(backend)[:13] == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", *"bghnpsu", "▁"]
     assert backend.encode("hug pun", add_special_tokens=False).tokens == ["▁hug", "▁pun"]
 
 
 def test_words_are_sorted_by_frequency_then_text() -> None:
-    backend = train(["b b a a c c c d"], VocabularySettings(kind="words", size=100))
+    backend = train(["b b a a c c c d"], VocabularySettings(kind="words", vocab_size=100))
     assert pieces_of(backend) == [*BERT, "c", "a", "b"]
 
 
 def test_a_cased_vocabulary_keeps_case() -> None:
-    assert "Aa" in pieces_of(train(["Aa Aa aA aA"], VocabularySettings(size=50, cased=True)))
-    assert "aa" in pieces_of(train(["Aa Aa aA aA"], VocabularySettings(size=50)))
+    assert "Aa" in pieces_of(train(["Aa Aa aA aA"], VocabularySettings(vocab_size=50, cased=True)))
+    assert "aa" in pieces_of(train(["Aa Aa aA aA"], VocabularySettings(vocab_size=50)))
 
 
 def test_chinese_characters_and_punctuation_get_one_piece_each() -> None:
@@ -69,13 +69,13 @@ def test_chinese_characters_and_punctuation_get_one_piece_each() -> None:
 
 
 def test_free_slots_follow_the_special_pieces() -> None:
-    backend = train(HUGS, VocabularySettings(size=100, num_unused=2))
+    backend = train(HUGS, VocabularySettings(vocab_size=100, num_unused=2))
     assert pieces_of(backend)[:8] == [*BERT, "[unused0]", "[unused1]", "b"]
 
 
 def test_too_little_text_for_the_size_is_counted() -> None:
     counts = Counts()
-    backend = train(HUGS, VocabularySettings(size=100), counts)
+    backend = train(HUGS, VocabularySettings(vocab_size=100), counts)
     assert backend.get_vocab_size() == counts["pieces"] == 26
     assert counts["pieces missing: too little text for the size"] == 74
 
@@ -96,18 +96,18 @@ def test_the_number_of_characters_can_be_limited() -> None:
 
 def test_words_over_200_characters_teach_nothing_and_are_counted() -> None:
     counts = Counts()
-    pieces = pieces_of(train(["x" * 201 + " ab ab"], VocabularySettings(size=50), counts))
+    pieces = pieces_of(train(["x" * 201 + " ab ab"], VocabularySettings(vocab_size=50), counts))
     assert pieces == [*BERT, "a", "b", "##a", "##b", "ab"]
     assert counts["words left out: over 200 characters"] == 1
 
 
-@pytest.mark.parametrize("texts", [[], ["", " \n\t"]])
+@pytest.marker.parametrize("texts", [[], ["", " \n\t"]])
 def test_text_without_a_word_is_refused(texts: list[str]) -> None:
     with pytest.raises(InputError, match="not a single word"):
         train(texts, VocabularySettings())
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("wrong", "message"),
     [
         ({"kind": "bert"}, "choose one of: wordpiece"),
@@ -154,13 +154,13 @@ def test_four_processes_learn_the_same_bytes_for_every_kind() -> None:
     assert len(outputs.pop().splitlines()) == len(KINDS)
 
 
-@pytest.mark.soak
+@pytest.marker.soak
 def test_twenty_processes_learn_the_same_bytes_for_every_kind() -> None:
     assert len({run_in_a_process(number) for number in range(20)}) == 1
 
 
 def test_the_order_of_texts_does_not_matter() -> None:
     for kind in KINDS:
-        settings = VocabularySettings(kind=kind, size=300)
+        settings = VocabularySettings(kind=kind, vocab_size=300)
         hashes = {hashlib.sha256(train(t, settings).to_str().encode()).digest() for t in (HUGS, HUGS[::-1])}
         assert len(hashes) == 1

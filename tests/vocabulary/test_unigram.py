@@ -7,14 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from bertworks.vocabulary.unigram import _blocks, _digamma, _Lattice, _Table, learn_unigram
+from bertworks.vocabulary.unigram import _blocks, _digamma, _HashTable, _Lattice, learn_unigram
 
 
 def test_expected_counts_weigh_all_ways_to_cut_a_word() -> None:
     # "ab" is either a+b (0.5 * 0.25 = 1/8) or ab (1/4): one third and two thirds, times its count of 3.
     pieces = ["a", "b", "ab"]
     (block,) = _blocks({"ab": 3})
-    expected = _Lattice.of(block, _Table.of(pieces)).expected(np.array([0.5, 0.25, 0.25, 0.0]))
+    expected = _Lattice.from_block(block, _HashTable.from_tokens(pieces)).expected_counts(
+        np.array([0.5, 0.25, 0.25, 0.0])
+    )
     assert expected[:3] == pytest.approx([1.0, 1.0, 2.0])
 
 
@@ -22,7 +24,7 @@ def test_the_best_split_leaves_the_whole_word_out() -> None:
     pieces = ["a", "b", "c", "ab", "abc"]
     (block,) = _blocks({"abc": 1})
     logs = np.log(np.array([0.1, 0.1, 0.1, 0.2, 0.5, 1e-300]))
-    score, numbers = _Lattice.of(block, _Table.of(pieces)).best_split(logs)
+    score, numbers = _Lattice.from_block(block, _HashTable.from_tokens(pieces)).best_split(logs)
     assert score[0] == pytest.approx(math.log(0.2 * 0.1))
     assert numbers[:, 0].tolist() == [2, 3, 5]  # from the end: c, ab, filled up
 

@@ -20,17 +20,17 @@ PIECES = [*SPECIALS, *"我喜欢模型卡拉恤这件很好北京，。.t", "ok"
 
 @pytest.fixture(scope="module")
 def chinese() -> Tokenizer:
-    return Tokenizer.of(wordpiece_backend(PIECES, cased=False))
+    return Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
 
 
 def words(tokenizer: Tokenizer, sentences: list[str], rule: str) -> list[list[str]]:
     """The pieces, grouped by the words they make."""
-    flat = tokenizer.encode_sentences(sentences, words=rule)
+    flat = tokenizer.encode_sentences(sentences, word_rule=rule)
     grouped: list[list[str]] = []
-    for number, begins in zip(flat.ids, flat.word_starts, strict=True):
+    for number, begins in zip(flat.input_ids, flat.word_starts, strict=True):
         if begins:
             grouped.append([])
-        grouped[-1].append(tokenizer.pieces[number])
+        grouped[-1].append(tokenizer.tokens[number])
     return grouped
 
 
@@ -91,9 +91,9 @@ def test_words_do_not_reach_over_sentences(chinese: Tokenizer) -> None:
     st.lists(st.text(alphabet="我喜欢北京模型T恤ok,. \n\r\t\u3000\u200b\x0b\x85\u2028\ud800é", max_size=12), max_size=4)
 )
 def test_jieba_changes_no_piece_and_every_sentence_begins_a_word(sentences: list[str]) -> None:
-    tokenizer = Tokenizer.of(wordpiece_backend(PIECES, cased=False))
-    alone, together = tokenizer.encode_sentences(sentences), tokenizer.encode_sentences(sentences, words="jieba")
-    assert together.ids.tolist() == alone.ids.tolist()
+    tokenizer = Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
+    alone, together = tokenizer.encode_sentences(sentences), tokenizer.encode_sentences(sentences, word_rule="jieba")
+    assert together.input_ids.tolist() == alone.input_ids.tolist()
     assert together.sentence_ends.tolist() == alone.sentence_ends.tolist()
     first = [start for start, end in pairwise([0, *together.sentence_ends.tolist()]) if start < end]
     assert together.word_starts[first].all()
@@ -101,4 +101,4 @@ def test_jieba_changes_no_piece_and_every_sentence_begins_a_word(sentences: list
 
 def test_an_unknown_word_rule_is_refused_with_the_known_ones(chinese: Tokenizer) -> None:
     with pytest.raises(SettingsError, match="no word rule 'words'; choose one of: pieces, jieba"):
-        chinese.encode_sentences(["我"], words="words")
+        chinese.encode_sentences(["我"], word_rule="words")

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.options import Vocabulary
-from bertworks.cli.pretrain import changed, follow
-from bertworks.cli.training_options import Batch, Budget, Device, Precision, Rate, RunFolder, Seed, Shard
-from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.cli.pretrain import follow, override_recipe
+from bertworks.cli.training_options import BatchSize, Budget, Device, LearningRate, Precision, RunFolder, Seed, Shard
+from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
 from bertworks.commands.pretrain.run import PretrainRequest
 from bertworks.settings import read_recipe
 
@@ -21,11 +21,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def adapt_verb(
     model: Annotated[str, typer.Argument(help="The model to go on from: its folder, or a name on the hub.")],
     data: Annotated[Path, typer.Option(help="The corpus folder that `bertworks prepare` made of the domain's text.")],
-    out: RunFolder,
+    output: RunFolder,
     recipe: Annotated[str, typer.Option(help="A recipe: a .toml file or a name. Its [model] is not used.")] = "adapt",
     budget: Budget = "",
-    batch: Batch = None,
-    rate: Rate = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
     seed: Seed = None,
     vocab: Vocabulary = None,
     device: Device = "auto",
@@ -37,6 +37,6 @@ def adapt_verb(
     Extend one with `bertworks vocab extend MODEL …`: each new piece begins as the mean of the pieces it replaces.
     Ctrl-C saves and leaves; the same command continues, and the result is the same to the bit.
     """
-    told = {"budget": budget or None, "batch": batch, "rate": rate, "seed": seed, "precision": precision}
-    chosen = changed(read_recipe(recipe_path(recipe), Recipe), told)
-    follow(PretrainRequest(chosen, data, out, vocab, start=model, device=device, shard=shard))
+    told = {"budget": budget or None, "batch": batch_size, "rate": learning_rate, "seed": seed, "precision": precision}
+    chosen = override_recipe(read_recipe(recipe_path(recipe), PretrainRecipe), told)
+    follow(PretrainRequest(chosen, data, output, vocab, init_model=model, device=device, shard=shard))

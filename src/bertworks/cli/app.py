@@ -42,7 +42,7 @@ VERBS = {
 }
 
 # Verbs that keep what they have done, so that after Ctrl-C the same command goes on.
-CONTINUED = frozenset({"prepare", "pretrain", "adapt", "finetune", "compare", "embed"})
+RESUMABLE = frozenset({"prepare", "pretrain", "adapt", "finetune", "compare", "embed"})
 
 
 class LazyVerbs(TyperGroup):
@@ -61,7 +61,7 @@ class LazyVerbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            goes_on = "; the same command takes up what was finished" if ctx.invoked_subcommand in CONTINUED else ""
+            goes_on = "; the same command takes up what was finished" if ctx.invoked_subcommand in RESUMABLE else ""
             print(f"bertworks: stopped{goes_on}", file=sys.stderr)
             raise typer.Exit(130) from None
 
@@ -71,8 +71,8 @@ class LazyVerbs(TyperGroup):
             formatter.write_dl(list(VERBS.items()))
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         from bertworks import __version__
 
         print(f"bertworks {__version__}")

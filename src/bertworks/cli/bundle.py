@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.progress import watching
+from bertworks.cli.progress import show_progress
 from bertworks.progress import Progress
 from bertworks.serving import bundle as bundling
 
@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def bundle(
     runs: Annotated[list[str], typer.Argument(help="Finished runs or model folders: NAME=FOLDER, or FOLDER.")],
-    out: Annotated[Path, typer.Option(help="The folder to make.")],
+    output: Annotated[Path, typer.Option(help="The folder to make.")],
     base: Annotated[list[str] | None, typer.Option(help="The pretrained model they came from: NAME=FOLDER.")] = None,
     corpus: Annotated[
         Path | None, typer.Option(help="The corpus folder; its text is taken along, to search it.")
@@ -30,15 +30,15 @@ def bundle(
     What the runs recorded of the last two is taken along if it is still there; --base and --corpus name it otherwise.
     bundle.json has the hash of every file and of every step from the corpus to the fine-tuned model.
     """
-    request = bundling.BundleRequest(tuple(runs), out, tuple(base or ()), corpus, manifest, index)
-    with watching() as watch:
+    request = bundling.BundleRequest(tuple(runs), output, tuple(base or ()), corpus, manifest, index)
+    with show_progress() as watch:
         made = bundling.bundle(request, lambda done, total: watch(Progress("embed", done, total, "passages")))
     print(f"{made.folder}: {', '.join(made.models)}; {made.num_files:,} files")
     for link in made.chain:
         if link.earlier is None:
             print(f"{link.later}: what it came from is not in the bundle; give it with --base or --corpus")
         else:
-            how = "its folder records the hash" if link.recorded else "as given; its folder records no hash"
+            how = "its folder records the hash" if link.is_recorded else "as given; its folder records no hash"
             print(f"{link.later} came from {link.earlier} ({how})")
     if made.index_model:
         print(f"search: the corpus, by {made.index_model}")

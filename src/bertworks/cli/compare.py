@@ -10,16 +10,16 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from bertworks.cli.finetune import Lines as TuningLines
+from bertworks.cli.finetune import FinetunePrinter as TuningLines
 from bertworks.cli.options import Ray, RayCpus, Vocabulary
-from bertworks.cli.pretrain import Lines as PretrainLines
+from bertworks.cli.pretrain import PretrainPrinter as PretrainLines
 from bertworks.cli.training_options import Device, RunFolder
-from bertworks.commands.compare.member import Told
-from bertworks.commands.compare.recipe import BUILT_IN, read_comparison
+from bertworks.commands.compare.member import CompareEvent
+from bertworks.commands.compare.recipe import BUILTIN_RECIPES, read_compare_recipe
 from bertworks.commands.compare.run import CompareRequest, compare
-from bertworks.commands.finetune.request import Told as TuningTold
-from bertworks.commands.pretrain.run import Told as PretrainTold
-from bertworks.commands.ray_runs import compare_on, runs_on
+from bertworks.commands.finetune.request import FinetuneEvent as TuningTold
+from bertworks.commands.pretrain.run import TrainEvent as PretrainTold
+from bertworks.commands.ray_runs import compare_on, open_ray_pool
 from bertworks.errors import SettingsError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -27,8 +27,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command("compare")
 def compare_verb(
-    recipe: Annotated[str, typer.Argument(help=f"A .toml file, or one that is built in: {', '.join(BUILT_IN)}.")],
-    out: RunFolder,
+    recipe: Annotated[
+        str, typer.Argument(help=f"A .toml file, or one that is built in: {', '.join(BUILTIN_RECIPES)}.")
+    ],
+    output: RunFolder,
     data: Annotated[Path | None, typer.Option(help="The corpus folder that `bertworks prepare` made.")] = None,
     vocab: Vocabulary = None,
     sets: Annotated[Path | None, typer.Option(help="The folder that holds the published sets among the tasks.")] = None,
@@ -40,11 +42,11 @@ def compare_verb(
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Repeat with so many seeds: 0, 1, …")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this member; may be repeated.")] = None,
-    change: Annotated[
+    pretrain_set: Annotated[
         list[str] | None,
         typer.Option(help="Of every pretraining recipe, such as model.size=tiny or batch=16; may be repeated."),
     ] = None,
-    tune: Annotated[
+    finetune_set: Annotated[
         list[str] | None, typer.Option(help="Of every fine-tuning, such as epochs=2 or rate=1e-4; may be repeated.")
     ] = None,
     device: Device = "auto",
@@ -70,13 +72,15 @@ def compare_verb(
         "corpus": data, "corpus_vocabulary": vocab, "sets": sets, "budget": budget,
         "seeds": None if seeds is None else tuple(range(seeds)),
     }  # fmt: skip
-    chosen = read_comparison(recipe, {name: value for name, value in told.items() if value is not None})
-    chosen = chosen.narrowed(task or [], only or [], changes_of(change or []), changes_of(tune or []))
-    lines, request = _Lines(), CompareRequest(chosen, out, device)
+    chosen = read_compare_recipe(recipe, {name: value for name, value in told.items() if value is not None})
+    chosen = chosen.with_overrides(
+        task or [], only or [], parse_overrides(pretrain_set or []), parse_overrides(finetune_set or [])
+    )
+    lines, request = _ComparePrinter(), CompareRequest(chosen, output, device)
     if ray is None:
-        report = compare(request, tell=lines.show)
+        report = compare(request, on_event=lines.show)
     else:
-        with runs_on(ray, device, ray_cpus) as pool:
+        with open_ray_pool(ray, device, ray_cpus) as pool:
             report = compare_on(pool, request, lines.show)
     Console(highlight=False).print(Markdown(report.markdown))
     for name, path in report.files.items():
@@ -85,10 +89,10 @@ def compare_verb(
         raise typer.Exit(1)
 
 
-def changes_of(told: list[str]) -> dict[str, Any]:
+def parse_overrides(assignments: list[str]) -> dict[str, Any]:
     """Return "model.size=tiny" and others as the tables of a recipe."""
     found: dict[str, Any] = {}
-    for one in told:
+    for one in assignments:
         key, equals, value = one.partition("=")
         if not equals or not all(key.split(".")):
             raise SettingsError(f"'{one}' changes nothing; write it as model.size=tiny")
@@ -96,28 +100,28 @@ def changes_of(told: list[str]) -> dict[str, Any]:
         *above, last = key.split(".")
         for name in above:
             place = place.setdefault(name, {})
-        place[last] = _value(value)
+        place[last] = _parse_value(value)
     return found
 
 
-def _value(told: str) -> Any:
+def _parse_value(text: str) -> Any:
     """Return a value as TOML reads it; what is none there is a text."""
     try:
-        return tomllib.loads(f"value = {told}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return told
+        return text
 
 
-class _Lines:
+class _ComparePrinter:
     """Says what the runs say, each kind in the words of its own verb."""
 
     def __init__(self) -> None:
-        self._pretraining, self._tuning = PretrainLines(), TuningLines()
+        self._pretrain_printer, self._finetune_printer = PretrainLines(), TuningLines()
 
-    def show(self, told: Told) -> None:
-        if isinstance(told, PretrainTold):
-            self._pretraining.show(told)
-        elif isinstance(told, TuningTold):
-            self._tuning.show(told)
+    def show(self, event: CompareEvent) -> None:
+        if isinstance(event, PretrainTold):
+            self._pretrain_printer.show(event)
+        elif isinstance(event, TuningTold):
+            self._finetune_printer.show(event)
         else:
-            print(told, flush=True)
+            print(event, flush=True)

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bertworks.cli.options import Field, Format, Lines, Ray, Sources, Workers
-from bertworks.cli.progress import watching
+from bertworks.cli.progress import show_progress
 from bertworks.commands.doctor.run import Diagnosis, Finding, examine
 from bertworks.parallel.ray_pool import workers_on
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -39,48 +39,52 @@ def doctor(
 
     Exits with 1 if a finding is an error, so that a script can stop there.
     """
-    with workers_on(ray, workers) as pool, watching() as watch:
+    with workers_on(ray, workers) as pool, show_progress() as watch:
         diagnosis = examine(
-            [Source(path) for path in sources],
-            [Source(path) for path in held_out or []],
+            [TextSource(path) for path in sources],
+            [TextSource(path) for path in held_out or []],
             vocab,
             ReadSettings(format=format, field=field, lines=lines),
             pool,
             watch,
         )
     if as_json:
-        print(json.dumps(diagnosis.to_json(), ensure_ascii=False))
+        print(json.dumps(diagnosis.to_dict(), ensure_ascii=False))
     else:
-        _show_figures(Console(), diagnosis)
+        _show_statistics(Console(), diagnosis)
         _show_findings(Console(), diagnosis.findings)
     if any(finding.severity == "error" for finding in diagnosis.findings):
         raise typer.Exit(1)
 
 
-def _show_figures(console: Console, told: Diagnosis) -> None:
+def _show_statistics(console: Console, diagnosis: Diagnosis) -> None:
     table = Table(box=None, show_header=False)
     table.add_column(justify="right")
     table.add_column()
-    table.add_row(f"{told.documents:,}", "documents")
-    table.add_row(f"{told.sentences:,}", f"sentences; a document has {told.sentences_per_document.median} (median)")
-    table.add_row(f"{told.words:,}", "words")
-    table.add_row(f"{told.characters:,}", f"characters; a sentence has {told.characters_per_sentence.median} (median)")
-    table.add_row(f"{told.pairable_rate:.1%}", "of the documents can give a next-sentence pair")
-    table.add_row(f"{told.duplicate_documents_rate:.1%}", "of the documents are copies of another")
-    table.add_row(f"{told.duplicate_lines_rate:.1%}", "of the long lines are copies of another")
-    table.add_row("", Text("languages: " + _shares(told.languages)))
-    table.add_row("", Text("scripts: " + _shares(told.scripts)))
-    if told.vocabulary:
-        table.add_row(f"{told.vocabulary.unknown_rate:.3%}", "of the pieces are unknown to the vocabulary")
-        table.add_row(f"{told.vocabulary.pieces_per_word:.2f}", "pieces per word")
-    for name, count in sorted(told.cleaning.items()):
+    table.add_row(f"{diagnosis.documents:,}", "documents")
+    table.add_row(
+        f"{diagnosis.sentences:,}", f"sentences; a document has {diagnosis.sentences_per_document.median} (median)"
+    )
+    table.add_row(f"{diagnosis.words:,}", "words")
+    table.add_row(
+        f"{diagnosis.characters:,}", f"characters; a sentence has {diagnosis.characters_per_sentence.median} (median)"
+    )
+    table.add_row(f"{diagnosis.pairable_ratio:.1%}", "of the documents can give a next-sentence pair")
+    table.add_row(f"{diagnosis.duplicate_documents_ratio:.1%}", "of the documents are copies of another")
+    table.add_row(f"{diagnosis.duplicate_lines_ratio:.1%}", "of the long lines are copies of another")
+    table.add_row("", Text("languages: " + _format_ratios(diagnosis.languages)))
+    table.add_row("", Text("scripts: " + _format_ratios(diagnosis.scripts)))
+    if diagnosis.vocabulary:
+        table.add_row(f"{diagnosis.vocabulary.unknown_ratio:.3%}", "of the pieces are unknown to the vocabulary")
+        table.add_row(f"{diagnosis.vocabulary.tokens_per_word:.2f}", "pieces per word")
+    for name, count in sorted(diagnosis.cleaning.items()):
         table.add_row(f"{count:,}", Text(name))
     console.print(table)
     console.print()
 
 
-def _shares(shares: Mapping[str, float]) -> str:
-    items = sorted(shares.items(), key=lambda item: -item[1])
+def _format_ratios(ratios: Mapping[str, float]) -> str:
+    items = sorted(ratios.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {share:.1%}" for name, share in items[:6] if share >= 0.001) or "none found"
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bertworks.cli.options import Engine, Targets
-from bertworks.cli.progress import watching
+from bertworks.cli.progress import show_progress
 from bertworks.commands.evaluate import LabelledFile, evaluate_files, files_of_set
 from bertworks.errors import SettingsError
 from bertworks.inference.finetuned import load_predictor
@@ -46,9 +46,9 @@ def evaluate_verb(
     else:
         raise SettingsError(f"--data {data} is the folder of one published set; name that one only")
     predictor = load_predictor(model, engine=engine)
-    with watching() as watch:
+    with show_progress() as watch:
         found = list(evaluate_files(predictor, wanted, watch))
-    scores = {one.name: dict(one.scored.figures) for one in found}
+    scores = {one.name: dict(one.scores.metrics) for one in found}
     if as_json:
         print(json.dumps(scores if len(scores) > 1 else scores[found[0].name]))
         return
@@ -56,13 +56,13 @@ def evaluate_verb(
         for what, count in one.counts.items():
             print(f"{count:,} {what}")
     if len(scores) > 1:
-        Console(highlight=False).print(side_by_side(scores))
+        Console(highlight=False).print(score_table(scores))
         return
-    for name, value in found[0].scored.figures.items():
+    for name, value in found[0].scores.metrics.items():
         print(f"{name:<20} {value:.4f}")
 
 
-def side_by_side(scores: Mapping[str, Mapping[str, float]]) -> Table:
+def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
     """Return a table with a column for each file or split and a line for each figure."""
     table = Table("", *scores, box=None)
     for name in dict.fromkeys(name for figures in scores.values() for name in figures):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bertworks.disk import write_text
 from bertworks.inference import attribution as explaining
-from bertworks.inference.explanation import Explained
+from bertworks.inference.explanation import Explanation
 from bertworks.inference.finetuned import load_predictor
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -43,23 +43,23 @@ def explain(
 ) -> None:
     """Show which words of TEXTS speak for what MODEL says of them, and which against it."""
     predictor = load_predictor(model)
-    found = explaining.explain(predictor, explaining.case_of(predictor.module.task.name, texts), target)
+    found = explaining.explain(predictor, explaining.example_from_texts(predictor.module.task.name, texts), target)
     if page is not None:
-        write_text(page, found.as_page())
+        write_text(page, found.to_page())
     if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
+        print(json.dumps(found.to_dict(), ensure_ascii=False))
         return
     console = Console(highlight=False)
     if console.is_terminal and not console.no_color:
         _show_coloured(found, console)
     else:
-        print(found.as_text())
+        print(found.to_text())
 
 
-def _show_coloured(found: Explained, console: Console) -> None:
-    console.print(Text(found.headline(), style="bold"))
-    for text, stretches in found.levels():
+def _show_coloured(explanation: Explanation, console: Console) -> None:
+    console.print(Text(explanation.headline(), style="bold"))
+    for text, stretches in explanation.levels():
         parts = [(part, _STYLES.get(level, "")) for part, level, _ in stretches]
         console.print(Text.assemble((f"{text.title}: ", "dim"), *parts))
-    for remark in found.remarks():
+    for remark in explanation.remarks():
         console.print(Text(remark, style="dim"))

@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def export(
     model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
     to: Annotated[str, typer.Option(help=f"What to make: {', '.join(exporting.TARGETS)}.")],
-    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    output: Annotated[Path, typer.Option(help="The folder to write.")],
     data: Annotated[
         Path | None, typer.Option(help="A labelled file of the model's task, or texts, to measure the loss on.")
     ] = None,
@@ -34,15 +34,15 @@ def export(
     The folder loads like the original. An export that loses more than is allowed is refused.
     """
     columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
-    request = exporting.ExportRequest(model, to, out, data, columns, tolerance, cosine, points)
+    request = exporting.ExportRequest(model, to, output, data, columns, tolerance, cosine, points)
     done = exporting.export(request)
     before, after = done.bytes_before / 1e6, done.bytes_after / 1e6
-    print(f"{done.out}: {after:,.1f} MB, the original has {before:,.1f} MB")
-    for line in _told(done.certificate):
+    print(f"{done.output}: {after:,.1f} MB, the original has {before:,.1f} MB")
+    for line in _format_certificate(done.certificate):
         print(line)
 
 
-def _told(certificate: dict[str, Any]) -> list[str]:
+def _format_certificate(certificate: dict[str, Any]) -> list[str]:
     differences = ", ".join(f"{name} {far:.1e}" for name, far in certificate["max_difference"].items())
     lines = [
         f"compared on {certificate['texts']}",

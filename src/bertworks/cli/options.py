@@ -9,7 +9,7 @@ import typer
 _SOURCES = typer.Argument(help="Files, folders, globs, '-' for standard input, or 'python-docs'.", metavar="SOURCE…")
 
 Sources = Annotated[list[str], _SOURCES]
-MaybeSources = Annotated[list[str] | None, _SOURCES]
+OptionalSources = Annotated[list[str] | None, _SOURCES]
 Format = Annotated[str, typer.Option(help="Of the sources: auto, or one by name.")]
 Field = Annotated[str, typer.Option(help="The field or column of JSON Lines, CSV, TSV and Parquet.")]
 Lines = Annotated[str, typer.Option(help="What a line is: auto, sentences, paragraphs or wrapped.")]

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.options import Engine
-from bertworks.cli.progress import watching
+from bertworks.cli.progress import show_progress
 from bertworks.commands.predict import BY, PredictRequest, predict
-from bertworks.datasets.files import kind_of_name, read_lines
-from bertworks.progress import Progress, Watch
+from bertworks.datasets.files import kind_of_name, read_records
+from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.document import Counts
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -38,8 +38,8 @@ def predict_verb(
     else:
         usual = None if ".json" in Path(file).suffixes else "text"  # whose first line tells, if its name does not
         request = PredictRequest(model, Path(file), kind or kind_of_name(file) or usual, by, columns, engine)
-    out, total, counts = sys.stdout, _total(request), Counts()
-    with _watching() as watch:
+    out, total, counts = sys.stdout, _count_predictions(request), Counts()
+    with _show_progress() as watch:
         for number, one in enumerate(predict(request, counts), 1):
             print(json.dumps(one, ensure_ascii=False), file=out, flush=True)
             watch(Progress("predict", number, total, f"{by}s"))
@@ -47,21 +47,21 @@ def predict_verb(
         print(f"{count:,} {what}", file=sys.stderr)
 
 
-def _total(request: PredictRequest) -> int | None:
+def _count_predictions(request: PredictRequest) -> int | None:
     """Return how many predictions there will be, where that can be known before: reading a file twice costs little."""
     if not isinstance(request.source, Path) or not request.source.is_file() or request.by != "text":
         return None
     if request.kind is None:  # perhaps one object with all of SQuAD in it
         return None
     columns = ("text",) if request.kind == "text" else None
-    return sum(1 for _ in read_lines(request.source, columns, kind=request.kind))
+    return sum(1 for _ in read_records(request.source, columns, kind=request.kind))
 
 
 @contextlib.contextmanager
-def _watching() -> Iterator[Watch]:
+def _show_progress() -> Iterator[ProgressCallback]:
     """Yield what shows progress; nothing where the predictions themselves run over the screen."""
     if sys.stdout.isatty():
         yield lambda progress: None
         return
-    with watching() as watch:
+    with show_progress() as watch:
         yield watch

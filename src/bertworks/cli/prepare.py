@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bertworks.cli.options import Field, Format, Lines, MaybeSources, Ray, Workers
-from bertworks.cli.progress import watching
+from bertworks.cli.options import Field, Format, Lines, OptionalSources, Ray, Workers
+from bertworks.cli.progress import show_progress
 from bertworks.commands import prepare as preparing
 from bertworks.corpus.corpus import MANIFEST, read_manifest
 from bertworks.corpus.units import PrepareSettings
@@ -20,7 +20,7 @@ from bertworks.disk import read_json
 from bertworks.errors import SettingsError
 from bertworks.parallel.ray_pool import workers_on
 from bertworks.text.cleaning import CleanSettings
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -28,14 +28,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def prepare(
-    sources: MaybeSources = None,
+    sources: OptionalSources = None,
     vocab: Annotated[Path | None, typer.Option(help="A vocabulary: its folder, vocab.txt or tokenizer.json.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The corpus folder to make, continue or add to.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The corpus folder to make, continue or add to.")] = None,
     weights: Annotated[
         str | None, typer.Option(help="One weight a source, such as 1,2.5: how often it is met.")
     ] = None,
     held_out: Annotated[list[str] | None, typer.Option(help="A source that training never sees (may repeat).")] = None,
-    held_out_rate: Annotated[
+    held_out_ratio: Annotated[
         float, typer.Option(help="Without --held-out: the share of documents to hold out.")
     ] = 0.01,
     format: Format = "auto",  # noqa: A002
@@ -57,34 +57,34 @@ def prepare(
     folder with another --vocab (SOURCEs may be left out then), it adds that vocabulary's pieces to the same text.
     """
     if verify is not None:
-        with watching() as watch:
+        with show_progress() as watch:
             num_files = preparing.verify(verify, watch)
         print(f"{verify}: {num_files} files, all as they were written")
         return
-    if vocab is None or out is None:
+    if vocab is None or output is None:
         raise SettingsError("`bertworks prepare` needs --vocab and --out; try `bertworks prepare --help`")
     request = preparing.PrepareRequest(
         sources=_sources(sources or [], weights, held_out or []),
         vocabulary=vocab,
-        out=out,
-        settings=PrepareSettings(held_out_rate, max_repeats, CleanSettings(min_characters=min_characters)),
-        reading=replace(ReadSettings(), format=format, field=field, lines=lines),
+        output=output,
+        settings=PrepareSettings(held_out_ratio, max_repeats, CleanSettings(min_characters=min_characters)),
+        read_settings=replace(ReadSettings(), format=format, field=field, lines=lines),
         words=words,
     )
-    with workers_on(ray, workers) as pool, watching() as watch:
+    with workers_on(ray, workers) as pool, show_progress() as watch:
         folder = preparing.prepare(request, pool, watch)
-    _report(folder, preparing.pieces_key(Tokenizer.load(vocab), words), as_json)
+    _report(folder, preparing.tokens_key(Tokenizer.load(vocab), words), as_json)
 
 
-def _sources(paths: list[str], weights: str | None, held_out: list[str]) -> tuple[Source, ...]:
+def _sources(paths: list[str], weights: str | None, held_out: list[str]) -> tuple[TextSource, ...]:
     try:
         numbers = [float(weight) for weight in weights.split(",")] if weights else [1.0] * len(paths)
     except ValueError:
         raise SettingsError(f"--weights {weights}: give numbers with commas between, such as 1,2.5") from None
     if len(numbers) != len(paths):
         raise SettingsError(f"--weights names {len(numbers)} weights for {len(paths)} sources; give one each")
-    trained = [Source(path, weight) for path, weight in zip(paths, numbers, strict=True)]
-    return (*trained, *(Source(path, split="held-out") for path in held_out))
+    trained = [TextSource(path, weight) for path, weight in zip(paths, numbers, strict=True)]
+    return (*trained, *(TextSource(path, split="held-out") for path in held_out))
 
 
 def _report(folder: Path, key: str, as_json: bool) -> None:

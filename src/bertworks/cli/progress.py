@@ -12,21 +12,21 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from bertworks.progress import Progress as Event
 
 # Seconds between the lines of a log.
-_PATIENCE = 5.0
+_LOG_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[Callable[[Event], None]]:
+def show_progress() -> Iterator[Callable[[Event], None]]:
     """Yield a function that shows events: a bar where somebody looks, otherwise a line every few seconds."""
     if sys.stderr.isatty():
-        with _bars() as watch:
+        with _show_bars() as watch:
             yield watch
     else:
-        yield _Lines().show
+        yield _ProgressPrinter().show
 
 
 @contextlib.contextmanager
-def _bars() -> Iterator[Callable[[Event], None]]:
+def _show_bars() -> Iterator[Callable[[Event], None]]:
     from rich.console import Console
 
     columns = (
@@ -42,12 +42,12 @@ def _bars() -> Iterator[Callable[[Event], None]]:
             if event.stage not in tasks:
                 tasks[event.stage] = (bars.add_task(event.stage, total=event.total, told=""), time.monotonic())
             task, start = tasks[event.stage]
-            bars.update(task, completed=event.done, told=_told(event, time.monotonic() - start))
+            bars.update(task, completed=event.done, told=_format_progress(event, time.monotonic() - start))
 
         yield watch
 
 
-class _Lines:
+class _ProgressPrinter:
     def __init__(self) -> None:
         self._stage = ""
         self._start = self._last = time.monotonic()
@@ -56,12 +56,12 @@ class _Lines:
         now = time.monotonic()
         if event.stage != self._stage:
             self._stage, self._start, self._last = event.stage, now, now
-        if event.done == event.total or now - self._last >= _PATIENCE:
+        if event.done == event.total or now - self._last >= _LOG_SECONDS:
             self._last = now
-            print(f"{event.stage}: {_told(event, now - self._start)}", file=sys.stderr, flush=True)
+            print(f"{event.stage}: {_format_progress(event, now - self._start)}", file=sys.stderr, flush=True)
 
 
-def _told(event: Event, seconds: float) -> str:
+def _format_progress(event: Event, seconds: float) -> str:
     """Return "34.0 of 68.0 MB, 12.1 MB/s, 3 s left"."""
     scale, unit = (1e6, "MB") if event.unit == "bytes" else (1, event.unit)
     digits = 1 if event.unit == "bytes" else 0

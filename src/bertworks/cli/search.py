@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.progress import watching
+from bertworks.cli.progress import show_progress
 from bertworks.commands import search as searching
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -28,7 +28,7 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON: query, hits.")] = False,
 ) -> None:
     """Print the texts of FILE that are nearest to QUERY in meaning, with the cosine of the angle between them."""
-    with watching() as watch:
+    with show_progress() as watch:
         hits = searching.search(searching.SearchRequest(model, file, query, top, vectors, text), watch)
     if as_json:
         print(json.dumps({"query": query, "hits": [asdict(hit) for hit in hits]}, ensure_ascii=False))

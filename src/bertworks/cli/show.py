@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bertworks.cli.options import Vocabulary
 from bertworks.commands import show as shown
-from bertworks.sampling.samplers import READS
+from bertworks.sampling.samplers import OBJECTIVE_INPUTS
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -20,10 +20,12 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def show(
     folder: Annotated[str, typer.Argument(help="A corpus folder, a vocabulary (folder or file), or a text source.")],
-    objective: Annotated[str, typer.Option(help=f"How examples are made: {', '.join(READS)}.")] = "masked-next",
+    objective: Annotated[
+        str, typer.Option(help=f"How examples are made: {', '.join(OBJECTIVE_INPUTS)}.")
+    ] = "masked-next",
     documents: Annotated[bool, typer.Option("--documents", help="Show documents and their sentences instead.")] = False,
     split: Annotated[str, typer.Option(help="train or held-out.")] = "train",
-    length: Annotated[int, typer.Option(help="Places of an example, special pieces included.")] = 128,
+    max_length: Annotated[int, typer.Option(help="Places of an example, special pieces included.")] = 128,
     epoch: Annotated[int, typer.Option(min=0, help="Every epoch has fresh pairs and masks.")] = 0,
     count: Annotated[int, typer.Option(min=0, help="How many to show.")] = 5,
     seed: Annotated[int, typer.Option(help="The seed of the run.")] = 0,
@@ -53,18 +55,20 @@ def show(
                 )
             console.print()
     else:
-        request = shown.ShowRequest(path, objective, split, length, epoch, count, seed, whole_words, vocab, max_ngram)
+        request = shown.ShowRequest(
+            path, objective, split, max_length, epoch, count, seed, whole_words, vocab, max_ngram
+        )
         for example in shown.examples(request):
             _show_example(console, example)
 
 
-def _show_example(console: Console, example: shown.ShownExample) -> None:
+def _show_example(console: Console, example: shown.ExampleView) -> None:
     if example.label:
         console.print(Text(example.label, style="bold"))
     line = Text()
-    for place, (piece, segment) in enumerate(zip(example.pieces, example.segments, strict=True)):
+    for place, (piece, segment) in enumerate(zip(example.tokens, example.token_type_ids, strict=True)):
         colour = ("cyan", "green")[segment]
-        if place in example.hidden:
+        if place in example.masked_tokens:
             line.append(piece, style=f"reverse {colour}")
             line.append(f"→{example.hidden[place]}", style="bold magenta")
         else:
@@ -77,10 +81,12 @@ def _show_example(console: Console, example: shown.ShownExample) -> None:
 def _show_vocabulary(console: Console, path: Path, count: int) -> None:
     tokenizer = shown.vocabulary(path)
     case = "cased" if tokenizer.cased else "uncased"
-    console.print(Text(f"{tokenizer.kind}, {case}, {tokenizer.size:,} pieces, hash {tokenizer.hash}", style="bold"))
-    names = ", ".join(f"{tokenizer.pieces[number]} = {number}" for number in tokenizer.specials.ids)
+    console.print(
+        Text(f"{tokenizer.kind}, {case}, {tokenizer.vocab_size:,} pieces, hash {tokenizer.hash}", style="bold")
+    )
+    names = ", ".join(f"{tokenizer.tokens[number]} = {number}" for number in tokenizer.specials.ids)
     console.print(f"special pieces: {names}", markup=False)
-    step = max(1, tokenizer.size // max(1, count))
-    for number in range(0, tokenizer.size, step):
-        row = "  ".join(tokenizer.pieces[number : number + 12])
+    step = max(1, tokenizer.vocab_size // max(1, count))
+    for number in range(0, tokenizer.vocab_size, step):
+        row = "  ".join(tokenizer.tokens[number : number + 12])
         console.print(Text(f"{number:>7} ", style="dim"), Text(row), sep="", soft_wrap=True)

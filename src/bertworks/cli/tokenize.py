@@ -32,8 +32,8 @@ def tokenize(
         print(json.dumps({name: getattr(encoding, name) for name in names}, ensure_ascii=False))
         return
     table = Table("position", "piece", "id", "segment", "text", box=None, header_style="bold")
-    for position, (piece, number) in enumerate(zip(encoding.pieces, encoding.ids, strict=True)):
-        segment, place = encoding.segments[position], encoding.offsets[position]
+    for position, (piece, number) in enumerate(zip(encoding.tokens, encoding.input_ids, strict=True)):
+        segment, place = encoding.token_type_ids[position], encoding.offsets[position]
         source = (pair or "") if segment and pair is not None else text
         covered = source[slice(*place)] if place else ""
         table.add_row(str(position), Text(piece), str(number), str(segment), Text(covered))

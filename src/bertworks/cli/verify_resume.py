@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.options import Vocabulary
-from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
 from bertworks.commands.pretrain.verify_resume import VerifyRequest, verify_resume
 from bertworks.settings import read_recipe
 
@@ -29,13 +29,13 @@ def verify_resume_verb(
 
     Prints `identical`, or the first thing that differs and its step, and then exits with 1.
     """
-    chosen = read_recipe(recipe_path(recipe), Recipe)
+    chosen = read_recipe(recipe_path(recipe), PretrainRecipe)
     request = VerifyRequest(chosen, data, vocab, steps, kills, seed)
     verdict = verify_resume(request, lambda text: print(text, file=sys.stderr, flush=True))
     told = f"{verdict.num_steps} steps, killed and resumed {verdict.num_kills} times"
-    if verdict.differs is None:
+    if verdict.first_difference is None:
         print(f"identical: {told}")
         return
-    step, name = verdict.differs
+    step, name = verdict.first_difference
     print(f"different from step {step} on: {name} ({told})")
     raise typer.Exit(1)

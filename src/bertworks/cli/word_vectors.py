@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bertworks.cli.options import Field, Format, Sources, Workers
-from bertworks.cli.progress import watching
+from bertworks.cli.progress import show_progress
 from bertworks.commands import word_vectors as running
-from bertworks.embeddings.static import Neighbour, StaticVectors
+from bertworks.embeddings.static import Neighbor, StaticVectors
 from bertworks.embeddings.static_files import FORMATS, read_vectors
 from bertworks.embeddings.static_settings import KINDS, GloveSettings, Word2VecSettings
 from bertworks.embeddings.static_words import REACHES, WordSettings
@@ -34,18 +34,20 @@ app = typer.Typer(
 Vectors = Annotated[Path, typer.Argument(help="A folder of `vectors train`, or a file of word2vec or GloVe.")]
 Top = Annotated[int, typer.Option(help="How many words.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
-_OF_KIND = "; by default what suits the kind."
+_KIND_DEFAULT = "; by default what suits the kind."
 
 
 @app.command()
 def train(
     sources: Sources,
-    out: Annotated[Path, typer.Option(help="The folder to write the vectors to.")],
+    output: Annotated[Path, typer.Option(help="The folder to write the vectors to.")],
     kind: Annotated[str, typer.Option(help=f"One of: {', '.join(KINDS)}.")] = "skip-gram",
-    width: Annotated[int, typer.Option(help="Numbers a vector.")] = 100,
-    window: Annotated[int | None, typer.Option(help=f"Words on each side that count as near{_OF_KIND}")] = None,
-    epochs: Annotated[int | None, typer.Option(help=f"How often all is seen{_OF_KIND}")] = None,
-    rate: Annotated[float | None, typer.Option(help=f"The learning rate at the beginning{_OF_KIND}")] = None,
+    vector_size: Annotated[int, typer.Option(help="Numbers a vector.")] = 100,
+    window: Annotated[int | None, typer.Option(help=f"Words on each side that count as near{_KIND_DEFAULT}")] = None,
+    epochs: Annotated[int | None, typer.Option(help=f"How often all is seen{_KIND_DEFAULT}")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help=f"The learning rate at the beginning{_KIND_DEFAULT}")
+    ] = None,
     min_count: Annotated[int, typer.Option(help="Rarer words get no vector.")] = 5,
     max_words: Annotated[int, typer.Option(help="So many words at most, the most frequent; 0 takes all.")] = 400_000,
     cased: Annotated[bool, typer.Option("--cased", help="Tell capital letters from small ones.")] = False,
@@ -73,20 +75,20 @@ def train(
     given = {
         "window": window,
         "epochs": epochs,
-        "rate": rate,
+        "rate": learning_rate,
         "negative": negative,
         "sample": sample,
         "x_max": x_max,
         "alpha": alpha,
         "memory_mb": memory_mb,
     }
-    training = replace(_settings(kind, given), width=width, seed=seed, threads=threads)
+    training = replace(_settings(kind, given), vector_size=vector_size, seed=seed, threads=threads)
     cutting = WordSettings(cased, punctuation, reach, min_count, max_words)
     reading = ReadSettings(format=format, field=field)
-    request = running.VectorsRequest(tuple(sources), out, kind, training, cutting, reading)
-    with watching() as watch:
+    request = running.VectorsRequest(tuple(sources), output, kind, training, cutting, reading)
+    with show_progress() as watch:
         vectors = running.train_vectors(request, workers, watch)
-    _show_trained(vectors, out, as_json)
+    _show_training_report(vectors, output, as_json)
 
 
 @app.command("eval")
@@ -104,14 +106,14 @@ def evaluate(
     """
     scores = running.evaluate_vectors(read_vectors(vectors), files)
     if as_json:
-        print(json.dumps({name: _told_score(score) for name, score in scores.items()}, ensure_ascii=False))
+        print(json.dumps({name: _score_to_dict(score) for name, score in scores.items()}, ensure_ascii=False))
         return
     for name, score in scores.items():
         if isinstance(score, Similarity):
             print(f"{name}: Spearman {score.spearman:.4f} over {score.num_known:,} of {score.num_pairs:,} pairs")
         else:
             print(f"{name}:")
-            Console().print(_sections(score))
+            Console().print(_section_table(score))
 
 
 @app.command()
@@ -123,14 +125,14 @@ def nearest(
 ) -> None:
     """Print the words whose vectors are nearest to those of each WORD, with the cosine of the angle between them."""
     table = read_vectors(vectors)
-    found = {word: table.like(word, top) for word in words}
+    found = {word: table.most_similar(word, top) for word in words}
     if as_json:
-        print(json.dumps({word: _told(near) for word, near in found.items()}, ensure_ascii=False))
+        print(json.dumps({word: _neighbors_to_dicts(near) for word, near in found.items()}, ensure_ascii=False))
         return
     for word, near in found.items():
         if len(found) > 1:
             print(f"{word}:")
-        _show(near)
+        _show_neighbors(near)
 
 
 @app.command()
@@ -145,9 +147,9 @@ def analogy(
     """Print what is to THIRD as SECOND is to FIRST: the words nearest to SECOND - FIRST + THIRD."""
     near = read_vectors(vectors).analogy(first, second, third, top)
     if as_json:
-        print(json.dumps(_told(near), ensure_ascii=False))
+        print(json.dumps(_neighbors_to_dicts(near), ensure_ascii=False))
         return
-    _show(near)
+    _show_neighbors(near)
 
 
 @app.command()
@@ -155,7 +157,7 @@ def senses(
     word: Annotated[str, typer.Argument(help="A word that means several things.")],
     file: Annotated[Path, typer.Argument(help="A table of sentences (text) and what the word means there (label).")],
     models: Annotated[list[str], typer.Argument(help="Folders of word vectors, or any models.", metavar="MODEL…")],
-    out: Annotated[Path, typer.Option(help="The picture to write, an SVG file.")],
+    output: Annotated[Path, typer.Option(help="The picture to write, an SVG file.")],
     layers: Annotated[str, typer.Option(help="From which layers of a model, as `embed --layers` has them.")] = "last",
 ) -> None:
     """Draw where the vectors of WORD lie in the sentences of FILE, by each MODEL.
@@ -165,80 +167,82 @@ def senses(
     """
     from bertworks.commands import senses as drawing  # with torch
 
-    for panel in drawing.senses(drawing.SensesRequest(word, file, tuple(models), out, layers)):
-        found = panel.lying
+    for panel in drawing.senses(drawing.SensesRequest(word, file, tuple(models), output, layers)):
+        found = panel.projection
         print(
-            f"{panel.name}: {found.num_places} different vectors; nearest other sentence of the same sense "
-            f"{found.told_apart:.0%}; mean cosine {found.within:.2f} within a sense, {found.across:.2f} between"
+            f"{panel.name}: {found.num_distinct_vectors} different vectors; nearest other sentence of the same sense "
+            f"{found.nearest_neighbor_accuracy:.0%}; mean cosine {found.within_similarity:.2f} within a sense, {found.across_similarity:.2f} between"
         )
-    print(f"the picture: {out}")
+    print(f"the picture: {output}")
 
 
 @app.command()
 def convert(
     vectors: Vectors,
-    out: Annotated[Path, typer.Option(help="The file or folder to write.")],
+    output: Annotated[Path, typer.Option(help="The file or folder to write.")],
     format: Annotated[str, typer.Option(help=f"One of: {', '.join(FORMATS)}.")] = "folder",  # noqa: A002
 ) -> None:
     """Write VECTORS in another format: those of word2vec and GloVe, which other tools read, or a folder of ours.
 
     Text has the fewest digits that read back as the same numbers, so that nothing is lost on the way.
     """
-    table = running.convert_vectors(vectors, out, format)
-    print(f"{len(table):,} words of width {table.width}: {out}")
+    table = running.convert_vectors(vectors, output, format)
+    print(f"{len(table):,} words of width {table.vector_size}: {output}")
 
 
-def _settings(kind: str, given: dict[str, Any]) -> GloveSettings | Word2VecSettings:
+def _settings(kind: str, options: dict[str, Any]) -> GloveSettings | Word2VecSettings:
     """Return the settings of a kind with what was given; an option that it does not have is refused."""
     if kind not in KINDS:
         raise SettingsError(f"kind '{kind}' is unknown; choose one of: {', '.join(KINDS)}")
     known = {field.name for field in fields(KINDS[kind])}
-    said = {name: value for name, value in given.items() if value is not None}
+    said = {name: value for name, value in options.items() if value is not None}
     for name in said:
         if name not in known:
             raise SettingsError(f"--{name.replace('_', '-')} means nothing to {kind}; leave it out")
     return replace(KINDS[kind], **said)
 
 
-def _show_trained(vectors: StaticVectors, out: Path, as_json: bool) -> None:
+def _show_training_report(vectors: StaticVectors, output: Path, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**vectors.facts, "words": len(vectors), "width": vectors.width}, ensure_ascii=False))
+        print(json.dumps({**vectors.metadata, "words": len(vectors), "width": vectors.vector_size}, ensure_ascii=False))
         return
     table = Table(box=None, show_header=False)
     table.add_column(justify="right")
     table.add_column()
-    table.add_row(f"{len(vectors):,}", f"words with a vector of width {vectors.width} ({vectors.facts['kind']})")
-    table.add_row(f"{vectors.facts['corpus']['words_with_a_vector']:,}", "words of text were learned from")
-    for name, count in vectors.facts["counts"].items():
+    table.add_row(
+        f"{len(vectors):,}", f"words with a vector of width {vectors.vector_size} ({vectors.metadata['kind']})"
+    )
+    table.add_row(f"{vectors.metadata['corpus']['words_with_a_vector']:,}", "words of text were learned from")
+    for name, count in vectors.metadata["counts"].items():
         table.add_row(f"{count:,}", Text(name))
     Console().print(table)
-    threads = vectors.facts["settings"]["threads"]
-    if threads > 1 and vectors.facts["kind"] != "glove":
+    threads = vectors.metadata["settings"]["threads"]
+    if threads > 1 and vectors.metadata["kind"] != "glove":
         print(f"trained with {threads} threads: another run will not give the same vectors")
-    print(f"vectors: {out}")
+    print(f"vectors: {output}")
 
 
-def _sections(scores: list[SectionScore]) -> Table:
+def _section_table(scores: list[SectionScore]) -> Table:
     table = Table(box=None, header_style="bold")
     table.add_column("section")
     for name in ("right", "known", "questions", "accuracy"):
         table.add_column(name, justify="right")
     for score in [*scores, total(scores)]:
-        numbers = (score.num_right, score.num_known, score.num_questions)
+        numbers = (score.num_correct, score.num_known, score.num_questions)
         table.add_row(Text(score.section), *(f"{number:,}" for number in numbers), f"{score.accuracy:.1%}")
     return table
 
 
-def _told_score(score: Similarity | list[SectionScore]) -> Any:
+def _score_to_dict(score: Similarity | list[SectionScore]) -> Any:
     if isinstance(score, Similarity):
         return asdict(score)
     return [{**asdict(one), "accuracy": one.accuracy} for one in [*score, total(score)]]
 
 
-def _told(near: list[Neighbour]) -> list[dict[str, Any]]:
-    return [one._asdict() for one in near]
+def _neighbors_to_dicts(neighbors: list[Neighbor]) -> list[dict[str, Any]]:
+    return [one._asdict() for one in neighbors]
 
 
-def _show(near: list[Neighbour]) -> None:
-    for one in near:
+def _show_neighbors(neighbors: list[Neighbor]) -> None:
+    for one in neighbors:
         print(f"{one.cosine:7.4f}  {one.word}")

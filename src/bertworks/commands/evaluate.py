@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertworks.datasets.published import named
+from bertworks.datasets.published import dataset_of
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
-from bertworks.progress import Progress, Watch
-from bertworks.tasks.contract import Scored, Task, examples_in
+from bertworks.progress import Progress, ProgressCallback
+from bertworks.tasks.contract import Task, TaskScores, examples_in
 from bertworks.text.document import Counts
 
 
@@ -25,17 +25,17 @@ class LabelledFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class FileScores:
     """The scores of a model on a file, and what was mended or left out while it was read."""
 
     name: str
-    scored: Scored
+    scores: TaskScores
     counts: Counts
 
 
 def evaluate_files(
-    predictor: Predictor, files: Iterable[LabelledFile], watch: Watch = lambda progress: None
-) -> Iterator[Evaluated]:
+    predictor: Predictor, files: Iterable[LabelledFile], watch: ProgressCallback = lambda progress: None
+) -> Iterator[FileScores]:
     """Yield the scores of one file after the other. A file is read once before, to know how much there is to do."""
     task = predictor.module.task
     for file in files:
@@ -46,10 +46,10 @@ def evaluate_files(
             raise InputError(f"{file.path} holds no example; check the file")
         counts = Counts()
         cases = task.read(file.path, file.columns, counts)
-        pairs = watched(
+        pairs = report_progress(
             predictor.predict(cases, counts), Progress(f"evaluate {file.name}", 0, total, "examples"), watch
         )
-        yield Evaluated(file.name, task.score(pairs), counts)
+        yield FileScores(file.name, task.score(pairs), counts)
 
 
 def _num_examples(task: Task, file: LabelledFile) -> int:
@@ -60,7 +60,9 @@ def _num_examples(task: Task, file: LabelledFile) -> int:
         raise InputError(f"{error} (the model is for '{task.name}', and the file is read as one for that)") from error
 
 
-def watched(pairs: Iterable[tuple[Any, Any]], progress: Progress, watch: Watch) -> Iterator[tuple[Any, Any]]:
+def report_progress(
+    pairs: Iterable[tuple[Any, Any]], progress: Progress, watch: ProgressCallback
+) -> Iterator[tuple[Any, Any]]:
     """Yield cases with their predictions, and tell how many examples are done."""
     done = progress.done
     for case, prediction in pairs:
@@ -74,11 +76,11 @@ def files_of_set(name: str, data: Path) -> list[LabelledFile]:
 
     The split is the name of each.
     """
-    one = named(name)
-    splits = [split for kind in ("dev", "test") for split in one.of_kind(kind) if one.splits[split].is_labelled]
+    one = dataset_of(name)
+    splits = [split for kind in ("dev", "test") for split in one.splits_of_kind(kind) if one.splits[split].is_labelled]
     if not splits:
         raise SettingsError(f"{one.name} has no labelled file but train; there is nothing to score")
-    found = [split for split in splits if one.holds(data, split)]
+    found = [split for split in splits if one.has_split(data, split)]
     if not found:
         one.find(data, splits[0])  # says where it should be
     return [LabelledFile(split, one.find(data, split), one.columns_of(split)) for split in found]

@@ -13,13 +13,21 @@ import bertworks
 from bertworks.corpus.corpus import MANIFEST
 from bertworks.corpus.deduplication import find_duplicates
 from bertworks.corpus.shard import SPLITS
-from bertworks.corpus.units import Job, PrepareSettings, cut_unit, is_read, read_unit, settle_unit, settled_rate
+from bertworks.corpus.units import (
+    PrepareJob,
+    PrepareSettings,
+    effective_held_out_ratio,
+    finalize_unit,
+    is_read,
+    read_unit,
+    tokenize_unit,
+)
 from bertworks.disk import check_on_disk, read_json, sha256, write_json
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.parallel.workers import Workers, num_cores, run_units
-from bertworks.progress import Progress, Watch
+from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.document import Counts
-from bertworks.text.sources import Block, ReadSettings, Source, blocks, inventory, total_bytes
+from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, inventory, total_bytes
 from bertworks.vocabulary.tokenizer import WORD_RULES, Tokenizer
 
 FORMAT = "bertworks corpus 1"
@@ -29,54 +37,56 @@ FORMAT = "bertworks corpus 1"
 class PrepareRequest:
     """What to prepare. `words` says who finds words in text with ideographs: "jieba", or "pieces" for nobody."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[TextSource, ...]
     vocabulary: Path
-    out: Path
+    output: Path
     settings: PrepareSettings = field(default_factory=PrepareSettings)
-    reading: ReadSettings = field(default_factory=ReadSettings)
+    read_settings: ReadSettings = field(default_factory=ReadSettings)
     words: str = "jieba"
 
 
-def prepare(request: PrepareRequest, workers: Workers | None = None, watch: Watch = lambda progress: None) -> Path:
+def prepare(
+    request: PrepareRequest, workers: Workers | None = None, watch: ProgressCallback = lambda progress: None
+) -> Path:
     """Bring the corpus folder into the requested state and return it. What is already done is not done again.
 
     `workers` are so many processes of this machine (all cores by default), or those of a cluster.
     """
-    check_on_disk(request.out)
+    check_on_disk(request.output)
     request = _with_held_out_sources(request)
     tokenizer = Tokenizer.load(request.vocabulary)
-    key = pieces_key(tokenizer, request.words)
-    out = request.out.absolute()  # workers may run elsewhere
-    job = Job(out, request.sources, request.settings, out / "pieces" / key, request.words, key)
+    key = tokens_key(tokenizer, request.words)
+    out = request.output.absolute()  # workers may run elsewhere
+    job = PrepareJob(out, request.sources, request.settings, out / "pieces" / key, request.words, key)
     workers = workers or num_cores()
     if (out / MANIFEST).exists():
-        _add_pieces(request, job, tokenizer, workers, watch)
+        _add_tokens(request, job, tokenizer, workers, watch)
     else:
         _begin(request, job, tokenizer)
-        units = _read_or_forget(request, job, workers, watch)
-        rate = _compare(job, units)
-        _settle_all(job, units, rate, workers, watch)
+        units = _read_or_discard(request, job, workers, watch)
+        rate = _deduplicate(job, units)
+        _finalize_all(job, units, rate, workers, watch)
         _finish(request, job, units, tokenizer)
-    _sweep(job)
-    return request.out
+    _remove_work_files(job)
+    return request.output
 
 
-def _sweep(job: Job) -> None:
+def _remove_work_files(job: PrepareJob) -> None:
     """Remove what only work in progress needs: the working folder, and files that a killed worker left half written."""
     for folder in (job.folder, job.folder / "text", job.vocabulary):
         for path in folder.glob(".*.part"):
             path.unlink(missing_ok=True)
-    shutil.rmtree(job.work, ignore_errors=True)
+    shutil.rmtree(job.work_folder, ignore_errors=True)
 
 
-def pieces_key(tokenizer: Tokenizer, words: str) -> str:
+def tokens_key(tokenizer: Tokenizer, words: str) -> str:
     """Return the name under which a corpus folder keeps the pieces of a vocabulary."""
     if words not in WORD_RULES:
         raise SettingsError(f"there is no word rule '{words}'; choose one of: {', '.join(WORD_RULES)}")
     return f"{tokenizer.hash}-{words}"
 
 
-def verify(folder: Path, watch: Watch = lambda progress: None) -> int:
+def verify(folder: Path, watch: ProgressCallback = lambda progress: None) -> int:
     """Check every file of a corpus folder against its hash; return how many are right, or raise for the first wrong."""
     manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
     files = [(folder / shard["file"], shard["sha256"]) for shard in manifest["shards"]]
@@ -106,16 +116,16 @@ def _with_held_out_sources(request: PrepareRequest) -> PrepareRequest:
     """
     if any(source.split for source in request.sources):
         sources = tuple(sorted(request.sources, key=lambda source: source.split != "held-out"))
-        return replace(request, sources=sources, settings=replace(request.settings, held_out_rate=0.0))
+        return replace(request, sources=sources, settings=replace(request.settings, held_out_ratio=0.0))
     return request
 
 
-def _begin(request: PrepareRequest, job: Job, tokenizer: Tokenizer) -> None:
+def _begin(request: PrepareRequest, job: PrepareJob, tokenizer: Tokenizer) -> None:
     """Write down what is going to be done, or find that it is what was begun before."""
     if not request.sources:
         raise InputError(f"{job.folder} is not a prepared corpus yet, so there must be a SOURCE to prepare it from")
     plan = _plan(request, job)
-    path = job.work / "plan.json"
+    path = job.work_folder / "plan.json"
     if path.exists():
         begun = read_json(path, "the plan of a preparation")
         if begun != plan:
@@ -131,18 +141,18 @@ def _begin(request: PrepareRequest, job: Job, tokenizer: Tokenizer) -> None:
     write_json(path, plan)
 
 
-def _plan(request: PrepareRequest, job: Job) -> dict[str, Any]:
+def _plan(request: PrepareRequest, job: PrepareJob) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "sources": _told_sources(request),
+        "sources": _source_entries(request),
         "files": inventory(request.sources),
         "settings": asdict(request.settings),
-        "reading": asdict(request.reading),
+        "reading": asdict(request.read_settings),
         "vocabulary": job.key,
     }
 
 
-def _read_or_forget(request: PrepareRequest, job: Job, workers: Workers, watch: Watch) -> list[int]:
+def _read_or_discard(request: PrepareRequest, job: PrepareJob, workers: Workers, watch: ProgressCallback) -> list[int]:
     """First stage; if the request turns out to be wrong before a unit is finished, the folder is left empty.
 
     Otherwise the mended command would be refused as another run.
@@ -150,18 +160,18 @@ def _read_or_forget(request: PrepareRequest, job: Job, workers: Workers, watch: 
     try:
         return _read_all(request, job, workers, watch)
     except (InputError, SettingsError):
-        if not any(job.work.glob("[0-9]*.json")):
-            _forget(job)
+        if not any(job.work_folder.glob("[0-9]*.json")):
+            _discard(job)
         raise
 
 
-def _forget(job: Job) -> None:
+def _discard(job: PrepareJob) -> None:
     """Leave the folder as if nothing had been begun there."""
-    for made in (job.vocabulary.parent, job.folder / "text", job.work):
+    for made in (job.vocabulary.parent, job.folder / "text", job.work_folder):
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _read_all(request: PrepareRequest, job: Job, workers: Workers, watch: Watch) -> list[int]:
+def _read_all(request: PrepareRequest, job: PrepareJob, workers: Workers, watch: ProgressCallback) -> list[int]:
     """First stage for all blocks; return the numbers of their units."""
     total = total_bytes(request.sources)
     units: list[int] = []
@@ -169,7 +179,7 @@ def _read_all(request: PrepareRequest, job: Job, workers: Workers, watch: Watch)
 
     def unfinished() -> Iterator[Block]:
         nonlocal num_done
-        for block in blocks(request.sources, request.reading):
+        for block in blocks(request.sources, request.read_settings):
             units.append(block.number)
             if is_read(block, job):
                 num_done += block.num_bytes
@@ -182,38 +192,40 @@ def _read_all(request: PrepareRequest, job: Job, workers: Workers, watch: Watch)
     return units
 
 
-def _read_block(block: Block, job: Job) -> int:
+def _read_block(block: Block, job: PrepareJob) -> int:
     read_unit(block, job)
     return block.num_bytes
 
 
-def _compare(job: Job, units: list[int]) -> float:
+def _deduplicate(job: PrepareJob, units: list[int]) -> float:
     """Find duplicates over all units; return the rate at which documents are held out."""
-    path = job.work / "compared.json"
+    path = job.work_folder / "compared.json"
     if not path.exists():
-        told = [read_json(job.working(unit, "json"), "a unit of a preparation") for unit in units]
-        found = [job.working(unit, "fingerprints.npy") for unit in units]
-        num_copies = find_duplicates(found, job.work, job.settings.max_repeats)
-        write_json(path, {"held_out_rate": settled_rate(told, job.settings.held_out_rate, num_copies)})
+        told = [read_json(job.work_file(unit, "json"), "a unit of a preparation") for unit in units]
+        found = [job.work_file(unit, "fingerprints.npy") for unit in units]
+        num_copies = find_duplicates(found, job.work_folder, job.settings.max_repeats)
+        write_json(path, {"held_out_rate": effective_held_out_ratio(told, job.settings.held_out_ratio, num_copies)})
     return float(read_json(path, "the comparison of a preparation")["held_out_rate"])
 
 
-def _settle_all(job: Job, units: list[int], rate: float, workers: Workers, watch: Watch) -> None:
+def _finalize_all(
+    job: PrepareJob, units: list[int], held_out_ratio: float, workers: Workers, watch: ProgressCallback
+) -> None:
     """Second stage for all units."""
-    left = [unit for unit in units if not job.working(unit, "settled.json").exists()]
-    work = functools.partial(settle_unit, job=job, held_out_rate=rate)
+    left = [unit for unit in units if not job.work_file(unit, "settled.json").exists()]
+    work = functools.partial(finalize_unit, job=job, held_out_ratio=held_out_ratio)
     for number, _ in enumerate(run_units(work, left, workers if len(left) > 1 else 1), 1):
         watch(Progress("settling", len(units) - len(left) + number, len(units), "parts"))
 
 
-def _finish(request: PrepareRequest, job: Job, units: list[int], tokenizer: Tokenizer) -> None:
+def _finish(request: PrepareRequest, job: PrepareJob, units: list[int], tokenizer: Tokenizer) -> None:
     """Write the manifests; the one of the folder last, since it says that all is there."""
-    settled = [read_json(job.working(unit, "settled.json"), "a unit of a preparation") for unit in units]
+    settled = [read_json(job.work_file(unit, "settled.json"), "a unit of a preparation") for unit in units]
     counts = sum((Counts(unit["counts"]) for unit in settled), Counts())
     full = [unit for unit in settled if unit["shard"]]
     if not full:
         told = "; ".join(f"{name}: {count}" for name, count in counts.items()) or "there was no text"
-        _forget(job)  # other filters are another run, and would be refused
+        _discard(job)  # other filters are another run, and would be refused
         raise InputError(f"no document is left to prepare ({told}); look at the sources with `bertworks doctor`")
     shards = [
         {
@@ -227,10 +239,10 @@ def _finish(request: PrepareRequest, job: Job, units: list[int], tokenizer: Toke
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "made_by": f"bertworks {bertworks.__version__}",
-        "sources": _told_sources(request),
-        "files": _lasting_inventory(request.sources),
+        "sources": _source_entries(request),
+        "files": _stable_inventory(request.sources),
         "settings": asdict(request.settings),
-        "reading": asdict(request.reading),
+        "reading": asdict(request.read_settings),
         "counts": dict(sorted(counts.items())),
         **{name: sum(s[name] for s in shards) for name in ("documents", "sentences", "characters")},
         "shards": shards,
@@ -245,10 +257,12 @@ def _finish(request: PrepareRequest, job: Job, units: list[int], tokenizer: Toke
         }
         for unit in full
     ]
-    _finish_pieces(job, tokenizer, manifest, lines)
+    _finish_tokens(job, tokenizer, manifest, lines)
 
 
-def _add_pieces(request: PrepareRequest, job: Job, tokenizer: Tokenizer, workers: Workers, watch: Watch) -> None:
+def _add_tokens(
+    request: PrepareRequest, job: PrepareJob, tokenizer: Tokenizer, workers: Workers, watch: ProgressCallback
+) -> None:
     """Cut the text of a finished corpus with one more vocabulary, unless it has been already."""
     manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
     if request.sources:
@@ -257,29 +271,29 @@ def _add_pieces(request: PrepareRequest, job: Job, tokenizer: Tokenizer, workers
         return
     tokenizer.save(job.vocabulary)
     units = [int(Path(shard["file"]).stem) for shard in manifest["shards"]]
-    work = functools.partial(_cut_once, job=job)
+    work = functools.partial(_tokenize_once, job=job)
     lines = []
     for line in run_units(work, units, workers if len(units) > 1 else 1):
         lines.append(line)
         watch(Progress("cutting", len(lines), len(units), "parts"))
-    _finish_pieces(job, tokenizer, manifest, sorted(lines, key=lambda line: int(line["unit"])))
+    _finish_tokens(job, tokenizer, manifest, sorted(lines, key=lambda line: int(line["unit"])))
 
 
-def _cut_once(unit: int, job: Job) -> dict[str, Any]:
+def _tokenize_once(unit: int, job: PrepareJob) -> dict[str, Any]:
     """Cut a unit, or find its line where an earlier run left it."""
-    path = job.working(unit, f"{job.key}.json")
+    path = job.work_file(unit, f"{job.key}.json")
     if not path.exists():
-        write_json(path, cut_unit(unit, job))
+        write_json(path, tokenize_unit(unit, job))
     line: dict[str, Any] = read_json(path, "a unit of a preparation")
     return line
 
 
 def _check_same(request: PrepareRequest, manifest: dict[str, Any], folder: Path) -> None:
     wanted = {
-        "sources": _told_sources(request),
-        "files": _lasting_inventory(request.sources),
+        "sources": _source_entries(request),
+        "files": _stable_inventory(request.sources),
         "settings": asdict(request.settings),
-        "reading": asdict(request.reading),
+        "reading": asdict(request.read_settings),
     }
     different = ", ".join(name for name, value in wanted.items() if manifest.get(name) != value)
     if different:
@@ -289,7 +303,9 @@ def _check_same(request: PrepareRequest, manifest: dict[str, Any], folder: Path)
         )
 
 
-def _finish_pieces(job: Job, tokenizer: Tokenizer, manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+def _finish_tokens(
+    job: PrepareJob, tokenizer: Tokenizer, manifest: dict[str, Any], lines: list[dict[str, Any]]
+) -> None:
     """Write the manifest of the pieces, then name them in the folder's."""
     weights = {shard["file"]: manifest["sources"][shard["source"]]["weight"] for shard in manifest["shards"]}
     shards = [
@@ -310,7 +326,7 @@ def _finish_pieces(job: Job, tokenizer: Tokenizer, manifest: dict[str, Any], lin
     }
     told = {
         "vocabulary": tokenizer.hash,
-        "size": tokenizer.size,
+        "size": tokenizer.vocab_size,
         "kind": tokenizer.kind,
         "words": job.words,
         "counts": dict(sum((Counts(line["counts"]) for line in lines), Counts())),
@@ -322,11 +338,11 @@ def _finish_pieces(job: Job, tokenizer: Tokenizer, manifest: dict[str, Any], lin
     write_json(job.folder / MANIFEST, manifest)
 
 
-def _told_sources(request: PrepareRequest) -> list[dict[str, Any]]:
+def _source_entries(request: PrepareRequest) -> list[dict[str, Any]]:
     """Return the sources as a manifest tells them: "notes/" and "notes" are one folder."""
     return [asdict(source) | {"path": source.path.rstrip("/") or "/"} for source in request.sources]
 
 
-def _lasting_inventory(sources: tuple[Source, ...]) -> dict[str, int | str]:
+def _stable_inventory(sources: tuple[TextSource, ...]) -> dict[str, int | str]:
     """Names and sizes only: a copy of the same files has other times, but gives the same corpus."""
     return {name: value for name, value in inventory(sources).items() if name != "times"}

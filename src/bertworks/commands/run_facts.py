@@ -11,27 +11,29 @@ import numpy.typing as npt
 
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.shard import map_shard
-from bertworks.parallel.machine import machine
-from bertworks.training.loop import num_processes
+from bertworks.parallel.machine import machine_info
+from bertworks.training.loop import world_size
 
 
-def facts_of(corpus: Corpus, counts: npt.NDArray[np.int64], micro_batch: int, before: dict[str, Any]) -> dict[str, Any]:
+def collect_run_info(
+    corpus: Corpus, token_counts: npt.NDArray[np.int64], micro_batch_size: int, previous: dict[str, Any]
+) -> dict[str, Any]:
     """Return the facts of a run that starts or, where there are facts from before, goes on."""
     return {
-        "ln_v": math.log(corpus.tokenizer.size),
-        "unigram_entropy": entropy(counts),
-        "machine": machine(),
-        "processes": num_processes(),
-        "micro_batch": micro_batch,
-        "corpus": _described(corpus),
-        "started": before.get("started", now()),
-        "warnings": list(before.get("warnings", [])),
+        "ln_v": math.log(corpus.tokenizer.vocab_size),
+        "unigram_entropy": entropy(token_counts),
+        "machine": machine_info(),
+        "processes": world_size(),
+        "micro_batch": micro_batch_size,
+        "corpus": _describe_corpus(corpus),
+        "started": previous.get("started", now()),
+        "warnings": list(previous.get("warnings", [])),
     }
 
 
-def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def describe_changes(previous: dict[str, Any], current: dict[str, Any]) -> list[str]:
     """Return a sentence if the run goes on under conditions that change the last bits of a sum."""
-    then, here = ({**facts.get("machine", {}), **facts} for facts in (before, now))
+    then, here = ({**facts.get("machine", {}), **facts} for facts in (previous, current))
     names = ("processor", "torch", "threads", "processes", "sharded", "micro_batch")
     changed = [f"{name} {then[name]} → {here[name]}" for name in names if name in then and then[name] != here[name]]
     return [f"going on with {', '.join(changed)}: close, but not the same to the bit"] if changed else []
@@ -41,12 +43,12 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def piece_counts(corpus: Corpus, most: int = 20_000_000) -> npt.NDArray[np.int64]:
+def count_tokens(corpus: Corpus, max_tokens: int = 20_000_000) -> npt.NDArray[np.int64]:
     """Return how often each piece occurs, counted over at most about so many pieces."""
-    counts = np.zeros(corpus.tokenizer.size, dtype=np.int64)
-    for shard in corpus.pieces_manifest["shards"]:
-        counts += np.bincount(map_shard(corpus.pieces_folder / shard["file"]).ids, minlength=len(counts))
-        if counts.sum() > most:
+    counts = np.zeros(corpus.tokenizer.vocab_size, dtype=np.int64)
+    for shard in corpus.tokens_manifest["shards"]:
+        counts += np.bincount(map_shard(corpus.tokens_folder / shard["file"]).input_ids, minlength=len(counts))
+        if counts.sum() > max_tokens:
             break
     return counts
 
@@ -59,11 +61,11 @@ def entropy(counts: npt.NDArray[np.int64]) -> float:
 
 def unigram_entropy(corpus: Corpus) -> float:
     """Return the entropy of the pieces of a corpus in nats."""
-    return entropy(piece_counts(corpus))
+    return entropy(count_tokens(corpus))
 
 
-def _described(corpus: Corpus) -> dict[str, Any]:
-    told = corpus.pieces_manifest
+def _describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    told = corpus.tokens_manifest
     return {
         "documents": corpus.manifest["documents"],
         "sentences": corpus.manifest["sentences"],

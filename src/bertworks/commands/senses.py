@@ -8,9 +8,9 @@ from pathlib import Path
 from bertworks.datasets.labelled_texts import read_texts
 from bertworks.disk import write_text
 from bertworks.embeddings.pooling import Pooling
-from bertworks.embeddings.senses import Use, find_word, lying, vectors_of_uses
-from bertworks.embeddings.strategies import strategy_of
-from bertworks.embeddings.vectors import Extraction, window_rule
+from bertworks.embeddings.senses import WordUse, embed_uses, find_word, measure_senses
+from bertworks.embeddings.strategies import get_strategy
+from bertworks.embeddings.vectors import Extraction, resolve_window_rule
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError
 from bertworks.inference.model import load
@@ -24,38 +24,40 @@ class SensesRequest:
     word: str
     file: Path
     models: tuple[str, ...]
-    out: Path
+    output: Path
     layers: str = "last"
 
 
 def senses(request: SensesRequest) -> list[Panel]:
     """Write the picture, and return what it shows of each model."""
-    strategy = strategy_of(request.layers)
-    uses = uses_in(request.file, request.word)
+    strategy = get_strategy(request.layers)
+    uses = read_uses(request.file, request.word)
     panels = []
     for name in request.models:
         model = load(name)
-        strategy.check(model.encoder.sizes.widths)
-        how = Extraction("pieces", strategy, Pooling(), window_rule(Pooling(), model.encoder.sizes.positions))
-        vectors = vectors_of_uses(TorchEngine(model.encoder, model.tokenizer), uses, how)
+        strategy.check(model.encoder.config.hidden_sizes)
+        how = Extraction(
+            "pieces", strategy, Pooling(), resolve_window_rule(Pooling(), model.encoder.config.max_position_embeddings)
+        )
+        vectors = embed_uses(TorchEngine(model.encoder, model.tokenizer), uses, how)
         if not vectors.any():
             raise InputError(f"{name} has no vector for '{request.word}'; choose another word, or another model")
-        panels.append(Panel(model.folder.name, lying(vectors, [use.sense for use in uses])))
-    write_text(request.out, draw_senses(request.word, uses, panels))
+        panels.append(Panel(model.folder.name, measure_senses(vectors, [use.sense for use in uses])))
+    write_text(request.output, draw_senses(request.word, uses, panels))
     return panels
 
 
-def uses_in(file: Path, word: str) -> list[Use]:
+def read_uses(file: Path, word: str) -> list[WordUse]:
     """Return the uses of a word in a table of texts with labels; a sentence without the word is refused."""
     uses = []
     for case in read_texts(file, {}, None):
         (text, *_) = case.texts
         span = find_word(word, text)
         if span is None:
-            raise InputError(f"{case.place}: the word '{word}' does not stand in it; mend or remove the line")
+            raise InputError(f"{case.location}: the word '{word}' does not stand in it; mend or remove the line")
         if not case.label:
-            raise InputError(f"{case.place}: the sense is missing; write it into the column 'label'")
-        uses.append(Use(case.label, text, *span))
+            raise InputError(f"{case.location}: the sense is missing; write it into the column 'label'")
+        uses.append(WordUse(case.label, text, *span))
     if len(uses) < 2:
         raise InputError(f"{file} holds {len(uses)} sentences; a picture needs at least two")
     return uses

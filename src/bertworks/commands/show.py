@@ -12,11 +12,11 @@ from bertworks.corpus.text_shard import SplitDocument, read_text
 from bertworks.errors import FolderError, InputError
 from bertworks.sampling.loading import Loader
 from bertworks.sampling.masking import MaskSettings
-from bertworks.sampling.order import Stream
-from bertworks.sampling.samplers import ARRANGEMENTS, READS
+from bertworks.sampling.order import ExampleOrder
+from bertworks.sampling.samplers import OBJECTIVE_INPUTS, SAMPLERS
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts, Document
-from bertworks.text.sources import ReadSettings, Source, blocks, read
+from bertworks.text.sources import ReadSettings, TextSource, blocks, read
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -27,9 +27,9 @@ class ShowRequest:
     folder: Path
     objective: str = "masked-next"
     split: str = "train"
-    length: int = 128
+    max_length: int = 128
     epoch: int = 0
-    count: int = 5
+    num_examples: int = 5
     seed: int = 0
     whole_words: bool = False
     vocabulary: str | None = None
@@ -37,12 +37,12 @@ class ShowRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownExample:
+class ExampleView:
     """One example written out: the pieces as the model sees them, and by place the true piece where it must guess."""
 
-    pieces: tuple[str, ...]
-    segments: tuple[int, ...]
-    hidden: dict[int, str]
+    tokens: tuple[str, ...]
+    token_type_ids: tuple[int, ...]
+    masked_tokens: dict[int, str]
     label: str | None
 
 
@@ -59,26 +59,26 @@ def kind_of_folder(path: Path) -> str:
     return "text"
 
 
-def examples(request: ShowRequest) -> Iterator[ShownExample]:
+def examples(request: ShowRequest) -> Iterator[ExampleView]:
     """Yield the first examples of an epoch, exactly as a training run with this seed draws them."""
-    if request.objective not in READS:
-        raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(READS)}")
-    reading = READS[request.objective]
-    way = ARRANGEMENTS[reading.arrangement]
+    if request.objective not in OBJECTIVE_INPUTS:
+        raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(OBJECTIVE_INPUTS)}")
+    reading = OBJECTIVE_INPUTS[request.objective]
+    way = SAMPLERS[reading.sampler]
     corpus = Corpus.open(request.folder, request.vocabulary)
     tokenizer = corpus.tokenizer
-    arrangement = way.arrange(corpus.split(request.split), request.length, tokenizer.specials)
-    hider = reading.hider(tokenizer, MaskSettings(whole_words=request.whole_words, max_ngram=request.max_ngram))
-    loader = Loader(arrangement, hider, Stream(request.seed, "show", request.split))
-    for example, hidden in islice(loader.epoch(request.epoch), request.count):
-        yield ShownExample(
-            pieces=tuple(tokenizer.pieces[number] for number in hidden.ids),
-            segments=tuple(example.segments.tolist()),
-            hidden={
-                place: tokenizer.pieces[target]
-                for place, target in zip(hidden.places.tolist(), hidden.targets.tolist(), strict=True)
+    arrangement = way.build(corpus.split(request.split), request.max_length, tokenizer.specials)
+    hider = reading.corruption(tokenizer, MaskSettings(whole_words=request.whole_words, max_ngram=request.max_ngram))
+    loader = Loader(arrangement, hider, ExampleOrder(request.seed, "show", request.split))
+    for example, hidden in islice(loader.epoch(request.epoch), request.num_examples):
+        yield ExampleView(
+            tokens=tuple(tokenizer.tokens[number] for number in hidden.input_ids),
+            token_type_ids=tuple(example.token_type_ids.tolist()),
+            masked_tokens={
+                place: tokenizer.tokens[target]
+                for place, target in zip(hidden.positions.tolist(), hidden.targets.tolist(), strict=True)
             },
-            label=None if example.label is None else way.labels[example.label],
+            label=None if example.label is None else way.label_names[example.label],
         )
 
 
@@ -91,7 +91,7 @@ def documents(folder: Path) -> Iterator[SplitDocument]:
 def sentences(source: str) -> Iterator[Document]:
     """Yield the documents of a raw source, cleaned and split as `prepare` would."""
     counts = Counts()
-    for block in blocks([Source(source)], ReadSettings()):
+    for block in blocks([TextSource(source)], ReadSettings()):
         for passage in read(block, counts):
             document = clean(passage, CleanSettings(min_characters=1), counts)
             if document is not None:

@@ -8,33 +8,33 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertworks.corpus.units import split_draw
+from bertworks.corpus.units import split_hash
 from bertworks.disk import check_on_disk, write_json
 from bertworks.errors import FolderError
 from bertworks.parallel.workers import Workers, in_order, num_cores, run_units
-from bertworks.progress import Progress, Watch
+from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
-from bertworks.text.sources import Block, ReadSettings, Source, blocks, read, total_bytes
-from bertworks.vocabulary.coverage import Coverage, coverage
+from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read, total_bytes
+from bertworks.vocabulary.coverage import VocabularyCoverage, measure_coverage
 from bertworks.vocabulary.extension import Extension, extend
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
 # The vocabulary is measured on documents it was not learnt from: the same ones that `prepare` holds out.
-HELD_OUT_RATE = 0.01
+HELD_OUT_RATIO = 0.01
 # At most so much held-out text is kept for the report.
-_MOST_HELD_OUT = 4_000_000
+_MAX_HELD_OUT_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyRequest:
     """Where to learn from and where to write."""
 
-    sources: tuple[Source, ...]
-    out: Path
-    reading: ReadSettings = field(default_factory=ReadSettings)
-    cleaning: CleanSettings = field(default_factory=CleanSettings)
+    sources: tuple[TextSource, ...]
+    output: Path
+    read_settings: ReadSettings = field(default_factory=ReadSettings)
+    clean_settings: CleanSettings = field(default_factory=CleanSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +42,37 @@ class VocabularyReport:
     """What came out. `measured_on` says which text the coverage was measured on."""
 
     tokenizer: Tokenizer
-    coverage: Coverage
-    measured_on: str
+    coverage: VocabularyCoverage
+    evaluation_text: str
     counts: Counts
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "kind": self.tokenizer.kind,
             "cased": self.tokenizer.cased,
-            "size": self.tokenizer.size,
+            "size": self.tokenizer.vocab_size,
             "hash": self.tokenizer.hash,
-            "measured_on": self.measured_on,
+            "measured_on": self.evaluation_text,
             **asdict(self.coverage),
             "counts": dict(sorted(self.counts.items())),
         }
 
 
-def learn(
+def train_vocabulary(
     request: VocabularyRequest,
     settings: VocabularySettings,
     workers: Workers | None = None,
-    watch: Watch = lambda progress: None,
+    watch: ProgressCallback = lambda progress: None,
 ) -> VocabularyReport:
     """Learn a vocabulary, write it to the requested folder and report on it.
 
     The same text gives the same files, whatever the number of workers.
     """
-    check_on_disk(request.out)
-    _check_out(request.out)
+    check_on_disk(request.output)
+    _check_output(request.output)
     texts = _Texts(request, workers or num_cores(), watch)
-    tokenizer = Tokenizer.of(train(texts, settings, texts.counts))
-    return _finished(tokenizer, texts, request.out)
+    tokenizer = Tokenizer.from_backend(train(texts, settings, texts.counts))
+    return _save_with_report(tokenizer, texts, request.output)
 
 
 def add_words(
@@ -80,33 +80,33 @@ def add_words(
     request: VocabularyRequest,
     num_new: int,
     workers: Workers | None = None,
-    watch: Watch = lambda progress: None,
+    watch: ProgressCallback = lambda progress: None,
 ) -> tuple[Extension, VocabularyReport]:
     """Extend the vocabulary in `folder` with at most `num_new` words of the sources, and write it to another folder."""
-    _check_out(request.out)
+    _check_output(request.output)
     texts = _Texts(request, workers or num_cores(), watch)
     extension = extend(Tokenizer.load(folder).backend, texts, num_new, counts=texts.counts)
-    return extension, _finished(Tokenizer.of(extension.backend), texts, request.out)
+    return extension, _save_with_report(Tokenizer.from_backend(extension.backend), texts, request.output)
 
 
-def _check_out(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FolderError(f"{out} already holds something; choose an empty or new folder with --out")
+def _check_output(output: Path) -> None:
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FolderError(f"{output} already holds something; choose an empty or new folder with --out")
 
 
-def _finished(tokenizer: Tokenizer, texts: _Texts, out: Path) -> VocabularyReport:
+def _save_with_report(tokenizer: Tokenizer, texts: _Texts, output: Path) -> VocabularyReport:
     held_out = texts.held_out or texts.first
     measured_on = "held-out documents" if texts.held_out else "the first training documents (none was held out)"
-    report = VocabularyReport(tokenizer, coverage(tokenizer.backend, held_out), measured_on, texts.counts)
-    tokenizer.save(out)
-    write_json(out / "report.json", report.to_json())
+    report = VocabularyReport(tokenizer, measure_coverage(tokenizer.backend, held_out), measured_on, texts.counts)
+    tokenizer.save(output)
+    write_json(output / "report.json", report.to_dict())
     return report
 
 
 class _Texts:
     """The clean texts of all sources in their order, read by workers; keeps some held-out text on the side."""
 
-    def __init__(self, request: VocabularyRequest, workers: Workers, watch: Watch) -> None:
+    def __init__(self, request: VocabularyRequest, workers: Workers, watch: ProgressCallback) -> None:
         self._request, self._workers, self._watch = request, workers, watch
         self.counts = Counts()
         self.held_out: list[str] = []
@@ -115,12 +115,12 @@ class _Texts:
     def __iter__(self) -> Iterator[str]:
         total = total_bytes(self._request.sources)
         num_done = num_held_out = 0
-        found = blocks(self._request.sources, self._request.reading)
-        work = functools.partial(_clean_block, settings=self._request.cleaning)
+        found = blocks(self._request.sources, self._request.read_settings)
+        work = functools.partial(_clean_block, settings=self._request.clean_settings)
         for part in in_order(run_units(work, found, self._workers)):
             self.counts.update(part.counts)
             num_done += part.num_bytes
-            if num_held_out < _MOST_HELD_OUT:
+            if num_held_out < _MAX_HELD_OUT_CHARACTERS:
                 self.held_out += part.held_out
                 num_held_out += sum(map(len, part.held_out))
             if not self.first:
@@ -146,5 +146,5 @@ def _clean_block(block: Block, settings: CleanSettings) -> _CleanBlock:
         document = clean(passage, settings, counts)
         if document is not None:
             text = document.text
-            (held_out if split_draw(text) < HELD_OUT_RATE else texts).append(text)
+            (held_out if split_hash(text) < HELD_OUT_RATIO else texts).append(text)
     return _CleanBlock(block.number, block.num_bytes, texts, held_out, counts)

@@ -13,20 +13,27 @@ from typing import Any
 import bertworks
 from bertworks.corpus.corpus import MANIFEST, read_manifest
 from bertworks.corpus.text_shard import read_text
-from bertworks.disk import explained
+from bertworks.disk import explain_os_error
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import check_folder, read_vectors, write_vectors
-from bertworks.embeddings.static_settings import GloveSettings, Trained, Word2VecSettings
-from bertworks.embeddings.static_words import WordSettings, contexts_of
+from bertworks.embeddings.static_settings import GloveSettings, TrainedVectors, Word2VecSettings
+from bertworks.embeddings.static_words import WordSettings, document_contexts
 from bertworks.embeddings.word2vec import require_gensim, train_word2vec
-from bertworks.embeddings.word_stream import StreamWriter, WordStream
+from bertworks.embeddings.word_stream import WordStream, WordStreamWriter
 from bertworks.errors import InputError
-from bertworks.metrics.word_vectors import Question, SectionScore, Similarity, analogies, read_word_list, similarity
+from bertworks.metrics.word_vectors import (
+    AnalogyQuestion,
+    SectionScore,
+    Similarity,
+    analogies,
+    read_word_list,
+    similarity,
+)
 from bertworks.parallel.workers import in_order, num_cores, run_units
-from bertworks.progress import Progress, Watch
+from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
-from bertworks.text.sources import Block, ReadSettings, Source, blocks, read, total_bytes
+from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read, total_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +41,33 @@ class VectorsRequest:
     """What to learn from, and how. A single source may be a corpus folder: then its training documents are read."""
 
     sources: tuple[str, ...]
-    out: Path
+    output: Path
     kind: str
-    training: GloveSettings | Word2VecSettings
-    words: WordSettings = field(default_factory=WordSettings)
-    reading: ReadSettings = field(default_factory=ReadSettings)
+    training_settings: GloveSettings | Word2VecSettings
+    word_settings: WordSettings = field(default_factory=WordSettings)
+    read_settings: ReadSettings = field(default_factory=ReadSettings)
 
 
 def train_vectors(
-    request: VectorsRequest, num_workers: int | None = None, watch: Watch = lambda progress: None
+    request: VectorsRequest, num_workers: int | None = None, watch: ProgressCallback = lambda progress: None
 ) -> StaticVectors:
     """Learn vectors and write them to the requested folder. The same text, settings and seed give the same bytes.
 
     Work files lie beside the folder, in one that begins with a dot, and are removed at the end.
     """
-    check_folder(request.out)
-    if isinstance(request.training, Word2VecSettings):
+    check_folder(request.output)
+    if isinstance(request.training_settings, Word2VecSettings):
         require_gensim()
     counts = Counts()
-    with _work_folder(request.out) as work:
-        with StreamWriter(work / "words.ids", counts) as writer:
+    with _work_folder(request.output) as work:
+        with WordStreamWriter(work / "words.ids", counts) as writer:
             for part in _parts(request, num_workers or num_cores(), watch):
                 counts.update(part.counts)
                 writer.add(part.contexts)
-            stream = writer.finish(request.words)
-        trained = _trained(stream, request.training, work, watch)
-    vectors = StaticVectors(stream.words, trained.table, _facts(request, stream, trained, counts))
-    write_vectors(request.out, vectors, "folder")
+            stream = writer.finish(request.word_settings)
+        trained = _train(stream, request.training_settings, work, watch)
+    vectors = StaticVectors(stream.words, trained.table, _metadata(request, stream, trained, counts))
+    write_vectors(request.output, vectors, "folder")
     return vectors
 
 
@@ -69,20 +76,22 @@ def evaluate_vectors(vectors: StaticVectors, files: Sequence[Path]) -> dict[str,
     scores: dict[str, Similarity | list[SectionScore]] = {}
     for path in files:
         asked = read_word_list(path)
-        questions = [one for one in asked if isinstance(one, Question)]
-        pairs = [one for one in asked if not isinstance(one, Question)]
+        questions = [one for one in asked if isinstance(one, AnalogyQuestion)]
+        pairs = [one for one in asked if not isinstance(one, AnalogyQuestion)]
         scores[path.name] = analogies(vectors, questions) if questions else similarity(vectors, pairs)
     return scores
 
 
-def convert_vectors(source: Path, out: Path, format: str) -> StaticVectors:  # noqa: A002
+def convert_vectors(source: Path, output: Path, format: str) -> StaticVectors:  # noqa: A002
     """Read vectors in any format and write them in another."""
     vectors = read_vectors(source)
-    write_vectors(out, vectors, format)
+    write_vectors(output, vectors, format)
     return vectors
 
 
-def _trained(stream: WordStream, settings: GloveSettings | Word2VecSettings, work: Path, watch: Watch) -> Trained:
+def _train(
+    stream: WordStream, settings: GloveSettings | Word2VecSettings, work_folder: Path, watch: ProgressCallback
+) -> TrainedVectors:
     def tell(stage: str, done: int, total: int, unit: str) -> None:
         watch(Progress(stage, done, total, unit))
 
@@ -91,37 +100,39 @@ def _trained(stream: WordStream, settings: GloveSettings | Word2VecSettings, wor
             train_glove,  # with torch, which those who look words up need not wait for
         )
 
-        return train_glove(stream, settings, work, tell)
-    return train_word2vec(stream, settings, work, tell)
+        return train_glove(stream, settings, work_folder, tell)
+    return train_word2vec(stream, settings, work_folder, tell)
 
 
-def _facts(request: VectorsRequest, stream: WordStream, trained: Trained, counts: Counts) -> dict[str, Any]:
+def _metadata(
+    request: VectorsRequest, stream: WordStream, trained_vectors: TrainedVectors, counts: Counts
+) -> dict[str, Any]:
     return {
         "kind": request.kind,
         "made_by": f"bertworks {bertworks.__version__}",
-        "settings": asdict(request.training),
-        "cutting": asdict(request.words),
+        "settings": asdict(request.training_settings),
+        "cutting": asdict(request.word_settings),
         "corpus": {
             "sources": [Path(source).name for source in request.sources],
             "words_sha256": stream.sha256,
             "words_with_a_vector": stream.num_words,
             "stretches": stream.num_contexts,
         },
-        "training": trained.told,
+        "training": trained_vectors.metadata,
         "counts": dict(sorted(counts.items())),
     }
 
 
 @contextlib.contextmanager
-def _work_folder(out: Path) -> Iterator[Path]:
+def _work_folder(output: Path) -> Iterator[Path]:
     """Make an empty folder for work beside `out`, and remove it; what a killed run left there is removed first."""
-    work = out.absolute().with_name(f".{out.name}.work")
+    work = output.absolute().with_name(f".{output.name}.work")
     try:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         yield work
     except OSError as error:
-        raise explained(error, out) from error
+        raise explain_os_error(error, output) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -130,7 +141,7 @@ def _work_folder(out: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _WordPart:
     number: int
     num_bytes: int
     contexts: list[str]
@@ -143,24 +154,24 @@ class _Shard:
     path: Path
 
 
-def _parts(request: VectorsRequest, num_workers: int, watch: Watch) -> Iterator[_Part]:
+def _parts(request: VectorsRequest, num_workers: int, watch: ProgressCallback) -> Iterator[_WordPart]:
     """Yield the words of all sources in their order, read by workers."""
     corpus = [source for source in request.sources if (Path(source) / MANIFEST).is_file()]
     if corpus and len(request.sources) > 1:
         raise InputError(f"{corpus[0]} is a corpus folder, which stands alone; leave out the other sources")
     units: Iterator[Any]
-    work: Callable[[Any], _Part]
+    work: Callable[[Any], _WordPart]
     if corpus:
         folder = Path(corpus[0])
         paths = [folder / shard["file"] for shard in read_manifest(folder)["shards"]]
         total: int | None = sum(path.stat().st_size for path in paths)
         units = iter([_Shard(number, path) for number, path in enumerate(paths)])
-        work = functools.partial(_words_of_shard, settings=request.words)
+        work = functools.partial(_words_of_shard, settings=request.word_settings)
     else:
-        sources = [Source(path) for path in request.sources]
+        sources = [TextSource(path) for path in request.sources]
         total = total_bytes(sources)
-        units = blocks(sources, request.reading)
-        work = functools.partial(_words_of_block, settings=request.words)
+        units = blocks(sources, request.read_settings)
+        work = functools.partial(_words_of_block, settings=request.word_settings)
     done = 0
     for part in in_order(run_units(work, units, num_workers)):
         done += part.num_bytes
@@ -168,24 +179,24 @@ def _parts(request: VectorsRequest, num_workers: int, watch: Watch) -> Iterator[
         watch(Progress("reading", done, total, "bytes"))
 
 
-def _words_of_block(block: Block, settings: WordSettings) -> _Part:
+def _words_of_block(block: Block, settings: WordSettings) -> _WordPart:
     counts = Counts()
     contexts: list[str] = []
     for passage in read(block, counts):
         document = clean(passage, CleanSettings(), counts)
         if document is not None:
-            contexts += contexts_of(document, settings)
-    return _Part(block.number, block.num_bytes, contexts, counts)
+            contexts += document_contexts(document, settings)
+    return _WordPart(block.number, block.num_bytes, contexts, counts)
 
 
-def _words_of_shard(shard: _Shard, settings: WordSettings) -> _Part:
+def _words_of_shard(shard: _Shard, settings: WordSettings) -> _WordPart:
     """Cut the training documents of a shard; those held out stay unseen, as in pretraining."""
     counts = Counts()
     contexts: list[str] = []
     for document, split in read_text(shard.path):
         if split == "train":
-            contexts += contexts_of(document, settings)
+            contexts += document_contexts(document, settings)
             counts["documents read"] += 1
         else:
             counts[f"documents left out: split '{split}'"] += 1
-    return _Part(shard.number, shard.path.stat().st_size, contexts, counts)
+    return _WordPart(shard.number, shard.path.stat().st_size, contexts, counts)

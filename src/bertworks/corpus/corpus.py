@@ -19,16 +19,16 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 MANIFEST = "manifest.json"
 
 # Shards that stay mapped at once: each holds a file open, and systems allow about a thousand.
-_MOST_MAPPED = 256
+_MAX_OPEN_SHARDS = 256
 
 
-class Place(NamedTuple):
+class CorpusPosition(NamedTuple):
     """A place in a split: the number of the shard, its arrays, and the sentence and piece there."""
 
-    number: int
+    shard_index: int
     shard: ShardArrays
     sentence: int
-    piece: int
+    token: int
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -45,8 +45,8 @@ class Corpus:
     def __init__(self, folder: Path, manifest: dict[str, Any], key: str) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.pieces_folder = folder / "pieces" / key
-        self.pieces_manifest = read_json(self.pieces_folder / MANIFEST, "the pieces of a prepared corpus")
+        self.tokens_folder = folder / "pieces" / key
+        self.tokens_manifest = read_json(self.tokens_folder / MANIFEST, "the pieces of a prepared corpus")
 
     @classmethod
     def open(cls, folder: str | Path, vocabulary: str | None = None) -> Corpus:
@@ -70,23 +70,23 @@ class Corpus:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.load(self.pieces_folder)
+        return Tokenizer.load(self.tokens_folder)
 
-    def split(self, name: str) -> Split:
+    def split(self, name: str) -> CorpusSplit:
         """Return one split; an unknown or empty one is refused."""
         if name not in SPLITS:
             raise InputError(f"there is no split '{name}'; choose one of: {', '.join(SPLITS)}")
         shards = [
-            ShardOfSplit(
-                path=self.pieces_folder / shard["file"],
+            SplitShard(
+                path=self.tokens_folder / shard["file"],
                 weight=shard["weight"],
-                paired=Region(**shard["regions"][name]["paired"]),
-                lone=Region(**shard["regions"][name]["lone"]),
-                first_piece=sum(region["pieces"] for region in _regions_before(shard, name)),
+                pairable=Region(**shard["regions"][name]["paired"]),
+                single_sentence=Region(**shard["regions"][name]["lone"]),
+                first_token=sum(region["pieces"] for region in _regions_before(shard, name)),
             )
-            for shard in self.pieces_manifest["shards"]
+            for shard in self.tokens_manifest["shards"]
         ]
-        split = Split(name, [shard for shard in shards if shard.num_pieces])
+        split = CorpusSplit(name, [shard for shard in shards if shard.num_tokens])
         if not split.shards:
             raise InputError(
                 f"{self.folder} has no text in its split '{name}'; prepare it again with --held-out or a larger "
@@ -101,93 +101,95 @@ def _regions_before(shard: dict[str, Any], split: str) -> list[dict[str, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardOfSplit:
+class SplitShard:
     """Where a split's documents lie in one shard: `first_piece`, then the paired ones, then the lone ones."""
 
     path: Path
     weight: float
-    paired: Region
-    lone: Region
-    first_piece: int
+    pairable: Region
+    single_sentence: Region
+    first_token: int
 
     @property
-    def num_pieces(self) -> int:
-        return self.paired.pieces + self.lone.pieces
+    def num_tokens(self) -> int:
+        return self.pairable.tokens + self.single_sentence.tokens
 
 
-class Split:
+class CorpusSplit:
     """The documents of one split as two long rows of pieces: of the paired documents, and of all.
 
     A source's weight stretches its pieces in the row: weight 2 makes it twice as likely to be met in an epoch.
     """
 
-    def __init__(self, name: str, shards: Sequence[ShardOfSplit]) -> None:
+    def __init__(self, name: str, shards: Sequence[SplitShard]) -> None:
         self.name = name
         self.shards = shards
-        self.num_documents = sum(shard.paired.documents + shard.lone.documents for shard in shards)
-        self.num_lone = sum(shard.lone.documents for shard in shards)
-        self.num_pieces = sum(shard.num_pieces for shard in shards)
-        self._ends_paired = _stretched_ends([s.paired.pieces for s in shards], [s.weight for s in shards])
-        self._ends_all = _stretched_ends([s.num_pieces for s in shards], [s.weight for s in shards])
-        self._mapped: dict[int, ShardArrays] = {}
+        self.num_documents = sum(shard.pairable.documents + shard.single_sentence.documents for shard in shards)
+        self.num_single_sentence = sum(shard.single_sentence.documents for shard in shards)
+        self.num_tokens = sum(shard.num_tokens for shard in shards)
+        self._ends_pairable = _weighted_ends([s.pairable.tokens for s in shards], [s.weight for s in shards])
+        self._ends_all = _weighted_ends([s.num_tokens for s in shards], [s.weight for s in shards])
+        self._shard_cache: dict[int, ShardArrays] = {}
 
-    def __reduce__(self) -> tuple[type[Split], tuple[str, Sequence[ShardOfSplit]]]:
+    def __reduce__(self) -> tuple[type[CorpusSplit], tuple[str, Sequence[SplitShard]]]:
         """Go to another process without what is mapped: it would travel as a copy of whole shards."""
-        return Split, (self.name, self.shards)
+        return CorpusSplit, (self.name, self.shards)
 
     @property
-    def length_paired(self) -> float:
-        return float(self._ends_paired[-1])
+    def length_pairable(self) -> float:
+        return float(self._ends_pairable[-1])
 
     @property
     def length(self) -> float:
         return float(self._ends_all[-1])
 
-    def paired_at(self, position: float) -> Place:
+    def pairable_position_at(self, offset: float) -> CorpusPosition:
         """Return the place at `position` of the row of paired documents."""
-        return self._place(self._ends_paired, position)
+        return self._locate(self._ends_pairable, offset)
 
-    def at(self, position: float) -> Place:
+    def position_at(self, offset: float) -> CorpusPosition:
         """Return the place at `position` of the row of all documents."""
-        return self._place(self._ends_all, position)
+        return self._locate(self._ends_all, offset)
 
-    def elsewhere(self, place: Place, draw: float) -> Place:
+    def sample_other_document(self, origin: CorpusPosition, random_value: float) -> CorpusPosition:
         """Return a place in another document than `place`'s, uniformly by pieces; `draw` lies in 0..1."""
-        first, last = place.shard.document_of(place.sentence)
-        shard = self.shards[place.number]
-        before = float(self._ends_all[place.number - 1]) if place.number else 0.0
-        own_start = before + (place.shard.start_of(first) - shard.first_piece) * shard.weight
-        own_length = (place.shard.start_of(last) - place.shard.start_of(first)) * shard.weight
-        position = draw * (self.length - own_length)
-        found = self.at(position + own_length if position >= own_start else position)
-        if found.number == place.number and first <= found.sentence < last:  # rounding at an edge of the document
-            return self.at(0.0 if own_start > 0 else self.length)
+        first, last = origin.shard.document_span(origin.sentence)
+        shard = self.shards[origin.shard_index]
+        before = float(self._ends_all[origin.shard_index - 1]) if origin.shard_index else 0.0
+        own_start = before + (origin.shard.first_token(first) - shard.first_token) * shard.weight
+        own_length = (origin.shard.first_token(last) - origin.shard.first_token(first)) * shard.weight
+        position = random_value * (self.length - own_length)
+        found = self.position_at(position + own_length if position >= own_start else position)
+        if (
+            found.shard_index == origin.shard_index and first <= found.sentence < last
+        ):  # rounding at an edge of the document
+            return self.position_at(0.0 if own_start > 0 else self.length)
         return found
 
-    def region_end(self, place: Place) -> int:
+    def region_end(self, position: CorpusPosition) -> int:
         """Return the last sentence + 1 of this split in the shard of `place`."""
-        shard = self.shards[place.number]
-        return place.shard.sentence_at(shard.first_piece + shard.num_pieces - 1) + 1
+        shard = self.shards[position.shard_index]
+        return position.shard.sentence_at(shard.first_token + shard.num_tokens - 1) + 1
 
-    def _place(self, ends: npt.NDArray[np.float64], position: float) -> Place:
-        number = min(int(ends.searchsorted(position, side="right")), len(ends) - 1)
+    def _locate(self, ends: npt.NDArray[np.float64], offset: float) -> CorpusPosition:
+        number = min(int(ends.searchsorted(offset, side="right")), len(ends) - 1)
         while number and ends[number] == ends[number - 1]:  # the row ends with shards that have nothing in it
             number -= 1
         shard = self.shards[number]
         before = float(ends[number - 1]) if number else 0.0
         last = round((float(ends[number]) - before) / shard.weight) - 1
-        piece = shard.first_piece + min(max(int((position - before) / shard.weight), 0), last)
-        mapped = self.mapped(number)
-        return Place(number, mapped, mapped.sentence_at(piece), piece)
+        piece = shard.first_token + min(max(int((offset - before) / shard.weight), 0), last)
+        mapped = self.shard_arrays(number)
+        return CorpusPosition(number, mapped, mapped.sentence_at(piece), piece)
 
-    def mapped(self, number: int) -> ShardArrays:
+    def shard_arrays(self, shard_index: int) -> ShardArrays:
         """Return the arrays of one of the shards."""
-        mapped = self._mapped.pop(number, None) or map_shard(self.shards[number].path)
-        self._mapped[number] = mapped  # now the youngest
-        if len(self._mapped) > _MOST_MAPPED:
-            del self._mapped[next(iter(self._mapped))]
+        mapped = self._shard_cache.pop(shard_index, None) or map_shard(self.shards[shard_index].path)
+        self._shard_cache[shard_index] = mapped  # now the youngest
+        if len(self._shard_cache) > _MAX_OPEN_SHARDS:
+            del self._shard_cache[next(iter(self._shard_cache))]
         return mapped
 
 
-def _stretched_ends(lengths: list[int], weights: list[float]) -> npt.NDArray[np.float64]:
+def _weighted_ends(lengths: list[int], weights: list[float]) -> npt.NDArray[np.float64]:
     return np.cumsum(np.array(lengths, dtype=np.float64) * np.array(weights, dtype=np.float64))

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.disk import replacing
+from bertworks.disk import atomic_write
 from bertworks.text.document import Document
 
 # A line is long from so many bytes of UTF-8 on: about 60 English letters or 20 Chinese characters. "Yes." is not.
 LONG_LINE_BYTES = 60
 # Fingerprints compared at once: about 40 MB of memory.
-_MOST_COMPARED = 1_000_000
+_MAX_COMPARED = 1_000_000
 _WHOLE_DOCUMENT = 0xFFFFFFFF
 
 _FINGERPRINT = np.dtype([("value", "<u8"), ("document", "<u4"), ("line", "<u4")])
@@ -58,7 +58,7 @@ def write_fingerprints(path: Path, documents: Sequence[Document], texts: Sequenc
         rows += [(value, number, line) for line, value, _ in long_lines(document)]
     array = np.array(rows, dtype=_FINGERPRINT)
     array.sort(order=("value", "document", "line"))
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.save(file, array, allow_pickle=False)
 
 
@@ -70,7 +70,7 @@ def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int
     """
     num_copies = 0
     total = sum(len(np.load(path, mmap_mode="r")) for path in fingerprints)
-    num_ranges = 1 << max(0, (total // _MOST_COMPARED).bit_length())
+    num_ranges = 1 << max(0, (total // _MAX_COMPARED).bit_length())
     edges = np.array([number * (2**64 // num_ranges) for number in range(1, num_ranges)], dtype=np.uint64)
     bounds = [_bounds(path, edges) for path in fingerprints]
     for number in range(num_ranges):
@@ -81,7 +81,7 @@ def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int
         ]
         units = np.repeat(np.arange(len(parts), dtype=np.uint32), [len(part) for part in parts])
         drops = _drops_of(np.concatenate(parts) if parts else np.zeros(0, _FINGERPRINT), units, max_repeats)
-        with replacing(folder / f"drops-{number:05d}.npy") as temporary, temporary.open("wb") as file:
+        with atomic_write(folder / f"drops-{number:05d}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, drops, allow_pickle=False)
         num_copies += int((drops["line"] == _WHOLE_DOCUMENT).sum())
     return num_copies
@@ -110,17 +110,17 @@ def _drops_of(rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], max_rep
 
 
 def _later_copies(
-    rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], chosen: npt.NDArray[np.intp], allowed: int
+    rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], indices: npt.NDArray[np.intp], max_copies: int
 ) -> npt.NDArray[np.intp]:
     """Return all but the first of each group of equal values that has more than `allowed` members."""
-    values = rows["value"][chosen]
-    order = np.lexsort((rows["line"][chosen], rows["document"][chosen], units[chosen], values))
+    values = rows["value"][indices]
+    order = np.lexsort((rows["line"][indices], rows["document"][indices], units[indices], values))
     values = values[order]
     starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])) if len(values) else [])
     sizes = np.diff(np.append(starts, len(values)))
-    drop = np.repeat(sizes > allowed, sizes)
+    drop = np.repeat(sizes > max_copies, sizes)
     drop[starts] = False
-    return chosen[order[drop]]
+    return indices[order[drop]]
 
 
 def drops_of_unit(folder: Path, unit: int) -> tuple[set[int], set[tuple[int, int]]]:

@@ -14,63 +14,63 @@ import numpy as np
 import numpy.typing as npt
 
 # Of documents and of lines: 16 bytes each, 4 MiB a sample.
-NUM_KEPT = 2**18
+MAX_SAMPLE_SIZE = 2**18
 
-Values = npt.NDArray[np.uint64]
+Fingerprints = npt.NDArray[np.uint64]
 
 
-def no_values() -> Values:
+def empty_fingerprints() -> Fingerprints:
     """Return an empty array of fingerprints."""
     return np.zeros(0, np.uint64)
 
 
-def _no_times() -> npt.NDArray[np.int64]:
+def _empty_counts() -> npt.NDArray[np.int64]:
     return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class FingerprintSample:
     """The smallest fingerprints of some texts and how often each occurs. `whole` says that none was left out.
 
     `total` counts all texts; `copies` those that stand a second time in the same block, which no sampling misses.
     """
 
-    values: Values = field(default_factory=no_values)
-    times: npt.NDArray[np.int64] = field(default_factory=_no_times)
+    values: Fingerprints = field(default_factory=empty_fingerprints)
+    counts: npt.NDArray[np.int64] = field(default_factory=_empty_counts)
     total: int = 0
-    copies: int = 0
-    whole: bool = True
+    num_copies: int = 0
+    is_complete: bool = True
 
     @property
-    def copy_rate(self) -> float:
+    def duplicate_ratio(self) -> float:
         """The share of texts that stood there before: exact if `whole`, else an estimate."""
         if not self.total:
             return 0.0
-        sampled = int(self.times.sum())
+        sampled = int(self.counts.sum())
         # One line that fills a corpus may be missing from a sample of lines, but its copies in each block are known.
-        return max(1 - len(self.values) / sampled, self.copies / self.total)
+        return max(1 - len(self.values) / sampled, self.num_copies / self.total)
 
-    def merge(self, other: Sample, num_kept: int = NUM_KEPT) -> Sample:
+    def merge(self, other: FingerprintSample, max_size: int = MAX_SAMPLE_SIZE) -> FingerprintSample:
         """Return the sample of both texts."""
         values = np.concatenate([self.values, other.values])
         kept, place = np.unique(values, return_inverse=True)
-        times = np.bincount(place, np.concatenate([self.times, other.times]), len(kept)).astype(np.int64)
-        return Sample(
-            kept[:num_kept],
-            times[:num_kept],
+        times = np.bincount(place, np.concatenate([self.counts, other.counts]), len(kept)).astype(np.int64)
+        return FingerprintSample(
+            kept[:max_size],
+            times[:max_size],
             self.total + other.total,
-            self.copies + other.copies,
-            self.whole and other.whole and len(kept) <= num_kept,
+            self.num_copies + other.num_copies,
+            self.is_complete and other.is_complete and len(kept) <= max_size,
         )
 
-    def share_of(self, values: Values) -> float:
+    def overlap_ratio(self, values: Fingerprints) -> float:
         """Return the share of the texts whose fingerprints are among the given ones."""
-        sampled = int(self.times.sum())
-        return int(self.times[np.isin(self.values, values)].sum()) / sampled if sampled else 0.0
+        sampled = int(self.counts.sum())
+        return int(self.counts[np.isin(self.values, values)].sum()) / sampled if sampled else 0.0
 
 
-def sample_of(fingerprints: Sequence[int], num_kept: int = NUM_KEPT) -> Sample:
+def sample_fingerprints(fingerprints: Sequence[int], max_size: int = MAX_SAMPLE_SIZE) -> FingerprintSample:
     """Return the sample of the texts of one block."""
     values, times = np.unique(np.array(fingerprints, dtype=np.uint64), return_counts=True)
     size = len(fingerprints)
-    return Sample(values[:num_kept], times[:num_kept], size, size - len(values), len(values) <= num_kept)
+    return FingerprintSample(values[:max_size], times[:max_size], size, size - len(values), len(values) <= max_size)

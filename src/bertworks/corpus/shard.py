@@ -33,7 +33,7 @@ _TYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64}
 class Region:
     """A run of documents of one shard: the counts of what is in it."""
 
-    pieces: int = 0
+    tokens: int = 0
     sentences: int = 0
     documents: int = 0
 
@@ -45,37 +45,37 @@ class ShardArrays:
     Searches ask with the arrays' own type: for any other number numpy would first copy the whole array.
     """
 
-    ids: npt.NDArray[np.integer]
+    input_ids: npt.NDArray[np.integer]
     word_starts: npt.NDArray[np.uint8]
     sentence_ends: npt.NDArray[np.uint32]
     document_ends: npt.NDArray[np.uint32]
 
-    def document_of(self, sentence: int) -> tuple[int, int]:
+    def document_span(self, sentence: int) -> tuple[int, int]:
         """Return the first sentence of the document that `sentence` is in, and the first behind it."""
         document = int(self.document_ends.searchsorted(np.uint32(sentence), side="right"))
         return self.first_sentence(document), int(self.document_ends[document])
 
-    def document_at(self, piece: int) -> int:
+    def document_at(self, token: int) -> int:
         """Return the document that holds `piece`."""
-        return int(self.document_ends.searchsorted(np.uint32(self.sentence_at(piece)), side="right"))
+        return int(self.document_ends.searchsorted(np.uint32(self.sentence_at(token)), side="right"))
 
     def first_sentence(self, document: int) -> int:
         """Return the first sentence of `document`, or the one behind all of them."""
         return int(self.document_ends[document - 1]) if document else 0
 
-    def sentence_at(self, piece: int) -> int:
+    def sentence_at(self, token: int) -> int:
         """Return the sentence that holds `piece`."""
-        return int(self.sentence_ends.searchsorted(np.uint32(piece), side="right"))
+        return int(self.sentence_ends.searchsorted(np.uint32(token), side="right"))
 
-    def sentence_from(self, piece: int) -> int:
+    def sentence_from(self, token: int) -> int:
         """Return the first sentence that begins at `piece` or behind it."""
-        return int(self.sentence_ends.searchsorted(np.uint32(piece))) + 1 if piece else 0
+        return int(self.sentence_ends.searchsorted(np.uint32(token))) + 1 if token else 0
 
-    def start_of(self, sentence: int) -> int:
+    def first_token(self, sentence: int) -> int:
         """Return the first piece of `sentence`."""
         return int(self.sentence_ends[sentence - 1]) if sentence else 0
 
-    def words_from(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+    def unpack_word_starts(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return the word starts of the pieces `start` to `stop`, unpacked."""
         first = start // 8
         bits = np.unpackbits(self.word_starts[first : (stop + 7) // 8])
@@ -85,7 +85,7 @@ class ShardArrays:
         """Yield the pieces of each sentence."""
         start = 0
         for end in self.sentence_ends.tolist():
-            yield self.ids[start:end]
+            yield self.input_ids[start:end]
             start = end
 
 

@@ -11,46 +11,46 @@ import numpy.typing as npt
 
 from bertworks.corpus.shard import SPLITS, Region, ShardArrays, write_shard
 from bertworks.corpus.text_shard import SplitDocument
-from bertworks.vocabulary.token_arrays import FlatPieces
+from bertworks.vocabulary.token_arrays import FlatTokens
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # split -> "paired" or "lone" -> what is there
 Regions = dict[str, dict[str, dict[str, int]]]
 
 
-def write_pieces(
-    path: Path, placed: Sequence[SplitDocument], tokenizer: Tokenizer, words: str
+def write_tokens(
+    path: Path, documents: Sequence[SplitDocument], tokenizer: Tokenizer, words: str
 ) -> tuple[Regions, dict[str, int]]:
     """Write the shard of pieces of some documents; return its regions and what there is to say about the pieces."""
-    sentences = [sentence for one in placed for sentence in one.document.sentences]
+    sentences = [sentence for one in documents for sentence in one.document.sentences]
     flat = tokenizer.encode_sentences(sentences, words)
     lengths = np.diff(flat.sentence_ends, prepend=0)
-    per_document = np.fromiter((len(one.document.sentences) for one in placed), np.int64, count=len(placed))
-    owner = np.repeat(np.arange(len(placed)), per_document)[lengths > 0]
-    num_sentences = np.bincount(owner, minlength=len(placed))
-    splits = np.fromiter((SPLITS.index(one.split) for one in placed), np.int64, count=len(placed))
+    per_document = np.fromiter((len(one.document.sentences) for one in documents), np.int64, count=len(documents))
+    owner = np.repeat(np.arange(len(documents)), per_document)[lengths > 0]
+    num_sentences = np.bincount(owner, minlength=len(documents))
+    splits = np.fromiter((SPLITS.index(one.split) for one in documents), np.int64, count=len(documents))
     region = np.where(num_sentences > 0, 2 * splits + (num_sentences == 1), 2 * len(SPLITS))
     order = np.argsort(region, kind="stable")
     order = order[region[order] < 2 * len(SPLITS)]
-    arrays = _arranged(flat, owner, order)
+    arrays = _reorder(flat, owner, order)
     write_shard(path, arrays)
-    pieces_per_document = np.bincount(owner, weights=lengths[lengths > 0], minlength=len(placed)).astype(np.int64)
+    pieces_per_document = np.bincount(owner, weights=lengths[lengths > 0], minlength=len(documents)).astype(np.int64)
     regions: Regions = {split: {} for split in SPLITS}
     for number in range(2 * len(SPLITS)):
         chosen = region == number
         told = Region(int(pieces_per_document[chosen].sum()), int(num_sentences[chosen].sum()), int(chosen.sum()))
         regions[SPLITS[number // 2]][("paired", "lone")[number % 2]] = asdict(told)
     counts = {
-        "pieces": len(arrays.ids),
+        "pieces": len(arrays.input_ids),
         "words": int(flat.word_starts.sum()),
-        "unknown pieces": int((flat.ids == tokenizer.specials.unknown).sum()),
+        "unknown pieces": int((flat.input_ids == tokenizer.specials.unknown).sum()),
         "sentences without pieces": int((lengths == 0).sum()),
         "documents without pieces": int((num_sentences == 0).sum()),
     }
     return regions, counts
 
 
-def _arranged(flat: FlatPieces, owner: npt.NDArray[np.int64], order: npt.NDArray[np.intp]) -> ShardArrays:
+def _reorder(flat: FlatTokens, owner: npt.NDArray[np.int64], order: npt.NDArray[np.intp]) -> ShardArrays:
     """Put the documents, and with them their sentences and pieces, in the given order."""
     ends = np.unique(flat.sentence_ends[flat.sentence_ends > 0])  # sentences without pieces fall away
     lengths = np.diff(ends, prepend=0)
@@ -60,7 +60,7 @@ def _arranged(flat: FlatPieces, owner: npt.NDArray[np.int64], order: npt.NDArray
     new_lengths = lengths[sentence_order]
     piece_order = _ranges((ends - lengths)[sentence_order], new_lengths)
     return ShardArrays(
-        ids=flat.ids[piece_order],
+        input_ids=flat.input_ids[piece_order],
         word_starts=np.packbits(flat.word_starts[piece_order]),
         sentence_ends=np.cumsum(new_lengths).astype(np.uint32),
         document_ends=np.cumsum(num_sentences).astype(np.uint32),

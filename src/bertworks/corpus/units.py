@@ -21,13 +21,13 @@ from typing import Any
 
 from bertworks.corpus.deduplication import drops_of_unit, lines_of, write_fingerprints
 from bertworks.corpus.text_shard import SplitDocument, read_text, write_text
-from bertworks.corpus.token_shards import write_pieces
-from bertworks.disk import read_json, replacing, sha256, write_json
+from bertworks.corpus.token_shards import write_tokens
+from bertworks.disk import atomic_write, read_json, sha256, write_json
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts, Document
 from bertworks.text.portions import Payload
-from bertworks.text.sources import Block, Source, read
+from bertworks.text.sources import Block, TextSource, read
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # A held-out split of fewer documents says little: the rate is raised until it has so many (see `settled_rate`).
@@ -43,68 +43,68 @@ class PrepareSettings:
     clean           see CleanSettings
     """
 
-    held_out_rate: float = 0.01
+    held_out_ratio: float = 0.01
     max_repeats: int = 10
     clean: CleanSettings = field(default_factory=CleanSettings)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out_rate < 1:
-            raise SettingsError(f"held_out_rate = {self.held_out_rate}: must be at least 0 and less than 1")
+        if not 0 <= self.held_out_ratio < 1:
+            raise SettingsError(f"held_out_rate = {self.held_out_ratio}: must be at least 0 and less than 1")
         if self.max_repeats < 0:
             raise SettingsError(f"max_repeats = {self.max_repeats}: must be 0 (keep all) or more")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PrepareJob:
     """What every unit of a preparation needs to know. `vocabulary` is where the tokenizer lies."""
 
     folder: Path
-    sources: tuple[Source, ...]
+    sources: tuple[TextSource, ...]
     settings: PrepareSettings
     vocabulary: Path
     words: str
     key: str
 
     @property
-    def work(self) -> Path:
+    def work_folder(self) -> Path:
         """Where unfinished work lies; gone when the corpus is whole."""
         return self.folder / ".work"
 
-    def working(self, unit: int, name: str) -> Path:
-        return self.work / f"{unit:06d}.{name}"
+    def work_file(self, unit: int, name: str) -> Path:
+        return self.work_folder / f"{unit:06d}.{name}"
 
     def text_shard(self, unit: int) -> Path:
         return self.folder / "text" / f"{unit:06d}.jsonl"
 
-    def piece_shard(self, unit: int) -> Path:
+    def token_shard(self, unit: int) -> Path:
         return self.folder / "pieces" / self.key / f"{unit:06d}.safetensors"
 
 
-def read_unit(block: Block, job: Job) -> None:
+def read_unit(block: Block, job: PrepareJob) -> None:
     """First stage: write the unit's text, pieces and fingerprints under their working names."""
     counts = Counts()
     cleaned = (clean(passage, job.settings.clean, counts) for passage in read(block, counts))
     documents = [document for document in cleaned if document is not None]
-    free = job.sources[block.source].split is None
+    free = job.sources[block.source_index].split is None
     texts = [document.text for document in documents]
-    draws = [split_draw(text) for text in texts]
-    write_fingerprints(job.working(block.number, "fingerprints.npy"), documents, texts)
-    placed = _place(documents, draws, block.source, job, job.settings.held_out_rate)
-    shard = _write_shards(job.working(block.number, "jsonl"), job.working(block.number, "safetensors"), placed, job)
+    draws = [split_hash(text) for text in texts]
+    write_fingerprints(job.work_file(block.number, "fingerprints.npy"), documents, texts)
+    placed = _assign_splits(documents, draws, block.source_index, job, job.settings.held_out_ratio)
+    shard = _write_shards(job.work_file(block.number, "jsonl"), job.work_file(block.number, "safetensors"), placed, job)
     told = {
-        "source": block.source,
+        "source": block.source_index,
         "payload": _payload_hash(block),
         "counts": dict(counts),
         "shard": shard,
         "lowest_draws": sorted(set(draws))[:MIN_HELD_OUT] if free else [],
         "num_free": len(documents) if free else 0,
     }
-    write_json(job.working(block.number, "json"), told)  # written last: a unit with this file is finished
+    write_json(job.work_file(block.number, "json"), told)  # written last: a unit with this file is finished
 
 
-def is_read(block: Block, job: Job) -> bool:
+def is_read(block: Block, job: PrepareJob) -> bool:
     """Tell whether the first stage of this block is done; if it was done with other text from a pipe, refuse."""
-    path = job.working(block.number, "json")
+    path = job.work_file(block.number, "json")
     if not path.exists():
         return False
     if read_json(path, "a unit of a preparation")["payload"] != _payload_hash(block):
@@ -115,7 +115,7 @@ def is_read(block: Block, job: Job) -> bool:
     return True
 
 
-def settled_rate(units: Sequence[dict[str, Any]], rate: float, num_copies: int) -> float:
+def effective_held_out_ratio(units: Sequence[dict[str, Any]], held_out_ratio: float, num_copies: int) -> float:
     """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of all.
 
     It has at least two, without which there is no random pair; of fewer than four documents none is held out. A rate
@@ -124,80 +124,80 @@ def settled_rate(units: Sequence[dict[str, Any]], rate: float, num_copies: int) 
     draws = sorted({draw for unit in units for draw in unit["lowest_draws"]})
     num_different = max(0, sum(unit["num_free"] for unit in units) - num_copies)
     wanted = min(MIN_HELD_OUT, max(2, num_different // 4), len(draws)) if num_different >= 4 else 0
-    if not rate or not wanted or draws[wanted - 1] < rate:
-        return rate
+    if not held_out_ratio or not wanted or draws[wanted - 1] < held_out_ratio:
+        return held_out_ratio
     return float(draws[wanted - 1] + 2.0**-53)
 
 
-def settle_unit(unit: int, job: Job, held_out_rate: float) -> None:
+def finalize_unit(unit: int, job: PrepareJob, held_out_ratio: float) -> None:
     """Second stage: put the unit's final shards in place, without what was found to be duplicate."""
-    told = read_json(job.working(unit, "json"), "a unit of a preparation")
+    told = read_json(job.work_file(unit, "json"), "a unit of a preparation")
     counts = Counts(told["counts"])
-    documents, lines = drops_of_unit(job.work, unit)
-    moves = any(job.settings.held_out_rate <= draw < held_out_rate for draw in told["lowest_draws"])
-    text, pieces = job.text_shard(unit), job.piece_shard(unit)
+    documents, lines = drops_of_unit(job.work_folder, unit)
+    moves = any(job.settings.held_out_ratio <= draw < held_out_ratio for draw in told["lowest_draws"])
+    text, pieces = job.text_shard(unit), job.token_shard(unit)
     if documents or lines or moves:
-        whole = [placed.document for placed in read_text(job.working(unit, "jsonl"))]
-        kept = _without(whole, documents, lines, counts)
-        draws = [split_draw(document.text) for document in kept]
-        shard = _write_shards(text, pieces, _place(kept, draws, told["source"], job, held_out_rate), job)
+        whole = [placed.document for placed in read_text(job.work_file(unit, "jsonl"))]
+        kept = _remove_duplicates(whole, documents, lines, counts)
+        draws = [split_hash(document.text) for document in kept]
+        shard = _write_shards(text, pieces, _assign_splits(kept, draws, told["source"], job, held_out_ratio), job)
     else:
         shard = told["shard"]
         if shard:
-            _publish(job.working(unit, "jsonl"), text)
-            _publish(job.working(unit, "safetensors"), pieces)
+            _publish(job.work_file(unit, "jsonl"), text)
+            _publish(job.work_file(unit, "safetensors"), pieces)
     settled = {"unit": unit, "source": told["source"], "counts": dict(counts), "shard": shard}
     if shard:
         settled |= {"text_sha256": sha256(text), "pieces_sha256": sha256(pieces)}
-    write_json(job.working(unit, "settled.json"), settled)  # written last, as above
+    write_json(job.work_file(unit, "settled.json"), settled)  # written last, as above
 
 
-def cut_unit(unit: int, job: Job) -> dict[str, Any]:
+def tokenize_unit(unit: int, job: PrepareJob) -> dict[str, Any]:
     """Cut the text of a finished corpus with another vocabulary; return the line for the manifest of its pieces."""
     placed = list(read_text(job.text_shard(unit)))
-    regions, counts = write_pieces(job.piece_shard(unit), placed, _tokenizer(job.vocabulary), job.words)
-    return {"unit": unit, "regions": regions, "counts": counts, "pieces_sha256": sha256(job.piece_shard(unit))}
+    regions, counts = write_tokens(job.token_shard(unit), placed, _load_tokenizer(job.vocabulary), job.words)
+    return {"unit": unit, "regions": regions, "counts": counts, "pieces_sha256": sha256(job.token_shard(unit))}
 
 
-def _write_shards(text: Path, pieces: Path, placed: list[SplitDocument], job: Job) -> dict[str, Any] | None:
+def _write_shards(text: Path, tokens: Path, documents: list[SplitDocument], job: PrepareJob) -> dict[str, Any] | None:
     """Write both shards and return their sizes, or None where there is nothing to write."""
-    if not placed:
+    if not documents:
         return None
-    write_text(text, placed)
-    regions, counts = write_pieces(pieces, placed, _tokenizer(job.vocabulary), job.words)
+    write_text(text, documents)
+    regions, counts = write_tokens(tokens, documents, _load_tokenizer(job.vocabulary), job.words)
     return {
-        "documents": len(placed),
-        "sentences": sum(len(one.document.sentences) for one in placed),
-        "characters": sum(len(sentence) for one in placed for sentence in one.document.sentences),
+        "documents": len(documents),
+        "sentences": sum(len(one.document.sentences) for one in documents),
+        "characters": sum(len(sentence) for one in documents for sentence in one.document.sentences),
         "regions": regions,
         "piece_counts": counts,
     }
 
 
-def _place(
-    documents: Sequence[Document], draws: Sequence[float], source: int, job: Job, held_out_rate: float
+def _assign_splits(
+    documents: Sequence[Document], split_hashes: Sequence[float], source: int, job: PrepareJob, held_out_ratio: float
 ) -> list[SplitDocument]:
     """Give each document its split: what its source says, or else by the number that its text hashes to."""
     forced = job.sources[source].split
     return [
-        SplitDocument(document, forced or ("held-out" if draw < held_out_rate else "train"))
-        for document, draw in zip(documents, draws, strict=True)
+        SplitDocument(document, forced or ("held-out" if draw < held_out_ratio else "train"))
+        for document, draw in zip(documents, split_hashes, strict=True)
     ]
 
 
-def split_draw(text: str) -> float:
+def split_hash(text: str) -> float:
     """Return a number in 0..1 that depends on the text alone."""
     digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"split").digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
-def _without(
-    documents: Sequence[Document], dropped: set[int], lines: set[tuple[int, int]], counts: Counts
+def _remove_duplicates(
+    documents: Sequence[Document], duplicates: set[int], lines: set[tuple[int, int]], counts: Counts
 ) -> list[Document]:
     """Return the documents without duplicates, and add to `counts` what went."""
     kept = []
     for number, document in enumerate(documents):
-        if number in dropped:
+        if number in duplicates:
             counts["documents dropped: duplicate"] += 1
             counts["characters dropped: duplicate"] += len(document.text)
             continue
@@ -220,23 +220,23 @@ def _payload_hash(block: Block) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for portion in block.portions:
         if isinstance(portion, Payload):
-            digest.update(portion.stretch.data)
+            digest.update(portion.chunk.data)
     return digest.hexdigest()
 
 
-def _publish(working: Path, final: Path) -> None:
+def _publish(work_path: Path, final: Path) -> None:
     """Give a finished file its final name too. The working name stays until all is done: a kill then loses nothing."""
-    with replacing(final) as temporary:
+    with atomic_write(final) as temporary:
         try:
             temporary.unlink(missing_ok=True)
-            os.link(working, temporary)
+            os.link(work_path, temporary)
         except OSError:  # a file system without links
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
-            shutil.copyfile(working, temporary)
+            shutil.copyfile(work_path, temporary)
 
 
 @functools.lru_cache(maxsize=2)
-def _tokenizer(path: Path) -> Tokenizer:
+def _load_tokenizer(path: Path) -> Tokenizer:
     """Load a vocabulary once in each worker: it remembers the words it has cut."""
     return Tokenizer.load(path)

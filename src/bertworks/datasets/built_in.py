@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertworks.disk import replacing
+from bertworks.disk import atomic_write
 from bertworks.text import python_docs
 from bertworks.text.sentences import split_sentences
 
 PACKAGES = ("asyncio", "email", "logging", "tkinter", "unittest", "xml")
-_SHORTEST = 30  # characters; what is shorter hardly says anything
-_MOST = 500  # sentences of a package
-_DEV = 5  # every fifth sentence is for dev
+_MIN_CHARACTERS = 30  # characters; what is shorter hardly says anything
+_MAX_SENTENCES = 500  # sentences of a package
+_DEV_INTERVAL = 5  # every fifth sentence is for dev
 
 
 def write_python_docs(folder: Path) -> None:
@@ -26,11 +26,11 @@ def write_python_docs(folder: Path) -> None:
         kept: list[str] = []
         for passage in python_docs.read(f"stdlib:{package}"):
             for line in passage.text.split("\n"):
-                kept += [one.strip() for one in split_sentences(line) if len(one.strip()) >= _SHORTEST]
-        kept = [one for one in dict.fromkeys(kept) if one not in seen and "\t" not in one][:_MOST]
+                kept += [one.strip() for one in split_sentences(line) if len(one.strip()) >= _MIN_CHARACTERS]
+        kept = [one for one in dict.fromkeys(kept) if one not in seen and "\t" not in one][:_MAX_SENTENCES]
         seen |= set(kept)
         for number, sentence in enumerate(kept):
-            rows["train" if number % _DEV else "dev"].append(f"{sentence}\t{package}")
+            rows["train" if number % _DEV_INTERVAL else "dev"].append(f"{sentence}\t{package}")
     for split, lines in rows.items():
-        with replacing(folder / f"{split}.tsv") as path:
+        with atomic_write(folder / f"{split}.tsv") as path:
             path.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")

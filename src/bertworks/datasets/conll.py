@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import regex
 
-from bertworks.datasets.files import Line, kind_of_name, read_lines
+from bertworks.datasets.files import Record, kind_of_name, read_records
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
 
 DOCUMENT_START = "-DOCSTART-"
-CHANGED = "tags changed to BIO"
-WIDENED = "spans widened to whole words"
-SHARED = "spans left out: they share a word with another"
+CHANGED_TAGS = "tags changed to BIO"
+WIDENED_SPANS = "spans widened to whole words"
+CONFLICTING_SPANS = "spans left out: they share a word with another"
 
 # A word is a run of letters and digits, or one other visible character. Scripts written without spaces go by
 # character, so that a span may start anywhere in them.
@@ -32,7 +32,7 @@ _STARTS = frozenset("BSU")
 _ENDS = frozenset("ESLU")
 
 
-class Span(NamedTuple):
+class TagSpan(NamedTuple):
     """A labelled stretch: words (or characters) `start` up to but not including `end`."""
 
     start: int
@@ -52,7 +52,7 @@ class Sentence:
     text: str
     offsets: tuple[tuple[int, int], ...]
     document: int
-    place: str
+    location: str
 
 
 def read_sentences(path: Path, counts: Counts | None = None, word: int = 0, tag: int | None = -1) -> Iterator[Sentence]:
@@ -63,24 +63,28 @@ def read_sentences(path: Path, counts: Counts | None = None, word: int = 0, tag:
     """
     counts = Counts() if counts is None else counts
     if kind_of_name(path.name) == "jsonl":
-        return sentences_of(read_lines(path), counts)
-    return conll_sentences(read_lines(path, ("line",), kind="text"), counts, word, tag)
+        return sentences_of(read_records(path), counts)
+    return conll_sentences(read_records(path, ("line",), kind="text"), counts, word, tag)
 
 
-def conll_sentences(lines: Iterable[Line], counts: Counts, word: int = 0, tag: int | None = -1) -> Iterator[Sentence]:
+def conll_sentences(
+    records: Iterable[Record], counts: Counts, word: int = 0, tag: int | None = -1
+) -> Iterator[Sentence]:
     """Turn plain lines (field "line") into sentences: an empty line ends one, -DOCSTART- starts a document.
 
     Where no -DOCSTART- has come yet nothing says which sentences belong together, so each is its own document.
     """
     document, is_marked, num_columns = -1, False, 0
     rows: list[tuple[list[str], str]] = []
-    for line in itertools.chain(lines, [Line({"line": ""}, "")]):
+    for line in itertools.chain(records, [Record({"line": ""}, "")]):
         fields = _fields(line)
         if fields and fields[0] != DOCUMENT_START:
             num_columns = num_columns or len(fields)
             if len(fields) != num_columns:
-                raise InputError(f"{line.place}: {len(fields)} columns where {num_columns} are expected; mend the line")
-            rows.append((fields, line.place))
+                raise InputError(
+                    f"{line.location}: {len(fields)} columns where {num_columns} are expected; mend the line"
+                )
+            rows.append((fields, line.location))
             continue
         if rows:
             document += not is_marked
@@ -90,9 +94,9 @@ def conll_sentences(lines: Iterable[Line], counts: Counts, word: int = 0, tag: i
             document, is_marked = document + 1, True
 
 
-def _fields(line: Line) -> list[str]:
+def _fields(record: Record) -> list[str]:
     # Only blanks and tabs: other white space may be part of a word.
-    text = line.fields["line"].strip(" \t\r")
+    text = record.fields["line"].strip(" \t\r")
     if not text:
         return []
     return text.split("\t") if "\t" in text else re.split(" +", text)
@@ -111,25 +115,25 @@ def _from_rows(
     if tag is not None and num_columns > 1:
         for fields, where in rows:
             _check(fields[tag], where)
-        tags = _counted(tuple(fields[tag] for fields, _ in rows), place, counts)
-    text, offsets = joined(words)
+        tags = _repair_and_count(tuple(fields[tag] for fields, _ in rows), place, counts)
+    text, offsets = join_words(words)
     return Sentence(words, tags, text, offsets, document, place)
 
 
-def joined(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
+def join_words(words: Sequence[str]) -> tuple[str, tuple[tuple[int, int], ...]]:
     """The text of words with one space between them, and where in it each word stands."""
     ends = list(itertools.accumulate(len(word) + 1 for word in words))
     return " ".join(words), tuple((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))
 
 
-def sentences_of(lines: Iterable[Line], counts: Counts) -> Iterator[Sentence]:
+def sentences_of(records: Iterable[Record], counts: Counts) -> Iterator[Sentence]:
     """Turn JSON records into sentences.
 
     A record is {"text": …, "spans": [{"start", "end", "label"}]}, offsets counted in characters, or {"tokens": […],
     "tags": […]}; spans or tags may be missing. Neighbours with an equal "document" belong together.
     """
     document, before = -1, None
-    for line in lines:
+    for line in records:
         name = line.fields.get("document")
         document += name is None or name != before or document < 0
         before = name
@@ -137,56 +141,58 @@ def sentences_of(lines: Iterable[Line], counts: Counts) -> Iterator[Sentence]:
         yield _from_text(line, document, counts) if tokens is None else _from_tokens(line, tokens, document, counts)
 
 
-def _first_of(line: Line, names: Sequence[str]) -> Any:
-    return next((line.fields[name] for name in names if line.fields.get(name) is not None), None)
+def _first_of(record: Record, names: Sequence[str]) -> Any:
+    return next((record.fields[name] for name in names if record.fields.get(name) is not None), None)
 
 
-def _from_tokens(line: Line, tokens: Any, document: int, counts: Counts) -> Sentence:
-    words = _texts(line, tokens, "tokens")
+def _from_tokens(record: Record, tokens: Any, document: int, counts: Counts) -> Sentence:
+    words = _texts(record, tokens, "tokens")
     if not all(word.strip() for word in words):
-        raise InputError(f"{line.place}: one of the tokens is empty; remove it and its tag")
+        raise InputError(f"{record.location}: one of the tokens is empty; remove it and its tag")
     tags = None
-    if (given := _first_of(line, ("tags", "ner_tags", "labels"))) is not None:
-        tags = _texts(line, given, "tags")
+    if (given := _first_of(record, ("tags", "ner_tags", "labels"))) is not None:
+        tags = _texts(record, given, "tags")
         if len(tags) != len(words):
-            raise InputError(f"{line.place}: {len(tags)} tags for {len(words)} tokens; give one tag for each")
-        tags = _counted(tags, line.place, counts)
-    text, offsets = joined(words)
-    if isinstance(line.fields.get("text"), str):
-        text = line.fields["text"]
-        offsets = _found(words, text, line.place)
-    return Sentence(words, tags, text, offsets, document, line.place)
+            raise InputError(f"{record.location}: {len(tags)} tags for {len(words)} tokens; give one tag for each")
+        tags = _repair_and_count(tags, record.location, counts)
+    text, offsets = join_words(words)
+    if isinstance(record.fields.get("text"), str):
+        text = record.fields["text"]
+        offsets = _find_offsets(words, text, record.location)
+    return Sentence(words, tags, text, offsets, document, record.location)
 
 
-def _texts(line: Line, values: Any, what: str) -> tuple[str, ...]:
+def _texts(record: Record, values: Any, what: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise InputError(f'{line.place}: the {what} are no list of texts; write them as ["…", "…"]')
+        raise InputError(f'{record.location}: the {what} are no list of texts; write them as ["…", "…"]')
     return tuple(values)
 
 
-def _found(words: Sequence[str], text: str, place: str) -> tuple[tuple[int, int], ...]:
+def _find_offsets(words: Sequence[str], text: str, location: str) -> tuple[tuple[int, int], ...]:
     offsets, end = [], 0
     for word in words:
         start = text.find(word, end)
         if start < 0:
-            raise InputError(f"{place}: the token {word!r} does not follow in the text; mend it, or leave 'text' out")
+            raise InputError(
+                f"{location}: the token {word!r} does not follow in the text; mend it, or leave 'text' out"
+            )
         end = start + len(word)
         offsets.append((start, end))
     return tuple(offsets)
 
 
-def _from_text(line: Line, document: int, counts: Counts) -> Sentence:
-    text = line.fields.get("text")
+def _from_text(record: Record, document: int, counts: Counts) -> Sentence:
+    text = record.fields.get("text")
     if not isinstance(text, str):
         raise InputError(
-            f"{line.place}: neither 'tokens' nor 'text' among the fields {', '.join(map(repr, line.fields))}; give one"
+            f"{record.location}: neither 'tokens' nor 'text' among the fields {', '.join(map(repr, record.fields))}; give one"
         )
     words, offsets = split_words(text)
-    spans = _first_of(line, ("spans", "entities"))
+    spans = _first_of(record, ("spans", "entities"))
     tags = None
     if spans is not None:
-        tags = tags_of(_in_words(_spans(line, spans, text), offsets, line.place, counts), len(words))
-    return Sentence(words, tags, text, offsets, document, line.place)
+        tags = tags_of(_to_word_spans(_spans(record, spans, text), offsets, record.location, counts), len(words))
+    return Sentence(words, tags, text, offsets, document, record.location)
 
 
 def split_words(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
@@ -195,58 +201,62 @@ def split_words(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]
     return tuple(match[0] for match in matches), tuple(match.span() for match in matches)
 
 
-def _spans(line: Line, spans: Any, text: str) -> list[Span]:
+def _spans(record: Record, spans: Any, text: str) -> list[TagSpan]:
     """The character spans of a record, checked and in order."""
     found = []
     for span in spans if isinstance(spans, list) else [spans]:
         try:
             start, end, label = span["start"], span["end"], span["label"]
         except (TypeError, KeyError):
-            raise InputError(f"{line.place}: a span is {span!r}; write it with 'start', 'end' and 'label'") from None
+            raise InputError(
+                f"{record.location}: a span is {span!r}; write it with 'start', 'end' and 'label'"
+            ) from None
         if not (isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(text)):
-            raise InputError(f"{line.place}: a span from {start!r} to {end!r} in {len(text)} characters; mend it")
+            raise InputError(f"{record.location}: a span from {start!r} to {end!r} in {len(text)} characters; mend it")
         if not isinstance(label, str) or not label:
-            raise InputError(f"{line.place}: the span from {start} to {end} has no label; give it one as text")
-        found.append(Span(start, end, label))
+            raise InputError(f"{record.location}: the span from {start} to {end} has no label; give it one as text")
+        found.append(TagSpan(start, end, label))
     found.sort()
     for one, other in itertools.pairwise(found):
         if other.start < one.end:
             raise InputError(
-                f"{line.place}: the spans {tuple(one)} and {tuple(other)} overlap, which tags cannot say; keep one"
+                f"{record.location}: the spans {tuple(one)} and {tuple(other)} overlap, which tags cannot say; keep one"
             )
     return found
 
 
-def _in_words(spans: Iterable[Span], offsets: Sequence[tuple[int, int]], place: str, counts: Counts) -> Iterator[Span]:
+def _to_word_spans(
+    spans: Iterable[TagSpan], offsets: Sequence[tuple[int, int]], location: str, counts: Counts
+) -> Iterator[TagSpan]:
     """Character spans as word spans; one that cuts through a word is widened to the whole of it."""
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
     free = 0  # the first word that no span has taken
     for start, end, label in spans:
         first, last = bisect.bisect_right(ends, start), bisect.bisect_left(starts, end)
         if first == last:
-            raise InputError(f"{place}: the span from {start} to {end} holds no text; mend or remove it")
+            raise InputError(f"{location}: the span from {start} to {end} holds no text; mend or remove it")
         if first < free:
-            counts[SHARED] += 1
+            counts[CONFLICTING_SPANS] += 1
             continue
         if starts[first] < start or end < ends[last - 1]:
-            counts[WIDENED] += 1
+            counts[WIDENED_SPANS] += 1
         free = last
-        yield Span(first, last, label)
+        yield TagSpan(first, last, label)
 
 
-def _check(tag: str, place: str) -> None:
+def _check(tag: str, location: str) -> None:
     if not _TAG.fullmatch(tag):
-        raise InputError(f"{place}: {tag!r} is no BIO tag; write O, or B- or I- and a type, as B-PER")
+        raise InputError(f"{location}: {tag!r} is no BIO tag; write O, or B- or I- and a type, as B-PER")
 
 
-def _counted(tags: tuple[str, ...], place: str, counts: Counts) -> tuple[str, ...]:
-    tags, num_changes = repaired(tags, place)
+def _repair_and_count(tags: tuple[str, ...], location: str, counts: Counts) -> tuple[str, ...]:
+    tags, num_changes = repair_tags(tags, location)
     if num_changes:
-        counts[CHANGED] += num_changes
+        counts[CHANGED_TAGS] += num_changes
     return tags
 
 
-def repaired(tags: Sequence[str], place: str = "the tags") -> tuple[tuple[str, ...], int]:
+def repair_tags(tags: Sequence[str], location: str = "the tags") -> tuple[tuple[str, ...], int]:
     """Return the tags as legal BIO (every span starts with B-), and how many had to change.
 
     An I- that continues nothing becomes B-. So IOB1 becomes BIO too; BIOES, BILOU and BMES are written with B and I.
@@ -254,7 +264,7 @@ def repaired(tags: Sequence[str], place: str = "the tags") -> tuple[tuple[str, .
     legal: list[str] = []
     open_label = None
     for tag in tags:
-        _check(tag, place)
+        _check(tag, location)
         if tag == "O":
             legal.append(tag)
             open_label = None
@@ -265,19 +275,19 @@ def repaired(tags: Sequence[str], place: str = "the tags") -> tuple[tuple[str, .
     return tuple(legal), sum(before != after for before, after in zip(tags, legal, strict=True))
 
 
-def spans_of(tags: Sequence[str]) -> tuple[Span, ...]:
+def spans_of(tags: Sequence[str]) -> tuple[TagSpan, ...]:
     """The word spans that tags say, repaired first: predicted tags need not be legal."""
-    starts = [(number, tag) for number, tag in enumerate(repaired(tags)[0]) if tag != "O"]
-    spans: list[Span] = []
+    starts = [(number, tag) for number, tag in enumerate(repair_tags(tags)[0]) if tag != "O"]
+    spans: list[TagSpan] = []
     for number, tag in starts:
         if tag.startswith("B-"):
-            spans.append(Span(number, number + 1, tag[2:]))
+            spans.append(TagSpan(number, number + 1, tag[2:]))
         else:
             spans[-1] = spans[-1]._replace(end=number + 1)
     return tuple(spans)
 
 
-def tags_of(spans: Iterable[Span], num_words: int) -> tuple[str, ...]:
+def tags_of(spans: Iterable[TagSpan], num_words: int) -> tuple[str, ...]:
     """The BIO tags of word spans that do not overlap."""
     tags = ["O"] * num_words
     for start, end, label in spans:

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertworks.datasets.built_in import PACKAGES, write_python_docs
-from bertworks.datasets.files import Line, read_lines
-from bertworks.disk import replacing
+from bertworks.datasets.files import Record, read_records
+from bertworks.disk import atomic_write
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
 
-_PACKED = ("", ".gz", ".zst")
+_COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 
 # An id of the test file and what was predicted for it: a label, a score, or an answer's text.
 Predictions = Iterable[tuple[str, str | float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class DatasetSplit:
     """One file of a set: the names it may have, its columns if it has no header, whether it tells the labels."""
 
     files: tuple[str, ...]
@@ -31,7 +31,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedSet:
+class PublishedDataset:
     """A published data set. The first of the metrics decides which model is best.
 
     `splits` are "train", "dev" and "test"; MNLI has "dev_matched", "dev_mismatched" and so on. `roles` are the columns
@@ -44,20 +44,20 @@ class NamedSet:
     name: str
     task: str
     folders: tuple[str, ...]
-    splits: Mapping[str, Split]
+    splits: Mapping[str, DatasetSplit]
     metrics: tuple[str, ...]
     labels: tuple[str, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
     submissions: Mapping[str, str] = field(default_factory=dict)
     has_broken_lines: bool = False
-    also: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     write: Callable[[Path], None] | None = None
 
-    def of_kind(self, kind: str) -> tuple[str, ...]:
+    def splits_of_kind(self, kind: str) -> tuple[str, ...]:
         """The splits that are "train", "dev" or "test": two of MNLI, none where the set has no such file."""
         return tuple(name for name in self.splits if name.split("_")[0] == kind)
 
-    def split(self, name: str) -> Split:
+    def split(self, name: str) -> DatasetSplit:
         if name not in self.splits:
             raise SettingsError(f"{self.name} has no split {name!r}; it has {', '.join(self.splits)}")
         return self.splits[name]
@@ -67,7 +67,7 @@ class NamedSet:
         files = self.split(split).files
         # A folder of many sets is tried first: its own train.tsv, if it has one, belongs to another set.
         for folder in (*self.folders, ""):
-            for path in (data / folder / f"{file}{suffix}" for file in files for suffix in _PACKED):
+            for path in (data / folder / f"{file}{suffix}" for file in files for suffix in _COMPRESSION_SUFFIXES):
                 if path.is_file():
                     return path
         raise InputError(
@@ -75,7 +75,7 @@ class NamedSet:
             f"give the folder that holds it"
         )
 
-    def holds(self, data: Path, split: str) -> bool:
+    def has_split(self, data: Path, split: str) -> bool:
         """Whether the file of a split is there."""
         try:
             return self.find(data, split).is_file()
@@ -94,7 +94,7 @@ class NamedSet:
             found["label"] = ""
         return found
 
-    def wanted(self, split: str) -> dict[str, str | None]:
+    def column_roles(self, split: str) -> dict[str, str | None]:
         """The columns of a split, as `recognise` takes them: the label only where the file has it, an id if it does."""
         is_labelled = self.split(split).is_labelled
         roles: dict[str, str | None] = {
@@ -103,13 +103,19 @@ class NamedSet:
         return {**roles, "id": None}
 
 
-def _glue(folder: str, task: str, metrics: tuple[str, ...], labels: tuple[str, ...], roles: dict[str, str]) -> NamedSet:
+def _glue(
+    folder: str, task: str, metrics: tuple[str, ...], labels: tuple[str, ...], roles: dict[str, str]
+) -> PublishedDataset:
     """A set of GLUE with the usual three files."""
-    return NamedSet(
+    return PublishedDataset(
         f"glue/{folder}",
         task,
         _glue_folders(folder),
-        {"train": Split(("train.tsv",)), "dev": Split(("dev.tsv",)), "test": Split(("test.tsv",), is_labelled=False)},
+        {
+            "train": DatasetSplit(("train.tsv",)),
+            "dev": DatasetSplit(("dev.tsv",)),
+            "test": DatasetSplit(("test.tsv",), is_labelled=False),
+        },
         metrics,
         labels,
         roles,
@@ -122,176 +128,179 @@ def _glue_folders(folder: str) -> tuple[str, ...]:
     return tuple(f"{above}{folder}" for above in ("glue/", "GLUE/", "glue_data/", ""))
 
 
-def _squad(name: str, version: str) -> NamedSet:
-    return NamedSet(
+def _squad(name: str, version: str) -> PublishedDataset:
+    return PublishedDataset(
         name,
         "answer",
         ("squad", "SQuAD", name),
-        {"train": Split((f"train-v{version}.json",)), "dev": Split((f"dev-v{version}.json",))},
+        {"train": DatasetSplit((f"train-v{version}.json",)), "dev": DatasetSplit((f"dev-v{version}.json",))},
         ("f1", "exact_match"),
         submissions={"dev": "predictions.json"},
     )
 
 
 _SENTENCE = {"text": "sentence", "label": "label"}
-_TWO = {"text": "sentence1", "pair": "sentence2", "label": "label"}
-_YES_NO = ("0", "1")
+_SENTENCE_PAIR = {"text": "sentence1", "pair": "sentence2", "label": "label"}
+_BINARY_LABELS = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
 _ENTITIES = ("O", *(f"{letter}-{label}" for label in ("PER", "ORG", "LOC", "MISC") for letter in "BI"))
 
 _SETS = (
-    NamedSet(
+    PublishedDataset(
         "glue/CoLA",
         "classify",
         _glue_folders("CoLA"),
         {
-            "train": Split(("train.tsv",), _COLA_COLUMNS),
-            "dev": Split(("dev.tsv",), _COLA_COLUMNS),
-            "test": Split(("test.tsv",), is_labelled=False),
+            "train": DatasetSplit(("train.tsv",), _COLA_COLUMNS),
+            "dev": DatasetSplit(("dev.tsv",), _COLA_COLUMNS),
+            "test": DatasetSplit(("test.tsv",), is_labelled=False),
         },
         ("matthews", "accuracy"),
-        _YES_NO,
+        _BINARY_LABELS,
         _SENTENCE,
         {"test": "CoLA.tsv"},
     ),
-    _glue("SST-2", "classify", ("accuracy",), _YES_NO, _SENTENCE),
+    _glue("SST-2", "classify", ("accuracy",), _BINARY_LABELS, _SENTENCE),
     _glue(
         "MRPC",
         "classify",
         ("f1", "accuracy"),
-        _YES_NO,
+        _BINARY_LABELS,
         {"text": "#1 String", "pair": "#2 String", "label": "Quality"},
     ),
-    _glue("STS-B", "regress", ("spearman", "pearson"), (), {**_TWO, "label": "score"}),
+    _glue("STS-B", "regress", ("spearman", "pearson"), (), {**_SENTENCE_PAIR, "label": "score"}),
     _glue(
         "QQP",
         "classify",
         ("f1", "accuracy"),
-        _YES_NO,
+        _BINARY_LABELS,
         {"text": "question1", "pair": "question2", "label": "is_duplicate"},
     ),
-    NamedSet(
+    PublishedDataset(
         "glue/MNLI",
         "classify",
         _glue_folders("MNLI"),
         {
-            "train": Split(("train.tsv",)),
-            "dev_matched": Split(("dev_matched.tsv",)),
-            "dev_mismatched": Split(("dev_mismatched.tsv",)),
-            "test_matched": Split(("test_matched.tsv",), is_labelled=False),
-            "test_mismatched": Split(("test_mismatched.tsv",), is_labelled=False),
+            "train": DatasetSplit(("train.tsv",)),
+            "dev_matched": DatasetSplit(("dev_matched.tsv",)),
+            "dev_mismatched": DatasetSplit(("dev_mismatched.tsv",)),
+            "test_matched": DatasetSplit(("test_matched.tsv",), is_labelled=False),
+            "test_mismatched": DatasetSplit(("test_mismatched.tsv",), is_labelled=False),
         },
         ("accuracy",),
         _THREE_WAY,
-        {**_TWO, "label": "gold_label"},
+        {**_SENTENCE_PAIR, "label": "gold_label"},
         {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
-        also=("glue/AX",),
+        companions=("glue/AX",),
     ),
     _glue("QNLI", "classify", ("accuracy",), _ENTAILMENT, {"text": "question", "pair": "sentence", "label": "label"}),
-    _glue("RTE", "classify", ("accuracy",), _ENTAILMENT, _TWO),
-    _glue("WNLI", "classify", ("accuracy",), _YES_NO, _TWO),
-    NamedSet(
+    _glue("RTE", "classify", ("accuracy",), _ENTAILMENT, _SENTENCE_PAIR),
+    _glue("WNLI", "classify", ("accuracy",), _BINARY_LABELS, _SENTENCE_PAIR),
+    PublishedDataset(
         "glue/AX",
         "classify",
         (*_glue_folders("AX"), *_glue_folders("diagnostic"), *_glue_folders("MNLI")),
-        {"test": Split(("diagnostic.tsv", "AX.tsv"), is_labelled=False)},
+        {"test": DatasetSplit(("diagnostic.tsv", "AX.tsv"), is_labelled=False)},
         ("matthews",),
         _THREE_WAY,
-        _TWO,
+        _SENTENCE_PAIR,
         {"test": "AX.tsv"},
     ),
-    NamedSet(
+    PublishedDataset(
         "python-docs",
         "classify",
         ("python-docs",),
-        {"train": Split(("train.tsv",)), "dev": Split(("dev.tsv",))},
+        {"train": DatasetSplit(("train.tsv",)), "dev": DatasetSplit(("dev.tsv",))},
         ("accuracy",),
         PACKAGES,
         {"text": "text", "label": "label"},
         write=write_python_docs,
     ),
-    NamedSet(
+    PublishedDataset(
         "swag",
         "choose",
         ("swag", "SWAG", "swag/data"),
         {
-            "train": Split(("train.csv",)),
-            "dev": Split(("val.csv", "dev.csv")),
-            "test": Split(("test.csv",), is_labelled=False),
+            "train": DatasetSplit(("train.csv",)),
+            "dev": DatasetSplit(("val.csv", "dev.csv")),
+            "test": DatasetSplit(("test.csv",), is_labelled=False),
         },
         ("accuracy",),
         submissions={"test": "predictions.csv"},
     ),
-    NamedSet(
+    PublishedDataset(
         "comve",
         "choose",
         ("comve", "ComVE"),
-        {"train": Split(("train.csv",)), "dev": Split(("dev.csv",)), "test": Split(("test.csv",))},
+        {"train": DatasetSplit(("train.csv",)), "dev": DatasetSplit(("dev.csv",)), "test": DatasetSplit(("test.csv",))},
         ("accuracy",),
     ),
     _squad("squad1", "1.1"),
     _squad("squad2", "2.0"),
-    NamedSet(
+    PublishedDataset(
         "cmrc2018",
         "answer",
         ("cmrc2018", "CMRC2018", "cmrc"),
-        {"train": Split(("train.json", "cmrc2018_train.json")), "dev": Split(("dev.json", "cmrc2018_dev.json"))},
+        {
+            "train": DatasetSplit(("train.json", "cmrc2018_train.json")),
+            "dev": DatasetSplit(("dev.json", "cmrc2018_dev.json")),
+        },
         ("f1", "exact_match"),
         submissions={"dev": "predictions.json"},
     ),
-    NamedSet(
+    PublishedDataset(
         "conll2003",
         "tag",
         ("conll2003", "CoNLL-2003", "conll-2003"),
         {
-            "train": Split(("train.txt", "eng.train")),
-            "dev": Split(("dev.txt", "valid.txt", "eng.testa")),
-            "test": Split(("test.txt", "eng.testb")),
+            "train": DatasetSplit(("train.txt", "eng.train")),
+            "dev": DatasetSplit(("dev.txt", "valid.txt", "eng.testa")),
+            "test": DatasetSplit(("test.txt", "eng.testb")),
         },
         ("f1",),
         _ENTITIES,
     ),
-    NamedSet(
+    PublishedDataset(
         "chnsenticorp",
         "classify",
         ("chnsenticorp", "ChnSentiCorp"),
-        {"train": Split(("train.tsv",)), "dev": Split(("dev.tsv",)), "test": Split(("test.tsv",))},
+        {"train": DatasetSplit(("train.tsv",)), "dev": DatasetSplit(("dev.tsv",)), "test": DatasetSplit(("test.tsv",))},
         ("accuracy",),
-        _YES_NO,
+        _BINARY_LABELS,
         {"text": "text_a", "label": "label"},
     ),
 )
-NAMED: dict[str, NamedSet] = {one.name: one for one in _SETS}
+DATASETS: dict[str, PublishedDataset] = {one.name: one for one in _SETS}
 
-_OTHER_NAMES = {"squad": "squad1", "squad-1.1": "squad1", "squad-2.0": "squad2", "conll-2003": "conll2003"}
+_ALIASES = {"squad": "squad1", "squad-1.1": "squad1", "squad-2.0": "squad2", "conll-2003": "conll2003"}
 
 
-def named(name: str) -> NamedSet:
+def dataset_of(name: str) -> PublishedDataset:
     """The set of that name, in capitals or not."""
-    by_small = {known.lower(): one for known, one in NAMED.items()}
+    by_small = {known.lower(): one for known, one in DATASETS.items()}
     small = name.lower()
-    small = _OTHER_NAMES.get(small, small)
+    small = _ALIASES.get(small, small)
     if small in by_small:
         return by_small[small]
     near = difflib.get_close_matches(small, by_small, 1) or difflib.get_close_matches(f"glue/{small}", by_small, 1)
     guess = f"did you mean {by_small[near[0]].name}? " if near else ""
-    raise SettingsError(f"no data set is named {name!r}; {guess}The names are {', '.join(NAMED)}")
+    raise SettingsError(f"no data set is named {name!r}; {guess}The names are {', '.join(DATASETS)}")
 
 
-def read_named(name: str, data: Path, split: str, counts: Counts) -> Iterator[Line]:
+def read_dataset(name: str, data: Path, split: str, counts: Counts) -> Iterator[Record]:
     """The records of a set that is a table; lines that are known to be broken are left out and counted."""
-    one = named(name)
-    return read_lines(one.find(data, split), one.split(split).columns, counts if one.has_broken_lines else None)
+    one = dataset_of(name)
+    return read_records(one.find(data, split), one.split(split).columns, counts if one.has_broken_lines else None)
 
 
-def write_submission(name: str, predictions: Predictions, out: Path, split: str | None = None) -> Path:
+def write_submission(name: str, predictions: Predictions, output: Path, split: str | None = None) -> Path:
     """Write what the benchmark wants into the folder `out`, under the official name, and return its path.
 
     `split` may be left out where only one is handed in; MNLI has two.
     """
-    one = named(name)
+    one = dataset_of(name)
     if not one.submissions:
         raise SettingsError(f"{one.name} has no official submission; its test file has labels: use evaluate")
     if split is None and len(one.submissions) == 1:
@@ -300,41 +309,41 @@ def write_submission(name: str, predictions: Predictions, out: Path, split: str 
         raise SettingsError(
             f"{one.name} is handed in for {' and '.join(one.submissions)}, not {split!r}; name one of them"
         )
-    path = out / one.submissions[split]
-    with replacing(path) as temporary:
+    path = output / one.submissions[split]
+    with atomic_write(path) as temporary:
         _WRITERS[path.suffix](one, predictions, temporary)
     return path
 
 
-def _write_tsv(one: NamedSet, predictions: Predictions, path: Path) -> None:
+def _write_tsv(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write("index\tprediction\n")
-        file.writelines(f"{number}\t{_checked(one, value)}\n" for number, value in predictions)
+        file.writelines(f"{number}\t{_format_value(dataset, value)}\n" for number, value in predictions)
 
 
-def _write_csv(one: NamedSet, predictions: Predictions, path: Path) -> None:
+def _write_csv(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("", "pred"))  # the row number stands under an empty name
-        writer.writerows((number, _checked(one, value)) for number, value in predictions)
+        writer.writerows((number, _format_value(dataset, value)) for number, value in predictions)
 
 
-def _write_json(one: NamedSet, predictions: Predictions, path: Path) -> None:
+def _write_json(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
     # The benchmark wants one object, so this one file is held in memory.
     path.write_text(json.dumps(dict(predictions), ensure_ascii=False), encoding="utf-8")
 
 
-_WRITERS: dict[str, Callable[[NamedSet, Predictions, Path], None]] = {
+_WRITERS: dict[str, Callable[[PublishedDataset, Predictions, Path], None]] = {
     ".tsv": _write_tsv,
     ".csv": _write_csv,
     ".json": _write_json,
 }
 
 
-def _checked(one: NamedSet, value: str | float) -> str:
-    if one.task == "regress":
+def _format_value(dataset: PublishedDataset, value: str | float) -> str:
+    if dataset.task == "regress":
         # A head may leave the scale that the people who scored were given, 0 to 5.
         return f"{min(max(float(value), 0.0), 5.0):.3f}"
-    if one.labels and value not in one.labels:
-        raise InputError(f"{value!r} is no label of {one.name}; its labels are {', '.join(one.labels)}")
+    if dataset.labels and value not in dataset.labels:
+        raise InputError(f"{value!r} is no label of {dataset.name}; its labels are {', '.join(dataset.labels)}")
     return str(value)

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertworks.datasets.files import Line, kind_of_name, read_lines
+from bertworks.datasets.files import Record, kind_of_name, read_records
 from bertworks.errors import InputError
-from bertworks.text.compression import ByteStream, open_raw, unpacked
+from bertworks.text.compression import ByteStream, decompress, open_raw
 
 _CHUNK = 2**18
-_LONGEST_START = 2**20  # the list "data" must begin before this character
+_MAX_HEADER_CHARACTERS = 2**20  # the list "data" must begin before this character
 _DATA = re.compile(r'"data"\s*:\s*\[')
-_BETWEEN = re.compile(r"[\s,]*")
-_MOST_NAMED = 20
+_SEPARATORS = re.compile(r"[\s,]*")
+_MAX_EXAMPLES = 20
 
 
-class Answer(NamedTuple):
+class GoldAnswer(NamedTuple):
     """A right answer and where it starts in the context: None where the context does not hold it.
 
     Such an answer cannot be trained on, but the official scores count it as right, so it stays.
@@ -32,19 +32,19 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SquadQuestion:
     """A question on a context, with its right answers; `is_impossible` says that the context has none."""
 
     id: str
     title: str
     context: str
     question: str
-    answers: tuple[Answer, ...]
+    answers: tuple[GoldAnswer, ...]
     is_impossible: bool
-    place: str
+    location: str
 
     @property
-    def located(self) -> tuple[Answer, ...]:
+    def answers_in_context(self) -> tuple[GoldAnswer, ...]:
         """The answers that stand in the context."""
         return tuple(answer for answer in self.answers if answer.start is not None)
 
@@ -65,20 +65,20 @@ class SquadReport:
     num_searched: int = 0
     num_absent: int = 0
     num_unlocated: int = 0
-    absent: list[str] = field(default_factory=list)
+    absent_answers: list[str] = field(default_factory=list)
 
 
-def read_questions(path: Path, report: SquadReport | None = None) -> Iterator[Question]:
+def read_questions(path: Path, report: SquadReport | None = None) -> Iterator[SquadQuestion]:
     """Read SQuAD's JSON article by article, never whole; a name that ends in .jsonl means flat records."""
     report = SquadReport() if report is None else report
     if kind_of_name(path.name) == "jsonl":
-        yield from questions_of(read_lines(path), report)
+        yield from questions_of(read_records(path), report)
         return
     with open_raw(str(path), str(path)) as raw:
-        stream = unpacked(raw, path.name)
+        stream = decompress(raw, path.name)
         stream.drop_byte_order_mark()
         for number, article in enumerate(_articles(stream), 1):
-            yield from _of_article(article, f"{path.name}, article {number}", report)
+            yield from _questions_of_article(article, f"{path.name}, article {number}", report)
 
 
 def _articles(stream: ByteStream) -> Iterator[Any]:
@@ -87,7 +87,7 @@ def _articles(stream: ByteStream) -> Iterator[Any]:
     texts = _texts(stream)
     text = next(texts, "")
     while not (data := _DATA.search(text)):
-        if len(text) > _LONGEST_START or not (more := next(texts, "")):
+        if len(text) > _MAX_HEADER_CHARACTERS or not (more := next(texts, "")):
             raise InputError(f'{stream.name} has no list "data"; give SQuAD\'s JSON, or flat records named .jsonl')
         text += more
     at = data.end()
@@ -109,7 +109,7 @@ def _articles(stream: ByteStream) -> Iterator[Any]:
 
 
 def _skip(text: str) -> int:
-    match = _BETWEEN.match(text)
+    match = _SEPARATORS.match(text)
     return match.end() if match else 0
 
 
@@ -129,47 +129,49 @@ class _Passage(NamedTuple):
     id: str
     title: str
     context: str
-    place: str
+    location: str
 
 
-def _of_article(article: Any, place: str, report: SquadReport) -> Iterator[Question]:
-    title = str(_value(article, "title", place, ""))
-    for paragraph in _list(article, "paragraphs", place):
-        context = _text(paragraph, "context", place)
-        for entry in _list(paragraph, "qas", place):
-            number = str(_value(entry, "id", place))
-            passage = _Passage(number, title, context, f"{place}, question {number}")
+def _questions_of_article(article: Any, location: str, report: SquadReport) -> Iterator[SquadQuestion]:
+    title = str(_value(article, "title", location, ""))
+    for paragraph in _list(article, "paragraphs", location):
+        context = _text(paragraph, "context", location)
+        for entry in _list(paragraph, "qas", location):
+            number = str(_value(entry, "id", location))
+            passage = _Passage(number, title, context, f"{location}, question {number}")
             yield _question(entry, passage, bool(entry.get("is_impossible", False)), report)
 
 
-def questions_of(lines: Iterable[Line], report: SquadReport) -> Iterator[Question]:
+def questions_of(records: Iterable[Record], report: SquadReport) -> Iterator[SquadQuestion]:
     """Turn flat records into questions: {"question", "context", "answers" or "answer"}, and maybe "id" and "title".
 
     Answers are texts, objects as in SQuAD, or an object of two lists. An empty list means that there is no answer;
     where the field is missing, nothing is known.
     """
-    for number, line in enumerate(lines):
-        context = _text(line.fields, "context", line.place)
-        passage = _Passage(str(line.fields.get("id", number)), str(line.fields.get("title", "")), context, line.place)
-        is_impossible = bool(line.fields.get("is_impossible", _given(line.fields, line.place) == []))
+    for number, line in enumerate(records):
+        context = _text(line.fields, "context", line.location)
+        passage = _Passage(
+            str(line.fields.get("id", number)), str(line.fields.get("title", "")), context, line.location
+        )
+        is_impossible = bool(line.fields.get("is_impossible", _raw_answers(line.fields, line.location) == []))
         yield _question(line.fields, passage, is_impossible, report)
 
 
-def _question(entry: Mapping[str, Any], passage: _Passage, is_impossible: bool, report: SquadReport) -> Question:
+def _question(entry: Mapping[str, Any], passage: _Passage, is_impossible: bool, report: SquadReport) -> SquadQuestion:
     number, title, context, place = passage
-    given = _given(entry, place) or []
+    given = _raw_answers(entry, place) or []
     if is_impossible and given:
         raise InputError(f"{place}: is_impossible, yet it has the answer {given[0][0]!r}; remove one of them")
-    answers = tuple(_placed(text, start, passage, report) for text, start in given)
-    question = Question(number, title, context, _text(entry, "question", place), answers, is_impossible, place)
+    answers = tuple(_locate_answer(text, start, passage, report) for text, start in given)
+    question = SquadQuestion(number, title, context, _text(entry, "question", place), answers, is_impossible, place)
     report.num_questions += 1
     report.num_impossible += is_impossible
     report.num_answers += len(answers)
-    report.num_unlocated += bool(answers) and not question.located
+    report.num_unlocated += bool(answers) and not question.answers_in_context
     return question
 
 
-def _given(entry: Mapping[str, Any], place: str) -> list[tuple[str, int | None]] | None:
+def _raw_answers(entry: Mapping[str, Any], location: str) -> list[tuple[str, int | None]] | None:
     """The answers as the file gives them, each with its offset if it has one; None where it says nothing."""
     value = entry.get("answers", entry.get("answer"))
     if value is None:
@@ -177,7 +179,7 @@ def _given(entry: Mapping[str, Any], place: str) -> list[tuple[str, int | None]]
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         starts = value.get("answer_start") or [None] * len(value["text"])
         if not isinstance(starts, list) or len(starts) != len(value["text"]):
-            raise InputError(f"{place}: the lists of texts and of offsets differ in length; mend the answers")
+            raise InputError(f"{location}: the lists of texts and of offsets differ in length; mend the answers")
         value = [{"text": text, "answer_start": start} for text, start in zip(value["text"], starts, strict=True)]
     if value == "":
         return []
@@ -185,29 +187,31 @@ def _given(entry: Mapping[str, Any], place: str) -> list[tuple[str, int | None]]
     for answer in value if isinstance(value, list) else [value]:
         text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (answer, None)
         if not isinstance(text, str) or not isinstance(start, int | None):
-            raise InputError(f"{place}: an answer is {answer!r}; write its 'text' and, as a number, its 'answer_start'")
+            raise InputError(
+                f"{location}: an answer is {answer!r}; write its 'text' and, as a number, its 'answer_start'"
+            )
         answers.append((text, start))
     return answers
 
 
-def _placed(text: str, start: int | None, passage: _Passage, report: SquadReport) -> Answer:
+def _locate_answer(text: str, start: int | None, passage: _Passage, report: SquadReport) -> GoldAnswer:
     """The answer where it stands: as the file says, else its nearest occurrence, else nowhere."""
     context = passage.context
     if text and start is not None and start >= 0 and context.startswith(text, start):
-        return Answer(text, start)
-    near = nearest(text, context, start or 0)
+        return GoldAnswer(text, start)
+    near = find_nearest(text, context, start or 0)
     if near is None:
         report.num_absent += 1
-        if len(report.absent) < _MOST_NAMED:
-            report.absent.append(f"{passage.place}: the answer {text!r} is not in its context")
+        if len(report.absent_answers) < _MAX_EXAMPLES:
+            report.absent_answers.append(f"{passage.location}: the answer {text!r} is not in its context")
     elif start is None:
         report.num_searched += 1
     else:
         report.num_repaired += 1
-    return Answer(text, near)
+    return GoldAnswer(text, near)
 
 
-def nearest(text: str, context: str, start: int) -> int | None:
+def find_nearest(text: str, context: str, start: int) -> int | None:
     """Where `text` occurs in `context` nearest to `start`, the earlier of two as near; None if nowhere."""
     if not text:
         return None
@@ -219,23 +223,23 @@ def nearest(text: str, context: str, start: int) -> int | None:
 _MISSING = object()
 
 
-def _value(record: Any, name: str, place: str, default: Any = _MISSING) -> Any:
+def _value(record: Any, name: str, location: str, default: Any = _MISSING) -> Any:
     if not isinstance(record, dict):
-        raise InputError(f"{place}: a {type(record).__name__} where an object with {name!r} was expected; mend it")
+        raise InputError(f"{location}: a {type(record).__name__} where an object with {name!r} was expected; mend it")
     if name not in record and default is _MISSING:
-        raise InputError(f"{place}: no {name!r} among {', '.join(map(repr, record))}; give SQuAD's JSON shape")
+        raise InputError(f"{location}: no {name!r} among {', '.join(map(repr, record))}; give SQuAD's JSON shape")
     return record.get(name, default)
 
 
-def _list(record: Any, name: str, place: str) -> list[Any]:
-    value = _value(record, name, place)
+def _list(record: Any, name: str, location: str) -> list[Any]:
+    value = _value(record, name, location)
     if not isinstance(value, list):
-        raise InputError(f"{place}: {name!r} is no list; give SQuAD's JSON shape")
+        raise InputError(f"{location}: {name!r} is no list; give SQuAD's JSON shape")
     return value
 
 
-def _text(record: Any, name: str, place: str) -> str:
-    value = _value(record, name, place)
+def _text(record: Any, name: str, location: str) -> str:
+    value = _value(record, name, location)
     if not isinstance(value, str):
-        raise InputError(f"{place}: {name!r} is no text; give SQuAD's JSON shape")
+        raise InputError(f"{location}: {name!r} is no text; give SQuAD's JSON shape")
     return value

@@ -9,32 +9,32 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bertworks.datasets.files import Line, kind_of_name, read_lines
-from bertworks.datasets.labelled_texts import TextCase
+from bertworks.datasets.files import Record, kind_of_name, read_records
+from bertworks.datasets.labelled_texts import TextExample
 from bertworks.errors import InputError
 from bertworks.text.compression import compression_of
 from bertworks.text.document import Counts
 
 # The one column of a file of plain lines.
-_LINE = "\ufdd0"
+_LINE_COLUMN = "\ufdd0"
 # Usual names of the two columns; roles are those of any labelled file.
-_NAMES = {
+_COLUMN_NAMES = {
     "text": ("source", "src", "text", "input", "sentence1", "original", "原文", "文言文", "古文"),
     "label": ("target", "tgt", "translation", "label", "output", "sentence2", "reference", "译文", "现代文", "白话文"),
 }
-ONE_EMPTY = "pairs left out: one side is empty"
+EMPTY_PAIRS = "pairs left out: one side is empty"
 
 
-def read_pairs(path: Path, columns: Mapping[str, str], counts: Counts | None) -> Iterator[TextCase]:
+def read_pairs(path: Path, columns: Mapping[str, str], counts: Counts | None) -> Iterator[TextExample]:
     """Yield the pairs of a file. `columns` may name those of the text and of its translation, or with "targets" the
     ending of the file that holds the translations, line by line."""
     other = target_file(path, columns)
     pairs = _pairs_of_table(path, columns) if other is None else _pairs_of_files(path, other)
     for number, (text, target, place) in enumerate(pairs):
         if text.strip() and target.strip():
-            yield TextCase(str(number), place, (text.strip(),), target.strip())
+            yield TextExample(str(number), place, (text.strip(),), target.strip())
         elif counts is not None:
-            counts[ONE_EMPTY] += 1
+            counts[EMPTY_PAIRS] += 1
 
 
 def target_file(path: Path, columns: Mapping[str, str]) -> Path | None:
@@ -52,31 +52,31 @@ def target_file(path: Path, columns: Mapping[str, str]) -> Path | None:
     return found
 
 
-def _pairs_of_files(path: Path, other: Path) -> Iterator[tuple[str, str, str]]:
-    lines = (read_lines(one, (_LINE,), kind="text") for one in (path, other))
+def _pairs_of_files(path: Path, target_path: Path) -> Iterator[tuple[str, str, str]]:
+    lines = (read_records(one, (_LINE_COLUMN,), kind="text") for one in (path, target_path))
     for number, (text, target) in enumerate(itertools.zip_longest(*lines)):
         if text is None or target is None:
-            short, long = (path, other) if text is None else (other, path)
+            short, long = (path, target_path) if text is None else (target_path, path)
             raise InputError(
                 f"{short} ends after {number:,} lines, but {long.name} has more; the two have to go together line by "
                 f"line: find the line from which on they do not"
             )
-        yield text.fields[_LINE], target.fields[_LINE], text.place
+        yield text.fields[_LINE_COLUMN], target.fields[_LINE_COLUMN], text.location
 
 
 def _pairs_of_table(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     header = columns.get("header")
     found: dict[str, str] = {}
-    for line in read_lines(path, header.split(",") if header else _header(path)):
-        found = found or {role: _column(role, line, columns, path.name) for role in _NAMES}
-        yield (*(field_of(line, found[role]) for role in _NAMES), line.place)  # type: ignore[misc]
+    for line in read_records(path, header.split(",") if header else _header(path)):
+        found = found or {role: _column(role, line, columns, path.name) for role in _COLUMN_NAMES}
+        yield (*(field_of(line, found[role]) for role in _COLUMN_NAMES), line.location)  # type: ignore[misc]
 
 
 def _header(path: Path) -> Sequence[str] | None:
     """Return the names of the columns of a table that has two and no header: its first line has no name we know."""
     if kind_of_name(path.name) in ("jsonl", "csv"):
         return None
-    first = next(iter(read_lines(path, (_LINE,), kind="text"))).fields[_LINE]
+    first = next(iter(read_records(path, (_LINE_COLUMN,), kind="text"))).fields[_LINE_COLUMN]
     if first.lstrip().startswith(("{", "[{")):
         return None
     names = first.split("\t")
@@ -85,36 +85,38 @@ def _header(path: Path) -> Sequence[str] | None:
             f"{path} holds plain lines; write source, tab and target in each, or name the ending of the file that "
             f"holds their translations with --targets"
         )
-    known = {name for several in _NAMES.values() for name in several}
+    known = {name for several in _COLUMN_NAMES.values() for name in several}
     is_header = any(name.strip().lower() in known for name in names)
     return None if is_header or len(names) > 2 else ("source", "target")
 
 
-def _column(role: str, line: Line, columns: Mapping[str, str], name: str) -> str:
+def _column(role: str, record: Record, columns: Mapping[str, str], name: str) -> str:
     wanted = columns.get(role)
     if wanted is not None:
         return wanted
-    found = [field for field in line.fields if field.strip().lower() in _NAMES[role]]
+    found = [field for field in record.fields if field.strip().lower() in _COLUMN_NAMES[role]]
     if not found:
-        listed = ", ".join(map(repr, line.fields))
+        listed = ", ".join(map(repr, record.fields))
         what = "the text" if role == "text" else "its translation"
         raise InputError(f"{name}: no column looks like {what}; its columns are {listed}; name it with --{role}")
     return found[0]
 
 
-def field_of(line: Line, column: str) -> str:
+def field_of(record: Record, column: str) -> str:
     """Return the text in a column."""
-    if column not in line.fields:
-        raise InputError(f"{line.place}: there is no '{column}'; its columns are {', '.join(map(repr, line.fields))}")
-    value = line.fields[column]
+    if column not in record.fields:
+        raise InputError(
+            f"{record.location}: there is no '{column}'; its columns are {', '.join(map(repr, record.fields))}"
+        )
+    value = record.fields[column]
     if not isinstance(value, str):
-        raise InputError(f"{line.place}: '{column}' holds a {type(value).__name__}, not text; mend the line")
+        raise InputError(f"{record.location}: '{column}' holds a {type(value).__name__}, not text; mend the line")
     return value
 
 
-def texts_alone(lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[TextCase]:
+def unlabelled_texts(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[TextExample]:
     """Yield the texts of lines without translations, empty ones too: as many come out as go in."""
     column = columns.get("text")
-    for number, line in enumerate(lines):
+    for number, line in enumerate(records):
         column = column or _column("text", line, columns, "the input")
-        yield TextCase(str(number), line.place, (field_of(line, column).strip(),))
+        yield TextExample(str(number), line.location, (field_of(line, column).strip(),))

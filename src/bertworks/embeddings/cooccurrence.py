@@ -23,19 +23,19 @@ from bertworks.embeddings.word_stream import END, Ids
 # What a distance of one counts.
 UNIT = 2**24
 # What a pair takes while it is sorted and summed: key, count, order, and copies of these.
-BYTES_A_PAIR = 64
+BYTES_PER_PAIR = 64
 
 
-class Pairs(NamedTuple):
+class PairCounts(NamedTuple):
     """Keys in rising order, each once, and their counts in steps of 1 / UNIT."""
 
     keys: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
 
-def memory_in_pairs(memory_mb: int) -> int:
+def max_pairs_in_memory(memory_mb: int) -> int:
     """Return how many pairs may be at work at once."""
-    return memory_mb * 2**20 // BYTES_A_PAIR
+    return memory_mb * 2**20 // BYTES_PER_PAIR
 
 
 class PairCounter:
@@ -44,17 +44,17 @@ class PairCounter:
     At most `most_pairs` are at work at once. Runs on disk go to `folder`.
     """
 
-    def __init__(self, num_words: int, window: int, folder: Path, most_pairs: int) -> None:
+    def __init__(self, num_words: int, window: int, folder: Path, max_pairs: int) -> None:
         self._num_words, self._window, self._folder = num_words, window, folder
-        self._most = most_pairs
+        self._max_pairs = max_pairs
         self._tail = np.zeros(0, dtype=np.int64)  # the last words of the stretch that the chunk ended in
-        self._held: list[Pairs] = []
-        self._runs: list[_Run] = []
+        self._buffer: list[PairCounts] = []
+        self._runs: list[_SortedRun] = []
 
     @property
     def chunk_size(self) -> int:
         """How many words a chunk may have."""
-        return max(1, self._most // (4 * self._window))
+        return max(1, self._max_pairs // (4 * self._window))
 
     def add(self, chunk: Ids) -> None:
         """Count the pairs whose second word is in the chunk; the first may lie in the chunk before."""
@@ -64,30 +64,30 @@ class PairCounter:
         stretches = np.concatenate([np.zeros(len(self._tail), dtype=np.int64), stretches])
         keys = self._keys(words, stretches, len(self._tail))
         self._tail = words[stretches == np.count_nonzero(ends)][-self._window :]
-        self._held.append(self._summed_by_distance(keys))
-        if sum(len(pairs.keys) for pairs in self._held) > self._most // 2:
-            self._held = [_joined(self._held)]
-            if len(self._held[0].keys) > self._most // 4:
+        self._buffer.append(self._sum_by_distance(keys))
+        if sum(len(pairs.keys) for pairs in self._buffer) > self._max_pairs // 2:
+            self._buffer = [_merge(self._buffer)]
+            if len(self._buffer[0].keys) > self._max_pairs // 4:
                 self._spill()
 
-    def merged(self) -> Iterator[Pairs]:
+    def iter_sorted(self) -> Iterator[PairCounts]:
         """Yield all pairs in rising order, some at a time."""
-        runs = [_Reading(run) for run in self._runs]
-        if self._held:
-            runs.append(_Reading(_joined(self._held)))
-        share = max(1, self._most // (2 * max(1, len(runs))))
+        runs = [_RunReader(run) for run in self._runs]
+        if self._buffer:
+            runs.append(_RunReader(_merge(self._buffer)))
+        share = max(1, self._max_pairs // (2 * max(1, len(runs))))
         while True:
             for run in runs:
                 run.fill(share)
-            if not any(len(run.ahead.keys) for run in runs):
+            if not any(len(run.buffer.keys) for run in runs):
                 return
             # Up to the least key at which a share ends, no run can hold anything that is not in its share.
-            limit = min((run.ahead.keys[-1] for run in runs if not run.is_over), default=np.iinfo(np.int64).max)
-            yield _joined([run.take(limit) for run in runs])
+            limit = min((run.buffer.keys[-1] for run in runs if not run.is_exhausted), default=np.iinfo(np.int64).max)
+            yield _merge([run.take(limit) for run in runs])
 
     def num_pairs(self) -> int:
         """Return how many pairs there are at most: those that are in several runs are counted in each."""
-        return sum(map(len, self._runs)) + sum(len(pairs.keys) for pairs in self._held)
+        return sum(map(len, self._runs)) + sum(len(pairs.keys) for pairs in self._buffer)
 
     def _keys(
         self, words: npt.NDArray[np.int64], stretches: npt.NDArray[np.int64], num_old: int
@@ -104,26 +104,26 @@ class PairCounter:
             found.append((pairs << bits) | (distance - 1))
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
-    def _summed_by_distance(self, keys: npt.NDArray[np.int64]) -> Pairs:
+    def _sum_by_distance(self, keys: npt.NDArray[np.int64]) -> PairCounts:
         """Sum 1/distance over equal pairs: one sort of plain integers, which is several times as fast as an order."""
         bits = (self._window - 1).bit_length()
         keys.sort()
         worth = np.array([round(UNIT / distance) for distance in range(1, self._window + 1)], dtype=np.int64)
         counts = worth[keys & ((1 << bits) - 1)]
         keys >>= bits
-        pairs = _summed(keys, counts)
+        pairs = _sum_duplicates(keys, counts)
         itself = pairs.keys // self._num_words == pairs.keys % self._num_words
         pairs.counts[itself] *= 2
         return pairs
 
     def _spill(self) -> None:
-        (pairs,) = self._held
-        self._runs.append(_Run.write(self._folder / f"{len(self._runs):06d}.run", pairs))
-        self._held = []
+        (pairs,) = self._buffer
+        self._runs.append(_SortedRun.write(self._folder / f"{len(self._runs):06d}.run", pairs))
+        self._buffer = []
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _SortedRun:
     """Sorted pairs on disk: all keys, then all counts. What is asked for is read, and nothing is mapped, so that memory
     is what it seems to be."""
 
@@ -131,7 +131,7 @@ class _Run:
     length: int
 
     @classmethod
-    def write(cls, path: Path, pairs: Pairs) -> _Run:
+    def write(cls, path: Path, pairs: PairCounts) -> _SortedRun:
         with path.open("wb") as file:
             pairs.keys.tofile(file)
             pairs.counts.tofile(file)
@@ -140,64 +140,64 @@ class _Run:
     def __len__(self) -> int:
         return self.length
 
-    def between(self, start: int, stop: int) -> Pairs:
+    def between(self, start: int, stop: int) -> PairCounts:
         firsts = (8 * start, 8 * (self.length + start))
-        return Pairs(*(np.fromfile(self.path, np.int64, stop - start, offset=first) for first in firsts))
+        return PairCounts(*(np.fromfile(self.path, np.int64, stop - start, offset=first) for first in firsts))
 
 
-class _Reading:
+class _RunReader:
     """Sorted pairs, on disk or in memory, of which the next ones are `ahead`."""
 
-    def __init__(self, pairs: _Run | Pairs) -> None:
+    def __init__(self, pairs: _SortedRun | PairCounts) -> None:
         self._pairs = pairs
-        self._length = len(pairs) if isinstance(pairs, _Run) else len(pairs.keys)
-        self._at = 0
-        self.ahead = Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        self._length = len(pairs) if isinstance(pairs, _SortedRun) else len(pairs.keys)
+        self._offset = 0
+        self.buffer = PairCounts(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
     @property
-    def is_over(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether nothing is left behind what is ahead."""
-        return self._at == self._length
+        return self._offset == self._length
 
-    def fill(self, share: int) -> None:
+    def fill(self, count: int) -> None:
         """Have `share` pairs ahead, if there are so many."""
-        stop = min(self._length, self._at + share - len(self.ahead.keys))
-        if stop > self._at:
-            more = self._between(self._at, stop)
-            self.ahead = Pairs(*(np.concatenate(parts) for parts in zip(self.ahead, more, strict=True)))
-            self._at = stop
+        stop = min(self._length, self._offset + count - len(self.buffer.keys))
+        if stop > self._offset:
+            more = self._between(self._offset, stop)
+            self.buffer = PairCounts(*(np.concatenate(parts) for parts in zip(self.buffer, more, strict=True)))
+            self._offset = stop
 
-    def take(self, limit: np.int64 | int) -> Pairs:
+    def take(self, limit: np.int64 | int) -> PairCounts:
         """Return the pairs ahead whose keys are not above the limit; the others stay."""
-        end = int(np.searchsorted(self.ahead.keys, limit, side="right"))
-        taken = Pairs(self.ahead.keys[:end], self.ahead.counts[:end])
-        self.ahead = Pairs(self.ahead.keys[end:], self.ahead.counts[end:])
+        end = int(np.searchsorted(self.buffer.keys, limit, side="right"))
+        taken = PairCounts(self.buffer.keys[:end], self.buffer.counts[:end])
+        self.buffer = PairCounts(self.buffer.keys[end:], self.buffer.counts[end:])
         return taken
 
-    def _between(self, start: int, stop: int) -> Pairs:
-        if isinstance(self._pairs, _Run):
+    def _between(self, start: int, stop: int) -> PairCounts:
+        if isinstance(self._pairs, _SortedRun):
             return self._pairs.between(start, stop)
-        return Pairs(self._pairs.keys[start:stop], self._pairs.counts[start:stop])
+        return PairCounts(self._pairs.keys[start:stop], self._pairs.counts[start:stop])
 
 
-def _joined(parts: Iterable[Pairs]) -> Pairs:
+def _merge(parts: Iterable[PairCounts]) -> PairCounts:
     """Merge sorted pairs; equal keys are added up."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
     keys = np.concatenate([pairs.keys for pairs in parts])
     order = np.argsort(keys, kind="stable")  # quick on stretches that are in order already
-    return _summed(keys[order], np.concatenate([pairs.counts for pairs in parts])[order])
+    return _sum_duplicates(keys[order], np.concatenate([pairs.counts for pairs in parts])[order])
 
 
-def _summed(keys: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Pairs:
+def _sum_duplicates(keys: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> PairCounts:
     if not len(keys):
-        return Pairs(keys, counts)
+        return PairCounts(keys, counts)
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    return Pairs(keys[starts], np.add.reduceat(counts, starts))
+    return PairCounts(keys[starts], np.add.reduceat(counts, starts))
 
 
-_PAIR = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<f4")])
+_PAIR_DTYPE = np.dtype([("first", "<i4"), ("second", "<i4"), ("count", "<f4")])
 
 
 class Rounds(NamedTuple):
@@ -222,7 +222,7 @@ class ShuffledPairs:
     """
 
     def __init__(
-        self, pairs: Iterable[Pairs], num_words: int, num_files: int, folder: Path, generator: np.random.Generator
+        self, pairs: Iterable[PairCounts], num_words: int, num_files: int, folder: Path, generator: np.random.Generator
     ) -> None:
         self._paths = [folder / f"{number:06d}.pairs" for number in range(num_files)]
         self._num_words = num_words
@@ -230,7 +230,7 @@ class ShuffledPairs:
         files = [path.open("wb") for path in self._paths]
         try:
             for block in pairs:
-                rows = np.empty(len(block.keys), dtype=_PAIR)
+                rows = np.empty(len(block.keys), dtype=_PAIR_DTYPE)
                 rows["first"], rows["second"] = np.divmod(block.keys, num_words)
                 rows["count"] = block.counts / UNIT
                 self.num_pairs += len(rows) + int(np.count_nonzero(rows["first"] != rows["second"]))
@@ -245,7 +245,7 @@ class ShuffledPairs:
         """Yield every pair in both orders once, a file at a time; a word beside itself has one order only."""
         hours = [generator.permutation(self._num_words) for _ in range(2)]
         for number in generator.permutation(len(self._paths)):
-            rows = np.fromfile(self._paths[number], dtype=_PAIR)
+            rows = np.fromfile(self._paths[number], dtype=_PAIR_DTYPE)
             others = rows[rows["first"] != rows["second"]]
             firsts = np.concatenate([rows["first"], others["second"]])
             seconds = np.concatenate([rows["second"], others["first"]])

@@ -27,8 +27,8 @@ class PoolingKind:
     `join`: the shares of a text (rows, D) and how many places counted in all -> (D,).
     """
 
-    share: Callable[[torch.Tensor, slice], torch.Tensor]
-    join: Callable[[torch.Tensor, int], torch.Tensor]
+    pool: Callable[[torch.Tensor, slice], torch.Tensor]
+    combine: Callable[[torch.Tensor, int], torch.Tensor]
 
 
 POOLINGS: dict[str, PoolingKind] = {
@@ -47,37 +47,37 @@ class Pooling:
     """
 
     kinds: tuple[str, ...] = ("mean",)
-    normalise: bool = False
-    length: int | None = None
+    normalize: bool = False
+    max_length: int | None = None
     lower_case: bool = False
     prompt: str = ""
-    told: bool = False
+    is_explicit: bool = False
 
-    def of_kind(self, kind: str) -> Pooling:
+    def with_kind(self, kind: str) -> Pooling:
         """Return the same with another kind of pooling."""
         if kind not in POOLINGS:
             raise SettingsError(f"there is no pooling '{kind}'; choose one of: {', '.join(POOLINGS)}")
-        return replace(self, kinds=(kind,), told=True)
+        return replace(self, kinds=(kind,), is_explicit=True)
 
-    def prepared(self, text: str) -> str:
+    def prepare_text(self, text: str) -> str:
         """Return the text as the model wants it."""
         text = self.prompt + text
         return text.lower() if self.lower_case else text
 
-    def share(self, row: torch.Tensor, kept: slice) -> torch.Tensor:
+    def pool(self, hidden_states: torch.Tensor, positions: slice) -> torch.Tensor:
         """Return (kinds, D): what a row (T, D) contributes to its text by the places that count."""
-        return torch.stack([POOLINGS[kind].share(row, kept) for kind in self.kinds])
+        return torch.stack([POOLINGS[kind].pool(hidden_states, positions) for kind in self.kinds])
 
-    def join(self, shares: Sequence[torch.Tensor], count: int) -> torch.Tensor:
+    def combine(self, partials: Sequence[torch.Tensor], count: int) -> torch.Tensor:
         """Return (kinds * D,): the vector of a text from the shares of its rows, in which `count` places counted."""
-        stacked = torch.stack(tuple(shares))  # (rows, kinds, D)
-        joined = [POOLINGS[kind].join(stacked[:, place], count) for place, kind in enumerate(self.kinds)]
+        stacked = torch.stack(tuple(partials))  # (rows, kinds, D)
+        joined = [POOLINGS[kind].combine(stacked[:, place], count) for place, kind in enumerate(self.kinds)]
         vector = torch.cat(joined)
-        return F.normalize(vector, dim=0) if self.normalise else vector
+        return F.normalize(vector, dim=0) if self.normalize else vector
 
 
 # What sentence-transformers calls them; in its older files each is a switch of its own, joined in this order.
-_THEIR_KINDS = {"cls": "first", "max": "max", "mean": "mean"}
+_SENTENCE_TRANSFORMERS_KINDS = {"cls": "first", "max": "max", "mean": "mean"}
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -88,19 +88,19 @@ _SWITCHES = {
 }
 
 
-def pooling_of(folder: Path) -> Pooling:
+def read_pooling(folder: Path) -> Pooling:
     """Return what a sentence-transformers folder says; for any other folder the mean, and that nobody asked for it."""
     if not (folder / "modules.json").is_file():
         return Pooling()
     modules = read_json(folder / "modules.json", "a sentence-transformers model")
     kinds: tuple[str, ...] = ()
     normalise = False
-    for module in _named(modules, folder / "modules.json"):
+    for module in _check_modules(modules, folder / "modules.json"):
         match str(module["type"]).rpartition(".")[2]:
             case "Transformer":
                 pass
             case "Pooling":
-                kinds = _kinds(folder / str(module["path"]) / "config.json")
+                kinds = _read_kinds(folder / str(module["path"]) / "config.json")
             case "Normalize":
                 normalise = True
             case other:
@@ -110,19 +110,19 @@ def pooling_of(folder: Path) -> Pooling:
                 )
     if not kinds:
         raise FolderError(f"{folder / 'modules.json'} has no Pooling; add it, or remove the file to get the mean")
-    row = _settings(folder / "sentence_bert_config.json")
-    length = row.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
+    row = _read_settings(folder / "sentence_bert_config.json")
+    length = row.get("max_seq_length") or _read_settings(folder / "tokenizer_config.json").get("model_max_length")
     return Pooling(
         kinds=kinds,
-        normalise=normalise,
-        length=length if isinstance(length, int) else None,  # tokenizers without a limit write 1e30
+        normalize=normalise,
+        max_length=length if isinstance(length, int) else None,  # tokenizers without a limit write 1e30
         lower_case=bool(row.get("do_lower_case")),
-        prompt=_prompt(folder / "config_sentence_transformers.json"),
-        told=True,
+        prompt=_read_prompt(folder / "config_sentence_transformers.json"),
+        is_explicit=True,
     )
 
 
-def _named(modules: Any, path: Path) -> list[dict[str, Any]]:
+def _check_modules(modules: Any, path: Path) -> list[dict[str, Any]]:
     if not isinstance(modules, list) or not all(
         isinstance(one, dict) and {"type", "path"} <= set(one) for one in modules
     ):
@@ -130,7 +130,7 @@ def _named(modules: Any, path: Path) -> list[dict[str, Any]]:
     return modules
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     found = read_json(path, "a file of a sentence-transformers model")
@@ -139,19 +139,19 @@ def _settings(path: Path) -> dict[str, Any]:
     return found
 
 
-def _kinds(path: Path) -> tuple[str, ...]:
-    settings = _settings(path)
+def _read_kinds(path: Path) -> tuple[str, ...]:
+    settings = _read_settings(path)
     asked = settings.get("pooling_mode") or [name for switch, name in _SWITCHES.items() if settings.get(switch)]
     names = [asked] if isinstance(asked, str) else list(asked) or ["mean"]
-    unknown = [str(name) for name in names if name not in _THEIR_KINDS]
+    unknown = [str(name) for name in names if name not in _SENTENCE_TRANSFORMERS_KINDS]
     if unknown or not settings.get("include_prompt", True):
         what = f"pooling '{unknown[0]}'" if unknown else "pooling without the prompt"
         raise FolderError(f"{path} asks for {what}, which is not computed here; it should be cls, max or mean")
-    return tuple(_THEIR_KINDS[name] for name in names)
+    return tuple(_SENTENCE_TRANSFORMERS_KINDS[name] for name in names)
 
 
-def _prompt(path: Path) -> str:
-    settings = _settings(path)
+def _read_prompt(path: Path) -> str:
+    settings = _read_settings(path)
     name = settings.get("default_prompt_name")
     if name is None:
         return ""

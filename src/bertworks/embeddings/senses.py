@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.embeddings.vectors import Extraction, Floats, vectors_of
+from bertworks.embeddings.vectors import Extraction, Floats, extract_vectors
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError
 from bertworks.vocabulary.characters import IDEOGRAPH
 
 Points = npt.NDArray[np.float64]
 # Cosines that differ by less are alike: one vector computed in batches of other shapes.
-_ALIKE = 1e-5
+_COSINE_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class WordUse:
     """A word in a sentence: what it means there, the sentence, and where in it the word stands."""
 
     sense: str
@@ -33,7 +33,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class SenseGeometry:
     """Where the vectors of a word lie.
 
     points       (N, 2) in the plane in which they are spread the most
@@ -45,11 +45,11 @@ class Lying:
     """
 
     points: Points
-    shown: float
-    num_places: int
-    within: float
-    across: float
-    told_apart: float
+    explained_variance_ratio: float
+    num_distinct_vectors: int
+    within_similarity: float
+    across_similarity: float
+    nearest_neighbor_accuracy: float
 
 
 def find_word(word: str, text: str) -> tuple[int, int] | None:
@@ -61,11 +61,11 @@ def find_word(word: str, text: str) -> tuple[int, int] | None:
     return None if found is None else found.span()
 
 
-def vectors_of_uses(engine: TorchEngine, uses: Sequence[Use], how: Extraction) -> Floats:
+def embed_uses(engine: TorchEngine, uses: Sequence[WordUse], extraction: Extraction) -> Floats:
     """Return (N, D): the vector of the word in each sentence, the mean of its pieces where it has several."""
-    assert how.unit == "pieces"
+    assert extraction.unit == "pieces"
     found: list[Floats] = []
-    for portion in vectors_of(engine, (use.text for use in uses), how):
+    for portion in extract_vectors(engine, (use.text for use in uses), extraction):
         ends = np.cumsum(portion.num_rows)
         for start, end in zip(ends - portion.num_rows, ends, strict=True):
             use = uses[len(found)]
@@ -77,7 +77,7 @@ def vectors_of_uses(engine: TorchEngine, uses: Sequence[Use], how: Extraction) -
     return np.stack(found)
 
 
-def lying(vectors: Floats, senses: Sequence[str]) -> Lying:
+def measure_senses(vectors: Floats, senses: Sequence[str]) -> SenseGeometry:
     """Return where vectors (N, D) lie; all are taken at length 1, for their angles count."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     directions = (vectors / np.maximum(lengths, np.float32(1e-12))).astype(np.float64)
@@ -85,22 +85,22 @@ def lying(vectors: Floats, senses: Sequence[str]) -> Lying:
     names = np.array(senses)
     same = names[:, None] == names
     others = ~np.eye(len(names), dtype=np.bool_)
-    points, shown = _plane(directions)
-    return Lying(
+    points, shown = _project(directions)
+    return SenseGeometry(
         points,
         shown,
-        _num_places(cosines),
+        _count_distinct(cosines),
         float(cosines[same & others].mean()) if (same & others).any() else 1.0,
         float(cosines[~same].mean()) if (~same).any() else 1.0,
-        _told_apart(np.where(others, cosines, -np.inf), same),
+        _neighbor_accuracy(np.where(others, cosines, -np.inf), same),
     )
 
 
-def _plane(directions: Points) -> tuple[Points, float]:
+def _project(directions: Points) -> tuple[Points, float]:
     """Return (N, 2): the two main components of directions (N, D), and the share of the spread in them."""
     centred = directions - directions.mean(axis=0)
     spread = float((centred**2).sum())
-    if spread < len(directions) * _ALIKE**2:
+    if spread < len(directions) * _COSINE_TOLERANCE**2:
         return np.zeros((len(directions), 2)), 1.0
     left, values, right = np.linalg.svd(centred, full_matrices=False)
     # of the two signs that a component may have, the one with which its largest number is positive
@@ -108,11 +108,11 @@ def _plane(directions: Points) -> tuple[Points, float]:
     return left[:, :2] * values[:2] * signs, float((values[:2] ** 2).sum()) / spread
 
 
-def _num_places(cosines: Points) -> int:
-    first = (cosines > 1 - _ALIKE).argmax(axis=1)  # the first sentence with the same vector
+def _count_distinct(cosines: Points) -> int:
+    first = (cosines > 1 - _COSINE_TOLERANCE).argmax(axis=1)  # the first sentence with the same vector
     return len(np.unique(first))
 
 
-def _told_apart(cosines: Points, same: npt.NDArray[np.bool_]) -> float:
-    nearest = cosines > cosines.max(axis=1, keepdims=True) - _ALIKE
+def _neighbor_accuracy(cosines: Points, same: npt.NDArray[np.bool_]) -> float:
+    nearest = cosines > cosines.max(axis=1, keepdims=True) - _COSINE_TOLERANCE
     return float(((nearest & same).sum(axis=1) / nearest.sum(axis=1)).mean())

@@ -18,7 +18,7 @@ from bertworks.errors import InputError, SettingsError
 Table = npt.NDArray[np.float32]
 
 
-class Neighbour(NamedTuple):
+class Neighbor(NamedTuple):
     """A word, and the cosine of the angle between it and what was asked for."""
 
     word: str
@@ -27,7 +27,7 @@ class Neighbour(NamedTuple):
 
 # What a word without a vector gets: zeros, the mean of all vectors, or a refusal that names it.
 UNKNOWN_RULES: dict[str, Callable[[StaticVectors, str], Table]] = {
-    "zeros": lambda vectors, word: np.zeros(vectors.width, dtype=np.float32),
+    "zeros": lambda vectors, word: np.zeros(vectors.vector_size, dtype=np.float32),
     "mean": lambda vectors, word: vectors.mean,
     "refuse": lambda vectors, word: vectors.vector(word),
 }
@@ -39,13 +39,13 @@ class StaticVectors:
     `facts` tell where they came from: kind, settings, corpus; empty for files of others.
     """
 
-    def __init__(self, words: Sequence[str], table: Table, facts: dict[str, Any] | None = None) -> None:
+    def __init__(self, words: Sequence[str], table: Table, metadata: dict[str, Any] | None = None) -> None:
         assert table.shape[:1] == (len(words),), (table.shape, len(words))
         assert table.ndim == 2, table.shape
         self.words = tuple(words)
         self.table = table  # (V, D)
-        self.facts = facts or {}
-        self._numbers = {word: number for number, word in enumerate(self.words)}
+        self.metadata = metadata or {}
+        self._word_to_row = {word: number for number, word in enumerate(self.words)}
 
     def __len__(self) -> int:
         return len(self.words)
@@ -54,7 +54,7 @@ class StaticVectors:
         return self.find(word) is not None
 
     @property
-    def width(self) -> int:
+    def vector_size(self) -> int:
         return self.table.shape[1]
 
     @functools.cached_property
@@ -63,15 +63,15 @@ class StaticVectors:
         return self.table.mean(axis=0)
 
     @functools.cached_property
-    def directions(self) -> Table:
+    def unit_vectors(self) -> Table:
         """All vectors at length 1, (V, D): a second table, made when it is first needed."""
         lengths = np.linalg.norm(self.table, axis=1, keepdims=True)
         return self.table / np.maximum(lengths, np.float32(1e-12))
 
     def find(self, word: str) -> int | None:
         """Return the row of a word, as it stands or in small letters; None if it has no vector."""
-        number = self._numbers.get(word)
-        return self._numbers.get(word.lower()) if number is None else number
+        number = self._word_to_row.get(word)
+        return self._word_to_row.get(word.lower()) if number is None else number
 
     def row(self, word: str) -> int:
         """Return the row of a word; one without a vector is refused, with words that are spelled like it."""
@@ -86,34 +86,34 @@ class StaticVectors:
         """Return the vector (D,) of a word; one without is refused."""
         return self.table[self.row(word)].copy()
 
-    def known(self, words: Iterable[str]) -> npt.NDArray[np.bool_]:
+    def has_vectors(self, words: Iterable[str]) -> npt.NDArray[np.bool_]:
         """Return, for each word, whether it has a vector, (N,)."""
         return np.array([word in self for word in words], dtype=np.bool_)
 
-    def rows(self, words: Sequence[str], unknown: str = "zeros") -> Table:
+    def vectors(self, words: Sequence[str], unknown: str = "zeros") -> Table:
         """Return the vectors of words, (N, D); `unknown` names what a word without one gets: see UNKNOWN_RULES."""
         if unknown not in UNKNOWN_RULES:
             raise SettingsError(f"unknown = '{unknown}': choose one of: {', '.join(UNKNOWN_RULES)}")
-        result = np.empty((len(words), self.width), dtype=np.float32)
+        result = np.empty((len(words), self.vector_size), dtype=np.float32)
         for place, word in enumerate(words):
             number = self.find(word)
             result[place] = UNKNOWN_RULES[unknown](self, word) if number is None else self.table[number]
         return result
 
-    def nearest(self, query: Table, top: int = 10, without: Iterable[str] = ()) -> list[Neighbour]:
+    def nearest(self, query: Table, top: int = 10, exclude: Iterable[str] = ()) -> list[Neighbor]:
         """Return the words nearest to a vector (D,) by cosine, the nearest first; of equals the more frequent one."""
         if top < 1:
             raise SettingsError(f"top is {top}; ask for at least one word")
-        cosines = self.directions @ (query / np.maximum(np.linalg.norm(query), np.float32(1e-12)))  # (V,)
-        cosines[[number for number in map(self.find, without) if number is not None]] = -np.inf
+        cosines = self.unit_vectors @ (query / np.maximum(np.linalg.norm(query), np.float32(1e-12)))  # (V,)
+        cosines[[number for number in map(self.find, exclude) if number is not None]] = -np.inf
         best = np.argsort(-cosines, kind="stable")[:top]
-        return [Neighbour(self.words[number], float(cosines[number])) for number in best if cosines[number] > -np.inf]
+        return [Neighbor(self.words[number], float(cosines[number])) for number in best if cosines[number] > -np.inf]
 
-    def like(self, word: str, top: int = 10) -> list[Neighbour]:
+    def most_similar(self, word: str, top: int = 10) -> list[Neighbor]:
         """Return the words nearest to a word, without itself."""
         return self.nearest(self.vector(word), top, [word])
 
-    def analogy(self, first: str, second: str, third: str, top: int = 10) -> list[Neighbour]:
+    def analogy(self, first: str, second: str, third: str, top: int = 10) -> list[Neighbor]:
         """Return what is to `third` as `second` is to `first` (3CosAdd); none of the three is an answer."""
-        one, two, three = self.directions[[self.row(word) for word in (first, second, third)]]
+        one, two, three = self.unit_vectors[[self.row(word) for word in (first, second, third)]]
         return self.nearest(two - one + three, top, (first, second, third))

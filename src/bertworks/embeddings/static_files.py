@@ -22,18 +22,18 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bertworks.disk import read_json, replacing
+from bertworks.disk import atomic_write, read_json
 from bertworks.embeddings.static import StaticVectors, Table
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.text.compression import ByteStream, RawStream, open_raw, unpacked
+from bertworks.text.compression import ByteStream, RawStream, decompress, open_raw
 
-FACTS = "bertworks.json"
+METADATA_FILE = "bertworks.json"
 _TABLE = "static.pieces.weight"
 _HEADER = re.compile(rb"(\d+) (\d+) *\r?\n")
 _SPACE = re.compile(r"\s")
 # A word longer than this, in bytes, is no word: the file is something else.
-_LONGEST_WORD = 2**12
-_WAY_OUT = "name a folder of `bertworks vectors train`, or a file of word2vec or GloVe"
+_MAX_WORD_BYTES = 2**12
+_HINT = "name a folder of `bertworks vectors train`, or a file of word2vec or GloVe"
 
 
 def read_vectors(path: Path) -> StaticVectors:
@@ -42,16 +42,16 @@ def read_vectors(path: Path) -> StaticVectors:
         return _read_folder(path)
     with open_raw(str(path), str(path)) as raw, warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # what numpy says of a row that holds no number
-        stream = unpacked(raw, path.name)
+        stream = decompress(raw, path.name)
         stream.drop_byte_order_mark()
-        lines = _Rows(stream, path.name)
+        lines = _VectorFileReader(stream, path.name)
         start = stream.peek(2**16)
         header = _HEADER.match(start)
         if header is None:
-            return lines.glove()
+            return lines.read_glove()
         size = (int(header[1]), int(header[2]))
         stream.read(header.end())
-        return lines.text(size) if _is_text(start[header.end() :], size[1]) else lines.binary(size)
+        return lines.read_text(size) if _is_text(start[header.end() :], size[1]) else lines.read_binary(size)
 
 
 def write_vectors(path: Path, vectors: StaticVectors, format: str) -> None:  # noqa: A002
@@ -80,14 +80,14 @@ def _read_folder(folder: Path) -> StaticVectors:
     """Read a folder without its model: those who look words up need not wait for torch."""
     config = read_json(folder / "config.json", "a folder of word vectors (see `bertworks vectors train`)")
     if not isinstance(config, dict) or config.get("model_type") != "static":
-        raise FolderError(f"{folder} holds no word vectors; {_WAY_OUT}")
+        raise FolderError(f"{folder} holds no word vectors; {_HINT}")
     try:
         with safe_open(folder / "model.safetensors", "np") as file:
             table = file.get_tensor(_TABLE)
         vocabulary = json.loads((folder / "tokenizer.json").read_bytes())
         numbers: dict[str, int] = vocabulary["model"]["vocab"]
         num_special = len(vocabulary["added_tokens"])  # which come first
-        facts = json.loads((folder / FACTS).read_bytes())
+        facts = json.loads((folder / METADATA_FILE).read_bytes())
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise FolderError(f"{folder} is damaged ({error}); train it again, or copy it again") from error
     words = sorted(numbers, key=numbers.__getitem__)[num_special:]
@@ -106,72 +106,72 @@ def _write_folder(folder: Path, vectors: StaticVectors) -> None:
 # ---------------------------------------------------------------- reading files of others
 
 
-def _is_text(start: bytes, width: int) -> bool:
+def _is_text(start: bytes, vector_size: int) -> bool:
     """Tell whether the first row behind the header is text: a word and `width` numbers on a line."""
     line = start.split(b"\n", 1)[0]
     try:
-        return len([float(number) for number in line.rstrip().split(b" ")[-width:]]) == width
+        return len([float(number) for number in line.rstrip().split(b" ")[-vector_size:]]) == vector_size
     except ValueError:
         return False
 
 
-class _Rows:
+class _VectorFileReader:
     """Reads the rows of a file, whatever its format, and says where something is wrong."""
 
     def __init__(self, stream: ByteStream, name: str) -> None:
         self._stream, self._name = stream, name
         self._words: dict[str, int] = {}
-        self._num_twice = 0
+        self._num_duplicates = 0
 
-    def glove(self) -> StaticVectors:
+    def read_glove(self) -> StaticVectors:
         lines = self._lines(1)
         try:
             start = next(lines)
         except StopIteration:
-            raise InputError(f"{self._name} is empty; {_WAY_OUT}") from None
+            raise InputError(f"{self._name} is empty; {_HINT}") from None
         width = len(start[1].rstrip().split(" ")) - 1
         if width < 1:
-            raise InputError(f"{self._name}, line {start[0]}: no numbers behind the word; {_WAY_OUT}")
+            raise InputError(f"{self._name}, line {start[0]}: no numbers behind the word; {_HINT}")
         rows = [np.empty((0, width), dtype=np.float32)]
         block = np.empty((4096, width), dtype=np.float32)
         for number, line in chain([start], lines):
             at = len(self._words) % len(block)
-            if self._place(line, block[at], number) and at == len(block) - 1:
+            if self._parse_line(line, block[at], number) and at == len(block) - 1:
                 rows.append(block.copy())
         rows.append(block[: len(self._words) % len(block)])
-        return self._done(np.concatenate(rows))
+        return self._finish(np.concatenate(rows))
 
-    def text(self, size: tuple[int, int]) -> StaticVectors:
-        table = self._empty(size)
+    def read_text(self, size: tuple[int, int]) -> StaticVectors:
+        table = self._allocate(size)
         number = 1
         for number, line in self._lines(2):
             if number - 1 > size[0]:
                 raise InputError(f"{self._name}, line {number}: the first line promised {size[0]} words; mend it")
-            self._place(line, table[len(self._words)], number)
+            self._parse_line(line, table[len(self._words)], number)
         if number - 1 != size[0]:
             raise InputError(f"{self._name} ends after {number - 1} of {size[0]} words; copy or download it again")
-        return self._done(table[: len(self._words)])
+        return self._finish(table[: len(self._words)])
 
-    def binary(self, size: tuple[int, int]) -> StaticVectors:
-        table = self._empty(size)
+    def read_binary(self, size: tuple[int, int]) -> StaticVectors:
+        table = self._allocate(size)
         num_bytes = 4 * size[1]
         for number in range(1, size[0] + 1):
             word = self._binary_word(number, size[0])
             data = self._stream.read(num_bytes)
             if len(data) < num_bytes:
                 raise InputError(f"{self._name} ends in word {number} of {size[0]}; copy or download it again")
-            if self._is_new(word):
+            if self._add_word(word):
                 table[len(self._words) - 1] = np.frombuffer(data, dtype="<f4")
-        return self._done(table[: len(self._words)])
+        return self._finish(table[: len(self._words)])
 
     def _binary_word(self, number: int, num_words: int) -> str:
-        ahead = self._stream.peek(_LONGEST_WORD)
+        ahead = self._stream.peek(_MAX_WORD_BYTES)
         end = ahead.find(b" ", 1)
         if end < 0:
-            raise InputError(f"{self._name} has no word {number} of {num_words}, or is no file of vectors; {_WAY_OUT}")
+            raise InputError(f"{self._name} has no word {number} of {num_words}, or is no file of vectors; {_HINT}")
         return self._stream.read(end + 1)[:-1].lstrip(b"\n").decode(errors="replace")
 
-    def _empty(self, size: tuple[int, int]) -> Table:
+    def _allocate(self, size: tuple[int, int]) -> Table:
         try:
             return np.empty(size, dtype=np.float32)
         except (MemoryError, ValueError):
@@ -183,39 +183,39 @@ class _Rows:
         for number, line in enumerate(reader, first):
             yield number, line.decode(errors="replace").rstrip("\r\n")
 
-    def _place(self, line: str, row: Table, number: int) -> bool:
+    def _parse_line(self, line: str, row: Table, number: int) -> bool:
         """Put the numbers of a line into `row`; return False for a word that was there already."""
         # Some words of released vectors hold spaces, so that a line is cut from its end.
         word, *numbers = line.rstrip().rsplit(" ", len(row))
         try:
-            row[:] = _numbers(" ".join(numbers), len(row))
+            row[:] = _parse_numbers(" ".join(numbers), len(row))
         except ValueError:
             raise InputError(
-                f"{self._name}, line {number}: not a word and {len(row)} numbers; mend or remove it, or {_WAY_OUT}"
+                f"{self._name}, line {number}: not a word and {len(row)} numbers; mend or remove it, or {_HINT}"
             ) from None
-        return self._is_new(word)
+        return self._add_word(word)
 
-    def _is_new(self, word: str) -> bool:
+    def _add_word(self, word: str) -> bool:
         if word in self._words:
-            self._num_twice += 1
+            self._num_duplicates += 1
             return False
         self._words[word] = len(self._words)
         return True
 
-    def _done(self, table: Table) -> StaticVectors:
+    def _finish(self, table: Table) -> StaticVectors:
         if not np.isfinite(table).all():
             row = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
             raise InputError(f"{self._name}: the vector of '{list(self._words)[row]}' is not finite; mend or remove it")
-        counts = {"words left out: met before": self._num_twice} if self._num_twice else {}
+        counts = {"words left out: met before": self._num_duplicates} if self._num_duplicates else {}
         return StaticVectors(tuple(self._words), table, {"read_from": self._name, "counts": counts})
 
 
-def _numbers(text: str, width: int) -> Table:
+def _parse_numbers(text: str, vector_size: int) -> Table:
     try:
         numbers = np.fromstring(text, dtype=np.float32, sep=" ")
     except DeprecationWarning as error:
         raise ValueError(text) from error
-    if len(numbers) != width:
+    if len(numbers) != vector_size:
         raise ValueError(text)
     return numbers
 
@@ -224,7 +224,7 @@ def _numbers(text: str, width: int) -> Table:
 
 
 def _write_lines(path: Path, vectors: StaticVectors, header: str) -> None:
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.write(header)
         for word, row in zip(vectors.words, vectors.table, strict=True):
             # numpy writes the fewest digits that read back as the same number
@@ -232,7 +232,7 @@ def _write_lines(path: Path, vectors: StaticVectors, header: str) -> None:
 
 
 def _write_word2vec(path: Path, vectors: StaticVectors) -> None:
-    _write_lines(path, vectors, f"{len(vectors)} {vectors.width}\n")
+    _write_lines(path, vectors, f"{len(vectors)} {vectors.vector_size}\n")
 
 
 def _write_glove(path: Path, vectors: StaticVectors) -> None:
@@ -240,8 +240,8 @@ def _write_glove(path: Path, vectors: StaticVectors) -> None:
 
 
 def _write_binary(path: Path, vectors: StaticVectors) -> None:
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.write(f"{len(vectors)} {vectors.width}\n".encode())
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        file.write(f"{len(vectors)} {vectors.vector_size}\n".encode())
         for word, row in zip(vectors.words, vectors.table.astype("<f4"), strict=True):
             file.write(word.encode() + b" " + row.tobytes() + b"\n")
 

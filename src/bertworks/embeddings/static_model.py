@@ -15,7 +15,7 @@ from tokenizers import normalizers
 
 from bertworks.embeddings.static import StaticVectors
 from bertworks.encoders.families import architecture_of
-from bertworks.encoders.static import TABLE, config_of, static_sizes
+from bertworks.encoders.static import TABLE, config_to_dict, static_config
 from bertworks.models.folder import write_folder
 from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.characters import IDEOGRAPH
@@ -24,17 +24,19 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 def write_static_model(folder: Path, vectors: StaticVectors) -> None:
     """Write vectors as a model; what they tell of themselves goes to bertworks.json."""
-    tokenizer = tokenizer_of(vectors)
+    tokenizer = build_tokenizer(vectors)
     specials = sorted(tokenizer.specials.ids)
     assert specials == list(range(len(specials))), "special pieces come first"
-    table = np.zeros((tokenizer.size, vectors.width), dtype=np.float32)
+    table = np.zeros((tokenizer.vocab_size, vectors.vector_size), dtype=np.float32)
     table[len(specials) :] = vectors.table
-    sizes = static_sizes(*table.shape)
-    told = {**vectors.facts, "words": len(vectors), "width": vectors.width}
-    write_folder(folder, config_of(sizes, [architecture_of(sizes)]), {TABLE: torch.from_numpy(table)}, tokenizer, told)
+    sizes = static_config(*table.shape)
+    told = {**vectors.metadata, "words": len(vectors), "width": vectors.vector_size}
+    write_folder(
+        folder, config_to_dict(sizes, [architecture_of(sizes)]), {TABLE: torch.from_numpy(table)}, tokenizer, told
+    )
 
 
-def tokenizer_of(vectors: StaticVectors) -> Tokenizer:
+def build_tokenizer(vectors: StaticVectors) -> Tokenizer:
     """Return what cuts text into these words."""
     has_chinese = any(len(word) > 1 and IDEOGRAPH.match(word) for word in vectors.words)
     is_cased = any(word != word.lower() for word in vectors.words)
@@ -44,4 +46,4 @@ def tokenizer_of(vectors: StaticVectors) -> Tokenizer:
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=not has_chinese, strip_accents=False, lowercase=not is_cased
     )
-    return Tokenizer.of(backend)
+    return Tokenizer.from_backend(backend)

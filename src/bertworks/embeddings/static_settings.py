@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bertworks.errors import SettingsError
 
 # Stage, how much is done, of how much, in which unit.
-Tell = Callable[[str, int, int, str], None]
+TrainingCallback = Callable[[str, int, int, str], None]
 OBJECTIVES = ("cbow", "skip-gram")
 
 
@@ -26,10 +26,10 @@ class GloveSettings:
     memory_mb    what counting and shuffling pairs may take; beside it stand four tables of V x D
     """
 
-    width: int = 100
+    vector_size: int = 100
     window: int = 10
     epochs: int = 25
-    rate: float = 0.05
+    learning_rate: float = 0.05
     x_max: float = 10.0
     alpha: float = 0.75
     memory_mb: int = 1024
@@ -60,11 +60,11 @@ class Word2VecSettings:
     """
 
     objective: str = "skip-gram"
-    width: int = 100
+    vector_size: int = 100
     window: int = 5
     epochs: int = 5
-    rate: float = 0.025
-    last_rate: float = 0.0001
+    learning_rate: float = 0.025
+    min_learning_rate: float = 0.0001
     negative: int = 5
     sample: float = 1e-3
     seed: int = 0
@@ -76,18 +76,20 @@ class Word2VecSettings:
         for name in ("width", "window", "epochs", "negative", "threads"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} = {getattr(self, name)}: must be 1 or more")
-        if not 0 < self.last_rate <= self.rate < math.inf:
-            raise SettingsError(f"rate = {self.rate}: must not be less than the last one, {self.last_rate}")
+        if not 0 < self.min_learning_rate <= self.learning_rate < math.inf:
+            raise SettingsError(
+                f"rate = {self.learning_rate}: must not be less than the last one, {self.min_learning_rate}"
+            )
         if not 0 <= self.sample < 1:
             raise SettingsError(f"sample = {self.sample}: must be at least 0 and less than 1")
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedVectors:
     """The vectors (V, D) of a stream's words, and what the training tells about itself."""
 
     table: npt.NDArray[np.float32]
-    told: dict[str, object]
+    metadata: dict[str, object]
 
 
 # Each kind of vectors and the settings it begins with.

@@ -16,7 +16,7 @@ from bertworks.text.document import Document
 from bertworks.vocabulary.characters import IDEOGRAPH, SURROGATE
 
 _WORD = re.compile(r"[^\W_]+")
-_WORD_OR_SIGN = re.compile(r"[^\W_]+|[^\w\s]|_")
+_WORD_OR_PUNCTUATION = re.compile(r"[^\W_]+|[^\w\s]|_")
 # How far a window may reach: to the ends of a sentence, or of a document.
 REACHES = ("documents", "sentences")
 
@@ -47,11 +47,11 @@ class WordSettings:
             raise SettingsError(f"max_words = {self.max_words}: must be 0 (all) or more")
 
 
-def cut_words(text: str, settings: WordSettings) -> list[str]:
+def tokenize_words(text: str, settings: WordSettings) -> list[str]:
     """Return the words of a text in order. None of them holds white space."""
     if not settings.cased:
         text = text.lower()
-    pattern = _WORD_OR_SIGN if settings.punctuation else _WORD
+    pattern = _WORD_OR_PUNCTUATION if settings.punctuation else _WORD
     if IDEOGRAPH.search(text) is None:
         return pattern.findall(text)
     words: list[str] = []
@@ -63,9 +63,9 @@ def cut_words(text: str, settings: WordSettings) -> list[str]:
     return words
 
 
-def contexts_of(document: Document, settings: WordSettings) -> list[str]:
+def document_contexts(document: Document, settings: WordSettings) -> list[str]:
     """Return the words of a document, parted by spaces: one text for each stretch that a window may not leave."""
-    sentences = [cut_words(sentence, settings) for sentence in document.sentences]
+    sentences = [tokenize_words(sentence, settings) for sentence in document.sentences]
     if settings.reach == "sentences":
         return [" ".join(words) for words in sentences if words]
     words = [word for sentence in sentences for word in sentence]

@@ -22,9 +22,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.disk import explained, read_json, write_json
-from bertworks.embeddings.formats import FORMATS, LOCK, PROGRESS, Finished
-from bertworks.embeddings.vectors import Portion
+from bertworks.disk import explain_os_error, read_json, write_json
+from bertworks.embeddings.formats import FORMATS, LOCK, PROGRESS, VectorRun
+from bertworks.embeddings.vectors import VectorBatch
 from bertworks.errors import FolderError, InputError
 from bertworks.text.document import Counts
 
@@ -74,20 +74,20 @@ class GrowingArray:
 class StoreSettings:
     """Where vectors go and in which shape. `identity` is all that decides their values: another one is another run."""
 
-    out: Path
-    width: int
+    output: Path
+    vector_size: int
     unit: str
     half: bool
     format: str
     identity: dict[str, Any]
 
     @property
-    def told(self) -> dict[str, Any]:
-        return {"unit": self.unit, "width": self.width, "half": self.half, **self.identity}
+    def metadata(self) -> dict[str, Any]:
+        return {"unit": self.unit, "width": self.vector_size, "half": self.half, **self.identity}
 
     @property
-    def parts(self) -> Path:
-        return self.out.with_name(f".{self.out.name}.parts")
+    def parts_folder(self) -> Path:
+        return self.output.with_name(f".{self.output.name}.parts")
 
 
 class VectorStore:
@@ -98,40 +98,40 @@ class VectorStore:
         self.counts = Counts()
         self.num_texts = self.num_rows = 0
         self._hash = hashlib.sha256()  # of the texts that were read so far
-        self._recorded = self._hash.hexdigest()
-        with _explaining(settings.out), contextlib.ExitStack() as opened:
-            settings.parts.mkdir(parents=True, exist_ok=True)
-            opened.enter_context(_locked(settings.parts))
-            self._take_up()
+        self._saved_hash = self._hash.hexdigest()
+        with _explain_errors(settings.output), contextlib.ExitStack() as opened:
+            settings.parts_folder.mkdir(parents=True, exist_ok=True)
+            opened.enter_context(_lock(settings.parts_folder))
+            self._resume()
             self._arrays = self._open(opened)
-            self._opened = opened.pop_all()
-        self.resumed = self.num_texts
+            self._exit_stack = opened.pop_all()
+        self.num_resumed = self.num_texts
 
     def __enter__(self) -> VectorStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        self._exit_stack.close()
         if not self.num_texts:  # nothing worth taking up
-            shutil.rmtree(self.settings.parts, ignore_errors=True)
+            shutil.rmtree(self.settings.parts_folder, ignore_errors=True)
 
     def remaining(self, texts: Iterable[str]) -> Iterator[str]:
         """Yield the texts that are still to do; refused if those that are done are no longer the same."""
         source = iter(texts)
-        for text in islice(source, self.resumed):
-            self._read(text)
-        if self._hash.hexdigest() != self._recorded:
+        for text in islice(source, self.num_resumed):
+            self._hash_text(text)
+        if self._hash.hexdigest() != self._saved_hash:
             raise InputError(
-                f"the first {self.resumed:,} texts are no longer those that were begun with; bring them back, or "
-                f"remove {self.settings.parts} to begin anew"
+                f"the first {self.num_resumed:,} texts are no longer those that were begun with; bring them back, or "
+                f"remove {self.settings.parts_folder} to begin anew"
             )
         for text in source:
-            self._read(text)
+            self._hash_text(text)
             yield text
 
-    def append(self, portion: Portion) -> None:
+    def append(self, portion: VectorBatch) -> None:
         """Add the vectors of all texts that were taken from `remaining` since the last portion, and record it."""
-        with _explaining(self.settings.out):
+        with _explain_errors(self.settings.output):
             self._arrays["vectors"].append(portion.vectors)
             if self.settings.unit != "texts":
                 self._arrays["index"].append(self.num_rows + np.cumsum(portion.num_rows))
@@ -141,26 +141,26 @@ class VectorStore:
         self.num_texts += portion.num_texts
         self.num_rows += len(portion.vectors)
         self.counts.update(portion.counts)
-        write_json(self.settings.parts / PROGRESS, self._facts())
+        write_json(self.settings.parts_folder / PROGRESS, self._metadata())
 
     def finish(self) -> None:
         """Bring what is there into its format and to its place, and remove the parts."""
-        with _explaining(self.settings.out):
+        with _explain_errors(self.settings.output):
             for array in self._arrays.values():
                 array.flush()
-            FORMATS[self.settings.format](Finished(self.settings.parts, self.settings.out, self._facts()))
+            FORMATS[self.settings.format](VectorRun(self.settings.parts_folder, self.settings.output, self._metadata()))
 
-    def _facts(self) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
         done = {"texts": self.num_texts, "rows": self.num_rows, "texts_sha256": self._hash.hexdigest()}
-        return {**self.settings.told, **done, "counts": dict(self.counts)}
+        return {**self.settings.metadata, **done, "counts": dict(self.counts)}
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         """Go on where the record says that a run of these settings stood."""
-        parts = self.settings.parts
+        parts = self.settings.parts_folder
         if not (parts / PROGRESS).is_file() or not (parts / "vectors.npy").is_file():
             return  # without vectors it was killed after they were brought to their place
         found = read_json(parts / PROGRESS, "the record of a run")
-        for name, value in self.settings.told.items():
+        for name, value in self.settings.metadata.items():
             if found.get(name) != value:
                 raise FolderError(
                     f"{parts} was begun with another {name.replace('_', ' ')} ({found.get(name)}, now {value}); run "
@@ -168,30 +168,30 @@ class VectorStore:
                 )
         self.num_texts, self.num_rows = found["texts"], found["rows"]
         self.counts = Counts(found["counts"])
-        self._recorded = found["texts_sha256"]
+        self._saved_hash = found["texts_sha256"]
 
-    def _open(self, opened: contextlib.ExitStack) -> dict[str, GrowingArray]:
+    def _open(self, exit_stack: contextlib.ExitStack) -> dict[str, GrowingArray]:
         kind = np.float16 if self.settings.half else np.float32
         shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...], int]] = {
-            "vectors": (kind, (self.settings.width,), self.num_rows)
+            "vectors": (kind, (self.settings.vector_size,), self.num_rows)
         }
         if self.settings.unit != "texts":
             shapes["offsets"] = (np.int64, (2,), self.num_rows)
             shapes["index"] = (np.int64, (), self.num_texts and self.num_texts + 1)
         arrays = {}
         for name, (dtype, shape, num_rows) in shapes.items():
-            arrays[name] = GrowingArray(self.settings.parts / f"{name}.npy", dtype, shape, num_rows)
-            opened.callback(arrays[name].close)
+            arrays[name] = GrowingArray(self.settings.parts_folder / f"{name}.npy", dtype, shape, num_rows)
+            exit_stack.callback(arrays[name].close)
         if "index" in arrays and not self.num_texts:
             arrays["index"].append(np.zeros(1, dtype=np.int64))
         return arrays
 
-    def _read(self, text: str) -> None:
+    def _hash_text(self, text: str) -> None:
         data = text.encode(errors="surrogatepass")
         self._hash.update(len(data).to_bytes(8, "little") + data)
 
 
-def texts_hash(texts: Iterable[str]) -> tuple[int, str]:
+def hash_texts(texts: Iterable[str]) -> tuple[int, str]:
     """Return how many texts there are and the hash of all of them, as a store records it."""
     found = hashlib.sha256()
     count = 0
@@ -202,9 +202,9 @@ def texts_hash(texts: Iterable[str]) -> tuple[int, str]:
     return count, found.hexdigest()
 
 
-def _locked(parts: Path) -> IO[bytes]:
+def _lock(parts_folder: Path) -> IO[bytes]:
     """Keep a second run of the same --out away for as long as the file is open; a killed run holds nothing."""
-    lock = (parts / LOCK).open("wb")
+    lock = (parts_folder / LOCK).open("wb")
     try:
         import fcntl
     except ImportError:  # no such locks on this system
@@ -213,13 +213,13 @@ def _locked(parts: Path) -> IO[bytes]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise FolderError(f"another run is writing to {parts}; wait for it, or choose another --out") from None
+        raise FolderError(f"another run is writing to {parts_folder}; wait for it, or choose another --out") from None
     return lock
 
 
 @contextlib.contextmanager
-def _explaining(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise explained(error, path) from error
+        raise explain_os_error(error, path) from error

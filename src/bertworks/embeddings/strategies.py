@@ -16,18 +16,18 @@ from bertworks.errors import SettingsError
 Layers = Sequence[torch.Tensor]
 
 
-def _only(picked: Layers) -> torch.Tensor:
-    (layer,) = picked
+def _single(layers: Layers) -> torch.Tensor:
+    (layer,) = layers
     return layer
 
 
-def _concatenated(picked: Layers) -> torch.Tensor:
-    return torch.cat(tuple(picked), dim=-1)
+def _concatenate(layers: Layers) -> torch.Tensor:
+    return torch.cat(tuple(layers), dim=-1)
 
 
-def _summed(picked: Layers) -> torch.Tensor:
-    total = picked[0]
-    for layer in picked[1:]:
+def _sum(layers: Layers) -> torch.Tensor:
+    total = layers[0]
+    for layer in layers[1:]:
         total = total + layer
     return total
 
@@ -41,13 +41,13 @@ class Strategy:
 
     name: str
     span: slice
-    join: Callable[[Layers], torch.Tensor]
+    combine: Callable[[Layers], torch.Tensor]
     num_layers: int = 1
 
-    def check(self, widths: Sequence[int]) -> None:
+    def check(self, hidden_sizes: Sequence[int]) -> None:
         """Refuse an encoder that has too few layers, or layers that cannot be joined: `widths` are theirs."""
-        self._check_depth(len(widths) - 1)
-        self._check_joined(widths[self.span])
+        self._check_depth(len(hidden_sizes) - 1)
+        self._check_sizes(hidden_sizes[self.span])
 
     def _check_depth(self, num_layers: int) -> None:
         if num_layers < self.num_layers:
@@ -56,33 +56,33 @@ class Strategy:
                 f"{', '.join(STRATEGIES)}"
             )
 
-    def _check_joined(self, widths: Sequence[int]) -> None:
-        if len(set(widths)) > 1:
+    def _check_sizes(self, hidden_sizes: Sequence[int]) -> None:
+        if len(set(hidden_sizes)) > 1:
             raise SettingsError(
-                f"'{self.name}' joins layers, but those of the model are {' and '.join(map(str, sorted(set(widths))))} "
+                f"'{self.name}' joins layers, but those of the model are {' and '.join(map(str, sorted(set(hidden_sizes))))} "
                 f"wide; choose embeddings, second-to-last or last"
             )
 
-    def picked(self, layers: Layers) -> Layers:
+    def select(self, layers: Layers) -> Layers:
         """Return the layers that are taken, the lowest first."""
         self._check_depth(len(layers) - 1)
         found = layers[self.span]
-        self._check_joined([layer.shape[-1] for layer in found])
+        self._check_sizes([layer.shape[-1] for layer in found])
         return found
 
     def __call__(self, layers: Layers) -> torch.Tensor:
         """Return (N, D'): D' is D, or several times D where layers are put side by side."""
-        return self.join(self.picked(layers))
+        return self.combine(self.select(layers))
 
     @property
-    def sums(self) -> bool:
+    def is_sum(self) -> bool:
         """Whether a task may learn the weights of the sum, with WeightedLayers in place of `join`."""
-        return self.join is _summed
+        return self.combine is _sum
 
-    def width(self, widths: Sequence[int]) -> int:
+    def output_size(self, hidden_sizes: Sequence[int]) -> int:
         """Return D' for an encoder whose layers, the embeddings first, have these widths."""
-        own = widths[self.span][-1]
-        return own * self.num_layers if self.join is _concatenated else own
+        own = hidden_sizes[self.span][-1]
+        return own * self.num_layers if self.combine is _concatenate else own
 
 
 # The last one is ELMo's, which weighs the embeddings too. The papers' sums have weights that a task learns; without a
@@ -90,18 +90,18 @@ class Strategy:
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
-        Strategy("embeddings", slice(0, 1), _only, num_layers=0),
-        Strategy("second-to-last", slice(-2, -1), _only, num_layers=2),
-        Strategy("last", slice(-1, None), _only, num_layers=0),  # static vectors are nothing but embeddings
-        Strategy("sum-last-four", slice(-4, None), _summed, num_layers=4),
-        Strategy("concat-last-four", slice(-4, None), _concatenated, num_layers=4),
-        Strategy("sum-all", slice(1, None), _summed),
-        Strategy("sum-with-embeddings", slice(None), _summed),
+        Strategy("embeddings", slice(0, 1), _single, num_layers=0),
+        Strategy("second-to-last", slice(-2, -1), _single, num_layers=2),
+        Strategy("last", slice(-1, None), _single, num_layers=0),  # static vectors are nothing but embeddings
+        Strategy("sum-last-four", slice(-4, None), _sum, num_layers=4),
+        Strategy("concat-last-four", slice(-4, None), _concatenate, num_layers=4),
+        Strategy("sum-all", slice(1, None), _sum),
+        Strategy("sum-with-embeddings", slice(None), _sum),
     )
 }
 
 
-def strategy_of(name: str) -> Strategy:
+def get_strategy(name: str) -> Strategy:
     """Return a strategy by its name."""
     if name not in STRATEGIES:
         raise SettingsError(f"there is no choice of layers '{name}'; choose one of: {', '.join(STRATEGIES)}")
@@ -114,11 +114,11 @@ class WeightedLayers(nn.Module):
     It begins as the mean of the layers.
     """
 
-    def __init__(self, num: int) -> None:
+    def __init__(self, num_layers: int) -> None:
         super().__init__()
-        self.shares = nn.Parameter(torch.zeros(num))
+        self.weights = nn.Parameter(torch.zeros(num_layers))
         self.gamma = nn.Parameter(torch.ones(()))
 
     def forward(self, layers: Layers) -> torch.Tensor:
         stacked = torch.stack(tuple(layers))  # (num, N, D)
-        return self.gamma * torch.tensordot(torch.softmax(self.shares, 0), stacked, dims=1)  # (N, D)
+        return self.gamma * torch.tensordot(torch.softmax(self.weights, 0), stacked, dims=1)  # (N, D)

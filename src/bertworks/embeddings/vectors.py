@@ -20,27 +20,30 @@ import numpy.typing as npt
 import torch
 
 from bertworks.disk import read_json
-from bertworks.embeddings.pooling import Pooling, pooling_of
+from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.embeddings.strategies import STRATEGIES, Strategy
-from bertworks.encoders.stack import Stack
-from bertworks.engines.torch_engine import EncodedRows, TorchEngine
+from bertworks.encoders.stack import Encoder
+from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
 from bertworks.errors import FolderError, InputError
-from bertworks.sampling.windows import WindowRule, Windows, windows_of
+from bertworks.sampling.windows import WindowRule, Windows, make_windows
 from bertworks.text.document import Counts
-from bertworks.vocabulary.tokenizer import Cut, Tokenizer
+from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 # A portion is read, computed and handed on as a whole, so these bound memory. Batches never reach over its end, and so
 # a run that goes on after a portion computes the same bits as one that was never stopped.
-_TEXTS = 1_024
-_PIECES = 32_768
-_NUMBERS = 2**24  # of all piece vectors of a portion: 64 MiB
+_MAX_TEXTS = 1_024
+_MAX_TOKENS = 32_768
+_MAX_VALUES = 2**24  # of all piece vectors of a portion: 64 MiB
 
 _OVERLAP = 64
 # What becomes of a text without a piece: whether it is a vector of its own or has some.
-_EMPTY = {True: "empty texts (given the vector that the model has for no text)", False: "empty texts (no vectors)"}
+_EMPTY_TEXT_COUNTS = {
+    True: "empty texts (given the vector that the model has for no text)",
+    False: "empty texts (no vectors)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,11 @@ class Extraction:
     unit: str = "texts"
     strategy: Strategy = STRATEGIES["last"]
     pooling: Pooling = field(default_factory=Pooling)
-    rule: WindowRule = field(default_factory=WindowRule)
+    window_rule: WindowRule = field(default_factory=WindowRule)
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class VectorBatch:
     """The vectors (N, D) of some texts in a row, how many of them each text has, and where in it (N, 2) they stand.
 
     `counts` says what happened to the texts on the way.
@@ -70,19 +73,19 @@ class Portion:
         return len(self.num_rows)
 
 
-def window_rule(
-    pooling: Pooling, positions: int, truncate: bool = False, stored: WindowRule | None = None
+def resolve_window_rule(
+    pooling: Pooling, max_position_embeddings: int, truncate: bool = False, model_rule: WindowRule | None = None
 ) -> WindowRule:
     """Return the rule that is stored with a model, else windows as long as it was made for, never longer than that.
 
     With `truncate` there is only the first of them, whatever the model says.
     """
-    stored = stored or WindowRule(positions, min(_OVERLAP, positions // 4))
-    length = min(stored.length, pooling.length or positions, positions)
-    return WindowRule(length, min(stored.overlap, length // 4), truncate or stored.truncate)
+    model_rule = model_rule or WindowRule(max_position_embeddings, min(_OVERLAP, max_position_embeddings // 4))
+    length = min(model_rule.max_length, pooling.max_length or max_position_embeddings, max_position_embeddings)
+    return WindowRule(length, min(model_rule.overlap, length // 4), truncate or model_rule.truncate)
 
 
-def stored_rule(folder: Path) -> WindowRule | None:
+def read_window_rule(folder: Path) -> WindowRule | None:
     """Return the window rule that a model folder's bertworks.json states; None where it states none."""
     path = folder / "bertworks.json"
     told = read_json(path, "a model folder") if path.is_file() else {}
@@ -97,137 +100,143 @@ def stored_rule(folder: Path) -> WindowRule | None:
         ) from None
 
 
-def vectors_of(engine: TorchEngine, texts: Iterable[str], how: Extraction) -> Iterator[Portion]:
+def extract_vectors(engine: TorchEngine, texts: Iterable[str], extraction: Extraction) -> Iterator[VectorBatch]:
     """Yield the vectors of the texts in their order. Nothing is carried from one portion to the next."""
-    make, whole = UNITS[how.unit]
-    width = how.strategy.width(engine.encoder.sizes.widths)
-    most = _PIECES if whole else min(_PIECES, _NUMBERS // width)
-    for gathered in _gathered(_cut(texts, engine.tokenizer, how), most):
-        yield make(engine, gathered, how)
+    make, whole = UNITS[extraction.unit]
+    width = extraction.strategy.output_size(engine.encoder.config.hidden_sizes)
+    most = _MAX_TOKENS if whole else min(_MAX_TOKENS, _MAX_VALUES // width)
+    for gathered in _group_texts(_tokenize_texts(texts, engine.tokenizer, extraction), most):
+        yield make(engine, gathered, extraction)
 
 
-def embed(encoder: Stack, tokenizer: Tokenizer, folder: Path, texts: Iterable[str], kind: str | None) -> Floats:
+def embed(encoder: Encoder, tokenizer: Tokenizer, folder: Path, texts: Iterable[str], kind: str | None) -> Floats:
     """Return (texts, D): a vector a text, pooled in that way, or else as the model's folder says."""
     if isinstance(texts, str):
         raise InputError("one text was given where several are expected; put it into a list: [text]")
-    how = _as_told(folder, encoder.sizes.positions, kind)
-    width = encoder.sizes.width * len(how.pooling.kinds)
-    portions = [portion.vectors for portion in vectors_of(TorchEngine(encoder, tokenizer), texts, how)]
+    how = _load_extraction(folder, encoder.config.max_position_embeddings, kind)
+    width = encoder.config.hidden_size * len(how.pooling.kinds)
+    portions = [portion.vectors for portion in extract_vectors(TorchEngine(encoder, tokenizer), texts, how)]
     return np.concatenate([np.empty((0, width), dtype=np.float32), *portions])
 
 
 @functools.lru_cache(maxsize=256)
-def _as_told(folder: Path, positions: int, kind: str | None) -> Extraction:
+def _load_extraction(folder: Path, max_position_embeddings: int, kind: str | None) -> Extraction:
     """Return how a folder's model makes vectors of texts. Its files are read once: for a short text that is long."""
-    pooling = pooling_of(folder)
-    pooling = pooling.of_kind(kind) if kind else pooling
-    return Extraction(pooling=pooling, rule=window_rule(pooling, positions, stored=stored_rule(folder)))
+    pooling = read_pooling(folder)
+    pooling = pooling.with_kind(kind) if kind else pooling
+    return Extraction(
+        pooling=pooling,
+        window_rule=resolve_window_rule(pooling, max_position_embeddings, model_rule=read_window_rule(folder)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _WindowedText:
     """A text that was cut: its pieces, the rows they stand in, and what there is to say about that."""
 
-    pieces: Cut
+    tokens: TokenizedText
     windows: Windows
-    told: Counts
+    counts: Counts
 
     def __len__(self) -> int:
-        return sum(map(len, self.windows.rows))
+        return sum(map(len, self.windows.sequences))
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _WindowSequence:
     """A row and the places of it that count for its text."""
 
-    ids: Ints
-    segments: Ints
+    input_ids: Ints
+    token_type_ids: Ints
     unknown: Mapping[int, str]
-    kept: slice
+    positions: slice
 
     @property
-    def num_kept(self) -> int:
-        return int(self.kept.stop - self.kept.start)
+    def num_positions(self) -> int:
+        return int(self.positions.stop - self.positions.start)
 
 
-def _cut(texts: Iterable[str], tokenizer: Tokenizer, how: Extraction) -> Iterator[_Text]:
+def _tokenize_texts(texts: Iterable[str], tokenizer: Tokenizer, extraction: Extraction) -> Iterator[_WindowedText]:
     for text in texts:
         # Offsets are places of the text as it is, so only a text that becomes a single vector may be changed.
-        pieces = tokenizer.cut(how.pooling.prepared(text) if how.unit == "texts" else text)
-        windows = windows_of(tokenizer, [pieces], how.rule)
+        pieces = tokenizer.tokenize(extraction.pooling.prepare_text(text) if extraction.unit == "texts" else text)
+        windows = make_windows(tokenizer, [pieces], extraction.window_rule)
         told = Counts()
         if not text.strip() or not len(pieces):
-            told[_EMPTY[UNITS[how.unit][1]]] += 1
+            told[_EMPTY_TEXT_COUNTS[UNITS[extraction.unit][1]]] += 1
         if pieces.unknown:
             told["words outside the vocabulary"] += len(pieces.unknown)
-        if windows.num_cut:
+        if windows.num_truncated:
             told["texts cut at their end"] += 1
-            told["pieces cut"] += windows.num_cut
-        if len(windows.rows) > 1:
+            told["pieces cut"] += windows.num_truncated
+        if len(windows.sequences) > 1:
             told["texts read in several windows"] += 1
-        yield _Text(pieces, windows, told)
+        yield _WindowedText(pieces, windows, told)
 
 
-def _gathered(texts: Iterable[_Text], most: int) -> Iterator[list[_Text]]:
+def _group_texts(texts: Iterable[_WindowedText], max_tokens: int) -> Iterator[list[_WindowedText]]:
     """Yield runs of texts: as soon as there are many, or they have many pieces."""
-    gathered: list[_Text] = []
+    gathered: list[_WindowedText] = []
     num_pieces = 0
     for text in texts:
         gathered.append(text)
         num_pieces += len(text)
-        if len(gathered) == _TEXTS or num_pieces >= most:
+        if len(gathered) == _MAX_TEXTS or num_pieces >= max_tokens:
             yield gathered
             gathered, num_pieces = [], 0
     if gathered:
         yield gathered
 
 
-def _rows(windows: Windows, with_specials: bool) -> list[_Row]:
+def _build_sequences(windows: Windows, with_specials: bool) -> list[_WindowSequence]:
     """Return the rows of a text with their own places: each piece in one row, the special ones at its two ends."""
-    last = len(windows.rows) - 1
+    last = len(windows.sequences) - 1
     owners = windows.owners(0)  # never falls: windows are equally long
     bounds = np.searchsorted(owners, np.arange(last + 2)).tolist()
     rows = []
-    for number, window in enumerate(windows.rows):
-        (run,) = window.runs
-        first, stop = (run.place + bound - run.first for bound in bounds[number : number + 2])
+    for number, window in enumerate(windows.sequences):
+        (run,) = window.spans
+        first, stop = (run.position + bound - run.first for bound in bounds[number : number + 2])
         if with_specials:
             first, stop = (first if number else 0), (stop if number < last else len(window))
-        rows.append(_Row(window.ids, window.segments, window.unknown, slice(first, stop)))
+        rows.append(_WindowSequence(window.input_ids, window.token_type_ids, window.unknown, slice(first, stop)))
     return rows
 
 
-def _of_texts(engine: TorchEngine, texts: Sequence[_Text], how: Extraction) -> Portion:
-    def read(found: EncodedRows[_Row]) -> Iterator[torch.Tensor]:
-        for row, values in _row_values(found, how.strategy):
-            yield how.pooling.share(values, row.kept)
+def _text_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
+    def read(found: EncodedBatch[_WindowSequence]) -> Iterator[torch.Tensor]:
+        for row, values in _sequence_values(found, extraction.strategy):
+            yield extraction.pooling.pool(values, row.positions)
 
-    rows = [_rows(text.windows, with_specials=True) for text in texts]
-    shares = engine.answers((row for own in rows for row in own), read)
-    vectors = [how.pooling.join(list(islice(shares, len(own))), sum(row.num_kept for row in own)) for own in rows]
+    rows = [_build_sequences(text.windows, with_specials=True) for text in texts]
+    shares = engine.predict((row for own in rows for row in own), read)
+    vectors = [
+        extraction.pooling.combine(list(islice(shares, len(own))), sum(row.num_positions for row in own))
+        for own in rows
+    ]
     ones = np.ones(len(texts), dtype=np.int64)
     nowhere = np.empty((0, 2), dtype=np.int64)
-    return Portion(torch.stack(vectors).float().cpu().numpy(), ones, nowhere, _told(texts))
+    return VectorBatch(torch.stack(vectors).float().cpu().numpy(), ones, nowhere, _sum_counts(texts))
 
 
-def _of_pieces(engine: TorchEngine, texts: Sequence[_Text], how: Extraction) -> Portion:
-    values = list(_piece_values(engine, texts, how.strategy))
-    offsets = [text.pieces.offsets[: len(own)] for text, own in zip(texts, values, strict=True)]
-    return _portion(texts, values, offsets)
+def _token_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
+    values = list(_token_values(engine, texts, extraction.strategy))
+    offsets = [text.tokens.offsets[: len(own)] for text, own in zip(texts, values, strict=True)]
+    return _build_vector_batch(texts, values, offsets)
 
 
-def _of_words(engine: TorchEngine, texts: Sequence[_Text], how: Extraction) -> Portion:
-    (kind,) = how.pooling.kinds
+def _word_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
+    (kind,) = extraction.pooling.kinds
     values, offsets = [], []
-    for text, own in zip(texts, _piece_values(engine, texts, how.strategy), strict=True):
-        begins = text.pieces.begins_word[: len(own)].copy()
+    for text, own in zip(texts, _token_values(engine, texts, extraction.strategy), strict=True):
+        begins = text.tokens.begins_word[: len(own)].copy()
         begins[:1] = True  # whatever a tokenizer says of a text's first piece
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], len(own))[: len(starts)]
-        values.append(WORDS[kind](own, starts, ends) if len(starts) else own)
-        places = text.pieces.offsets
+        values.append(WORD_POOLINGS[kind](own, starts, ends) if len(starts) else own)
+        places = text.tokens.offsets
         offsets.append(np.stack([places[starts, 0], places[ends - 1, 1]], axis=1))
-    return _portion(texts, values, offsets)
+    return _build_vector_batch(texts, values, offsets)
 
 
 def _mean_of_words(values: Floats, starts: Ints, ends: Ints) -> Floats:
@@ -235,47 +244,51 @@ def _mean_of_words(values: Floats, starts: Ints, ends: Ints) -> Floats:
 
 
 # How the pieces (P, D) of a text become its words, which start and end at these pieces.
-WORDS: dict[str, Callable[[Floats, Ints, Ints], Floats]] = {
+WORD_POOLINGS: dict[str, Callable[[Floats, Ints, Ints], Floats]] = {
     "mean": _mean_of_words,
     "first": lambda values, starts, ends: values[starts],
     "max": lambda values, starts, ends: np.maximum.reduceat(values, starts),
 }
 
 # What a vector can be of: who makes a portion of them, and whether a text has just one.
-UNITS: dict[str, tuple[Callable[[TorchEngine, Sequence[_Text], Extraction], Portion], bool]] = {
-    "texts": (_of_texts, True),
-    "words": (_of_words, False),
-    "pieces": (_of_pieces, False),
+UNITS: dict[str, tuple[Callable[[TorchEngine, Sequence[_WindowedText], Extraction], VectorBatch], bool]] = {
+    "texts": (_text_vectors, True),
+    "words": (_word_vectors, False),
+    "pieces": (_token_vectors, False),
 }
 
 
-def _piece_values(engine: TorchEngine, texts: Sequence[_Text], strategy: Strategy) -> Iterator[Floats]:
+def _token_values(engine: TorchEngine, texts: Sequence[_WindowedText], strategy: Strategy) -> Iterator[Floats]:
     """Yield (P, D) for each text: its pieces, each from the window that owns it."""
 
-    def read(found: EncodedRows[_Row]) -> Iterator[Floats]:
-        for row, values in _row_values(found, strategy):
-            yield values[row.kept].float().cpu().numpy()
+    def read(found: EncodedBatch[_WindowSequence]) -> Iterator[Floats]:
+        for row, values in _sequence_values(found, strategy):
+            yield values[row.positions].float().cpu().numpy()
 
-    rows = [_rows(text.windows, with_specials=False) for text in texts]
-    values = engine.answers((row for own in rows for row in own), read)
+    rows = [_build_sequences(text.windows, with_specials=False) for text in texts]
+    values = engine.predict((row for own in rows for row in own), read)
     for own in rows:
         yield np.concatenate(list(islice(values, len(own))))
 
 
-def _row_values(found: EncodedRows[_Row], strategy: Strategy) -> Iterator[tuple[_Row, torch.Tensor]]:
+def _sequence_values(
+    batch: EncodedBatch[_WindowSequence], strategy: Strategy
+) -> Iterator[tuple[_WindowSequence, torch.Tensor]]:
     """Yield each row of a batch with what the layers made of its places: (T, D)."""
-    features = strategy(found.encoded.layers)  # (N, D)
-    for row, start in zip(found.rows, found.encoded.layout.starts.tolist(), strict=True):
-        yield row, features[start : start + len(row.ids)]
+    features = strategy(batch.output.hidden_states)  # (N, D)
+    for row, start in zip(batch.sequences, batch.output.layout.starts.tolist(), strict=True):
+        yield row, features[start : start + len(row.input_ids)]
 
 
-def _portion(texts: Sequence[_Text], values: Sequence[Floats], offsets: Sequence[Ints]) -> Portion:
+def _build_vector_batch(
+    texts: Sequence[_WindowedText], values: Sequence[Floats], offsets: Sequence[Ints]
+) -> VectorBatch:
     num_rows = np.array([len(own) for own in values], dtype=np.int64)
-    return Portion(np.concatenate(values), num_rows, np.concatenate(offsets), _told(texts))
+    return VectorBatch(np.concatenate(values), num_rows, np.concatenate(offsets), _sum_counts(texts))
 
 
-def _told(texts: Sequence[_Text]) -> Counts:
+def _sum_counts(texts: Sequence[_WindowedText]) -> Counts:
     told = Counts()
     for text in texts:
-        told.update(text.told)
+        told.update(text.counts)
     return told

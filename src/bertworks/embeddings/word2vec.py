@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from bertworks.embeddings.static_settings import OBJECTIVES, Tell, Trained, Word2VecSettings
+from bertworks.embeddings.static_settings import OBJECTIVES, TrainedVectors, TrainingCallback, Word2VecSettings
 from bertworks.embeddings.word_stream import WordStream
-from bertworks.errors import MissingPartError
+from bertworks.errors import MissingDependencyError
 
 # gensim reads no more of a stretch than this.
-_MOST_WORDS = 10_000
+_MAX_WORDS = 10_000
 
 
 def require_gensim() -> Any:
@@ -26,21 +26,23 @@ def require_gensim() -> Any:
     try:
         from gensim.models import word2vec
     except ImportError as error:
-        raise MissingPartError("gensim", "vectors", "training Word2Vec") from error
+        raise MissingDependencyError("gensim", "vectors", "training Word2Vec") from error
     return word2vec
 
 
-def train_word2vec(stream: WordStream, settings: Word2VecSettings, work: Path, tell: Tell) -> Trained:
+def train_word2vec(
+    stream: WordStream, settings: Word2VecSettings, work_folder: Path, report_progress: TrainingCallback
+) -> TrainedVectors:
     """Train on all stretches of the stream, `epochs` times. Nothing is written to `work`."""
-    del work
+    del work_folder
     model = require_gensim().Word2Vec(
-        vector_size=settings.width,
+        vector_size=settings.vector_size,
         window=settings.window,
         sg=OBJECTIVES.index(settings.objective),
         negative=settings.negative,
         sample=settings.sample,
-        alpha=settings.rate,
-        min_alpha=settings.last_rate,
+        alpha=settings.learning_rate,
+        min_alpha=settings.min_learning_rate,
         min_count=1,  # rare words have been left out already
         sorted_vocab=0,  # it would turn equally frequent words around
         epochs=settings.epochs,
@@ -51,25 +53,25 @@ def train_word2vec(stream: WordStream, settings: Word2VecSettings, work: Path, t
     model.build_vocab_from_freq(dict(zip(stream.words, stream.counts.tolist(), strict=True)))
     assert tuple(model.wv.index_to_key) == stream.words, "gensim must not order words anew"
     model.train(
-        _Contexts(stream, settings.epochs, tell),
+        _Contexts(stream, settings.epochs, report_progress),
         total_words=stream.num_words,
         epochs=settings.epochs,
     )
-    return Trained(np.asarray(model.wv.vectors, dtype=np.float32), {"threads": settings.threads})
+    return TrainedVectors(np.asarray(model.wv.vectors, dtype=np.float32), {"threads": settings.threads})
 
 
 class _Contexts:
     """What gensim reads once an epoch: lists of words."""
 
-    def __init__(self, stream: WordStream, epochs: int, tell: Tell) -> None:
-        self._stream, self._total, self._tell = stream, stream.num_words * epochs, tell
-        self._done = 0
+    def __init__(self, stream: WordStream, epochs: int, report_progress: TrainingCallback) -> None:
+        self._stream, self._total, self._report_progress = stream, stream.num_words * epochs, report_progress
+        self._num_done = 0
 
     def __iter__(self) -> Iterator[list[str]]:
-        for words in self._stream.contexts(_MOST_WORDS):
+        for words in self._stream.contexts(_MAX_WORDS):
             yield words
-            self._done += len(words)
-            self._tell("training", self._done, self._total, "words")
+            self._num_done += len(words)
+            self._report_progress("training", self._num_done, self._total, "words")
 
 
 def _hash(text: str) -> int:

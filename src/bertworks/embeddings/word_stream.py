@@ -26,19 +26,19 @@ from bertworks.vocabulary.counting import NUM_DISTINCT
 Ids = npt.NDArray[np.int32]
 # Stands in the file where a stretch ends that windows may not leave.
 END = -1
-_DROPPED = -2
+_NO_VECTOR = -2
 # Numbers that are read at a time.
 _CHUNK = 2**20
 
 
-class _Numbers(dict[str, int]):
+class _WordNumbers(dict[str, int]):
     """Numbers words in the order in which they are met. No number is given twice, even if its word is forgotten."""
 
-    num_given = 0
+    num_assigned = 0
 
     def __missing__(self, word: str) -> int:
-        number = self[word] = self.num_given
-        self.num_given += 1
+        number = self[word] = self.num_assigned
+        self.num_assigned += 1
         return number
 
 
@@ -64,37 +64,37 @@ class WordStream:
         for start in range(0, num_held, size):
             given = np.fromfile(self.path, np.int32, size, offset=4 * start)
             ids = np.where(given == END, np.int32(END), self.numbers[given])
-            yield ids[ids != _DROPPED]
+            yield ids[ids != _NO_VECTOR]
 
-    def contexts(self, most: int) -> Iterator[list[str]]:
+    def contexts(self, max_words: int) -> Iterator[list[str]]:
         """Yield the stretches as lists of words, cut where they have more than `most`."""
         words = np.array(self.words, dtype=object)
         rest = np.zeros(0, dtype=np.int32)
         for chunk in self.chunks():
             *whole, rest = np.split(ids := np.concatenate([rest, chunk]), np.flatnonzero(ids == END) + 1)
             for stretch in whole:
-                yield from _cut(words[stretch[:-1]].tolist(), most)
-        yield from _cut(words[rest].tolist(), most)
+                yield from _split_context(words[stretch[:-1]].tolist(), max_words)
+        yield from _split_context(words[rest].tolist(), max_words)
 
 
-def _cut(words: list[str], most: int) -> Iterator[list[str]]:
-    for start in range(0, len(words), most):
-        yield words[start : start + most]
+def _split_context(words: list[str], max_words: int) -> Iterator[list[str]]:
+    for start in range(0, len(words), max_words):
+        yield words[start : start + max_words]
 
 
-class StreamWriter:
+class WordStreamWriter:
     """Takes stretches of words, writes their numbers to a file and counts them. Use it as a context."""
 
     def __init__(self, path: Path, counts: Counts, num_distinct: int = NUM_DISTINCT) -> None:
-        self._path, self._told, self._num_distinct = path, counts, num_distinct
-        self._numbers = _Numbers()
+        self._path, self._statistics, self._num_distinct = path, counts, num_distinct
+        self._numbers = _WordNumbers()
         self._counts = np.zeros(0, dtype=np.int64)
         self._floor = 0
         self._num_contexts = 0
         self._hash = hashlib.sha256()
         self._file = path.open("wb")
 
-    def __enter__(self) -> StreamWriter:
+    def __enter__(self) -> WordStreamWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,11 +111,11 @@ class StreamWriter:
             self._num_contexts += 1
         ids = np.array(flat, dtype=np.int32)
         ids.tofile(self._file)
-        found = np.bincount(ids[ids != END], minlength=self._numbers.num_given)
+        found = np.bincount(ids[ids != END], minlength=self._numbers.num_assigned)
         found[: len(self._counts)] += self._counts
         self._counts = found
         while len(self._numbers) > self._num_distinct:
-            self._forget()
+            self._prune()
 
     def finish(self, settings: WordSettings) -> WordStream:
         """Choose the words that get a vector, and number them: the most frequent first, equals by their text."""
@@ -133,8 +133,8 @@ class StreamWriter:
             )
         num_kept = -sum(count for count, _, _ in kept)
         if left_out := int(self._counts.sum()) - num_kept:
-            self._told["words left out: too rare for a vector"] += left_out
-        numbers = np.full(len(self._counts), _DROPPED, dtype=np.int32)
+            self._statistics["words left out: too rare for a vector"] += left_out
+        numbers = np.full(len(self._counts), _NO_VECTOR, dtype=np.int32)
         numbers[[number for _, _, number in kept]] = np.arange(len(kept), dtype=np.int32)
         return WordStream(
             path=self._path,
@@ -145,11 +145,11 @@ class StreamWriter:
             numbers=numbers,
         )
 
-    def _forget(self) -> None:
+    def _prune(self) -> None:
         """Forget the rarest words. Each round asks for one occurrence more, which a frequent word soon has."""
         self._floor += 1
         rare = {word: number for word, number in self._numbers.items() if self._counts[number] <= self._floor}
         for word, number in rare.items():
-            self._told["words left out: too many different ones"] += int(self._counts[number])
+            self._statistics["words left out: too many different ones"] += int(self._counts[number])
             self._counts[number] = 0
             del self._numbers[word]

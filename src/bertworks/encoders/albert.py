@@ -13,15 +13,15 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.encoded import Layout
+from bertworks.encoders.encoded import BatchLayout
 from bertworks.encoders.layers import Layer
-from bertworks.encoders.stack import BertSizes, Stack, initialise
-from bertworks.encoders.tensor_names import with_ends
+from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.tensor_names import expand_weight_and_bias
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
 # Layers, width, heads and width of embeddings. The released ones are base and above; the small ones are ours.
-RELEASED = {
+PRESETS = {
     "tiny": (2, 128, 2, 64),
     "mini": (4, 256, 4, 128),
     "small": (4, 512, 8, 128),
@@ -34,52 +34,54 @@ RELEASED = {
 
 
 @dataclass(frozen=True, slots=True)
-class AlbertSizes(BertSizes):
+class AlbertConfig(BertConfig):
     """What an ALBERT is made of."""
 
-    embedding_width: int = 128
+    embedding_size: int = 128
 
     @property
-    def table_width(self) -> int:
-        return self.embedding_width
+    def token_embedding_size(self) -> int:
+        return self.embedding_size
 
 
-class Albert(Stack):
+class Albert(Encoder):
     """The encoder of ALBERT, with its pooler."""
 
-    sizes: AlbertSizes
+    config: AlbertConfig
 
-    def __init__(self, sizes: AlbertSizes, generator: torch.Generator | None = None) -> None:
-        super().__init__(sizes)
-        self.pieces = nn.Embedding(sizes.vocabulary, sizes.embedding_width)
-        self.positions = nn.Embedding(sizes.positions, sizes.embedding_width)
-        self.segments = nn.Embedding(sizes.segments, sizes.embedding_width)
-        self.norm = nn.LayerNorm(sizes.embedding_width, eps=sizes.norm_eps)
-        self.widen = nn.Linear(sizes.embedding_width, sizes.width)
-        self.layers = nn.ModuleList([Layer(sizes.layer)])
-        self.pooler = nn.Linear(sizes.width, sizes.width)
-        initialise(self, sizes.spread, generator)
+    def __init__(self, config: AlbertConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__(config)
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.embedding_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
+        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.embedding_projection = nn.Linear(config.embedding_size, config.hidden_size)
+        self.layers = nn.ModuleList([Layer(config.layer_config)])
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        initialise(self, config.initializer_range, generator)
 
     @property
-    def stacked(self) -> Sequence[Layer]:
+    def layer_sequence(self) -> Sequence[Layer]:
         """The one layer, as often as the model is deep."""
-        return list(self.layers) * self.sizes.num_layers  # type: ignore[return-value]
+        return list(self.layers) * self.config.num_hidden_layers  # type: ignore[return-value]
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
         """Return (N, D): the three embeddings of each piece (N, E), summed, normalised and widened."""
-        pieces, places, segments = self.looked_up(batch, layout)
-        return self.widen(self.norm(pieces + self.positions(places) + self.segments(segments)))
+        pieces, places, segments = self.lookup_embeddings(batch, layout)
+        return self.embedding_projection(
+            self.norm(pieces + self.position_embeddings(places) + self.token_type_embeddings(segments))
+        )
 
 
 # Settings that would change the numbers, and the only value of each that is computed here.
-ONLY = {"num_hidden_groups": 1, "inner_group_num": 1}
+SUPPORTED_VALUES = {"num_hidden_groups": 1, "inner_group_num": 1}
 
 HEADS = {
     "masked": {
-        **with_ends({"dense": ("predictions.dense",), "norm": ("predictions.LayerNorm",)}),
+        **expand_weight_and_bias({"dense": ("predictions.dense",), "norm": ("predictions.LayerNorm",)}),
         "bias": ("predictions.bias",),
     },
-    "pair": with_ends({"score": ("sop_classifier.classifier",)}),
+    "pair": expand_weight_and_bias({"score": ("sop_classifier.classifier",)}),
     "rows": bert.HEADS["rows"],
     "places": bert.HEADS["places"],
     "choices": bert.HEADS["choices"],
@@ -89,7 +91,7 @@ COPIES = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-_LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0."
+_LAYER_PREFIX = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 _LAYER_NAMES = {
     "attention.query_key_value": ("attention.query", "attention.key", "attention.value"),
     "attention.out": ("attention.dense",),
@@ -100,40 +102,42 @@ _LAYER_NAMES = {
 }
 
 
-def released(name: str, vocabulary: int) -> AlbertSizes:
+def config_from_preset(name: str, vocab_size: int) -> AlbertConfig:
     """Return one of the released sizes, or a small one of ours, by name. ALBERT drops nothing."""
-    if name not in RELEASED:
-        raise SettingsError(f"there is no size '{name}'; choose one of: {', '.join(RELEASED)}")
-    num_layers, width, num_heads, embedding_width = RELEASED[name]
-    return AlbertSizes(
-        vocabulary, width, num_layers, num_heads, 4 * width, activation="gelu_new", family="albert",
-        embedding_width=embedding_width,
+    if name not in PRESETS:
+        raise SettingsError(f"there is no size '{name}'; choose one of: {', '.join(PRESETS)}")
+    num_layers, width, num_heads, embedding_width = PRESETS[name]
+    return AlbertConfig(
+        vocab_size, width, num_layers, num_heads, 4 * width, hidden_act="gelu_new", model_type="albert",
+        embedding_size=embedding_width,
     )  # fmt: skip
 
 
-def sizes_of(config: Mapping[str, Any]) -> AlbertSizes:
+def config_from_dict(config_dict: Mapping[str, Any]) -> AlbertConfig:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    bert.check_only(config, ONLY)
-    found = bert.read_sizes(config, bert.CONFIG_KEYS)
-    width = config.get("embedding_size", 128)
+    bert.check_supported(config_dict, SUPPORTED_VALUES)
+    found = bert.read_config_fields(config_dict, bert.CONFIG_KEYS)
+    width = config_dict.get("embedding_size", 128)
     if not isinstance(width, int) or width < 1:
         raise SettingsError(f"embedding_size should be a whole number above 0, but is {width!r}")
-    return AlbertSizes(**found, family="albert", embedding_width=width)
+    return AlbertConfig(**found, model_type="albert", embedding_size=width)
 
 
-def config_of(sizes: AlbertSizes, architectures: Sequence[str]) -> dict[str, Any]:
+def config_to_dict(config: AlbertConfig, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json of these sizes; `architectures` are transformers' classes."""
-    own = {"model_type": "albert", "embedding_size": sizes.embedding_width, "num_hidden_groups": 1}
-    return {**bert.config_of(sizes, architectures), **own, "inner_group_num": 1}
+    own = {"model_type": "albert", "embedding_size": config.embedding_size, "num_hidden_groups": 1}
+    return {**bert.config_to_dict(config, architectures), **own, "inner_group_num": 1}
 
 
-def names_of(sizes: AlbertSizes) -> dict[str, tuple[str, ...]]:
+def tensor_names(config: AlbertConfig) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's, in the order of their rows."""
     tables = {
         ours: tuple(name.replace("bert.", "albert.", 1) for name in theirs)
         for ours, theirs in bert.NAMES.items()
         if not ours.startswith("pooler.")
     }
-    inside = {f"layers.0.{ours}": tuple(_LAYER + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()}
+    inside = {
+        f"layers.0.{ours}": tuple(_LAYER_PREFIX + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()
+    }
     ends = {"widen": ("albert.encoder.embedding_hidden_mapping_in",), "pooler": ("albert.pooler",)}
-    return {**tables, **with_ends(ends), **with_ends(inside)}
+    return {**tables, **expand_weight_and_bias(ends), **expand_weight_and_bias(inside)}

@@ -9,31 +9,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from bertworks.encoders.encoded import Layout
+from bertworks.encoders.encoded import BatchLayout
 from bertworks.encoders.layers import Layer
-from bertworks.encoders.stack import BertSizes, Stack, initialise
-from bertworks.encoders.tensor_names import with_ends
+from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.tensor_names import expand_weight_and_bias
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
 
-class Bert(Stack):
+class Bert(Encoder):
     """The encoder of BERT, with its pooler."""
 
-    def __init__(self, sizes: BertSizes, generator: torch.Generator | None = None) -> None:
-        super().__init__(sizes)
-        self.pieces = nn.Embedding(sizes.vocabulary, sizes.width)
-        self.positions = nn.Embedding(sizes.first_position + sizes.positions, sizes.width)
-        self.segments = nn.Embedding(sizes.segments, sizes.width)
-        self.norm = nn.LayerNorm(sizes.width, eps=sizes.norm_eps)
-        self.layers = nn.ModuleList(Layer(sizes.layer) for _ in range(sizes.num_layers))
-        self.pooler = nn.Linear(sizes.width, sizes.width)
-        initialise(self, sizes.spread, generator)
+    def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__(config)
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(
+            config.first_position + config.max_position_embeddings, config.hidden_size
+        )
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_layers))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        initialise(self, config.initializer_range, generator)
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
         """Return (N, D): the three embeddings of each piece, summed and normalised."""
-        pieces, places, segments = self.looked_up(batch, layout)
-        return self.norm(pieces + self.positions(places) + self.segments(segments))
+        pieces, places, segments = self.lookup_embeddings(batch, layout)
+        return self.norm(pieces + self.position_embeddings(places) + self.token_type_embeddings(segments))
 
 
 # Hugging Face's key in config.json for each size. Whole numbers have to be there; for the others both sides assume the
@@ -53,7 +55,7 @@ CONFIG_KEYS = {
     "spread": "initializer_range",
 }
 # Settings that would change the numbers, and the only value of each that is computed here.
-ONLY: dict[str, Any] = {
+SUPPORTED_VALUES: dict[str, Any] = {
     "is_decoder": False,
     "add_cross_attention": False,
     "position_embedding_type": "absolute",
@@ -62,38 +64,38 @@ ONLY: dict[str, Any] = {
 }
 
 
-def sizes_of(config: Mapping[str, Any]) -> BertSizes:
+def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    check_only(config)
-    return BertSizes(**read_sizes(config, CONFIG_KEYS))
+    check_supported(config_dict)
+    return BertConfig(**read_config_fields(config_dict, CONFIG_KEYS))
 
 
-def check_only(config: Mapping[str, Any], only: Mapping[str, Any] | None = None) -> None:
+def check_supported(config_dict: Mapping[str, Any], supported: Mapping[str, Any] | None = None) -> None:
     """Refuse settings that would change the numbers; `only` are those of a relative beside BERT's."""
-    for key, value in {**ONLY, **(only or {})}.items():
-        if config.get(key) not in (None, value):
-            raise SettingsError(f"{key} is {config[key]!r}, but only {value!r} is supported; choose another model")
+    for key, value in {**SUPPORTED_VALUES, **(supported or {})}.items():
+        if config_dict.get(key) not in (None, value):
+            raise SettingsError(f"{key} is {config_dict[key]!r}, but only {value!r} is supported; choose another model")
 
 
-def read_sizes(config: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+def read_config_fields(config_dict: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
     """Return the sizes that a config.json states under these keys; whole numbers have to be there."""
     found = {}
-    for part in fields(BertSizes):
+    for part in fields(BertConfig):
         if part.name not in keys:
             continue
         key = keys[part.name]
-        value = config.get(key, None if isinstance(part.default, int) else part.default)
-        if not _fits(value, part.default):
-            wanted = _WANTED[type(part.default)]
+        value = config_dict.get(key, None if isinstance(part.default, int) else part.default)
+        if not _is_valid(value, part.default):
+            wanted = _EXPECTED[type(part.default)]
             raise SettingsError(f"{key} should be {wanted}, but is {value!r}; bring the model's own config.json")
         found[part.name] = value
     return found
 
 
-_WANTED = {int: "a whole number above 0", float: "a number from 0 to below 1", str: "a name"}
+_EXPECTED = {int: "a whole number above 0", float: "a number from 0 to below 1", str: "a name"}
 
 
-def _fits(value: object, default: object) -> bool:
+def _is_valid(value: object, default: object) -> bool:
     """Whether a setting is of the kind of its default, and in the range of that kind."""
     if isinstance(value, bool):
         return False
@@ -104,9 +106,9 @@ def _fits(value: object, default: object) -> bool:
     return isinstance(value, int | float) and 0 <= value < 1
 
 
-def config_of(sizes: BertSizes, architectures: Sequence[str]) -> dict[str, Any]:
+def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json of these sizes; `architectures` are transformers' classes, such as BertForPreTraining."""
-    told = {key: getattr(sizes, name) for name, key in CONFIG_KEYS.items()}
+    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
     return {"model_type": "bert", "architectures": list(architectures), **told}
 
 
@@ -132,12 +134,12 @@ LAYER_NAMES = {
 }
 
 
-def names_of(sizes: BertSizes) -> dict[str, tuple[str, ...]]:
+def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's, in the order of their rows."""
     names = dict(NAMES)
-    for number in range(sizes.num_layers):
+    for number in range(config.num_hidden_layers):
         there = f"bert.encoder.layer.{number}."
-        names |= with_ends(
+        names |= expand_weight_and_bias(
             {f"layers.{number}.{ours}": tuple(there + one for one in theirs) for ours, theirs in LAYER_NAMES.items()}
         )
     return names
@@ -147,14 +149,16 @@ def names_of(sizes: BertSizes) -> dict[str, tuple[str, ...]]:
 # itself, so it is not written.
 HEADS = {
     "masked": {
-        **with_ends({"dense": ("cls.predictions.transform.dense",), "norm": ("cls.predictions.transform.LayerNorm",)}),
+        **expand_weight_and_bias(
+            {"dense": ("cls.predictions.transform.dense",), "norm": ("cls.predictions.transform.LayerNorm",)}
+        ),
         "bias": ("cls.predictions.bias",),
     },
-    "pair": with_ends({"score": ("cls.seq_relationship",)}),
-    "rows": with_ends({"score": ("classifier",)}),
-    "places": with_ends({"score": ("classifier",)}),
-    "choices": with_ends({"score": ("classifier",)}),
-    "spans": with_ends({"score": ("qa_outputs",)}),
+    "pair": expand_weight_and_bias({"score": ("cls.seq_relationship",)}),
+    "rows": expand_weight_and_bias({"score": ("classifier",)}),
+    "places": expand_weight_and_bias({"score": ("classifier",)}),
+    "choices": expand_weight_and_bias({"score": ("classifier",)}),
+    "spans": expand_weight_and_bias({"score": ("qa_outputs",)}),
 }
 COPIES = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",

@@ -18,61 +18,61 @@ _WORD = 1 << 32
 _HALF = 1 << 16
 
 
-def _signed(number: int) -> int:
+def _to_signed(number: int) -> int:
     return number - _WORD if number >= _WORD // 2 else number
 
 
 # The multipliers of a well-tested 32-bit mixing function (two rounds of xor-shift and multiply).
-_FIRST, _SECOND = _signed(0x7FEB352D), _signed(0x846CA68B)
+_FIRST_MULTIPLIER, _SECOND_MULTIPLIER = _to_signed(0x7FEB352D), _to_signed(0x846CA68B)
 
 
-def kept(shape: torch.Size, seed: torch.Tensor, rate: float) -> torch.Tensor:
+def dropout_mask(shape: torch.Size, seed: torch.Tensor, dropout_prob: float) -> torch.Tensor:
     """Return a boolean tensor: which values stay. `seed` is an int32 tensor of no dimension on the wanted device."""
     if torch.compiler.is_compiling() or seed.device.type != "cpu":
-        return _kept_by_hash(shape, seed, rate)
-    return _kept_by_philox(shape, int(seed), rate)
+        return _hash_mask(shape, seed, dropout_prob)
+    return _philox_mask(shape, int(seed), dropout_prob)
 
 
-def _kept_by_hash(shape: torch.Size, seed: torch.Tensor, rate: float) -> torch.Tensor:
+def _hash_mask(shape: torch.Size, seed: torch.Tensor, dropout_prob: float) -> torch.Tensor:
     number = torch.arange(shape.numel(), dtype=torch.int32, device=seed.device)
-    number = _mixed(_mixed(number + seed) ^ seed)
-    return (number >= round(rate * _WORD) - _WORD // 2).view(shape)
+    number = _mix(_mix(number + seed) ^ seed)
+    return (number >= round(dropout_prob * _WORD) - _WORD // 2).view(shape)
 
 
-def _kept_by_philox(shape: torch.Size, seed: int, rate: float) -> torch.Tensor:
+def _philox_mask(shape: torch.Size, seed: int, dropout_prob: float) -> torch.Tensor:
     generator = np.random.Philox(key=seed % _WORD)
     words = generator.random_raw(-(-shape.numel() // 4))
     halves = torch.from_numpy(words.view(np.int16))[: shape.numel()]
-    return (halves >= round(rate * _HALF) - _HALF // 2).view(shape)
+    return (halves >= round(dropout_prob * _HALF) - _HALF // 2).view(shape)
 
 
-def drop(values: torch.Tensor, seed: torch.Tensor | None, rate: float) -> torch.Tensor:
+def dropout(values: torch.Tensor, seed: torch.Tensor | None, dropout_prob: float) -> torch.Tensor:
     """Return `values` with each set to zero at the given rate and the others scaled up; as they are without a seed."""
-    if seed is None or rate == 0.0:
+    if seed is None or dropout_prob == 0.0:
         return values
-    stays = kept(values.shape, seed, rate)
+    stays = dropout_mask(values.shape, seed, dropout_prob)
     if torch.compiler.is_compiling():
-        return torch.where(stays, values * (1.0 / (1.0 - rate)), 0.0)
-    return _Dropped.apply(values, stays, 1.0 / (1.0 - rate))  # type: ignore[no-untyped-call]
+        return torch.where(stays, values * (1.0 / (1.0 - dropout_prob)), 0.0)
+    return _Dropout.apply(values, stays, 1.0 / (1.0 - dropout_prob))  # type: ignore[no-untyped-call]
 
 
-class _Dropped(torch.autograd.Function):
+class _Dropout(torch.autograd.Function):
     """values * stays * scale, keeping one byte a value for the way back instead of four."""
 
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, stays: torch.Tensor, scale: float) -> torch.Tensor:
-        ctx.save_for_backward(stays)
+    def forward(ctx: Any, values: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.save_for_backward(mask)
         ctx.scale = scale
-        return values * (stays * scale).to(values.dtype)
+        return values * (mask * scale).to(values.dtype)
 
     @staticmethod
-    def backward(ctx: Any, slopes: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (stays,) = ctx.saved_tensors
-        return slopes * (stays * ctx.scale).to(slopes.dtype), None, None
+        return grad_output * (stays * ctx.scale).to(grad_output.dtype), None, None
 
 
-def _mixed(number: torch.Tensor) -> torch.Tensor:
+def _mix(number: torch.Tensor) -> torch.Tensor:
     # int32 has no unsigned shift, so the copies of the sign bit are cut off.
-    number = (number ^ ((number >> 16) & 0xFFFF)) * _FIRST
-    number = (number ^ ((number >> 15) & 0x1FFFF)) * _SECOND
+    number = (number ^ ((number >> 16) & 0xFFFF)) * _FIRST_MULTIPLIER
+    number = (number ^ ((number >> 15) & 0x1FFFF)) * _SECOND_MULTIPLIER
     return number ^ ((number >> 16) & 0xFFFF)

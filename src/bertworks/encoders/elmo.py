@@ -25,34 +25,34 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.dropout import drop
-from bertworks.encoders.encoded import Encoded, Layout
-from bertworks.encoders.layers import Seeds
-from bertworks.encoders.stack import BertSizes, Stack
+from bertworks.encoders.dropout import dropout
+from bertworks.encoders.encoded import BatchLayout, Encoded
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
-from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spelled, spelled_pieces
+from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spell_vocabulary, spell_word
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # torch says once that it computes these LSTMs by itself; that is known.
 warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
 
 # Width, and how many filters of each width read the symbols of a word. Base is the paper's; the others are smaller.
-RELEASED: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
+PRESETS: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
     "tiny": (128, ((1, 16), (2, 16), (3, 32), (4, 64))),
     "mini": (256, ((1, 32), (2, 32), (3, 64), (4, 64), (5, 64))),
     "small": (512, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 128), (6, 128))),
     "base": (1024, ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))),
 }
 # What words are told by in pretraining (`objectives.softmaxes`): what learning over a large vocabulary costs.
-SCORINGS = ("adaptive", "sampled", "full")
+SOFTMAX_KINDS = ("adaptive", "sampled", "full")
 # A gate of a highway begins nearly closed, so that values first pass as they are.
 _GATE_BIAS = -2.0
 
 
 @dataclass(frozen=True, slots=True)
-class ElmoSizes(BertSizes):
+class ElmoConfig(BertConfig):
     """What an ELMo is made of. `inner` counts the cells of an LSTM, `positions` the places of the longest row.
 
     spelling       what the convolution reads: characters, strokes, shuffled-strokes; words: there is none
@@ -62,27 +62,31 @@ class ElmoSizes(BertSizes):
     """
 
     spelling: str = "characters"
-    word_symbols: int = 50
-    symbol_width: int = 16
-    filters: tuple[tuple[int, int], ...] = RELEASED["base"][1]
-    num_highways: int = 2
-    scoring: str = SCORINGS[0]
+    max_symbols_per_word: int = 50
+    symbol_embedding_size: int = 16
+    filters: tuple[tuple[int, int], ...] = PRESETS["base"][1]
+    num_highway_layers: int = 2
+    softmax_kind: str = SOFTMAX_KINDS[0]
 
     def __post_init__(self) -> None:
         check_spelling(self.spelling)
-        if self.scoring not in SCORINGS:
-            raise SettingsError(f"there is no scoring '{self.scoring}'; choose one of: {', '.join(SCORINGS)}")
-        if self.width % 2:
-            raise SettingsError(f"width {self.width} cannot be divided between two ways of reading; choose an even one")
-        if self.inner <= self.half:
-            raise SettingsError(f"{self.inner} cells cannot be projected to {self.half} values; choose more cells")
+        if self.softmax_kind not in SOFTMAX_KINDS:
+            raise SettingsError(f"there is no scoring '{self.softmax_kind}'; choose one of: {', '.join(SOFTMAX_KINDS)}")
+        if self.hidden_size % 2:
+            raise SettingsError(
+                f"width {self.hidden_size} cannot be divided between two ways of reading; choose an even one"
+            )
+        if self.intermediate_size <= self.projection_size:
+            raise SettingsError(
+                f"{self.intermediate_size} cells cannot be projected to {self.projection_size} values; choose more cells"
+            )
 
     @property
-    def half(self) -> int:
-        return self.width // 2
+    def projection_size(self) -> int:
+        return self.hidden_size // 2
 
     @property
-    def has_words(self) -> bool:
+    def has_word_embeddings(self) -> bool:
         """Whether a word has a vector of its own besides what its writing says."""
         return self.spelling != "characters"
 
@@ -90,63 +94,67 @@ class ElmoSizes(BertSizes):
 class Highway(nn.Module):
     """Something new, or what came in, or a share of both: a gate decides, for each value."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.new = nn.Linear(width, width)
-        self.gate = nn.Linear(width, width)
+        self.transform = nn.Linear(size, size)
+        self.gate = nn.Linear(size, size)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         share = torch.sigmoid(self.gate(values))
-        return share * F.relu(self.new(values)) + (1 - share) * values
+        return share * F.relu(self.transform(values)) + (1 - share) * values
 
 
-class Spelled(nn.Module):
+class SpellingEncoder(nn.Module):
     """Words by their writing: symbols (U, C) in, vectors (U, P) out. What is padding changes nothing."""
 
-    def __init__(self, sizes: ElmoSizes) -> None:
+    def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        num_filters = sum(count for _, count in sizes.filters)
-        self.symbols = nn.Embedding(NUM_SYMBOLS, sizes.symbol_width)
-        self.filters = nn.ModuleList(nn.Conv1d(sizes.symbol_width, count, seen) for seen, count in sizes.filters)
-        self.highways = nn.ModuleList(Highway(num_filters) for _ in range(sizes.num_highways))
-        self.project = nn.Linear(num_filters, sizes.half)
-        self.widest = max(seen for seen, _ in sizes.filters)
+        num_filters = sum(count for _, count in config.filters)
+        self.symbol_embeddings = nn.Embedding(NUM_SYMBOLS, config.symbol_embedding_size)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.symbol_embedding_size, count, seen) for seen, count in config.filters
+        )
+        self.highways = nn.ModuleList(Highway(num_filters) for _ in range(config.num_highway_layers))
+        self.projection = nn.Linear(num_filters, config.projection_size)
+        self.max_filter_width = max(seen for seen, _ in config.filters)
 
     def forward(self, symbols: torch.Tensor) -> torch.Tensor:
         lengths = (symbols != PADDING).sum(1)  # (U,)
-        most = max(self.widest, int(lengths.max()))
+        most = max(self.max_filter_width, int(lengths.max()))
         symbols = F.pad(symbols[:, :most], (0, max(0, most - symbols.shape[1])))
-        values = self.symbols(symbols.long()) * (symbols != PADDING)[..., None]  # (U, C, E)
-        values = torch.cat([self._found(part, values.transpose(1, 2), lengths) for part in self.filters], 1)  # (U, F)
+        values = self.symbol_embeddings(symbols.long()) * (symbols != PADDING)[..., None]  # (U, C, E)
+        values = torch.cat(
+            [self._max_pool(part, values.transpose(1, 2), lengths) for part in self.convolutions], 1
+        )  # (U, F)
         for highway in self.highways:
             values = highway(values)
-        return self.project(values)
+        return self.projection(values)
 
     @staticmethod
-    def _found(part: nn.Module, values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def _max_pool(convolution: nn.Module, values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return (U, filters of one width): the most that each filter finds anywhere in a word (U, E, C)."""
-        found = part(values)  # (U, filters, places)
+        found = convolution(values)  # (U, filters, places)
         num_places = found.shape[2]
         inside = (lengths - (values.shape[2] - num_places)).clamp(min=1)  # a short word has one place, filled up
         outside = torch.arange(num_places, device=values.device) >= inside[:, None]
         return F.relu(found.masked_fill(outside[:, None], -math.inf).amax(2))
 
 
-class TwoWayLayer(nn.Module):
+class BiLmLayer(nn.Module):
     """Two LSTMs with projections, of which padding changes nothing: (B, T, D) in, what is read ahead | back out."""
 
-    def __init__(self, half: int, num_cells: int) -> None:
+    def __init__(self, projection_size: int, num_cells: int) -> None:
         super().__init__()
-        self.ahead = nn.LSTM(half, num_cells, proj_size=half, batch_first=True)
-        self.back = nn.LSTM(half, num_cells, proj_size=half, batch_first=True)
+        self.forward_lstm = nn.LSTM(projection_size, num_cells, proj_size=projection_size, batch_first=True)
+        self.backward_lstm = nn.LSTM(projection_size, num_cells, proj_size=projection_size, batch_first=True)
 
-    def forward(self, values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        ahead, back = values.chunk(2, -1)
-        told = self.back(_turned(back, lengths))[0]
-        return torch.cat([self.ahead(ahead.contiguous())[0], _turned(told, lengths)], -1)
+    def forward(self, hidden_states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        ahead, back = hidden_states.chunk(2, -1)
+        told = self.backward_lstm(_reverse_sequences(back, lengths))[0]
+        return torch.cat([self.forward_lstm(ahead.contiguous())[0], _reverse_sequences(told, lengths)], -1)
 
 
-def _turned(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def _reverse_sequences(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return (B, T, P) with each row from its last place to its first; padding stays behind it."""
     places = torch.arange(values.shape[1], device=values.device)
     index = lengths[:, None] - 1 - places  # (B, T)
@@ -154,104 +162,112 @@ def _turned(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return values.gather(1, index[..., None].expand_as(values))
 
 
-class Elmo(Stack):
+class Elmo(Encoder):
     """The encoder of ELMo. `spelling` (V, C) is how each word of the vocabulary is written."""
 
-    sizes: ElmoSizes
+    config: ElmoConfig
     spelling: torch.Tensor
-    reads = ("both",)
+    supported_attention = ("both",)
 
-    def __init__(self, sizes: ElmoSizes, generator: torch.Generator | None = None) -> None:
-        super().__init__(sizes)
-        if sizes.has_words:
-            self.pieces = nn.Embedding(sizes.vocabulary, sizes.half)
-        self.spelled = Spelled(sizes) if SPELLINGS[sizes.spelling] else None
-        if self.spelled is not None:
-            empty = torch.zeros(sizes.vocabulary, sizes.word_symbols, dtype=torch.uint8)
+    def __init__(self, config: ElmoConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__(config)
+        if config.has_word_embeddings:
+            self.token_embeddings = nn.Embedding(config.vocab_size, config.projection_size)
+        self.spelling_encoder = SpellingEncoder(config) if SPELLINGS[config.spelling] else None
+        if self.spelling_encoder is not None:
+            empty = torch.zeros(config.vocab_size, config.max_symbols_per_word, dtype=torch.uint8)
             self.register_buffer("spelling", empty)
-        self.layers = nn.ModuleList(TwoWayLayer(sizes.half, sizes.inner) for _ in range(sizes.num_layers))
-        _draw(self, generator)
+        self.layers = nn.ModuleList(
+            BiLmLayer(config.projection_size, config.intermediate_size) for _ in range(config.num_hidden_layers)
+        )
+        _init_weights(self, generator)
 
-    def meet(self, tokenizer: Tokenizer) -> None:
+    def set_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Learn how the words are written."""
-        if self.spelled is not None:
-            table = spelled_pieces(tokenizer, self.sizes.spelling, self.sizes.word_symbols)
+        if self.spelling_encoder is not None:
+            table = spell_vocabulary(tokenizer, self.config.spelling, self.config.max_symbols_per_word)
             self.spelling[: len(table)] = torch.from_numpy(table)
 
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
         """Return (N, D): the vector of each word, once for each way of reading."""
-        ids = batch.ids.flatten()
+        ids = batch.input_ids.flatten()
         numbers, where = torch.unique(ids if layout.index is None else ids[layout.index], return_inverse=True)
-        vectors = self._words(numbers)  # each different word is read once
-        if batch.unknown and self.spelled is not None:
+        vectors = self._embed_words(numbers)  # each different word is read once
+        if batch.unknown and self.spelling_encoder is not None:
             places = torch.tensor(list(batch.unknown), device=ids.device)
             written = {word: number for number, word in enumerate(dict.fromkeys(batch.unknown.values()))}
             which = torch.tensor([written[word] for word in batch.unknown.values()], device=ids.device)
-            where[layout.pieces_at(places)] = len(vectors) + which
+            where[layout.token_indices(places)] = len(vectors) + which
             unknown = ids[places[:1]].expand(len(written))
-            vectors = torch.cat([vectors, self._words(unknown, self._symbols(list(written)))])
+            vectors = torch.cat([vectors, self._embed_words(unknown, self._encode_symbols(list(written)))])
         vectors = F.embedding(where, vectors)
         return torch.cat([vectors, vectors], 1)
 
-    def _symbols(self, words: Sequence[str]) -> torch.Tensor:
+    def _encode_symbols(self, words: Sequence[str]) -> torch.Tensor:
         """Return (U, C): how words are written, in symbols."""
-        table = np.stack([spelled(word, self.sizes.spelling, self.sizes.word_symbols) for word in words])
+        table = np.stack([spell_word(word, self.config.spelling, self.config.max_symbols_per_word) for word in words])
         return torch.from_numpy(table).to(self.device)
 
-    def _words(self, ids: torch.Tensor, symbols: torch.Tensor | None = None) -> torch.Tensor:
+    def _embed_words(self, input_ids: torch.Tensor, symbols: torch.Tensor | None = None) -> torch.Tensor:
         """Return (U, P): the vectors of words, written as the vocabulary has them unless `symbols` (U, C) are given."""
-        return torch.stack(tuple(self._parts(ids, symbols).values())).sum(0)
+        return torch.stack(tuple(self._word_components(input_ids, symbols).values())).sum(0)
 
-    def _parts(self, ids: torch.Tensor, symbols: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        parts = {"piece": self.pieces(ids)} if self.sizes.has_words else {}
-        if self.spelled is not None:
-            parts["spelling"] = self.spelled(self.spelling[ids] if symbols is None else symbols)
+    def _word_components(self, input_ids: torch.Tensor, symbols: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        parts = {"piece": self.token_embeddings(input_ids)} if self.config.has_word_embeddings else {}
+        if self.spelling_encoder is not None:
+            parts["spelling"] = self.spelling_encoder(self.spelling[input_ids] if symbols is None else symbols)
         return parts
 
-    def tables(self, ids: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
+    def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the vectors that are summed for the words of one row (T,), each (T, P), by what they tell."""
-        return self._parts(ids)
+        return self._word_components(input_ids)
 
-    def through(
-        self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None
+    def forward_layers(
+        self,
+        hidden_states: torch.Tensor,
+        layout: BatchLayout,
+        seeds: DropoutSeeds | None = None,
+        positions: torch.Tensor | None = None,
     ) -> Encoded:
         """Return what the layers make of the words' vectors (N, D)."""
         seeds = seeds if self.training else None
-        found = [values]
-        current = _spread(values, layout)  # (B, T, D)
+        found = [hidden_states]
+        current = _add_padding(hidden_states, layout)  # (B, T, D)
         for number, layer in enumerate(self.layers):
-            given = drop(current, seeds.of(number) if seeds else None, self.sizes.dropout)
-            read = self._passed(layer, given, layout.lengths)
+            given = dropout(current, seeds.seed_for(number) if seeds else None, self.config.hidden_dropout_prob)
+            read = self._run_layer(layer, given, layout.lengths)
             current = current + read if number else read
-            found.append(_gathered(current, layout))
-        summary = self._summary(found[-1], layout)
-        if places is not None:
-            found[-1] = found[-1][layout.pieces_at(places)]
-        return Encoded(tuple(found), summary, layout, places=places)
+            found.append(_remove_padding(current, layout))
+        summary = self._pool_directions(found[-1], layout)
+        if positions is not None:
+            found[-1] = found[-1][layout.token_indices(positions)]
+        return Encoded(tuple(found), summary, layout, positions=positions)
 
-    def _summary(self, last: torch.Tensor, layout: Layout) -> torch.Tensor:
+    def _pool_directions(self, last_hidden_state: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
         """Return (B, D): what has read the whole row: ahead at its last word, back at its first."""
-        half = self.sizes.half
-        return torch.cat([last[layout.starts + layout.lengths - 1, :half], last[layout.starts, half:]], 1)
+        half = self.config.projection_size
+        return torch.cat(
+            [last_hidden_state[layout.starts + layout.lengths - 1, :half], last_hidden_state[layout.starts, half:]], 1
+        )
 
 
-def _spread(values: torch.Tensor, layout: Layout) -> torch.Tensor:
+def _add_padding(values: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
     rows, width = layout.shape
     if layout.index is None:
         return values.view(rows, width, -1)
     return values.new_zeros(rows * width, values.shape[1]).index_copy(0, layout.index, values).view(rows, width, -1)
 
 
-def _gathered(values: torch.Tensor, layout: Layout) -> torch.Tensor:
+def _remove_padding(values: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
     flat = values.flatten(0, 1)
     return flat if layout.index is None else flat[layout.index]
 
 
-def _draw(encoder: Elmo, generator: torch.Generator | None) -> None:
+def _init_weights(encoder: Elmo, generator: torch.Generator | None) -> None:
     """Draw the weights: products and filters by the number of their inputs; a gate that forgets begins open."""
     for part in encoder.modules():
         if isinstance(part, nn.Linear | nn.Conv1d):
@@ -262,13 +278,13 @@ def _draw(encoder: Elmo, generator: torch.Generator | None) -> None:
         elif isinstance(part, nn.Embedding):
             nn.init.uniform_(part.weight, -1.0, 1.0, generator=generator)
         elif isinstance(part, nn.LSTM):
-            _draw_lstm(part, generator)
+            _init_lstm(part, generator)
     for part in encoder.modules():
         if isinstance(part, Highway):
             nn.init.constant_(part.gate.bias, _GATE_BIAS)
 
 
-def _draw_lstm(lstm: nn.LSTM, generator: torch.Generator | None) -> None:
+def _init_lstm(lstm: nn.LSTM, generator: torch.Generator | None) -> None:
     for name, values in lstm.named_parameters():
         if name.startswith("bias"):
             nn.init.zeros_(values)
@@ -289,8 +305,8 @@ CONFIG_KEYS = {
     "dropout": "hidden_dropout_prob",
     "spread": "initializer_range",
 }
-_OWN_KEYS = ("spelling", "word_symbols", "symbol_width", "filters", "num_highways")
-_OWN: dict[str, Any] = {"num_heads": 1, "segments": 1, "family": "elmo"}
+_FAMILY_KEYS = ("spelling", "word_symbols", "symbol_width", "filters", "num_highways")
+_FAMILY_CONFIG: dict[str, Any] = {"num_heads": 1, "segments": 1, "family": "elmo"}
 HEADS: dict[str, NameTable] = {
     "two-way": {
         name: (f"two_way.{name}",)
@@ -304,44 +320,46 @@ HEADS: dict[str, NameTable] = {
 }
 
 
-def released(name: str, vocabulary: int) -> ElmoSizes:
+def config_from_preset(name: str, vocab_size: int) -> ElmoConfig:
     """Return one of the sizes by name."""
-    if name not in RELEASED:
-        raise SettingsError(f"there is no size '{name}' of ELMo; choose one of: {', '.join(RELEASED)}")
-    width, filters = RELEASED[name]
-    return ElmoSizes(vocabulary, width, num_layers=2, inner=4 * width, filters=filters, **_OWN)
+    if name not in PRESETS:
+        raise SettingsError(f"there is no size '{name}' of ELMo; choose one of: {', '.join(PRESETS)}")
+    width, filters = PRESETS[name]
+    return ElmoConfig(
+        vocab_size, width, num_hidden_layers=2, intermediate_size=4 * width, filters=filters, **_FAMILY_CONFIG
+    )
 
 
-def sizes_of(config: Mapping[str, Any]) -> ElmoSizes:
+def config_from_dict(config_dict: Mapping[str, Any]) -> ElmoConfig:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    found = bert.read_sizes(config, CONFIG_KEYS)
-    missing = [key for key in _OWN_KEYS if key not in config]
+    found = bert.read_config_fields(config_dict, CONFIG_KEYS)
+    missing = [key for key in _FAMILY_KEYS if key not in config_dict]
     if missing:
         raise SettingsError(f"{missing[0]} is missing; bring the model's own config.json")
-    own = {key: config[key] for key in _OWN_KEYS}
+    own = {key: config_dict[key] for key in _FAMILY_KEYS}
     try:
         own["filters"] = tuple((int(seen), int(count)) for seen, count in own["filters"])
     except (TypeError, ValueError):
         raise SettingsError(f"filters should be pairs of whole numbers, but are {own['filters']!r}") from None
-    own["scoring"] = config.get("scoring", SCORINGS[0])  # older folders do not say
-    return ElmoSizes(**found, **own, **_OWN, attention_dropout=found["dropout"])
+    own["scoring"] = config_dict.get("scoring", SOFTMAX_KINDS[0])  # older folders do not say
+    return ElmoConfig(**found, **own, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["dropout"])
 
 
-def config_of(sizes: ElmoSizes, architectures: Sequence[str]) -> dict[str, Any]:
+def config_to_dict(config: ElmoConfig, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json of these sizes; `architectures` are our own, for transformers has none."""
-    told = asdict(sizes)
+    told = asdict(config)
     return {
         "model_type": "elmo",
         "architectures": list(architectures),
         **{key: told[name] for name, key in CONFIG_KEYS.items()},
-        **{key: told[key] for key in _OWN_KEYS},
-        "filters": [list(pair) for pair in sizes.filters],
-        "scoring": sizes.scoring,
+        **{key: told[key] for key in _FAMILY_KEYS},
+        "filters": [list(pair) for pair in config.filters],
+        "scoring": config.softmax_kind,
     }
 
 
-def names_of(sizes: ElmoSizes) -> dict[str, tuple[str, ...]]:
+def tensor_names(config: ElmoConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of each tensor -> its name in a folder, which is the same behind the name of the family."""
     with torch.device("meta"):
-        state = Elmo(sizes).state_dict()
+        state = Elmo(config).state_dict()
     return {name: (f"elmo.{name}",) for name in state}

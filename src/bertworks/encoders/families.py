@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from bertworks.encoders import albert, awd_lstm, bert, elmo, gpt, roberta, static, transformer, xlnet
-from bertworks.encoders.stack import BertSizes, Stack, initialise
-from bertworks.encoders.tensor_names import NameTable, is_turned, plain
+from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.tensor_names import NameTable, is_transposed, strip_mark
 from bertworks.errors import SettingsError
 
 
@@ -38,23 +38,23 @@ class Family:
     rate          the usual peak rate at which a whole model is fine-tuned
     """
 
-    classes: str
+    class_prefix: str
     prefix: str
-    optional: tuple[str, ...]
+    optional_prefixes: tuple[str, ...]
     copies: Mapping[str, str]
     heads: Mapping[str, NameTable]
-    sizes_of: Callable[[Mapping[str, Any]], BertSizes]
-    config_of: Callable[[Any, Sequence[str]], dict[str, Any]]
-    build: Callable[[Any, torch.Generator | None], Stack]
-    names_of: Callable[[Any], NameTable]
-    released: Callable[[str, int], BertSizes]
-    moved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    class_ends: Mapping[str, str] = field(default_factory=dict)
+    config_from_dict: Callable[[Mapping[str, Any]], BertConfig]
+    config_to_dict: Callable[[Any, Sequence[str]], dict[str, Any]]
+    build: Callable[[Any, torch.Generator | None], Encoder]
+    tensor_names: Callable[[Any], NameTable]
+    config_from_preset: Callable[[str, int], BertConfig]
+    prefix_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    class_suffixes: Mapping[str, str] = field(default_factory=dict)
     padding_side: str = "right"
     special_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
-    is_bare: bool = False
-    goes_on: bool = False
-    rate: float = 3e-5
+    can_lack_special_tokens: bool = False
+    can_carry_state: bool = False
+    learning_rate: float = 3e-5
 
 
 def family_of(model_type: object) -> Family:
@@ -65,26 +65,26 @@ def family_of(model_type: object) -> Family:
     return ENCODERS[model_type]
 
 
-def initialise_part(part: torch.nn.Module, sizes: BertSizes, generator: torch.Generator | None) -> None:
+def initialise_part(part: torch.nn.Module, config: BertConfig, generator: torch.Generator | None) -> None:
     """Draw the weights of a part of an encoder, or of a head on it."""
-    initialise(part, sizes.spread, generator)
+    initialise(part, config.initializer_range, generator)
 
 
-def shapes_of(family: Family, sizes: BertSizes) -> dict[str, tuple[int, ...]]:
+def shapes_of(family: Family, config: BertConfig) -> dict[str, tuple[int, ...]]:
     """Return the shape of each of the encoder's tensors under Hugging Face's name. Nothing is allocated."""
     with torch.device("meta"):
-        state = family.build(sizes, None).state_dict()
+        state = family.build(config, None).state_dict()
     shapes: dict[str, tuple[int, ...]] = {}
-    for ours, theirs in family.names_of(sizes).items():
+    for ours, theirs in family.tensor_names(config).items():
         rows, *rest = state[ours].shape
         for name in theirs:
             shape = (rows // len(theirs), *rest)
-            shapes[plain(name)] = shape[::-1] if is_turned(name) else shape
+            shapes[strip_mark(name)] = shape[::-1] if is_transposed(name) else shape
     return shapes
 
 
 # How transformers calls a model with a head of each kind, behind the name of its family.
-CLASS_ENDS = {
+CLASS_SUFFIXES = {
     "masked": "ForMaskedLM",
     "masked and pair": "ForPreTraining",
     "next": "LMHeadModel",
@@ -99,129 +99,129 @@ CLASS_ENDS = {
 }
 
 
-def architecture_of(sizes: BertSizes, head: str = "") -> str:
+def architecture_of(config: BertConfig, head: str = "") -> str:
     """Return transformers' class for an encoder with a head of that kind, or with none."""
-    family = family_of(sizes.family)
-    return family.classes + family.class_ends.get(head, CLASS_ENDS[head])
+    family = family_of(config.model_type)
+    return family.class_prefix + family.class_suffixes.get(head, CLASS_SUFFIXES[head])
 
 
 ENCODERS: dict[str, Family] = {
     "bert": Family(
-        classes="Bert",
+        class_prefix="Bert",
         prefix="bert.",
-        optional=("bert.pooler.",),
+        optional_prefixes=("bert.pooler.",),
         copies=bert.COPIES,
         heads=bert.HEADS,
-        sizes_of=bert.sizes_of,
-        config_of=bert.config_of,
+        config_from_dict=bert.config_from_dict,
+        config_to_dict=bert.config_to_dict,
         build=bert.Bert,
-        names_of=bert.names_of,
-        released=BertSizes.released,
+        tensor_names=bert.tensor_names,
+        config_from_preset=BertConfig.from_preset,
     ),
     "roberta": Family(
-        classes="Roberta",
+        class_prefix="Roberta",
         prefix="roberta.",
-        optional=("roberta.pooler.",),
+        optional_prefixes=("roberta.pooler.",),
         copies=roberta.COPIES,
         heads=roberta.HEADS,
-        moved=roberta.MOVED,
-        sizes_of=roberta.sizes_of,
-        config_of=roberta.config_of,
+        prefix_overrides=roberta.PREFIX_OVERRIDES,
+        config_from_dict=roberta.config_from_dict,
+        config_to_dict=roberta.config_to_dict,
         build=bert.Bert,
-        names_of=roberta.names_of,
-        released=roberta.released,
+        tensor_names=roberta.tensor_names,
+        config_from_preset=roberta.config_from_preset,
     ),
     "albert": Family(
-        classes="Albert",
+        class_prefix="Albert",
         prefix="albert.",
-        optional=("albert.pooler.",),
+        optional_prefixes=("albert.pooler.",),
         copies=albert.COPIES,
         heads=albert.HEADS,
-        sizes_of=albert.sizes_of,
-        config_of=albert.config_of,
+        config_from_dict=albert.config_from_dict,
+        config_to_dict=albert.config_to_dict,
         build=albert.Albert,
-        names_of=albert.names_of,
-        released=albert.released,
+        tensor_names=albert.tensor_names,
+        config_from_preset=albert.config_from_preset,
     ),
     "openai-gpt": Family(
-        classes="OpenAIGPT",
+        class_prefix="OpenAIGPT",
         prefix="transformer.",
-        optional=(),
+        optional_prefixes=(),
         copies=gpt.COPIES,
         heads=gpt.HEADS,
-        sizes_of=gpt.sizes_of,
-        config_of=gpt.config_of,
+        config_from_dict=gpt.config_from_dict,
+        config_to_dict=gpt.config_to_dict,
         build=gpt.Gpt,
-        names_of=gpt.names_of,
-        released=gpt.released,
-        is_bare=True,
+        tensor_names=gpt.tensor_names,
+        config_from_preset=gpt.config_from_preset,
+        can_lack_special_tokens=True,
     ),
     "elmo": Family(
-        classes="Elmo",
+        class_prefix="Elmo",
         prefix="elmo.",
-        optional=(),
+        optional_prefixes=(),
         copies={},
         heads=elmo.HEADS,
-        sizes_of=elmo.sizes_of,
-        config_of=elmo.config_of,
+        config_from_dict=elmo.config_from_dict,
+        config_to_dict=elmo.config_to_dict,
         build=elmo.Elmo,
-        names_of=elmo.names_of,
-        released=elmo.released,
+        tensor_names=elmo.tensor_names,
+        config_from_preset=elmo.config_from_preset,
     ),
     "marian": Family(
-        classes="Marian",
+        class_prefix="Marian",
         prefix="model.",
-        optional=(),
+        optional_prefixes=(),
         copies=transformer.COPIES,
         heads=transformer.HEADS,
-        sizes_of=transformer.sizes_of,
-        config_of=transformer.config_of,
+        config_from_dict=transformer.config_from_dict,
+        config_to_dict=transformer.config_to_dict,
         build=transformer.Transformer,
-        names_of=transformer.names_of,
-        released=transformer.released,
+        tensor_names=transformer.tensor_names,
+        config_from_preset=transformer.config_from_preset,
         special_ids=transformer.SPECIAL_IDS,
     ),
     "xlnet": Family(
-        classes="XLNet",
+        class_prefix="XLNet",
         prefix="transformer.",
-        optional=("transformer.pooler.",),
+        optional_prefixes=("transformer.pooler.",),
         copies=xlnet.COPIES,
         heads=xlnet.HEADS,
-        moved=xlnet.MOVED,
-        sizes_of=xlnet.sizes_of,
-        config_of=xlnet.config_of,
+        prefix_overrides=xlnet.PREFIX_OVERRIDES,
+        config_from_dict=xlnet.config_from_dict,
+        config_to_dict=xlnet.config_to_dict,
         build=xlnet.Xlnet,
-        names_of=xlnet.names_of,
-        released=xlnet.released,
-        class_ends=xlnet.CLASS_ENDS,
+        tensor_names=xlnet.tensor_names,
+        config_from_preset=xlnet.config_from_preset,
+        class_suffixes=xlnet.CLASS_SUFFIXES,
         padding_side="left",
-        goes_on=True,
+        can_carry_state=True,
     ),
     "awd-lstm": Family(
-        classes="AwdLstm",
+        class_prefix="AwdLstm",
         prefix="awd_lstm.",
-        optional=("awd_lstm.pooler.",),
+        optional_prefixes=("awd_lstm.pooler.",),
         copies={},
         heads=awd_lstm.HEADS,
-        sizes_of=awd_lstm.sizes_of,
-        config_of=awd_lstm.config_of,
+        config_from_dict=awd_lstm.config_from_dict,
+        config_to_dict=awd_lstm.config_to_dict,
         build=awd_lstm.AwdLstm,
-        names_of=awd_lstm.names_of,
-        released=awd_lstm.released,
-        goes_on=True,
-        rate=1e-2,
+        tensor_names=awd_lstm.tensor_names,
+        config_from_preset=awd_lstm.config_from_preset,
+        can_carry_state=True,
+        learning_rate=1e-2,
     ),
     "static": Family(
-        classes="Static",
+        class_prefix="Static",
         prefix="static.",
-        optional=(),
+        optional_prefixes=(),
         copies={},
         heads=static.HEADS,
-        sizes_of=static.sizes_of,
-        config_of=static.config_of,
+        config_from_dict=static.config_from_dict,
+        config_to_dict=static.config_to_dict,
         build=static.Static,
-        names_of=static.names_of,
-        released=static.released,
-        rate=1e-3,
+        tensor_names=static.tensor_names,
+        config_from_preset=static.config_from_preset,
+        learning_rate=1e-3,
     ),
 }

@@ -13,34 +13,34 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.encoded import Layout
+from bertworks.encoders.encoded import BatchLayout
 from bertworks.encoders.layers import Layer
-from bertworks.encoders.stack import BertSizes, Stack, initialise
-from bertworks.encoders.tensor_names import turned, with_ends
+from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.tensor_names import expand_weight_and_bias, mark_transposed
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
-_OWN: dict[str, Any] = {"segments": 1, "activation": "gelu_new", "norm_eps": 1e-5, "family": "openai-gpt"}
+_FAMILY_CONFIG: dict[str, Any] = {"segments": 1, "activation": "gelu_new", "norm_eps": 1e-5, "family": "openai-gpt"}
 
 
-class Gpt(Stack):
+class Gpt(Encoder):
     """The decoder of the first GPT: no segments, no norm before the first layer, no pooler."""
 
-    reads = ("left",)
+    supported_attention = ("left",)
 
-    def __init__(self, sizes: BertSizes, generator: torch.Generator | None = None) -> None:
-        super().__init__(sizes)
-        self.pieces = nn.Embedding(sizes.vocabulary, sizes.width)
-        self.positions = nn.Embedding(sizes.positions, sizes.width)
-        self.layers = nn.ModuleList(Layer(sizes.layer) for _ in range(sizes.num_layers))
-        initialise(self, sizes.spread, generator)
+    def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__(config)
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_layers))
+        initialise(self, config.initializer_range, generator)
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
         """Return (N, D): piece and position."""
-        pieces, places, _ = self.looked_up(batch, layout)
-        return pieces + self.positions(places)
+        pieces, places, _ = self.lookup_embeddings(batch, layout)
+        return pieces + self.position_embeddings(places)
 
-    def summed(self, vectors: torch.Tensor) -> torch.Tensor:
+    def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return them as they are."""
         return vectors
 
@@ -75,40 +75,40 @@ _LAYER_NAMES = {
 }
 
 
-def released(name: str, vocabulary: int) -> BertSizes:
+def config_from_preset(name: str, vocab_size: int) -> BertConfig:
     """Return BERT's sizes by name; the paper's GPT is as large as base."""
-    return replace(BertSizes.released(name, vocabulary), **_OWN)
+    return replace(BertConfig.from_preset(name, vocab_size), **_FAMILY_CONFIG)
 
 
-def sizes_of(config: Mapping[str, Any]) -> BertSizes:
+def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    found = bert.read_sizes(config, CONFIG_KEYS)
-    told = config.get("afn", "gelu")
+    found = bert.read_config_fields(config_dict, CONFIG_KEYS)
+    told = config_dict.get("afn", "gelu")
     if told not in _ACTIVATIONS:
         raise SettingsError(f"there is no activation '{told}'; choose one of: {', '.join(_ACTIVATIONS)}")
-    own = {**_OWN, "activation": _ACTIVATIONS[told], "norm_eps": found.pop("norm_eps")}
-    return BertSizes(inner=4 * found["width"], **found, **own)
+    own = {**_FAMILY_CONFIG, "activation": _ACTIVATIONS[told], "norm_eps": found.pop("norm_eps")}
+    return BertConfig(intermediate_size=4 * found["width"], **found, **own)
 
 
-def config_of(sizes: BertSizes, architectures: Sequence[str]) -> dict[str, Any]:
+def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json of these sizes; `architectures` are transformers' classes."""
-    told = {key: getattr(sizes, name) for name, key in CONFIG_KEYS.items()}
+    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
     names = {ours: theirs for theirs, ours in _ACTIVATIONS.items() if theirs != "swish"}
-    if sizes.activation not in names or sizes.inner != 4 * sizes.width:
+    if config.hidden_act not in names or config.intermediate_size != 4 * config.hidden_size:
         raise SettingsError(f"a GPT is four widths wide inside and has one of: {', '.join(names)}; change the recipe")
-    own = {"afn": names[sizes.activation], "embd_pdrop": sizes.dropout}
+    own = {"afn": names[config.hidden_act], "embd_pdrop": config.hidden_dropout_prob}
     return {"model_type": "openai-gpt", "architectures": list(architectures), **told, **own}
 
 
-def names_of(sizes: BertSizes) -> dict[str, tuple[str, ...]]:
+def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's. Their products have matrices on their side."""
     names: dict[str, tuple[str, ...]] = {
         "pieces.weight": ("transformer.tokens_embed.weight",),
         "positions.weight": ("transformer.positions_embed.weight",),
     }
-    for number in range(sizes.num_layers):
+    for number in range(config.num_hidden_layers):
         parts = {f"layers.{number}.{our}": (f"transformer.h.{number}.{one}",) for our, one in _LAYER_NAMES.items()}
-        for ours, (theirs,) in with_ends(parts).items():
+        for ours, (theirs,) in expand_weight_and_bias(parts).items():
             is_matrix = ours.endswith("weight") and not ours.endswith("norm.weight")
-            names[ours] = (turned(theirs) if is_matrix else theirs,)
+            names[ours] = (mark_transposed(theirs) if is_matrix else theirs,)
     return names

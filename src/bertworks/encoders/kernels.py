@@ -27,25 +27,25 @@ class GeluFeedForward(torch.autograd.Function):
     def forward(
         ctx: Any,
         values: torch.Tensor,
-        inner: torch.Tensor,
-        inner_bias: torch.Tensor,
-        outer: torch.Tensor,
-        outer_bias: torch.Tensor,
+        intermediate_weight: torch.Tensor,
+        intermediate_bias: torch.Tensor,
+        output_weight: torch.Tensor,
+        output_bias: torch.Tensor,
     ) -> torch.Tensor:
-        before = linear(values, inner, inner_bias)  # (N, I)
-        ctx.save_for_backward(values, inner, outer, before)
-        return linear(F.gelu(before), outer, outer_bias)  # (N, D)
+        before = linear(values, intermediate_weight, intermediate_bias)  # (N, I)
+        ctx.save_for_backward(values, intermediate_weight, output_weight, before)
+        return linear(F.gelu(before), output_weight, output_bias)  # (N, D)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slopes: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, inner, outer, before = ctx.saved_tensors
-        outer_slopes = slopes.t() @ F.gelu(before)
-        inside = torch.ops.aten.gelu_backward(linear(slopes, outer.t()), before)  # (N, I)
-        return linear(inside, inner.t()), inside.t() @ values, inside.sum(0), outer_slopes, slopes.sum(0)
+        outer_slopes = grad_output.t() @ F.gelu(before)
+        inside = torch.ops.aten.gelu_backward(linear(grad_output, outer.t()), before)  # (N, I)
+        return linear(inside, inner.t()), inside.t() @ values, inside.sum(0), outer_slopes, grad_output.sum(0)
 
 
-class DroppedAttention(torch.autograd.Function):
+class DropoutAttention(torch.autograd.Function):
     """softmax(queries keys / sqrt(d) + mask), some of it dropped, times values.
 
     `mixed` (N, 3D) holds queries, keys and values of C rows of T places; `stays` (C, H, T, T) says what is not dropped.
@@ -54,32 +54,34 @@ class DroppedAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        mixed: torch.Tensor,
+        query_key_value: torch.Tensor,
         shape: tuple[int, int, int],
         mask: torch.Tensor | None,
-        stays: torch.Tensor,
-        rate: float,
+        dropout_mask: torch.Tensor,
+        dropout_prob: float,
     ) -> torch.Tensor:
         rows, length, num_heads = shape
-        parts = mixed.view(rows, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).contiguous()  # (3, C, H, T, d)
+        parts = (
+            query_key_value.view(rows, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).contiguous()
+        )  # (3, C, H, T, d)
         queries, keys, values = parts
         scores = (queries @ keys.transpose(-2, -1)).mul_(1 / math.sqrt(parts.shape[-1]))  # (C, H, T, T)
         if mask is not None:
             scores += mask
         shares = torch.softmax(scores, -1)
-        left = shares * stays
+        left = shares * dropout_mask
         ctx.save_for_backward(parts, shares, left)
-        ctx.rate = rate
-        read = left @ (values * (1 / (1 - rate)))  # (C, H, T, d)
+        ctx.rate = dropout_prob
+        read = left @ (values * (1 / (1 - dropout_prob)))  # (C, H, T, d)
         return read.transpose(1, 2).reshape(rows * length, -1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         parts, shares, left = ctx.saved_tensors
         queries, keys, values = parts
         rows, num_heads, length, depth = queries.shape
-        scaled = slopes.view(rows, length, num_heads, depth).transpose(1, 2) * (1 / (1 - ctx.rate))  # (C, H, T, d)
+        scaled = grad_output.view(rows, length, num_heads, depth).transpose(1, 2) * (1 / (1 - ctx.rate))  # (C, H, T, d)
         found = torch.empty_like(parts)
         torch.matmul(left.transpose(-2, -1), scaled, out=found[2])
         # The slope of a softmax, shares * (slopes - sum of slopes * shares), with no slope for what was dropped.

@@ -28,7 +28,7 @@ for _setting in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_setting, "64")
 
 # For how many rows weights are laid out; any number of them can be multiplied.
-_PACKED_ROWS = 2_048
+_PACKING_BATCH_SIZE = 2_048
 
 
 @functools.cache
@@ -43,49 +43,54 @@ def _has_onednn() -> bool:
 
 # Weights as oneDNN likes them best, each with the version of the weight it was made of: a copy that lives as long as
 # the weight and is made anew when that has changed. Only for use, where weights stay as they are.
-_packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-_packs: ContextVar[bool] = ContextVar("packs", default=True)
+_packed_weights: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_is_packing_enabled: ContextVar[bool] = ContextVar("packs", default=True)
 
 
 @contextlib.contextmanager
-def unpacked() -> Iterator[None]:
+def disable_weight_packing() -> Iterator[None]:
     """Take weights as they lie: for those that are filled anew behind the back of their version."""
-    before = _packs.set(False)
+    before = _is_packing_enabled.set(False)
     try:
         yield
     finally:
-        _packs.reset(before)
+        _is_packing_enabled.reset(before)
 
 
-def _ready(weight: torch.Tensor) -> torch.Tensor:
-    if not _packs.get() or not torch.is_inference_mode_enabled() or weight.is_inference() or not weight.is_leaf:
+def _pack_weight(weight: torch.Tensor) -> torch.Tensor:
+    if (
+        not _is_packing_enabled.get()
+        or not torch.is_inference_mode_enabled()
+        or weight.is_inference()
+        or not weight.is_leaf
+    ):
         return weight
-    version, ready = _packed.get(weight, (-1, weight))  # type: ignore[no-untyped-call]
+    version, ready = _packed_weights.get(weight, (-1, weight))  # type: ignore[no-untyped-call]
     if version != weight._version:
-        ready = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _PACKED_ROWS)
-        _packed[weight] = (weight._version, ready)
+        ready = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _PACKING_BATCH_SIZE)
+        _packed_weights[weight] = (weight._version, ready)
     return ready
 
 
-def is_plain(values: torch.Tensor) -> bool:
+def use_custom_kernels(values: torch.Tensor) -> bool:
     """Whether products by hand may be used: not where a compiler or torch's mixed precision rewrites operations."""
     return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(values.device.type)
 
 
-def joins(values: torch.Tensor) -> bool:
+def can_fuse(values: torch.Tensor) -> bool:
     """Whether a product may take along what follows it (`joined`): nothing is learned, and oneDNN computes."""
     is_fit = values.device.type == "cpu" and values.dtype == torch.float32
-    return is_fit and _has_onednn() and is_plain(values) and not torch.is_grad_enabled()
+    return is_fit and _has_onednn() and use_custom_kernels(values) and not torch.is_grad_enabled()
 
 
-def joined(
-    values: torch.Tensor, part: nn.Linear, residual: torch.Tensor | None = None, activation: str = "none"
+def fused_linear(
+    values: torch.Tensor, module: nn.Linear, residual: torch.Tensor | None = None, activation: str = "none"
 ) -> torch.Tensor:
     """Return what `part` makes of values (N, D), with "gelu" after it, or with a residual (N, O) added, in one pass."""
-    weight = _ready(part.weight)
+    weight = _pack_weight(module.weight)
     if residual is not None:
-        return torch.ops.mkldnn._linear_pointwise.binary(values, residual, weight, part.bias, "add")
-    return torch.ops.mkldnn._linear_pointwise(values, weight, part.bias, activation, [], "none")
+        return torch.ops.mkldnn._linear_pointwise.read_binary(values, residual, weight, module.bias, "add")
+    return torch.ops.mkldnn._linear_pointwise(values, weight, module.bias, activation, [], "none")
 
 
 def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -96,7 +101,7 @@ def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     return result if bias is None else result.add_(bias)
 
 
-class _Product(torch.autograd.Function):
+class _LinearFunction(torch.autograd.Function):
     """values @ weight.T + bias, forth and back."""
 
     @staticmethod
@@ -106,29 +111,29 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         values, weight = ctx.saved_tensors
         wants_values, wants_weight, wants_bias = ctx.needs_input_grad
         return (
-            linear(slopes, weight.t()) if wants_values else None,
-            slopes.t() @ values if wants_weight else None,
-            slopes.sum(0) if wants_bias else None,
+            linear(grad_output, weight.t()) if wants_values else None,
+            grad_output.t() @ values if wants_weight else None,
+            grad_output.sum(0) if wants_bias else None,
         )
 
 
-def product(values: torch.Tensor, part: nn.Linear, rows: slice = slice(None)) -> torch.Tensor:
+def apply_linear(values: torch.Tensor, module: nn.Linear, rows: slice = slice(None)) -> torch.Tensor:
     """Return what `part`, or some rows of it, makes of values (N, D), its bias added apart.
 
     torch writes the bias over the result first and lets the product add to it, which costs two passes over memory; a
     compiled layer adds it in passing to whatever follows. (The view keeps the compiler from joining the two again.)
     """
-    weight, bias = part.weight[rows], part.bias[rows]
+    weight, bias = module.weight[rows], module.bias[rows]
     if torch.compiler.is_compiling():
         return (values @ weight.t())[:, None].add(bias).flatten(0, 1)
-    if not is_plain(values):
+    if not use_custom_kernels(values):
         return (values @ weight.t()).add_(bias)
-    if rows == slice(None) and joins(values):
-        return joined(values, part)
+    if rows == slice(None) and can_fuse(values):
+        return fused_linear(values, module)
     if torch.is_grad_enabled():
-        return _Product.apply(values, weight, bias)  # type: ignore[no-untyped-call]
+        return _LinearFunction.apply(values, weight, bias)  # type: ignore[no-untyped-call]
     return linear(values, weight, bias)

@@ -15,15 +15,22 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from bertworks.encoders.dropout import drop
-from bertworks.encoders.encoded import Carried, Encoded, Layout, layout_of, layout_onward, wanted_of
-from bertworks.encoders.layers import ACTIVATIONS, Attention, Layer, LayerSizes, Seeds
+from bertworks.encoders.dropout import dropout
+from bertworks.encoders.encoded import (
+    BatchLayout,
+    Encoded,
+    EncoderState,
+    create_layout,
+    create_layout_with_cache,
+    select_output_positions,
+)
+from bertworks.encoders.layers import ACTIVATIONS, Attention, DropoutSeeds, Layer, LayerConfig
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Layers, width and heads of the released sizes; the inner width is always four times the width.
-RELEASED = {
+PRESETS = {
     "tiny": (2, 128, 2),
     "mini": (4, 256, 4),
     "small": (4, 512, 8),
@@ -34,72 +41,74 @@ RELEASED = {
 
 
 @dataclass(frozen=True, slots=True)
-class BertSizes:
+class BertConfig:
     """What BERT and its nearest relatives are made of. The defaults are the paper's Base.
 
     family           transformers' model_type of the encoder
     first_position   the row of the table of positions that belongs to the first place: RoBERTa's is 2
     """
 
-    vocabulary: int = 30_522
-    width: int = 768
-    num_layers: int = 12
-    num_heads: int = 12
-    inner: int = 3_072
-    positions: int = 512
-    segments: int = 2
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    norm_eps: float = 1e-12
-    spread: float = 0.02
-    family: str = "bert"
+    vocab_size: int = 30_522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3_072
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    model_type: str = "bert"
     first_position: int = 0
 
     def __post_init__(self) -> None:
-        if self.width % self.num_heads:
-            raise SettingsError(f"width {self.width} cannot be divided among {self.num_heads} heads; choose a multiple")
-        if self.activation not in ACTIVATIONS:
+        if self.hidden_size % self.num_attention_heads:
+            raise SettingsError(
+                f"width {self.hidden_size} cannot be divided among {self.num_attention_heads} heads; choose a multiple"
+            )
+        if self.hidden_act not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
-            raise SettingsError(f"there is no activation '{self.activation}'; choose one of: {known}")
+            raise SettingsError(f"there is no activation '{self.hidden_act}'; choose one of: {known}")
 
     @classmethod
-    def released(cls, name: str, vocabulary: int) -> Self:
+    def from_preset(cls, name: str, vocab_size: int) -> Self:
         """Return one of the released sizes by name."""
-        if name not in RELEASED:
-            raise SettingsError(f"there is no size '{name}'; choose one of: {', '.join(RELEASED)}")
-        num_layers, width, num_heads = RELEASED[name]
-        return cls(vocabulary, width, num_layers, num_heads, 4 * width)
+        if name not in PRESETS:
+            raise SettingsError(f"there is no size '{name}'; choose one of: {', '.join(PRESETS)}")
+        num_layers, width, num_heads = PRESETS[name]
+        return cls(vocab_size, width, num_layers, num_heads, 4 * width)
 
     @property
-    def table_width(self) -> int:
+    def token_embedding_size(self) -> int:
         """How wide the embeddings of pieces are, which a masked head compares with."""
-        return self.width
+        return self.hidden_size
 
     @property
-    def summary_width(self) -> int:
+    def pooled_size(self) -> int:
         """How wide the summary of a row is."""
-        return self.width
+        return self.hidden_size
 
     @property
-    def widths(self) -> tuple[int, ...]:
+    def hidden_sizes(self) -> tuple[int, ...]:
         """How wide the embeddings and what leaves each layer are."""
-        return (self.width,) * (self.num_layers + 1)
+        return (self.hidden_size,) * (self.num_hidden_layers + 1)
 
     @property
-    def layer(self) -> LayerSizes:
-        return LayerSizes(
-            self.width,
-            self.num_heads,
-            self.inner,
-            self.dropout,
-            self.attention_dropout,
-            self.activation,
-            self.norm_eps,
+    def layer_config(self) -> LayerConfig:
+        return LayerConfig(
+            self.hidden_size,
+            self.num_attention_heads,
+            self.intermediate_size,
+            self.hidden_dropout_prob,
+            self.attention_probs_dropout_prob,
+            self.hidden_act,
+            self.layer_norm_eps,
         )
 
 
-class Stack(nn.Module):
+class Encoder(nn.Module):
     """Layers over embedded pieces. In training mode it drops values, and then needs a step's seeds.
 
     own_reads    who may read whom unless a batch says otherwise
@@ -109,24 +118,24 @@ class Stack(nn.Module):
                  instead of making a table of their own, mostly zeros
     """
 
-    reads: tuple[str, ...] = ("both", "left", "given")
-    pieces: nn.Embedding
+    supported_attention: tuple[str, ...] = ("both", "left", "given")
+    token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear
 
-    def __init__(self, sizes: BertSizes) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.sizes = sizes
-        self.own_reads = self.reads[0]
-        self.recomputes = False
-        self.adds_rows = False
+        self.config = config
+        self.attention = self.supported_attention[0]
+        self.activation_checkpointing = False
+        self.sparse_embedding_gradients = False
 
     def forward(
         self,
         batch: Batch,
         state: object | None = None,
-        seeds: Seeds | None = None,
-        places: torch.Tensor | None = None,
+        seeds: DropoutSeeds | None = None,
+        positions: torch.Tensor | None = None,
     ) -> Encoded:
         """Return all layers and the summary of each row. `seeds` are for dropout, and only used in training mode.
 
@@ -135,167 +144,183 @@ class Stack(nn.Module):
         that it was made of, in a model that reads to the left, and a new one leaves.
         """
         if state is not None:
-            assert isinstance(state, Carried), "the state of another encoder"
-            return self._onward(batch, state)
-        layout = self.laid(batch)
-        return self.through(self.embed(batch, layout), layout, seeds, places)
+            assert isinstance(state, EncoderState), "the state of another encoder"
+            return self._forward_with_cache(batch, state)
+        layout = self.create_layout(batch)
+        return self.forward_layers(self.embed(batch, layout), layout, seeds, positions)
 
-    def through(
-        self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None
+    def forward_layers(
+        self,
+        hidden_states: torch.Tensor,
+        layout: BatchLayout,
+        seeds: DropoutSeeds | None = None,
+        positions: torch.Tensor | None = None,
     ) -> Encoded:
         """Return what the layers make of embedded pieces (N, D), such as those between two texts."""
         seeds = seeds if self.training else None
-        values = drop(values, seeds.of(0) if seeds else None, self.sizes.dropout)
-        found = [values]
-        summaries = self.summaries(layout)
-        wanted = None if places is None else wanted_of(layout, summaries, places)
-        stacked = self.stacked
+        hidden_states = dropout(hidden_states, seeds.seed_for(0) if seeds else None, self.config.hidden_dropout_prob)
+        found = [hidden_states]
+        summaries = self.pooled_positions(layout)
+        wanted = None if positions is None else select_output_positions(layout, summaries, positions)
+        stacked = self.layer_sequence
         for number, layer in enumerate(stacked):
-            own = tuple(seeds.of(3 * number + place) for place in (1, 2, 3)) if seeds else None
+            own = tuple(seeds.seed_for(3 * number + place) for place in (1, 2, 3)) if seeds else None
             if wanted is not None and number == len(stacked) - 1:
-                values = self._passed(layer.at, values, layout, own, wanted)
+                hidden_states = self._run_layer(layer.forward_at, hidden_states, layout, own, wanted)
             else:
-                values = self._passed(layer, values, layout, own)
-            found.append(values)
+                hidden_states = self._run_layer(layer, hidden_states, layout, own)
+            found.append(hidden_states)
         if wanted is None:
-            summing = values[summaries]
+            summing = hidden_states[summaries]
         else:
-            summing, found[-1] = values[: len(summaries)], values[len(summaries) :]
-        return Encoded(tuple(found), self.summed(summing), layout, places=places)
+            summing, found[-1] = hidden_states[: len(summaries)], hidden_states[len(summaries) :]
+        return Encoded(tuple(found), self.pool(summing), layout, positions=positions)
 
-    def _onward(self, batch: Batch, state: Carried) -> Encoded:
+    def _forward_with_cache(self, batch: Batch, state: EncoderState) -> Encoded:
         """Return what the layers make of the pieces of a batch alone, which read those that were read before."""
-        layout = self.laid_onward(batch, state)
-        return self.through_onward(self.embed(batch, layout), layout, state)
+        layout = self.create_layout_with_cache(batch, state)
+        return self.forward_layers_with_cache(self.embed(batch, layout), layout, state)
 
-    def laid_onward(self, batch: Batch, state: Carried) -> Layout:
+    def create_layout_with_cache(self, batch: Batch, state: EncoderState) -> BatchLayout:
         """Return how rows are computed that go on behind others; refuse what cannot."""
-        width = batch.ids.shape[1]
-        if (self.own_reads if batch.reads is None else batch.reads) != "left":
+        width = batch.input_ids.shape[1]
+        if (self.attention if batch.attention is None else batch.attention) != "left":
             raise SettingsError("only a model that reads to the left can go on from what it has read; give whole rows")
-        if int(batch.lengths.min()) < width or state.length + width > self.sizes.positions:
+        if int(batch.lengths.min()) < width or state.length + width > self.config.max_position_embeddings:
             raise InputError(
-                f"rows that go on are of equal length, and end within the {self.sizes.positions} positions of the model"
+                f"rows that go on are of equal length, and end within the {self.config.max_position_embeddings} positions of the model"
             )
-        return layout_onward(batch, state.length)
+        return create_layout_with_cache(batch, state.length)
 
-    def through_onward(self, values: torch.Tensor, layout: Layout, state: Carried) -> Encoded:
+    def forward_layers_with_cache(
+        self, hidden_states: torch.Tensor, layout: BatchLayout, state: EncoderState
+    ) -> Encoded:
         """Return what the layers make of embedded pieces (N, D) that go on behind others, and what is carried on."""
-        found, kept = [values], []
-        for number, layer in enumerate(self.stacked):
-            values, own = layer.onward(values, layout, state.layers[number] if state.layers else None)
-            found.append(values)
+        found, kept = [hidden_states], []
+        for number, layer in enumerate(self.layer_sequence):
+            hidden_states, own = layer.forward_with_cache(
+                hidden_states, layout, state.layers[number] if state.layers else None
+            )
+            found.append(hidden_states)
             kept.append(own)
-        carried = Carried(state.length + layout.shape[1], tuple(kept))
-        return Encoded(tuple(found), self.summed(values[self.summaries(layout)]), layout, carried)
+        carried = EncoderState(state.length + layout.shape[1], tuple(kept))
+        return Encoded(tuple(found), self.pool(hidden_states[self.pooled_positions(layout)]), layout, carried)
 
     @property
-    def stacked(self) -> Sequence[Layer]:
+    def layer_sequence(self) -> Sequence[Layer]:
         """The layers in the order in which values pass them."""
         return list(self.layers)  # type: ignore[arg-type]
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         """Whether pieces read one another by attention, so that it can be shown who reads whom (`shares`)."""
-        return all(isinstance(layer, Layer) for layer in self.stacked)
+        return all(isinstance(layer, Layer) for layer in self.layer_sequence)
 
-    def shares(self, batch: Batch, numbers: Iterable[int]) -> Iterator[torch.Tensor]:
+    def attention_weights(self, batch: Batch, layer_indices: Iterable[int]) -> Iterator[torch.Tensor]:
         """Yield (B, H, T, T) for each of these layers: how much of each place every place reads; rows of one length."""
-        if not self.attends:
+        if not self.has_attention:
             raise SettingsError(
-                f"a model of the family '{self.sizes.family}' has no attention to show: its pieces do not read one "
+                f"a model of the family '{self.config.model_type}' has no attention to show: its pieces do not read one "
                 f"another; choose a Transformer"
             )
-        layout = self.laid(batch)
-        found = self.through(self.embed(batch, layout), layout).layers
-        for number in numbers:
-            yield self.stacked[number].attention.shares(found[number], layout)
+        layout = self.create_layout(batch)
+        found = self.forward_layers(self.embed(batch, layout), layout).hidden_states
+        for number in layer_indices:
+            yield self.layer_sequence[number].attention.attention_weights(found[number], layout)
 
     @property
-    def most_places(self) -> float:
+    def max_cached_length(self) -> float:
         """How many places of a row can be read in parts that go on behind one another."""
-        return self.sizes.positions
+        return self.config.max_position_embeddings
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return self.pieces.weight.device
+        return self.token_embeddings.weight.device
 
     @property
-    def num_at_once(self) -> int:
+    def num_parallel_batches(self) -> int:
         """How many batches may be computed at the same time, each in a thread: one a core."""
         return torch.get_num_threads() if self.device.type == "cpu" else 1
 
-    def meet(self, tokenizer: Tokenizer) -> None:
+    def set_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Be told the vocabulary, before anything is learned: for an encoder that reads how pieces are written."""
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
         """Return (N, D): what enters the first layer."""
         raise NotImplementedError
 
-    def summaries(self, layout: Layout) -> torch.Tensor:
+    def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
         """Return (B,): which piece of each row its summary is made of: the first, or where each reads those before it
         only, the last, which has read them all."""
-        return layout.starts + layout.lengths - 1 if self.own_reads == "left" else layout.starts
+        return layout.starts + layout.lengths - 1 if self.attention == "left" else layout.starts
 
-    def summed(self, vectors: torch.Tensor) -> torch.Tensor:
+    def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return (B, D): the summaries made of the last layer at those pieces."""
         return torch.tanh(self.pooler(vectors))
 
-    def tables(self, ids: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
+    def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the embeddings that are summed for the pieces of one row (T,), each (T, E), by what they tell."""
-        places = torch.arange(len(ids), device=ids.device) + self.sizes.first_position
-        asked = {"piece": ("pieces", ids), "position": ("positions", places), "segment": ("segments", segments)}
+        places = torch.arange(len(input_ids), device=input_ids.device) + self.config.first_position
+        asked = {
+            "piece": ("pieces", input_ids),
+            "position": ("positions", places),
+            "segment": ("segments", token_type_ids),
+        }
         return {told: getattr(self, table)(numbers) for told, (table, numbers) in asked.items() if hasattr(self, table)}
 
-    def looked_up(self, batch: Batch, layout: Layout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def lookup_embeddings(self, batch: Batch, layout: BatchLayout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the embedding of each piece (N, E), the position of each (N,), and its segment (N,)."""
-        width = batch.ids.shape[1]
-        ids, segments = batch.ids.flatten(), batch.segments.flatten()
+        width = batch.input_ids.shape[1]
+        ids, segments = batch.input_ids.flatten(), batch.token_type_ids.flatten()
         if layout.index is None:
-            places = torch.arange(width, device=ids.device).repeat(batch.ids.shape[0])
+            places = torch.arange(width, device=ids.device).repeat(batch.input_ids.shape[0])
         else:
             ids, segments = ids[layout.index], segments[layout.index]
             places = layout.index % width
-        pieces = F.embedding(ids, self.pieces.weight, sparse=self.adds_rows)
-        return pieces, places + layout.before + self.sizes.first_position, segments
+        pieces = F.embedding(ids, self.token_embeddings.weight, sparse=self.sparse_embedding_gradients)
+        return pieces, places + layout.num_cached + self.config.first_position, segments
 
-    def set_dropout(self, rate: float) -> None:
+    def set_dropout(self, dropout_prob: float) -> None:
         """Drop at another rate than the sizes say, everywhere."""
-        self.sizes = replace(self.sizes, dropout=rate, attention_dropout=rate)
+        self.config = replace(self.config, hidden_dropout_prob=dropout_prob, attention_probs_dropout_prob=dropout_prob)
         for part in self.modules():
             if isinstance(part, Layer | Attention):
-                part.dropout = rate
+                part.dropout_prob = dropout_prob
 
-    def _passed(self, layer: Callable[..., torch.Tensor], *given: Any) -> torch.Tensor:
+    def _run_layer(self, layer: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
         """Return what a layer makes of values; where memory is dear, to be computed again on the way back."""
-        if self.recomputes and torch.is_grad_enabled():  # what is dropped follows from the seeds: the same again
-            return checkpoint(layer, *given, use_reentrant=False, preserve_rng_state=False)
-        return layer(*given)
+        if (
+            self.activation_checkpointing and torch.is_grad_enabled()
+        ):  # what is dropped follows from the seeds: the same again
+            return checkpoint(layer, *args, use_reentrant=False, preserve_rng_state=False)
+        return layer(*args)
 
-    def laid(self, batch: Batch) -> Layout:
+    def create_layout(self, batch: Batch) -> BatchLayout:
         """Return how a batch is computed; refuse what cannot be read."""
-        return layout_of(batch, self.checked(batch))
+        return create_layout(batch, self.resolve_attention(batch))
 
-    def checked(self, batch: Batch) -> str | torch.Tensor:
+    def resolve_attention(self, batch: Batch) -> str | torch.Tensor:
         """Return who may read whom in a batch; refuse what cannot be read."""
-        if batch.ids.shape[1] > self.sizes.positions:
+        if batch.input_ids.shape[1] > self.config.max_position_embeddings:
             raise InputError(
-                f"a row of {batch.ids.shape[1]} places is longer than the {self.sizes.positions} positions of this "
+                f"a row of {batch.input_ids.shape[1]} places is longer than the {self.config.max_position_embeddings} positions of this "
                 f"model; cut the text into windows, or choose a shorter length"
             )
         if int(batch.lengths.min()) < 1:
             raise InputError("a row without a single piece cannot be read; an empty text still has [CLS] and [SEP]")
-        reads = self.own_reads if batch.reads is None else batch.reads
-        if (reads if isinstance(reads, str) else "given") not in self.reads:
-            raise SettingsError(f"this model reads {' or '.join(self.reads)} only; ask it that way")
+        reads = self.attention if batch.attention is None else batch.attention
+        if (reads if isinstance(reads, str) else "given") not in self.supported_attention:
+            raise SettingsError(f"this model reads {' or '.join(self.supported_attention)} only; ask it that way")
         return reads
 
 
-def initialise(module: nn.Module, spread: float, generator: torch.Generator | None) -> None:
+def initialise(module: nn.Module, initializer_range: float, generator: torch.Generator | None) -> None:
     """Draw weights from a normal distribution cut at two standard deviations; biases 0, norms 1. As in the release."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.trunc_normal_(part.weight, 0.0, spread, -2 * spread, 2 * spread, generator=generator)
+            nn.init.trunc_normal_(
+                part.weight, 0.0, initializer_range, -2 * initializer_range, 2 * initializer_range, generator=generator
+            )
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.dropout import drop
-from bertworks.encoders.encoded import Encoded, Layout
-from bertworks.encoders.layers import Seeds
-from bertworks.encoders.stack import BertSizes, Stack, initialise
+from bertworks.encoders.dropout import dropout
+from bertworks.encoders.encoded import BatchLayout, Encoded
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.stack import BertConfig, Encoder, initialise
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
@@ -28,38 +28,42 @@ FAMILY = "static"
 # The table's name in a folder.
 TABLE = f"{FAMILY}.pieces.weight"
 # The widths that vectors were published with.
-RELEASED = {"tiny": 50, "mini": 100, "small": 200, "base": 300}
+PRESETS = {"tiny": 50, "mini": 100, "small": 200, "base": 300}
 
 
-class Static(Stack):
+class Static(Encoder):
     """The encoder: a table."""
 
-    reads = ("both",)
+    supported_attention = ("both",)
 
-    def __init__(self, sizes: BertSizes, generator: torch.Generator | None = None) -> None:
-        super().__init__(sizes)
-        self.pieces = nn.Embedding(sizes.vocabulary, sizes.width)
+    def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__(config)
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList()
-        initialise(self, sizes.spread, generator)
+        initialise(self, config.initializer_range, generator)
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         return False
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
         """Return (N, D): the vector of each word."""
-        return self.looked_up(batch, layout)[0]
+        return self.lookup_embeddings(batch, layout)[0]
 
-    def through(
-        self, values: torch.Tensor, layout: Layout, seeds: Seeds | None = None, places: torch.Tensor | None = None
+    def forward_layers(
+        self,
+        hidden_states: torch.Tensor,
+        layout: BatchLayout,
+        seeds: DropoutSeeds | None = None,
+        positions: torch.Tensor | None = None,
     ) -> Encoded:
         """Return the vectors (N, D) as they are, or those at some places, and the mean of each row."""
         seeds = seeds if self.training else None
-        values = drop(values, seeds.of(0) if seeds else None, self.sizes.dropout)
-        means = Encoded((values,), None, layout).padded().sum(1) / layout.lengths[:, None]  # (B, D)
-        if places is not None:
-            values = values[layout.pieces_at(places)]
-        return Encoded((values,), means, layout, places=places)
+        hidden_states = dropout(hidden_states, seeds.seed_for(0) if seeds else None, self.config.hidden_dropout_prob)
+        means = Encoded((hidden_states,), None, layout).to_padded().sum(1) / layout.lengths[:, None]  # (B, D)
+        if positions is not None:
+            hidden_states = hidden_states[layout.token_indices(positions)]
+        return Encoded((hidden_states,), means, layout, positions=positions)
 
 
 CONFIG_KEYS = {
@@ -69,34 +73,34 @@ CONFIG_KEYS = {
     "dropout": "hidden_dropout_prob",
     "spread": "initializer_range",
 }
-_OWN: dict[str, Any] = {"num_layers": 0, "num_heads": 1, "inner": 0, "segments": 1, "family": FAMILY}
+_FAMILY_CONFIG: dict[str, Any] = {"num_layers": 0, "num_heads": 1, "inner": 0, "segments": 1, "family": FAMILY}
 HEADS: dict[str, NameTable] = {kind: bert.HEADS[kind] for kind in ("rows", "places", "choices", "spans")}
 
 
-def static_sizes(vocabulary: int, width: int) -> BertSizes:
+def static_config(vocab_size: int, hidden_size: int) -> BertConfig:
     """Return the sizes of a table of so many words, special ones counted."""
-    return BertSizes(vocabulary, width, **_OWN)
+    return BertConfig(vocab_size, hidden_size, **_FAMILY_CONFIG)
 
 
-def released(name: str, vocabulary: int) -> BertSizes:
+def config_from_preset(name: str, vocab_size: int) -> BertConfig:
     """Return one of the sizes by name."""
-    if name not in RELEASED:
-        raise SettingsError(f"there is no size '{name}' of word vectors; choose one of: {', '.join(RELEASED)}")
-    return static_sizes(vocabulary, RELEASED[name])
+    if name not in PRESETS:
+        raise SettingsError(f"there is no size '{name}' of word vectors; choose one of: {', '.join(PRESETS)}")
+    return static_config(vocab_size, PRESETS[name])
 
 
-def sizes_of(config: Mapping[str, Any]) -> BertSizes:
+def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
     """Return the sizes that a config.json states."""
-    found = bert.read_sizes(config, CONFIG_KEYS)
-    return BertSizes(**found, **_OWN, attention_dropout=found["dropout"])
+    found = bert.read_config_fields(config_dict, CONFIG_KEYS)
+    return BertConfig(**found, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["dropout"])
 
 
-def config_of(sizes: BertSizes, architectures: Sequence[str]) -> dict[str, Any]:
+def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json of these sizes; `architectures` are our own, for transformers has none."""
-    told = {key: getattr(sizes, name) for name, key in CONFIG_KEYS.items()}
+    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
     return {"model_type": FAMILY, "architectures": list(architectures), **told}
 
 
-def names_of(sizes: BertSizes) -> dict[str, tuple[str, ...]]:
+def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of the table -> its name in a folder."""
     return {"pieces.weight": (TABLE,)}

@@ -11,24 +11,24 @@ from collections.abc import Mapping
 NameTable = Mapping[str, tuple[str, ...]]
 
 # What a name ends with where their matrix is (inputs, outputs) and ours (outputs, inputs).
-_TURNED = "ᵀ"
+_TRANSPOSED_MARK = "ᵀ"
 
 
-def turned(name: str) -> str:
+def mark_transposed(name: str) -> str:
     """Return the name of a matrix that lies on its side there."""
-    return name + _TURNED
+    return name + _TRANSPOSED_MARK
 
 
-def is_turned(name: str) -> bool:
-    return name.endswith(_TURNED)
+def is_transposed(name: str) -> bool:
+    return name.endswith(_TRANSPOSED_MARK)
 
 
-def plain(name: str) -> str:
+def strip_mark(name: str) -> str:
     """Return the name as it stands in a file."""
-    return name.removesuffix(_TURNED)
+    return name.removesuffix(_TRANSPOSED_MARK)
 
 
-def with_ends(parts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def expand_weight_and_bias(parts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Return the table of parts that have a weight and a bias each."""
     return {
         f"{ours}.{end}": tuple(f"{name}.{end}" for name in theirs)

@@ -16,17 +16,17 @@ import torch
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.cross_attention import SourceLayer
-from bertworks.encoders.encoded import Carried, Encoded, Layout, Source, reading_mask
-from bertworks.encoders.layers import Layer, Seeds
-from bertworks.encoders.stack import BertSizes, Stack, initialise
-from bertworks.encoders.tensor_names import with_ends
+from bertworks.encoders.cross_attention import DecoderLayer
+from bertworks.encoders.encoded import BatchLayout, CrossAttentionCache, Encoded, EncoderState, create_attention_mask
+from bertworks.encoders.layers import DropoutSeeds, Layer
+from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.tensor_names import expand_weight_and_bias
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerSizes(BertSizes):
+class TransformerConfig(BertConfig):
     """What a Transformer is made of. Positions are waves and not learned; their number is the longest row's.
 
     num_decoder_layers   0: as many as the encoder has
@@ -34,128 +34,138 @@ class TransformerSizes(BertSizes):
     """
 
     num_decoder_layers: int = 0
-    scales_pieces: bool = True
+    scale_embedding: bool = True
 
     @property
-    def decoder(self) -> TransformerSizes:
+    def decoder_config(self) -> TransformerConfig:
         """The sizes of the decoder alone."""
-        return replace(self, num_layers=self.num_decoder_layers or self.num_layers, num_decoder_layers=0)
+        return replace(self, num_hidden_layers=self.num_decoder_layers or self.num_hidden_layers, num_decoder_layers=0)
 
 
-class Decoder(Stack):
+class Decoder(Encoder):
     """The layers over rows that have a source. It embeds nothing: the table of pieces is the encoder's."""
 
-    reads = ("left",)
+    supported_attention = ("left",)
 
-    def __init__(self, sizes: TransformerSizes) -> None:
-        super().__init__(sizes.decoder)
-        self.layers = nn.ModuleList(SourceLayer(sizes.layer, number) for number in range(self.sizes.num_layers))
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config.decoder_config)
+        self.layers = nn.ModuleList(
+            DecoderLayer(config.layer_config, number) for number in range(self.config.num_hidden_layers)
+        )
 
     @property
-    def sourced(self) -> Sequence[SourceLayer]:
+    def decoder_layers(self) -> Sequence[DecoderLayer]:
         """Its layers."""
         return list(self.layers)  # type: ignore[arg-type]
 
-    def summaries(self, layout: Layout) -> torch.Tensor:
+    def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
         """Return (B,): the last piece of each row, which has read all others."""
         return layout.starts + layout.lengths - 1
 
-    def summed(self, vectors: torch.Tensor) -> torch.Tensor:
+    def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return them as they are."""
         return vectors
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class DecoderState:
     """What rows of the decoder leave for those that go on behind them: what was read, and their source. An empty one
     begins, with the source that the batch has."""
 
-    carried: Carried = field(default_factory=Carried)
-    source: Source | None = None
+    cache: EncoderState = field(default_factory=EncoderState)
+    source_cache: CrossAttentionCache | None = None
 
 
-class Transformer(Stack):
+class Transformer(Encoder):
     """An encoder and a decoder that share one table of pieces; no segments, no norm before the first layer, no pooler.
 
     The first piece sums a row up, as it is.
     """
 
-    sizes: TransformerSizes
+    config: TransformerConfig
 
-    def __init__(self, sizes: TransformerSizes, generator: torch.Generator | None = None) -> None:
-        super().__init__(sizes)
-        self.pieces = nn.Embedding(sizes.vocabulary, sizes.width)
-        self.layers = nn.ModuleList(Layer(sizes.layer) for _ in range(sizes.num_layers))
-        self.decoder = Decoder(sizes)
-        initialise(self, sizes.spread, generator)
+    def __init__(self, config: TransformerConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__(config)
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_layers))
+        self.decoder = Decoder(config)
+        initialise(self, config.initializer_range, generator)
 
     def forward(
         self,
         batch: Batch,
         state: object | None = None,
-        seeds: Seeds | None = None,
-        places: torch.Tensor | None = None,
+        seeds: DropoutSeeds | None = None,
+        positions: torch.Tensor | None = None,
     ) -> Encoded:
         """Return all layers: of the encoder, or of the decoder where the batch has a source.
 
         With a `Going` as state the decoder's rows go on behind others, and a new one leaves.
         """
         if state is None and batch.source is None:
-            return super().forward(batch, None, seeds, places)
-        self.decoder.recomputes = self.recomputes
+            return super().forward(batch, None, seeds, positions)
+        self.decoder.activation_checkpointing = self.activation_checkpointing
         if state is None:
-            layout = replace(self.decoder.laid(batch), source=self._read(batch.source, seeds))
-            later = None if seeds is None else Seeds(seeds.base + 1)  # so that it drops other values than the encoder
-            return self.decoder.through(self.embed(batch, layout), layout, later, places)
-        assert isinstance(state, Going), "the state of another encoder"
-        source = state.source or self._read(batch.source, None)
-        layout = replace(self.decoder.laid_onward(batch, state.carried), source=source)
-        found = self.decoder.through_onward(self.embed(batch, layout), layout, state.carried)
-        assert isinstance(found.state, Carried)
-        return replace(found, state=Going(found.state, source))
+            layout = replace(self.decoder.create_layout(batch), source_cache=self._encode_source(batch.source, seeds))
+            later = (
+                None if seeds is None else DropoutSeeds(seeds.base + 1)
+            )  # so that it drops other values than the encoder
+            return self.decoder.forward_layers(self.embed(batch, layout), layout, later, positions)
+        assert isinstance(state, DecoderState), "the state of another encoder"
+        source = state.source_cache or self._encode_source(batch.source, None)
+        layout = replace(self.decoder.create_layout_with_cache(batch, state.cache), source_cache=source)
+        found = self.decoder.forward_layers_with_cache(self.embed(batch, layout), layout, state.cache)
+        assert isinstance(found.state, EncoderState)
+        return replace(found, state=DecoderState(found.state, source))
 
-    def _read(self, batch: Batch | None, seeds: Seeds | None) -> Source:
+    def _encode_source(self, batch: Batch | None, seeds: DropoutSeeds | None) -> CrossAttentionCache:
         """Return what the encoder makes of source rows."""
         assert batch is not None, "a decoder has to be given a source"
-        values = super().forward(batch, None, seeds).padded()  # (C, S, D)
-        return Source(tuple(layer.source.kept(values) for layer in self.decoder.sourced), reading_mask(batch, "both"))
+        values = super().forward(batch, None, seeds).to_padded()  # (C, S, D)
+        return CrossAttentionCache(
+            tuple(layer.cross_attention.compute_cache(values) for layer in self.decoder.decoder_layers),
+            create_attention_mask(batch, "both"),
+        )
 
-    def embed(self, batch: Batch, layout: Layout) -> torch.Tensor:
+    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
         """Return (N, D): piece and position."""
-        pieces, places, _ = self.looked_up(batch, layout)
-        return self._scaled(pieces) + self._waves(places, pieces)
+        pieces, places, _ = self.lookup_embeddings(batch, layout)
+        return self._scale_embeddings(pieces) + self._position_encodings(places, pieces)
 
-    def tables(self, ids: torch.Tensor, segments: torch.Tensor) -> dict[str, torch.Tensor]:
+    def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return what is summed for the pieces of one row (T,), each (T, D), by what it tells."""
-        pieces = self._scaled(self.pieces(ids))
-        return {"piece": pieces, "position": self._waves(torch.arange(len(ids), device=ids.device), pieces)}
+        pieces = self._scale_embeddings(self.token_embeddings(input_ids))
+        return {
+            "piece": pieces,
+            "position": self._position_encodings(torch.arange(len(input_ids), device=input_ids.device), pieces),
+        }
 
-    def summed(self, vectors: torch.Tensor) -> torch.Tensor:
+    def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return them as they are."""
         return vectors
 
-    def set_dropout(self, rate: float) -> None:
+    def set_dropout(self, dropout_prob: float) -> None:
         """Drop at another rate than the sizes say, everywhere."""
-        super().set_dropout(rate)
-        self.decoder.set_dropout(rate)
+        super().set_dropout(dropout_prob)
+        self.decoder.set_dropout(dropout_prob)
 
-    def _scaled(self, pieces: torch.Tensor) -> torch.Tensor:
-        return pieces * math.sqrt(self.sizes.width) if self.sizes.scales_pieces else pieces
+    def _scale_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return embeddings * math.sqrt(self.config.hidden_size) if self.config.scale_embedding else embeddings
 
-    def _waves(self, places: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        return waves(self.sizes.positions, self.sizes.width).to(like)[places]
+    def _position_encodings(self, positions: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return sinusoidal_positions(self.config.max_position_embeddings, self.config.hidden_size).to(like)[positions]
 
 
 @functools.lru_cache(maxsize=8)
-def waves(num_positions: int, width: int) -> torch.Tensor:
+def sinusoidal_positions(num_positions: int, hidden_size: int) -> torch.Tensor:
     """Return (positions, D): the paper's sines and cosines, all sines first as transformers has them."""
     with torch.device("cpu"), torch.inference_mode(False):
-        rates = 10_000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
+        rates = 10_000.0 ** -(torch.arange(0, hidden_size, 2, dtype=torch.float64) / hidden_size)
         angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * rates
-        return torch.cat([angles.sin(), angles.cos()], 1)[:, :width].float()
+        return torch.cat([angles.sin(), angles.cos()], 1)[:, :hidden_size].float()
 
 
-_OWN: dict[str, Any] = {"segments": 1, "activation": "relu", "norm_eps": 1e-5, "family": "marian"}
+_FAMILY_CONFIG: dict[str, Any] = {"segments": 1, "activation": "relu", "norm_eps": 1e-5, "family": "marian"}
 CONFIG_KEYS = {
     "vocabulary": "vocab_size",
     "width": "d_model",
@@ -169,8 +179,8 @@ CONFIG_KEYS = {
     "spread": "init_std",
 }
 # What a decoder must have in common with its encoder, and settings that must be as they are by default.
-_SHARED = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
-_ONLY = {
+_TIED_KEYS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
+_SUPPORTED_VALUES = {
     "activation_dropout": 0.0,
     "encoder_layerdrop": 0.0,
     "decoder_layerdrop": 0.0,
@@ -201,57 +211,57 @@ _LAYER_NAMES = {
     "outer": ("fc2",),
     "norm": ("final_layer_norm",),
 }
-_SOURCE_NAMES = {
+_CROSS_ATTENTION_NAMES = {
     "source.query_key_value": ("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"),
     "source.out": ("encoder_attn.out_proj",),
     "source_norm": ("encoder_attn_layer_norm",),
 }
 
 
-def released(name: str, vocabulary: int) -> TransformerSizes:
+def config_from_preset(name: str, vocab_size: int) -> TransformerConfig:
     """Return BERT's sizes by name, for encoder and decoder; weights are drawn as widely as the paper's were."""
-    sizes = TransformerSizes.released(name, vocabulary)
-    return replace(sizes, spread=sizes.width**-0.5, **_OWN)
+    sizes = TransformerConfig.from_preset(name, vocab_size)
+    return replace(sizes, initializer_range=sizes.hidden_size**-0.5, **_FAMILY_CONFIG)
 
 
-def sizes_of(config: Mapping[str, Any]) -> TransformerSizes:
+def config_from_dict(config_dict: Mapping[str, Any]) -> TransformerConfig:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    bert.check_only(config, _ONLY)
-    found = {**_OWN, **bert.read_sizes(config, CONFIG_KEYS)}
+    bert.check_supported(config_dict, _SUPPORTED_VALUES)
+    found = {**_FAMILY_CONFIG, **bert.read_config_fields(config_dict, CONFIG_KEYS)}
     found["activation"] = _ACTIVATIONS.get(found["activation"], found["activation"])
-    for key, like in _SHARED.items():
-        if config.get(key, config[like]) != config[like]:
+    for key, like in _TIED_KEYS.items():
+        if config_dict.get(key, config_dict[like]) != config_dict[like]:
             raise SettingsError(
-                f"{key} is {config[key]} and {like} {config[like]}; only a model with both alike is read"
+                f"{key} is {config_dict[key]} and {like} {config_dict[like]}; only a model with both alike is read"
             )
-    layers = config.get("decoder_layers", found["num_layers"])
+    layers = config_dict.get("decoder_layers", found["num_layers"])
     if not isinstance(layers, int) or layers < 1:
         raise SettingsError(f"decoder_layers should be a whole number above 0, but is {layers!r}")
     own = 0 if layers == found["num_layers"] else layers
-    return TransformerSizes(
-        **found, num_decoder_layers=own, scales_pieces=bool(config.get("scale_embedding", False))
+    return TransformerConfig(
+        **found, num_decoder_layers=own, scale_embedding=bool(config_dict.get("scale_embedding", False))
     )  # fmt: skip
 
 
-def config_of(sizes: TransformerSizes, architectures: Sequence[str]) -> dict[str, Any]:
+def config_to_dict(config: TransformerConfig, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json of these sizes; `architectures` are transformers' classes."""
-    told = {key: getattr(sizes, name) for name, key in CONFIG_KEYS.items()}
-    like = {key: told[of] for key, of in _SHARED.items()}
-    own = {"decoder_layers": sizes.decoder.num_layers, "scale_embedding": sizes.scales_pieces}
+    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
+    like = {key: told[of] for key, of in _TIED_KEYS.items()}
+    own = {"decoder_layers": config.decoder_config.num_hidden_layers, "scale_embedding": config.scale_embedding}
     return {"model_type": "marian", "architectures": list(architectures), **told, **like, **own}
 
 
-def names_of(sizes: TransformerSizes) -> dict[str, tuple[str, ...]]:
+def tensor_names(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's."""
     names: dict[str, tuple[str, ...]] = {"pieces.weight": ("model.shared.weight",)}
-    encoder, decoder = sizes.num_layers, sizes.decoder.num_layers
+    encoder, decoder = config.num_hidden_layers, config.decoder_config.num_hidden_layers
     stacks = (
         ("", "encoder", encoder, _LAYER_NAMES),
-        ("decoder.", "decoder", decoder, {**_LAYER_NAMES, **_SOURCE_NAMES}),
+        ("decoder.", "decoder", decoder, {**_LAYER_NAMES, **_CROSS_ATTENTION_NAMES}),
     )
     for here, there, num_layers, table in stacks:
         for number in range(num_layers):
             path = f"model.{there}.layers.{number}."
             parts = {f"{here}layers.{number}.{our}": tuple(path + one for one in own) for our, own in table.items()}
-            names |= with_ends(parts)
+            names |= expand_weight_and_bias(parts)
     return names

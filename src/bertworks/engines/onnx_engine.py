@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from bertworks.disk import sha256
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import Encoder
 from bertworks.engines.graph_encoder import Ints
-from bertworks.engines.onnx_graph import INPUTS, GraphHead, graph_of
-from bertworks.engines.optional import part
+from bertworks.engines.onnx_graph import INPUTS, GraphHead, build_graph
+from bertworks.engines.optional import import_optional
 from bertworks.errors import BertworksError, FolderError
 
 _QUIET = 3  # errors only: it warns of machines it finds no accelerator on
@@ -28,7 +28,7 @@ class OnnxRuntime:
     file = "model.onnx"
 
     def __init__(self, graph: str | bytes, digest: bytes) -> None:
-        self._runtime = part("onnxruntime", "onnx", "running a model in ONNX Runtime")
+        self._runtime = import_optional("onnxruntime", "onnx", "running a model in ONNX Runtime")
         self._graph = graph
         self._sessions: dict[int, Any] = {}
         # Without this it computes all outputs, the scores of the whole vocabulary too, and returns the wanted ones.
@@ -38,7 +38,7 @@ class OnnxRuntime:
         self.digest = digest
 
     @property
-    def num_at_once(self) -> int:
+    def num_parallel_batches(self) -> int:
         return torch.get_num_threads()
 
     def _session(self) -> Any:
@@ -65,13 +65,13 @@ class OnnxRuntime:
             raise FolderError(f"{path} cannot be read by ONNX Runtime ({first}); export the model again") from None
 
     @classmethod
-    def of(cls, encoder: Stack, head: GraphHead | None, has_pooler: bool) -> OnnxRuntime:
+    def from_encoder(cls, encoder: Encoder, head: GraphHead | None, has_pooler: bool) -> OnnxRuntime:
         """Load the graph of an encoder with its head."""
-        graph = graph_of(encoder, head, has_pooler).SerializeToString()
+        graph = build_graph(encoder, head, has_pooler).SerializeToString()
         return cls(graph, hashlib.sha256(graph).digest())
 
-    def run(self, rows: tuple[Ints, Ints, Ints], wanted: Sequence[str]) -> list[npt.NDArray[np.float32]]:
+    def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return these outputs of ids, attention mask and segments, each (B, T)."""
-        fed = dict(zip(INPUTS, rows, strict=True))
-        found: list[Any] = self._session().run(list(wanted), fed, self._options)
+        fed = dict(zip(INPUTS, inputs, strict=True))
+        found: list[Any] = self._session().run(list(output_names), fed, self._options)
         return found

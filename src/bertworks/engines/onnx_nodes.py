@@ -18,12 +18,12 @@ _OPSET, _FORMAT = 20, 9
 
 Floats = npt.NDArray[np.float32]
 Attributes = Mapping[str, Any]
-NONE: Attributes = {}
+NO_ATTRIBUTES: Attributes = {}
 Shapes = dict[str, tuple[str | int, ...]]
 
 
 @dataclass(slots=True)
-class Nodes:
+class GraphNodes:
     """The nodes and weights of a graph while it is written. What a node gives has the node's own name.
 
     A layer that is passed several times gives the same names again; behind those a number is put.
@@ -32,36 +32,38 @@ class Nodes:
     helper: Any
     nodes: list[Any] = field(default_factory=list)
     weights: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    times: Counter[str] = field(default_factory=Counter)
+    name_counts: Counter[str] = field(default_factory=Counter)
 
     def weight(self, name: str, values: npt.ArrayLike) -> str:
         """Keep a constant under a name; the same one again changes nothing."""
         self.weights[name] = np.asarray(values, order="C")
         return name
 
-    def op(self, kind: str, inputs: Sequence[str], name: str = "", attributes: Attributes = NONE) -> str:
+    def op(self, kind: str, inputs: Sequence[str], name: str = "", attributes: Attributes = NO_ATTRIBUTES) -> str:
         """Add a node and return the name of its only output."""
         return self.ops(kind, inputs, (name or f"{kind}.{len(self.nodes)}",), attributes)[0]
 
-    def ops(self, kind: str, inputs: Sequence[str], names: Sequence[str], attributes: Attributes = NONE) -> list[str]:
+    def ops(
+        self, kind: str, inputs: Sequence[str], names: Sequence[str], attributes: Attributes = NO_ATTRIBUTES
+    ) -> list[str]:
         """Add a node with outputs of these names, or of such that are still free."""
-        self.times.update(names)
-        names = [name if self.times[name] == 1 else f"{name}.{self.times[name]}" for name in names]
+        self.name_counts.update(names)
+        names = [name if self.name_counts[name] == 1 else f"{name}.{self.name_counts[name]}" for name in names]
         self.nodes.append(self.helper.make_node(kind, inputs, names, names[0], **attributes))
         return list(names)
 
 
 # How a product is computed: nodes, the name of what is multiplied (…, K), the product's, its matrix (K, N), bias (N,).
-Product = Callable[[Nodes, str, str, Floats, Floats], str]
+LinearOp = Callable[[GraphNodes, str, str, Floats, Floats], str]
 
 
-def plain_product(nodes: Nodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
+def float_linear(nodes: GraphNodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
     """Return values times matrix plus bias, in full precision."""
     found = nodes.op("MatMul", (values, nodes.weight(f"{name}.weight", matrix)))
     return nodes.op("Add", (found, nodes.weight(f"{name}.bias", bias)), name)
 
 
-def activated(nodes: Nodes, values: str, activation: str) -> str:
+def activate(nodes: GraphNodes, values: str, activation: str) -> str:
     """Return values after one of `encoders.layers.ACTIVATIONS`."""
     match activation:
         case "gelu":
@@ -73,7 +75,7 @@ def activated(nodes: Nodes, values: str, activation: str) -> str:
     return nodes.op({"relu": "Relu", "tanh": "Tanh"}[activation], (values,))
 
 
-def model_of(onnx: Any, nodes: Nodes, inputs: Sequence[str], outputs: Shapes) -> Any:
+def build_model(onnx: Any, nodes: GraphNodes, inputs: Sequence[str], outputs: Shapes) -> Any:
     """Return the finished graph; its inputs are whole numbers (B, T)."""
     helper, kinds = onnx.helper, onnx.TensorProto
     entering = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in inputs]

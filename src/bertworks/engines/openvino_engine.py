@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from bertworks.disk import sha256
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import Encoder
 from bertworks.engines.graph_encoder import Ints
-from bertworks.engines.onnx_graph import INPUTS, GraphHead, graph_of
-from bertworks.engines.optional import part
+from bertworks.engines.onnx_graph import INPUTS, GraphHead, build_graph
+from bertworks.engines.optional import import_optional
 from bertworks.errors import FolderError
 
 _PURPOSE = "running a model in OpenVINO"
@@ -26,7 +26,7 @@ class OpenvinoRuntime:
 
     name = "OpenVINO"
     file = "openvino_model.xml"
-    num_at_once = 1  # a request is no two threads' business
+    num_parallel_batches = 1  # a request is no two threads' business
 
     def __init__(self, model: Any, digest: bytes) -> None:
         self._model = model
@@ -39,7 +39,7 @@ class OpenvinoRuntime:
     @classmethod
     def open(cls, folder: Path) -> OpenvinoRuntime:
         """Load the graph of an exported folder."""
-        openvino = part("openvino", "openvino", _PURPOSE)
+        openvino = import_optional("openvino", "openvino", _PURPOSE)
         path = folder / cls.file
         weights = path.with_suffix(".bin")
         try:
@@ -51,34 +51,34 @@ class OpenvinoRuntime:
         return cls(model, digest)
 
     @classmethod
-    def of(cls, encoder: Stack, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
+    def from_encoder(cls, encoder: Encoder, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
         """Load the graph of an encoder with its head."""
-        openvino = part("openvino", "openvino", _PURPOSE)
-        graph = graph_of(encoder, head, has_pooler).SerializeToString()
+        openvino = import_optional("openvino", "openvino", _PURPOSE)
+        graph = build_graph(encoder, head, has_pooler).SerializeToString()
         return cls(openvino.Core().read_model(graph), hashlib.sha256(graph).digest())
 
     def save(self, folder: Path) -> None:
         """Write the graph as OpenVINO's own files, in full precision."""
-        openvino = part("openvino", "openvino", _PURPOSE)
+        openvino = import_optional("openvino", "openvino", _PURPOSE)
         openvino.save_model(self._model, folder / self.file, compress_to_fp16=False)
 
-    def run(self, rows: tuple[Ints, Ints, Ints], wanted: Sequence[str]) -> list[npt.NDArray[np.float32]]:
+    def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return these outputs of ids, attention mask and segments, each (B, T)."""
-        request = self._request(tuple(wanted))
-        request.infer({name: own for name, own in zip(INPUTS, rows, strict=True) if name in self._inputs})
+        request = self._request(tuple(output_names))
+        request.infer({name: own for name, own in zip(INPUTS, inputs, strict=True) if name in self._inputs})
         # Copies, for the next run writes over the same memory.
-        return [np.array(request.get_output_tensor(number).data) for number in range(len(wanted))]
+        return [np.array(request.get_output_tensor(number).data) for number in range(len(output_names))]
 
-    def _request(self, wanted: tuple[str, ...]) -> Any:
+    def _request(self, output_names: tuple[str, ...]) -> Any:
         """Return what computes these outputs and nothing else, compiled when it is first asked for."""
-        if wanted not in self._requests:
-            openvino = part("openvino", "openvino", _PURPOSE)
-            results = [self._results[name].get_node() for name in wanted]
+        if output_names not in self._requests:
+            openvino = import_optional("openvino", "openvino", _PURPOSE)
+            results = [self._results[name].get_node() for name in output_names]
             settings = {
                 "INFERENCE_NUM_THREADS": torch.get_num_threads(),
                 "INFERENCE_PRECISION_HINT": "f32",  # some processors would take bfloat16 without a word
                 "PERFORMANCE_HINT": "LATENCY",
             }
             model = openvino.Model(results, self._model.get_parameters(), "bert")
-            self._requests[wanted] = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-        return self._requests[wanted]
+            self._requests[output_names] = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+        return self._requests[output_names]

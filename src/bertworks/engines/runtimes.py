@@ -14,23 +14,23 @@ RUNTIMES: dict[str, type[OnnxRuntime] | type[OpenvinoRuntime]] = {"onnx": OnnxRu
 ENGINES = (TORCH, *RUNTIMES)
 
 
-def exported_for(folder: Path) -> str | None:
+def find_export_engine(folder: Path) -> str | None:
     """Return the engine for which a folder was exported; None if it has weights for torch."""
     if find_weights(folder) is not None:
         return None
     return next((name for name, runtime in RUNTIMES.items() if (folder / runtime.file).is_file()), None)
 
 
-def engine_of(folder: Path, wanted: str | None) -> tuple[str, bool]:
+def choose_engine(folder: Path, engine: str | None) -> tuple[str, bool]:
     """Return the engine that is to compute a folder, and whether the folder was exported for it."""
-    if wanted is not None and wanted not in ENGINES:
-        raise SettingsError(f"there is no engine '{wanted}'; choose one of: {', '.join(ENGINES)}")
-    own = exported_for(folder)
+    if engine is not None and engine not in ENGINES:
+        raise SettingsError(f"there is no engine '{engine}'; choose one of: {', '.join(ENGINES)}")
+    own = find_export_engine(folder)
     if own is None:
-        return wanted or TORCH, False
-    if wanted not in (None, own):
+        return engine or TORCH, False
+    if engine not in (None, own):
         raise SettingsError(
-            f"{folder} was exported for '{own}' and has nothing for '{wanted}'; leave --engine out, or use the folder "
+            f"{folder} was exported for '{own}' and has nothing for '{engine}'; leave --engine out, or use the folder "
             f"that it was exported from"
         )
     return own, True

@@ -9,56 +9,62 @@ from typing import Generic, TypeVar
 import torch
 
 from bertworks.encoders.encoded import Encoded
-from bertworks.encoders.stack import Stack
-from bertworks.engines.batching import BUDGET, WINDOW, in_budget, in_order
-from bertworks.engines.workers import at_once
-from bertworks.sampling.batch import Row, batch_of_rows
+from bertworks.encoders.stack import Encoder
+from bertworks.engines.batching import TOKEN_BUDGET, WINDOW, batch_by_token_budget, restore_order
+from bertworks.engines.workers import map_parallel
+from bertworks.sampling.batch import TokenSequence, collate_sequences
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=TokenSequence)
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedRows(Generic[R]):
+class EncodedBatch(Generic[R]):
     """A batch: its rows, their numbers in the input, and what became of them, all in the order of the batch."""
 
-    numbers: tuple[int, ...]
-    rows: tuple[R, ...]
-    encoded: Encoded
+    indices: tuple[int, ...]
+    sequences: tuple[R, ...]
+    output: Encoded
 
 
 class TorchEngine:
     """An encoder that is fed at most `budget` pieces at a time, gathered from `window` rows."""
 
-    def __init__(self, encoder: Stack, tokenizer: Tokenizer, budget: int = BUDGET, window: int = WINDOW) -> None:
+    def __init__(
+        self, encoder: Encoder, tokenizer: Tokenizer, budget: int = TOKEN_BUDGET, window: int = WINDOW
+    ) -> None:
         self.encoder = encoder
         self.tokenizer = tokenizer
         self.budget = budget
         self.window = window
 
-    def encode(self, rows: Iterable[R]) -> Iterator[EncodedRows[R]]:
+    def encode(self, sequences: Iterable[R]) -> Iterator[EncodedBatch[R]]:
         """Yield the rows in batches: the longest of a window first, then ever shorter ones."""
-        return at_once(self._batches(rows), self._encoded, self.encoder.num_at_once)
+        return map_parallel(self._batches(sequences), self._encode_batch, self.encoder.num_parallel_batches)
 
-    def _batches(self, rows: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
-        return in_budget(rows, lambda row: len(row.ids), self.budget, self.window, self.encoder.num_at_once)
+    def _batches(self, sequences: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
+        return batch_by_token_budget(
+            sequences, lambda row: len(row.input_ids), self.budget, self.window, self.encoder.num_parallel_batches
+        )
 
     @torch.inference_mode()
-    def _encoded(self, gathered: list[tuple[int, R]]) -> EncodedRows[R]:
-        numbers, batched = zip(*gathered, strict=True)
-        batch = batch_of_rows(batched, self.tokenizer.specials.pad).to(self.encoder.device)
-        return EncodedRows(numbers, batched, self.encoder(batch))
+    def _encode_batch(self, indexed_batch: list[tuple[int, R]]) -> EncodedBatch[R]:
+        numbers, batched = zip(*indexed_batch, strict=True)
+        batch = collate_sequences(batched, self.tokenizer.specials.pad).to(self.encoder.device)
+        return EncodedBatch(numbers, batched, self.encoder(batch))
 
-    def answers(self, rows: Iterable[R], read: Callable[[EncodedRows[R]], Iterable[V]]) -> Iterator[V]:
+    def predict(self, sequences: Iterable[R], decode: Callable[[EncodedBatch[R]], Iterable[V]]) -> Iterator[V]:
         """Yield what `read` makes of each row, in the order of the input; `read` gives one value a row of a batch."""
-        return in_order(self._answers(rows, read))
+        return restore_order(self._predict_unordered(sequences, decode))
 
-    def _answers(self, rows: Iterable[R], read: Callable[[EncodedRows[R]], Iterable[V]]) -> Iterator[tuple[int, V]]:
+    def _predict_unordered(
+        self, sequences: Iterable[R], decode: Callable[[EncodedBatch[R]], Iterable[V]]
+    ) -> Iterator[tuple[int, V]]:
         def answered(gathered: list[tuple[int, R]]) -> list[tuple[int, V]]:
-            found = self._encoded(gathered)
+            found = self._encode_batch(gathered)
             with torch.inference_mode():
-                return list(zip(found.numbers, read(found), strict=True))
+                return list(zip(found.indices, decode(found), strict=True))
 
-        for answers in at_once(self._batches(rows), answered, self.encoder.num_at_once):
+        for answers in map_parallel(self._batches(sequences), answered, self.encoder.num_parallel_batches):
             yield from answers

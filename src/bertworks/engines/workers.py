@@ -19,7 +19,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-def at_once(jobs: Iterable[J], compute: Callable[[J], R], num_workers: int) -> Iterator[R]:
+def map_parallel(jobs: Iterable[J], compute: Callable[[J], R], num_workers: int) -> Iterator[R]:
     """Yield what `compute` makes of each job, in their order; at most `num_workers` are ahead of the caller."""
     source = iter(jobs)
     first = list(islice(source, 2))

@@ -8,8 +8,8 @@ from typing import Any
 
 from bertworks.engines.onnx_graph import LOGITS
 from bertworks.errors import FolderError
-from bertworks.exporters.parity import Compared
-from bertworks.tasks.contract import Scored
+from bertworks.exporters.parity import ParityResult
+from bertworks.tasks.contract import TaskScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +25,32 @@ class Tolerance:
     cosine: float | None = None
     points: float = 1.0
 
-    def changed(self, difference: float | None, cosine: float | None, points: float | None) -> Tolerance:
+    def with_overrides(self, difference: float | None, cosine: float | None, points: float | None) -> Tolerance:
         """Return the same with what a person asked for."""
         asked = {"difference": difference, "cosine": cosine, "points": points}
         return replace(self, **{name: value for name, value in asked.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MetricChange:
     """The scores of a file before and after an export."""
 
     file: str
-    before: Scored
-    after: Scored
+    before: TaskScores
+    after: TaskScores
 
     @property
-    def points(self) -> float:
+    def points_lost(self) -> float:
         """By how many hundredths the figure that models are chosen by has fallen."""
-        return 100 * (self.before.best - self.after.best)
+        return 100 * (self.before.main_value - self.after.main_value)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "file": self.file,
-            "metric": self.before.main,
-            "before": dict(self.before.figures),
-            "after": dict(self.after.figures),
-            "points_lost": self.points,
+            "metric": self.before.main_metric,
+            "before": dict(self.before.metrics),
+            "after": dict(self.after.metrics),
+            "points_lost": self.points_lost,
         }
 
 
@@ -58,30 +58,34 @@ class Change:
 class Certificate:
     """What was measured of an export on which texts, and what was allowed."""
 
-    to: str
-    texts: str
-    compared: Compared
+    target: str
+    sample_description: str
+    parity: ParityResult
     tolerance: Tolerance
     scheme: Mapping[str, Any]
-    change: Change | None = None
+    metric_change: MetricChange | None = None
 
     @property
     def cosine(self) -> float:
-        return float(self.compared.cosines.mean())
+        return float(self.parity.cosines.mean())
 
     @property
     def failures(self) -> list[str]:
         """What is beyond the tolerance, in words."""
         allowed, found = self.tolerance, []
-        for name, far in self.compared.differences.items():
+        for name, far in self.parity.max_differences.items():
             limit = allowed.difference
-            scale = max(1.0, self.compared.sizes[name]) if name == LOGITS else 1.0
+            scale = max(1.0, self.parity.max_values[name]) if name == LOGITS else 1.0
             if limit is not None and not far <= limit * scale:
                 found.append(f"{name} differs by {far:.2g}, and {limit * scale:.2g} is allowed (--tolerance)")
         if allowed.cosine is not None and not self.cosine >= allowed.cosine:
             found.append(f"the mean cosine is {self.cosine:.4f}, and {allowed.cosine:g} is asked for (--cosine)")
-        if self.change is not None and self.change.points > allowed.points:
-            before, after, metric = self.change.before.best, self.change.after.best, self.change.before.main
+        if self.metric_change is not None and self.metric_change.points_lost > allowed.points:
+            before, after, metric = (
+                self.metric_change.before.main_value,
+                self.metric_change.after.main_value,
+                self.metric_change.before.main_metric,
+            )
             fell = f"{metric} falls from {before:.4f} to {after:.4f}"
             found.append(f"{fell}, and {allowed.points:g} points are allowed (--points)")
         return found
@@ -90,22 +94,22 @@ class Certificate:
         """Refuse an export that loses too much."""
         if self.failures:
             raise FolderError(
-                f"the export of {original} to {self.to} is refused, and nothing is written: on {self.texts} "
+                f"the export of {original} to {self.target} is refused, and nothing is written: on {self.sample_description} "
                 f"{'; '.join(self.failures)}; allow more with these options, or export to another kind"
             )
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what certificate.json holds."""
-        cosines = self.compared.cosines
+        cosines = self.parity.cosines
         return {
-            "to": self.to,
+            "to": self.target,
             "scheme": dict(self.scheme),
-            "texts": self.texts,
+            "texts": self.sample_description,
             "rows": len(cosines),
-            "max_difference": self.compared.differences,
-            "max_value": self.compared.sizes,
+            "max_difference": self.parity.max_differences,
+            "max_value": self.parity.max_values,
             "mean_cosine": self.cosine,
             "min_cosine": float(cosines.min()),
-            "data": None if self.change is None else self.change.as_json(),
+            "data": None if self.metric_change is None else self.metric_change.to_dict(),
             "tolerance": asdict(self.tolerance),
         }

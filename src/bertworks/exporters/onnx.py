@@ -7,13 +7,13 @@ from typing import Any
 
 from bertworks.disk import write_bytes
 from bertworks.engines.onnx_engine import OnnxRuntime
-from bertworks.engines.onnx_graph import graph_of
+from bertworks.engines.onnx_graph import build_graph
 from bertworks.inference.graph_models import graph_head
 from bertworks.inference.model import Model
 
 
 def write_onnx(model: Model, folder: Path) -> dict[str, Any]:
     """Write model.onnx in full precision."""
-    graph = graph_of(model.encoder, graph_head(model.masked, model.predictor), model.has_pooler)
+    graph = build_graph(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler)
     write_bytes(folder / OnnxRuntime.file, graph.SerializeToString())
     return {"precision": "fp32"}

@@ -12,5 +12,7 @@ from bertworks.inference.model import Model
 
 def write_openvino(model: Model, folder: Path) -> dict[str, Any]:
     """Write openvino_model.xml and openvino_model.bin in full precision."""
-    OpenvinoRuntime.of(model.encoder, graph_head(model.masked, model.predictor), model.has_pooler).save(folder)
+    OpenvinoRuntime.from_encoder(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler).save(
+        folder
+    )
     return {"precision": "fp32"}

@@ -15,88 +15,90 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.embeddings.pooling import Pooling, pooling_of
-from bertworks.encoders.stack import Stack
-from bertworks.engines.batching import in_budget
-from bertworks.engines.onnx_graph import LAST, LOGITS, SUMMARY
+from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.encoders.stack import Encoder
+from bertworks.engines.batching import batch_by_token_budget
+from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT
 from bertworks.exporters.sample_texts import TEXTS
 from bertworks.inference.model import Model
-from bertworks.sampling.batch import Batch, batch_of_rows
-from bertworks.sampling.windows import Window, WindowRule, windows_of
+from bertworks.sampling.batch import Batch, collate_sequences
+from bertworks.sampling.windows import Window, WindowRule, make_windows
 
 # Pieces of a batch: the scores of all of them over a vocabulary have to fit into memory.
-_BUDGET = 512
+_MAX_BATCH_TOKENS = 512
 # How many cases of a person's file are compared; more say no more about differences, and scores are of all of them.
-_CASES = 256
+_MAX_EXAMPLES = 256
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ParitySample:
     """Rows to compare models on, and a word on where they come from."""
 
-    rows: tuple[Window, ...]
-    told: str
+    sequences: tuple[Window, ...]
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ParityResult:
     """The largest difference of each output, the largest value of it, and the cosine of each row's two vectors (R,)."""
 
-    differences: dict[str, float]
-    sizes: dict[str, float]
+    max_differences: dict[str, float]
+    max_values: dict[str, float]
     cosines: npt.NDArray[np.float64]
 
 
-def builtin_sample(model: Model) -> Sample:
+def builtin_sample(model: Model) -> ParitySample:
     """Return the built-in texts as rows, cut where a model is short."""
-    rule = WindowRule(model.encoder.sizes.positions, 0, truncate=True)
-    rows = tuple(windows_of(model.tokenizer, [model.tokenizer.cut(text)], rule).rows[0] for text in TEXTS)
-    return Sample(rows, f"the {len(rows)} built-in English and Chinese texts")
+    rule = WindowRule(model.encoder.config.max_position_embeddings, 0, truncate=True)
+    rows = tuple(make_windows(model.tokenizer, [model.tokenizer.tokenize(text)], rule).sequences[0] for text in TEXTS)
+    return ParitySample(rows, f"the {len(rows)} built-in English and Chinese texts")
 
 
-def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> Sample:
+def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> ParitySample:
     """Return the first texts of a file as rows."""
-    rule = WindowRule(model.encoder.sizes.positions, 0, truncate=True)
-    cut = (windows_of(model.tokenizer, [model.tokenizer.cut(text)], rule) for text in islice(texts, _CASES))
-    rows = tuple(windows.rows[0] for windows in cut)
-    return Sample(rows, f"the first {len(rows)} texts of {name}")
+    rule = WindowRule(model.encoder.config.max_position_embeddings, 0, truncate=True)
+    cut = (
+        make_windows(model.tokenizer, [model.tokenizer.tokenize(text)], rule) for text in islice(texts, _MAX_EXAMPLES)
+    )
+    rows = tuple(windows.sequences[0] for windows in cut)
+    return ParitySample(rows, f"the first {len(rows)} texts of {name}")
 
 
-def sample_of_cases(model: Model, cases: Iterable[Any], name: str) -> Sample:
+def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> ParitySample:
     """Return the first cases of a labelled file as the rows that the task asks."""
     assert model.predictor is not None
-    task, rule = model.predictor.module.task, model.predictor.rule
-    questions = [task.ask(case, model.tokenizer, rule) for case in islice(cases, _CASES)]
-    rows = tuple(row.window for question in questions for row in question.rows)
-    return Sample(rows[: 4 * _CASES], f"the first {len(questions)} cases of {name}")
+    task, rule = model.predictor.module.task, model.predictor.window_rule
+    questions = [task.featurize(case, model.tokenizer, rule) for case in islice(examples, _MAX_EXAMPLES)]
+    rows = tuple(row.window for question in questions for row in question.sequences)
+    return ParitySample(rows[: 4 * _MAX_EXAMPLES], f"the first {len(questions)} cases of {name}")
 
 
 @torch.inference_mode()
-def compare(original: Model, exported: Model, sample: Sample) -> Compared:
+def compare(original: Model, exported: Model, sample: ParitySample) -> ParityResult:
     """Return how far the outputs of two models are apart on the same batches."""
     differences: dict[str, float] = {}
     sizes: dict[str, float] = {}
-    for batch in _batches(sample.rows, original.tokenizer.specials.pad):
+    for batch in _batches(sample.sequences, original.tokenizer.specials.pad):
         pairs = zip(_outputs(original, batch), _outputs(exported, batch), strict=True)
         for (name, one), (_, other) in pairs:
             far = float((one - other).abs().max())
             differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(far) else far)
             sizes[name] = max(sizes.get(name, 0.0), float(one.abs().max()))
-    pooling, pad = pooling_of(original.folder), original.tokenizer.specials.pad
-    vectors = (row_vectors(model.encoder, sample.rows, pooling, pad) for model in (original, exported))
-    return Compared(differences, sizes, cosines_of(*vectors))
+    pooling, pad = read_pooling(original.folder), original.tokenizer.specials.pad
+    vectors = (sequence_vectors(model.encoder, sample.sequences, pooling, pad) for model in (original, exported))
+    return ParityResult(differences, sizes, cosines_of(*vectors))
 
 
 @torch.inference_mode()
-def row_vectors(encoder: Stack, rows: Sequence[Window], pooling: Pooling, pad: int) -> Floats:
+def sequence_vectors(encoder: Encoder, sequences: Sequence[Window], pooling: Pooling, pad: int) -> Floats:
     """Return (R, D): the sentence vector of each row, longer rows first."""
     found = []
-    for batch in _batches(rows, pad):
+    for batch in _batches(sequences, pad):
         values = encoder(batch).padded()  # (B, T, D)
         for row, length in zip(values, batch.lengths.tolist(), strict=True):
-            found.append(pooling.join([pooling.share(row[:length], slice(0, length))], length))
+            found.append(pooling.combine([pooling.pool(row[:length], slice(0, length))], length))
     return torch.stack(found).numpy()
 
 
@@ -108,23 +110,23 @@ def cosines_of(some: Floats, others: Floats) -> npt.NDArray[np.float64]:
     return cosines
 
 
-def _batches(rows: Sequence[Window], pad: int) -> Iterator[Batch]:
-    for gathered in in_budget(rows, len, _BUDGET, max(1, len(rows))):
-        yield batch_of_rows([row for _, row in gathered], pad)
+def _batches(sequences: Sequence[Window], pad: int) -> Iterator[Batch]:
+    for gathered in batch_by_token_budget(sequences, len, _MAX_BATCH_TOKENS, max(1, len(sequences))):
+        yield collate_sequences([row for _, row in gathered], pad)
 
 
 def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield what a model says of a batch, by the names of a graph; zero in padding."""
     encoded = model.encoder(batch)
-    yield LAST, encoded.padded()
+    yield LAST_HIDDEN_STATE, encoded.padded()
     if encoded.summary is not None and model.has_pooler:
-        yield SUMMARY, encoded.summary
-    real = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
-    asked = replace(batch, places=torch.nonzero(real.flatten()).flatten())
+        yield POOLER_OUTPUT, encoded.summary
+    real = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
+    asked = replace(batch, positions=torch.nonzero(real.flatten()).flatten())
     if model.predictor is not None:
         outputs = model.predictor.module.outputs(asked)
         yield LOGITS, outputs.masked_fill(outputs == -torch.inf, 0.0)  # so are spans marked that stand in padding
-    elif model.filler is not None:
-        assert asked.places is not None
-        encoder = model.filler.encoder
-        yield LOGITS, model.filler.head(encoder(asked).at(asked.places), encoder.pieces.weight)
+    elif model.mask_filler is not None:
+        assert asked.positions is not None
+        encoder = model.mask_filler.encoder
+        yield LOGITS, model.mask_filler.head(encoder(asked).at(asked.positions), encoder.token_embeddings.weight)

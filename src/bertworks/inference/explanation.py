@@ -24,12 +24,12 @@ NOISE = 1e-4
 _LEVELS = (1 / 9, 1 / 3, 2 / 3)
 # Blue speaks for and orange against, which is plain to colour-blind eyes too. They are laid thinly over whatever the
 # page has below, and letters keep the page's own colour: so it can be read on white and on black.
-_COLOURS = {True: "58, 134, 255", False: "255, 122, 26"}
-_DENSEST = 0.55
+_COLORS = {True: "58, 134, 255", False: "255, 122, 26"}
+_MAX_OPACITY = 0.55
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WordAttribution:
     """A word where it stands in its text, from character `start` to before `end`; its weight is its pieces' sum."""
 
     start: int
@@ -38,30 +38,30 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class WeighedText:
+class TextAttribution:
     """One of the texts that were read: `title` says what it is; all other fields have one element a piece."""
 
     title: str
     text: str
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     offsets: tuple[tuple[int, int], ...]
     begins_word: tuple[bool, ...]
     weights: Floats
 
     @property
-    def words(self) -> tuple[Word, ...]:
-        found: list[Word] = []
+    def words(self) -> tuple[WordAttribution, ...]:
+        found: list[WordAttribution] = []
         for (start, end), begins, weight in zip(self.offsets, self.begins_word, self.weights.tolist(), strict=True):
             if begins or not found:
-                found.append(Word(start, end, weight))
+                found.append(WordAttribution(start, end, weight))
             else:
                 last = found[-1]
-                found[-1] = Word(last.start, max(last.end, end), last.weight + weight)
+                found[-1] = WordAttribution(last.start, max(last.end, end), last.weight + weight)
         return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Explanation:
     """Which pieces drove an output. `output` is the score of the target less the mean score of what else could be.
 
     `baseline_output` is that of the same rows with every piece masked, and the weights sum to the difference of the
@@ -70,16 +70,16 @@ class Explained:
     """
 
     target: str
-    texts: tuple[WeighedText, ...]
+    texts: tuple[TextAttribution, ...]
     output: float
     baseline_output: float
     num_steps: int
-    elsewhere: float = 0.0
-    num_cut: int = 0
+    context_weight: float = 0.0
+    num_truncated: int = 0
 
     @property
-    def pieces(self) -> tuple[str, ...]:
-        return tuple(piece for text in self.texts for piece in text.pieces)
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(piece for text in self.texts for piece in text.tokens)
 
     @property
     def offsets(self) -> tuple[tuple[int, int], ...]:
@@ -91,16 +91,16 @@ class Explained:
         return np.concatenate([text.weights for text in self.texts])
 
     @property
-    def gap(self) -> float:
+    def convergence_delta(self) -> float:
         """By how much the weights miss the difference of the outputs: 0 if there were infinitely many steps."""
-        return float(self.weights.sum()) + self.elsewhere - (self.output - self.baseline_output)
+        return float(self.weights.sum()) + self.context_weight - (self.output - self.baseline_output)
 
     @property
     def is_complete(self) -> bool:
         """Whether the weights explain all of the difference, within the tolerance."""
-        return is_within(self.gap, float(np.abs(self.weights).sum()) + abs(self.elsewhere))
+        return is_converged(self.convergence_delta, float(np.abs(self.weights).sum()) + abs(self.context_weight))
 
-    def levels(self) -> Iterator[tuple[WeighedText, list[tuple[str, int, float]]]]:
+    def levels(self) -> Iterator[tuple[TextAttribution, list[tuple[str, int, float]]]]:
         """Yield each text in stretches: what is written there, how strong it is from -3 to 3, and its weight.
 
         The stretches join to the whole text; what lies between words has no strength.
@@ -117,7 +117,7 @@ class Explained:
             stretches.append((text.text[at:], 0, 0.0))
             yield text, [stretch for stretch in stretches if stretch[0]]
 
-    def as_text(self) -> str:
+    def to_text(self) -> str:
         """Return lines with marks behind the words that count: good[+++] speaks for the target, bad[--] against it."""
         lines = [self.headline()]
         for text, stretches in self.levels():
@@ -125,7 +125,7 @@ class Explained:
             lines.append(f"{text.title}: {marked}")
         return "\n".join([*lines, *self.remarks()])
 
-    def as_html(self) -> str:
+    def to_html(self) -> str:
         """Return a block for a page: a paragraph a text, each word with a background by its weight."""
         largest = max((abs(word.weight) for text in self.texts for word in text.words), default=0.0)
         lines = ['<div class="explained">', f"<p>{html.escape(self.headline())}</p>"]
@@ -134,7 +134,7 @@ class Explained:
             lines.append(f'<p style="line-height: 1.8"><b>{html.escape(text.title)}:</b> {spans}</p>')
         return "\n".join([*lines, *(f"<p>{html.escape(remark)}</p>" for remark in self.remarks()), "</div>"])
 
-    def as_page(self) -> str:
+    def to_page(self) -> str:
         """Return a whole page, in light or dark as the reader's machine has it."""
         head = '<meta charset="utf-8"><meta name="color-scheme" content="light dark">'
         style = (
@@ -142,10 +142,10 @@ class Explained:
         )
         title = f"<title>{html.escape(self.target)}</title>"
         return (
-            f"<!doctype html>\n<html>\n<head>{head}{title}{style}</head>\n<body>\n{self.as_html()}\n</body>\n</html>\n"
+            f"<!doctype html>\n<html>\n<head>{head}{title}{style}</head>\n<body>\n{self.to_html()}\n</body>\n</html>\n"
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         texts = [
             {
                 "title": text.title,
@@ -162,14 +162,20 @@ class Explained:
                 "pieces": [
                     {"piece": piece, "start": start, "end": end, "weight": weight}
                     for piece, (start, end), weight in zip(
-                        text.pieces, text.offsets, text.weights.tolist(), strict=True
+                        text.tokens, text.offsets, text.weights.tolist(), strict=True
                     )
                 ],
             }
             for text in self.texts
         ]
         told = {"target": self.target, "output": self.output, "baseline_output": self.baseline_output, "texts": texts}
-        return {**told, "elsewhere": self.elsewhere, "gap": self.gap, "steps": self.num_steps, "cut": self.num_cut}
+        return {
+            **told,
+            "elsewhere": self.context_weight,
+            "gap": self.convergence_delta,
+            "steps": self.num_steps,
+            "cut": self.num_truncated,
+        }
 
     def headline(self) -> str:
         return f"{self.target}: {self.output:+.3f}, and {self.baseline_output:+.3f} with every word masked"
@@ -177,18 +183,20 @@ class Explained:
     def remarks(self) -> list[str]:
         """Return what a reader of the picture has to know besides."""
         found = []
-        if self.elsewhere:
-            found.append(f"the document around the sentence adds {self.elsewhere:+.3f}")
-        if self.num_cut:
-            found.append(f"{self.num_cut:,} pieces were cut off by the model's window rule, and not read")
+        if self.context_weight:
+            found.append(f"the document around the sentence adds {self.context_weight:+.3f}")
+        if self.num_truncated:
+            found.append(f"{self.num_truncated:,} pieces were cut off by the model's window rule, and not read")
         if not self.is_complete:
-            found.append(f"after {self.num_steps:,} steps the weights still miss the difference by {self.gap:+.3f}")
+            found.append(
+                f"after {self.num_steps:,} steps the weights still miss the difference by {self.convergence_delta:+.3f}"
+            )
         return found
 
 
-def is_within(gap: float, size: float) -> bool:
+def is_converged(delta: float, size: float) -> bool:
     """Whether weights whose sizes sum to `size` explain a difference well enough if they miss it by `gap`."""
-    return abs(gap) <= max(TOLERANCE * size, NOISE)
+    return abs(delta) <= max(TOLERANCE * size, NOISE)
 
 
 def marks(level: int) -> str:
@@ -206,6 +214,6 @@ def _level(weight: float, largest: float) -> int:
 def _span(part: str, weight: float, largest: float) -> str:
     if not weight or not largest:
         return html.escape(part)
-    density = _DENSEST * abs(weight) / largest
-    style = f"background: rgba({_COLOURS[weight > 0]}, {density:.3f}); border-radius: 0.2em"
+    density = _MAX_OPACITY * abs(weight) / largest
+    style = f"background: rgba({_COLORS[weight > 0]}, {density:.3f}); border-radius: 0.2em"
     return f'<span style="{style}" title="{weight:+.4f}">{html.escape(part)}</span>'

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from bertworks.encoders.families import architecture_of
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import Encoder
 from bertworks.errors import FolderError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder, read_folder, write_folder
-from bertworks.models.tensor_names import load_into, to_theirs
+from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.contract import Task
 from bertworks.tasks.module import TaskModule
@@ -28,88 +28,97 @@ from bertworks.tasks.recurrent_head import RecurrentSettings
 from bertworks.tasks.registry import TASKS, task_of
 
 
-def seal(path: Path, predictor: Predictor, told: Mapping[str, Any]) -> None:
+def save_finetuned(path: Path, predictor: Predictor, metadata: Mapping[str, Any]) -> None:
     """Write a fine-tuned model; `told` is what else bertworks.json keeps (scores, recipe, the data's hashes)."""
     module = predictor.module
-    sizes, task, recurrent = module.encoder.sizes, module.task, module.recurrent
-    family, kind = module.family, module.foreign_kind
-    tensors = to_theirs(module.encoder.state_dict(), family.names_of(sizes))
-    for here, there in family.moved.get(kind, {}).items():
-        tensors = {_moved(name, here, there): values for name, values in tensors.items()}
-    tensors |= to_theirs(module.head.state_dict(), module.head_names)
-    config = {**family.config_of(sizes, [architecture_of(sizes, kind)]), **task.config()}
-    own = {"task": task.name, "reads": module.encoder.own_reads, **task.tell(), "window": asdict(predictor.rule)}
+    sizes, task, recurrent = module.encoder.config, module.task, module.recurrent
+    family, kind = module.family, module.transformers_head_kind
+    tensors = to_hf_names(module.encoder.state_dict(), family.tensor_names(sizes))
+    for here, there in family.prefix_overrides.get(kind, {}).items():
+        tensors = {_replace_prefix(name, here, there): values for name, values in tensors.items()}
+    tensors |= to_hf_names(module.head.state_dict(), module.head_names)
+    config = {**family.config_to_dict(sizes, [architecture_of(sizes, kind)]), **task.config()}
+    own = {
+        "task": task.name,
+        "reads": module.encoder.attention,
+        **task.metadata(),
+        "window": asdict(predictor.window_rule),
+    }
     if recurrent is not None:
         own["features"] = asdict(recurrent)
-    write_folder(path, config, tensors, predictor.tokenizer, {**own, **told})
+    write_folder(path, config, tensors, predictor.tokenizer, {**own, **metadata})
 
 
-def _moved(name: str, here: str, there: str) -> str:
-    return there + name.removeprefix(here) if name.startswith(here) else name
+def _replace_prefix(name: str, old_prefix: str, new_prefix: str) -> str:
+    return new_prefix + name.removeprefix(old_prefix) if name.startswith(old_prefix) else name
 
 
-def load_predictor(name: str | Path, wanted: str | None = None, engine: str | None = None) -> Predictor:
+def load_predictor(name: str | Path, expected_task: str | None = None, engine: str | None = None) -> Predictor:
     """Load a fine-tuned model, ours, one of transformers or an exported one; `wanted` is the task it must be for."""
     from bertworks.inference.model import load  # here, since a Model is made with what stands below
 
     model = load(name, engine=engine)
     if model.predictor is None:
-        task_in(read_folder(model.folder))  # says why it is none
+        read_task(read_folder(model.folder))  # says why it is none
     assert model.predictor is not None
     task = model.predictor.module.task
-    if wanted is not None and task.name != wanted:
-        raise FolderError(f"{model.folder} is a model for '{task.name}', not for '{wanted}'; choose another folder")
+    if expected_task is not None and task.name != expected_task:
+        raise FolderError(
+            f"{model.folder} is a model for '{task.name}', not for '{expected_task}'; choose another folder"
+        )
     return model.predictor
 
 
-def is_tuned(folder: ModelFolder) -> bool:
+def is_finetuned(folder: ModelFolder) -> bool:
     """Whether a folder is fine-tuned for a task."""
-    return "task" in folder.told or any(_is_for(folder, task) for task in TASKS.values())
+    return "task" in folder.metadata or any(_has_task_architecture(folder, task) for task in TASKS.values())
 
 
-def _is_for(folder: ModelFolder, task: type[Task]) -> bool:
+def _has_task_architecture(folder: ModelFolder, task: type[Task]) -> bool:
     """Whether a class of transformers that the folder names has the head of that task."""
-    return architecture_of(folder.sizes, task.head_kind) in (folder.config.get("architectures") or [])
+    return architecture_of(folder.encoder_config, task.head_kind) in (folder.config.get("architectures") or [])
 
 
-def predictor_of(folder: ModelFolder, encoder: Stack, task: Task) -> Predictor:
+def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predictor:
     """Return what predicts: the folder's encoder with the head of its task."""
-    recurrent = RecurrentSettings(**folder.told["features"]) if "features" in folder.told else None
+    recurrent = RecurrentSettings(**folder.metadata["features"]) if "features" in folder.metadata else None
     module = TaskModule(encoder, task, torch.Generator().manual_seed(0), recurrent=recurrent)
     report = load_into(module.head, folder.tensors, module.head_names)
-    if report.newly_initialised:
+    if report.missing_keys:
         raise FolderError(
-            f"{folder.path} lacks the head of its task ({', '.join(report.newly_initialised)}); fine-tune it with "
+            f"{folder.path} lacks the head of its task ({', '.join(report.missing_keys)}); fine-tune it with "
             f"`bertworks finetune {task.name}`"
         )
     module.eval()
-    return Predictor(module, folder.tokenizer, rule_in(folder.told, task, encoder.sizes.positions))
-
-
-def rule_in(told: Mapping[str, Any], task: Task, positions: int) -> WindowRule:
-    """Return the window rule of a folder, or the task's own, no longer than the model has positions."""
-    rule = WindowRule(**told["window"]) if "window" in told else task.default_rule
-    length = min(rule.length, positions)
-    return replace(rule, length=length, overlap=min(rule.overlap, length // 4))
-
-
-def task_in(folder: ModelFolder) -> Task:
-    """Return the task that a folder is fine-tuned for."""
-    name = folder.told.get("task")
-    if name is not None:
-        return task_of(str(name)).told(folder.told, folder.config)
-    architectures = folder.config.get("architectures") or []
-    for task in TASKS.values():
-        if _is_for(folder, task) and _fits(task.name, folder.config):
-            return task.told({}, folder.config)
-    raise FolderError(
-        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architecture is stated'}); make "
-        f"one with `bertworks finetune`, or name one of transformers' with: "
-        f"{', '.join(sorted({architecture_of(folder.sizes, task.head_kind) for task in TASKS.values()}))}"
+    return Predictor(
+        module, folder.tokenizer, read_window_rule(folder.metadata, task, encoder.config.max_position_embeddings)
     )
 
 
-def _fits(name: str, config: Mapping[str, Any]) -> bool:
+def read_window_rule(metadata: Mapping[str, Any], task: Task, max_position_embeddings: int) -> WindowRule:
+    """Return the window rule of a folder, or the task's own, no longer than the model has positions."""
+    rule = WindowRule(**metadata["window"]) if "window" in metadata else task.default_window_rule
+    length = min(rule.max_length, max_position_embeddings)
+    return replace(rule, max_length=length, overlap=min(rule.overlap, length // 4))
+
+
+def read_task(folder: ModelFolder) -> Task:
+    """Return the task that a folder is fine-tuned for."""
+    name = folder.metadata.get("task")
+    if name is not None:
+        return task_of(str(name)).from_metadata(folder.metadata, folder.config)
+    architectures = folder.config.get("architectures") or []
+    for task in TASKS.values():
+        if _has_task_architecture(folder, task) and _matches_problem_type(task.name, folder.config):
+            return task.from_metadata({}, folder.config)
+    raise FolderError(
+        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architecture is stated'}); make "
+        f"one with `bertworks finetune`, or name one of transformers' with: "
+        f"{', '.join(sorted({architecture_of(folder.encoder_config, task.head_kind) for task in TASKS.values()}))}"
+    )
+
+
+def _matches_problem_type(name: str, config: Mapping[str, Any]) -> bool:
     """Classes and scores have the same architecture; one label, or the problem's type, tells a score."""
     labels = config.get("id2label")
     is_score = config.get("problem_type") == "regression" or (labels is not None and len(labels) == 1)

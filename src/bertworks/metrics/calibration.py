@@ -63,8 +63,8 @@ def fit_temperature(logits: Numbers, labels: Numbers) -> float:
     # Imported here: it takes most of a second, and a model that is served never fits.
     from scipy.optimize import minimize_scalar
 
-    logits = _checked(logits, labels)
-    if _no_mistake(logits, labels):
+    logits = _check_scores(logits, labels)
+    if _has_no_mistakes(logits, labels):
         return 1.0
     # The loss is convex in 1 / temperature, hence has one valley in its logarithm, where the bounds are 0 ± 3.
     found = minimize_scalar(
@@ -106,7 +106,7 @@ def _error(bins: tuple[Bin, ...]) -> float:
 
 def _decisions(probabilities: Numbers, labels: Numbers) -> tuple[Floats, Floats]:
     """Return how probable each decision was said to be, and 1 where it came true."""
-    probabilities = _checked(probabilities, labels)
+    probabilities = _check_scores(probabilities, labels)
     if labels.ndim == 2:
         return probabilities.ravel(), labels.ravel().astype(np.float64)
     return probabilities.max(axis=1), (probabilities.argmax(axis=1) == labels).astype(np.float64)
@@ -131,13 +131,13 @@ def _log_softmax(logits: Floats) -> Floats:
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-def _no_mistake(logits: Floats, labels: Numbers) -> bool:
+def _has_no_mistakes(logits: Floats, labels: Numbers) -> bool:
     if labels.ndim == 2:
         return bool((np.where(labels.astype(bool), logits, -logits) >= 0).all())
     return bool((logits[np.arange(len(labels)), labels] == logits.max(axis=1)).all())
 
 
-def _checked(scores: Numbers, labels: Numbers) -> Floats:
+def _check_scores(scores: Numbers, labels: Numbers) -> Floats:
     """Return logits or probabilities in double precision, if they can be calibrated."""
     assert scores.ndim == 2, scores.shape
     assert scores.shape[: labels.ndim] == labels.shape, (scores.shape, labels.shape)

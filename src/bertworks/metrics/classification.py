@@ -28,24 +28,24 @@ Metric = Callable[[Numbers, Numbers], float]
 class Matches:
     """What was found (`num_predicted`), what was there to find (`num_gold`), and what is in both (`num_right`)."""
 
-    num_right: int
+    num_correct: int
     num_predicted: int
     num_gold: int
 
     @property
     def precision(self) -> float:
-        return _share(self.num_right, self.num_predicted)
+        return _ratio(self.num_correct, self.num_predicted)
 
     @property
     def recall(self) -> float:
-        return _share(self.num_right, self.num_gold)
+        return _ratio(self.num_correct, self.num_gold)
 
     @property
     def f1(self) -> float:
-        return _share(2 * self.num_right, self.num_predicted + self.num_gold)
+        return _ratio(2 * self.num_correct, self.num_predicted + self.num_gold)
 
 
-class Tally(Protocol):
+class ScoreTally(Protocol):
     """Takes predictions and labels batch by batch; tells its scores by name at any time after the first."""
 
     def add(self, predictions: Numbers, labels: Numbers) -> None: ...
@@ -74,12 +74,12 @@ class ConfusionTally:
 
     def scores(self) -> dict[str, float]:
         """Return accuracy, macro F1 and Matthews; with two classes also the F1 of class 1, as GLUE has it."""
-        total = _some(int(self.counts.sum()))
+        total = _check_not_empty(int(self.counts.sum()))
         classes = self.by_class()
         # A class that occurs nowhere was neither found nor missed, so it is left out of the mean, as scikit-learn does.
         seen = [matches.f1 for matches in classes if matches.num_gold or matches.num_predicted]
         scores = {
-            "accuracy": sum(matches.num_right for matches in classes) / total,
+            "accuracy": sum(matches.num_correct for matches in classes) / total,
             "macro_f1": math.fsum(seen) / len(seen),
             "matthews": _matthews(classes, total),
         }
@@ -92,37 +92,37 @@ class LabelsTally:
     """Counts for any number of labels an example: how each label was found, and how many examples are wholly right."""
 
     def __init__(self, num_labels: int) -> None:
-        self._right = np.zeros(num_labels, dtype=np.int64)
+        self._correct = np.zeros(num_labels, dtype=np.int64)
         self._predicted = np.zeros(num_labels, dtype=np.int64)
         self._gold = np.zeros(num_labels, dtype=np.int64)
         self._num_examples = 0
-        self._num_wholly_right = 0
+        self._num_exact_matches = 0
 
     def add(self, predictions: Numbers, labels: Numbers) -> None:
         """Count a batch, (N, C) and (N, C) of 0 and 1."""
         assert predictions.shape == labels.shape, (predictions.shape, labels.shape)
         assert predictions.ndim == 2, predictions.shape
         predicted, gold = predictions.astype(bool), labels.astype(bool)
-        self._right += (predicted & gold).sum(axis=0)
+        self._correct += (predicted & gold).sum(axis=0)
         self._predicted += predicted.sum(axis=0)
         self._gold += gold.sum(axis=0)
         self._num_examples += len(gold)
-        self._num_wholly_right += int((predicted == gold).all(axis=1).sum())
+        self._num_exact_matches += int((predicted == gold).all(axis=1).sum())
 
     def by_label(self) -> tuple[Matches, ...]:
         """Return how each label was found."""
-        columns = zip(self._right, self._predicted, self._gold, strict=True)
+        columns = zip(self._correct, self._predicted, self._gold, strict=True)
         return tuple(Matches(int(right), int(predicted), int(gold)) for right, predicted, gold in columns)
 
     def scores(self) -> dict[str, float]:
         """Return micro F1 (all decisions together), macro F1 (mean over labels) and accuracy (all labels right)."""
-        total = _some(self._num_examples)
-        every = Matches(int(self._right.sum()), int(self._predicted.sum()), int(self._gold.sum()))
+        total = _check_not_empty(self._num_examples)
+        every = Matches(int(self._correct.sum()), int(self._predicted.sum()), int(self._gold.sum()))
         labels = self.by_label()
         return {
             "micro_f1": every.f1,
             "macro_f1": math.fsum(matches.f1 for matches in labels) / len(labels),
-            "accuracy": self._num_wholly_right / total,
+            "accuracy": self._num_exact_matches / total,
         }
 
 
@@ -142,45 +142,45 @@ class CorrelationTally:
 
     def scores(self) -> dict[str, float]:
         """Return Pearson's and Spearman's correlation."""
-        _some(len(self._labels))
+        _check_not_empty(len(self._labels))
         predictions, labels = np.array(self._predictions), np.array(self._labels)
         return {"pearson": pearson(predictions, labels), "spearman": spearman(predictions, labels)}
 
 
 def accuracy(predictions: Numbers, labels: Numbers) -> float:
     """Return the share of examples that are right; with (N, C) labels, right in every label."""
-    return _tallied(predictions, labels).scores()["accuracy"]
+    return _tally_arrays(predictions, labels).scores()["accuracy"]
 
 
 def f1(predictions: Numbers, labels: Numbers) -> float:
     """Return the F1 of class 1 against class 0, as GLUE defines it for MRPC and QQP."""
     if predictions.ndim == 2 or max(predictions.max(initial=0), labels.max(initial=0)) > 1:
         raise SettingsError("the metric f1 is for two classes, 0 and 1; choose macro_f1 or micro_f1 for more")
-    return _tallied(predictions, labels).scores()["f1"]
+    return _tally_arrays(predictions, labels).scores()["f1"]
 
 
 def macro_f1(predictions: Numbers, labels: Numbers) -> float:
     """Return the mean of the F1 of each class or label."""
-    return _tallied(predictions, labels).scores()["macro_f1"]
+    return _tally_arrays(predictions, labels).scores()["macro_f1"]
 
 
 def micro_f1(predictions: Numbers, labels: Numbers) -> float:
     """Return the F1 of all decisions together; with one class an example that is its accuracy."""
-    scores = _tallied(predictions, labels).scores()
+    scores = _tally_arrays(predictions, labels).scores()
     return scores.get("micro_f1", scores["accuracy"])
 
 
 def matthews(predictions: Numbers, labels: Numbers) -> float:
     """Return Matthews' correlation of two or more classes; 0 where either side knows one class only."""
     assert predictions.ndim == 1, predictions.shape
-    return _tallied(predictions, labels).scores()["matthews"]
+    return _tally_arrays(predictions, labels).scores()["matthews"]
 
 
 def pearson(predictions: Numbers, labels: Numbers) -> float:
     """Return how straight a line predictions and labels lie on; 0 where either side is constant."""
     assert predictions.shape == labels.shape, (predictions.shape, labels.shape)
-    _some(len(labels))
-    first, second = _direction(predictions), _direction(labels)
+    _check_not_empty(len(labels))
+    first, second = _unit_vector(predictions), _unit_vector(labels)
     if first is None or second is None:
         return 0.0  # undefined, but a run that says the same of everything must lose against every other
     return float(np.clip(first @ second, -1.0, 1.0))
@@ -202,9 +202,9 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def _tallied(predictions: Numbers, labels: Numbers) -> Tally:
+def _tally_arrays(predictions: Numbers, labels: Numbers) -> ScoreTally:
     """Return the tally of whole arrays: the one place where each score is worked out."""
-    tally: Tally
+    tally: ScoreTally
     if labels.ndim == 2:
         tally = LabelsTally(labels.shape[1])
     else:
@@ -216,14 +216,14 @@ def _tallied(predictions: Numbers, labels: Numbers) -> Tally:
 def _matthews(classes: tuple[Matches, ...], total: int) -> float:
     """Return the correlation of Gorodkin (2004), which for two classes is that of Matthews."""
     # Python's whole numbers do not overflow; 2^63 is soon reached by products of counts.
-    right = sum(matches.num_right for matches in classes)
+    right = sum(matches.num_correct for matches in classes)
     together = right * total - sum(matches.num_predicted * matches.num_gold for matches in classes)
     predicted = total**2 - sum(matches.num_predicted**2 for matches in classes)
     gold = total**2 - sum(matches.num_gold**2 for matches in classes)
     return together / math.sqrt(predicted * gold) if predicted and gold else 0.0
 
 
-def _direction(values: Numbers) -> npt.NDArray[np.float64] | None:
+def _unit_vector(values: Numbers) -> npt.NDArray[np.float64] | None:
     """Return the values less their mean, scaled to length 1; nothing if all are the same."""
     values = values.astype(np.float64)
     if not np.isfinite(values).all():
@@ -241,11 +241,11 @@ def _ranks(values: Numbers) -> npt.NDArray[np.float64]:
     return (np.cumsum(counts) - (counts - 1) / 2)[which]
 
 
-def _share(part: int, whole: int) -> float:
+def _ratio(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _some(num_examples: int) -> int:
+def _check_not_empty(num_examples: int) -> int:
     if num_examples == 0:
         raise InputError("there is no example to score; give a file with at least one labelled line")
     return num_examples

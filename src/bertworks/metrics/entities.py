@@ -34,11 +34,11 @@ class EntityScores:
 class EntityTally:
     """Counts entities sentence by sentence. `reading` says what an I- without its B- is, see READINGS."""
 
-    def __init__(self, reading: str = "default") -> None:
-        if reading not in READINGS:
-            raise SettingsError(f"there is no reading of tags '{reading}'; choose one of: {', '.join(READINGS)}")
-        self._entities_of = READINGS[reading]
-        self._right: Counter[str] = Counter()
+    def __init__(self, mode: str = "default") -> None:
+        if mode not in MODES:
+            raise SettingsError(f"there is no reading of tags '{mode}'; choose one of: {', '.join(MODES)}")
+        self._entities_of = MODES[mode]
+        self._correct: Counter[str] = Counter()
         self._predicted: Counter[str] = Counter()
         self._gold: Counter[str] = Counter()
 
@@ -46,34 +46,34 @@ class EntityTally:
         """Count a batch of sentences, each a sequence of tags."""
         for ours, theirs in zip(predicted, gold, strict=True):
             assert len(ours) == len(theirs), (len(ours), len(theirs))
-            found, there = self._entities_of(_checked(ours)), self._entities_of(_checked(theirs))
+            found, there = self._entities_of(_check_tags(ours)), self._entities_of(_check_tags(theirs))
             self._predicted.update(entity[0] for entity in found)
             self._gold.update(entity[0] for entity in there)
-            self._right.update(entity[0] for entity in found & there)
+            self._correct.update(entity[0] for entity in found & there)
 
     def scores(self) -> EntityScores:
         """Return the scores of all that was counted."""
-        overall = Matches(self._right.total(), self._predicted.total(), self._gold.total())
+        overall = Matches(self._correct.total(), self._predicted.total(), self._gold.total())
         types = sorted(self._predicted.keys() | self._gold.keys())
-        by_type = {kind: Matches(self._right[kind], self._predicted[kind], self._gold[kind]) for kind in types}
+        by_type = {kind: Matches(self._correct[kind], self._predicted[kind], self._gold[kind]) for kind in types}
         return EntityScores(overall, by_type)
 
 
-def entity_scores(predicted: Sequence[Tags], gold: Sequence[Tags], reading: str = "default") -> EntityScores:
+def entity_scores(predicted: Sequence[Tags], gold: Sequence[Tags], mode: str = "default") -> EntityScores:
     """Return the scores of whole sequences of sentences."""
-    tally = EntityTally(reading)
+    tally = EntityTally(mode)
     tally.add(predicted, gold)
     return tally.scores()
 
 
-def _begun_anyhow(tags: list[str]) -> set[Entity]:
+def _default_entities(tags: list[str]) -> set[Entity]:
     # seqeval brings scikit-learn, which takes over a second to import: only those who score entities wait for it.
     from seqeval.metrics.sequence_labeling import get_entities
 
     return {(kind, int(first), int(last)) for kind, first, last in get_entities(tags)}
 
 
-def _begun_by_b(tags: list[str]) -> set[Entity]:
+def _strict_entities(tags: list[str]) -> set[Entity]:
     from seqeval.scheme import IOB2, Tokens
 
     return {(entity.tag, entity.start, entity.end - 1) for entity in Tokens(tags, IOB2).entities}
@@ -81,10 +81,10 @@ def _begun_by_b(tags: list[str]) -> set[Entity]:
 
 # What starts an entity. "default": B-, or I- behind another type or none, as the script of CoNLL-2000 and 2003 reads
 # tags; "strict": B- only, an I- that continues nothing is no entity.
-READINGS: dict[str, Callable[[list[str]], set[Entity]]] = {"default": _begun_anyhow, "strict": _begun_by_b}
+MODES: dict[str, Callable[[list[str]], set[Entity]]] = {"default": _default_entities, "strict": _strict_entities}
 
 
-def _checked(tags: Tags) -> list[str]:
+def _check_tags(tags: Tags) -> list[str]:
     """Return the tags as seqeval wants them. It would guess at what is no BIO tag, so that is refused."""
     for place, tag in enumerate(tags, 1):
         if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2):

@@ -43,29 +43,29 @@ class Threshold:
 
 # --- SQuAD: words in any order -------------------------------------------------------------------
 
-_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PUNCTUATION_TABLE = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
-def normalised(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """Return an English answer in lower case without punctuation, articles and needless white space."""
     # Punctuation goes first and leaves no gap: "the-end" is one word, "theend", and holds no article.
-    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_WITHOUT_PUNCTUATION)).split())
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION_TABLE)).split())
 
 
 def score_squad1(prediction: str, answers: Sequence[str]) -> AnswerScore:
     """Score by the rule of SQuAD 1.1. Answers of which no word is left share no word: their F1 is 0."""
-    return _best(_score_words(prediction, answer, both_empty=0.0) for answer in _some(answers))
+    return _best_score(_score_words(prediction, answer, both_empty=0.0) for answer in _require_answers(answers))
 
 
 def score_squad2(prediction: str, answers: Sequence[str]) -> AnswerScore:
     """Score by the rule of SQuAD 2.0. Without a right answer of at least one word, only no answer is right."""
-    right = [answer for answer in answers if normalised(answer)] or [""]
-    return _best(_score_words(prediction, answer, both_empty=1.0) for answer in right)
+    right = [answer for answer in answers if normalize_answer(answer)] or [""]
+    return _best_score(_score_words(prediction, answer, both_empty=1.0) for answer in right)
 
 
 def _score_words(prediction: str, answer: str, both_empty: float) -> AnswerScore:
-    ours, theirs = normalised(prediction).split(), normalised(answer).split()
+    ours, theirs = normalize_answer(prediction).split(), normalize_answer(answer).split()
     exact = float(ours == theirs)
     if not ours and not theirs:
         return AnswerScore(exact, both_empty)
@@ -74,7 +74,7 @@ def _score_words(prediction: str, answer: str, both_empty: float) -> AnswerScore
 
 # --- CMRC 2018: the longest run of characters and words ------------------------------------------
 
-_CMRC_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+_CMRC_PUNCTUATION_TABLE = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 # Runs of anything but the Chinese characters that the official script knows.
 _CMRC_PARTS = re.compile(r"[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
 # The other runs are cut into words as NLTK's word_tokenize does it, which the official script calls: signs stand alone;
@@ -99,26 +99,26 @@ _CMRC_HALVES = re.compile(
 
 def score_cmrc(prediction: str, answers: Sequence[str]) -> AnswerScore:
     """Score by the rule of CMRC 2018: F1 over the longest run of characters and words that both have in common."""
-    return _best(_score_runs(prediction, answer) for answer in _some(answers))
+    return _best_score(_score_runs(prediction, answer) for answer in _require_answers(answers))
 
 
 def chinese_words(text: str) -> list[str]:
     """Return each Chinese character by itself and anything else by the word, in lower case without punctuation."""
     words: list[str] = []
-    for part in _CMRC_PARTS.findall(_without_cmrc_punctuation(text)):
+    for part in _CMRC_PARTS.findall(_strip_cmrc_punctuation(text)):
         for word in _CMRC_WORDS.finditer(part):
             opening = word["opening"]
             words += ["“"] * len(opening) if opening else _CMRC_HALVES.sub(r" \g<0> ", word[0]).split()
     return words
 
 
-def _without_cmrc_punctuation(text: str) -> str:
-    return text.lower().strip().translate(_CMRC_PUNCTUATION)
+def _strip_cmrc_punctuation(text: str) -> str:
+    return text.lower().strip().translate(_CMRC_PUNCTUATION_TABLE)
 
 
 def _score_runs(prediction: str, answer: str) -> AnswerScore:
     ours, theirs = chinese_words(prediction), chinese_words(answer)
-    exact = float(_without_cmrc_punctuation(prediction) == _without_cmrc_punctuation(answer))
+    exact = float(_strip_cmrc_punctuation(prediction) == _strip_cmrc_punctuation(answer))
     return AnswerScore(exact, _f1(_longest_run(ours, theirs), len(ours), len(theirs)))
 
 
@@ -141,7 +141,7 @@ RULES: dict[str, Callable[[str, Sequence[str]], AnswerScore]] = {
 }
 
 
-class ReadingTally:
+class AnswerTally:
     """Running sums of the scores of answers, by the rule of a set (a name in RULES)."""
 
     def __init__(self, rule: str) -> None:
@@ -160,7 +160,7 @@ class ReadingTally:
 
     def scores(self) -> dict[str, float]:
         """Return exact match and F1 over all questions."""
-        _asked(self._total)
+        _check_num_questions(self._total)
         return {"exact_match": self._exact / self._total, "f1": self._f1 / self._total}
 
 
@@ -181,7 +181,7 @@ class NoAnswerTally:
 
     def scores(self, threshold: float) -> dict[str, float]:
         """Return exact match and F1: over all questions, over those with an answer, and over those without."""
-        answerable = self._with_answer()
+        answerable = self._has_answer()
         silent = np.array(self._differences) > threshold
         exact = np.where(silent, ~answerable, np.array(self._exact))
         f1 = np.where(silent, ~answerable, np.array(self._f1))
@@ -192,13 +192,13 @@ class NoAnswerTally:
                 scores[f"{name}_f1"] = float(f1[which].mean())
         return scores
 
-    def best(self, metric: str = "f1") -> Threshold:
+    def best_threshold(self, metric: str = "f1") -> Threshold:
         """Return the threshold with the highest exact_match or f1."""
         scores = {"exact_match": self._exact, "f1": self._f1}[metric]
-        return best_threshold(np.array(self._differences), np.array(scores), self._with_answer())
+        return best_threshold(np.array(self._differences), np.array(scores), self._has_answer())
 
-    def _with_answer(self) -> npt.NDArray[np.bool_]:
-        _asked(len(self._answerable))
+    def _has_answer(self) -> npt.NDArray[np.bool_]:
+        _check_num_questions(len(self._answerable))
         return np.frombuffer(bytes(self._answerable), dtype=np.bool_)
 
 
@@ -212,7 +212,7 @@ def best_threshold(differences: Numbers, scores: Numbers, answerable: Numbers) -
     answered and the first that is not, so that the last digit of a difference, which other batches or another engine
     may give another value, decides nothing.
     """
-    _asked(len(differences))
+    _check_num_questions(len(differences))
     order = np.argsort(differences, kind="stable")
     ordered = differences[order].astype(np.float64)
     # From "no answer" everywhere, each question that is answered changes the sum by its score less what silence earned.
@@ -229,32 +229,34 @@ def best_threshold(differences: Numbers, scores: Numbers, answerable: Numbers) -
     return Threshold(float(value), float(sums[best]) / len(ordered))
 
 
-def official_best_threshold(differences: Numbers, scores: Numbers, answerable: Numbers, answered: Numbers) -> Threshold:
+def official_best_threshold(
+    differences: Numbers, scores: Numbers, answerable: Numbers, is_answered: Numbers
+) -> Threshold:
     """Return what the official script of SQuAD 2.0 prints as best_exact or best_f1 (a hundredth) and its threshold.
 
     For comparison with published figures; `answered` says which predicted spans are not empty. Where differences are
     equal the score may lie out of reach of any threshold.
     """
-    _asked(len(differences))
+    _check_num_questions(len(differences))
     order = np.argsort(differences, kind="stable")
     silence = ~answerable[order].astype(bool)
-    gains = np.where(silence, -answered[order].astype(np.float64), scores[order])
+    gains = np.where(silence, -is_answered[order].astype(np.float64), scores[order])
     sums = np.cumsum(np.concatenate([[silence.sum()], gains]))
     best = int(np.argmax(sums))
     return Threshold(float(differences[order[best - 1]]) if best else 0.0, float(sums[best]) / len(order))
 
 
-def _best(scores: Iterable[AnswerScore]) -> AnswerScore:
+def _best_score(scores: Iterable[AnswerScore]) -> AnswerScore:
     """Return the best exact match and the best F1, each from whichever right answer gives it."""
     every = list(scores)
     return AnswerScore(max(score.exact for score in every), max(score.f1 for score in every))
 
 
-def _f1(num_common: int, num_predicted: int, num_right: int) -> float:
-    return 2 * num_common / (num_predicted + num_right) if num_common else 0.0
+def _f1(num_common: int, num_predicted: int, num_gold: int) -> float:
+    return 2 * num_common / (num_predicted + num_gold) if num_common else 0.0
 
 
-def _some(answers: Sequence[str]) -> Sequence[str]:
+def _require_answers(answers: Sequence[str]) -> Sequence[str]:
     if not answers:
         raise InputError(
             "a question has no right answer, and SQuAD 1.1 and CMRC 2018 know no such questions; score it as SQuAD 2.0 "
@@ -263,6 +265,6 @@ def _some(answers: Sequence[str]) -> Sequence[str]:
     return answers
 
 
-def _asked(num_questions: int) -> None:
+def _check_num_questions(num_questions: int) -> None:
     if num_questions == 0:
         raise InputError("there is no question to score; give a file with at least one question")

@@ -19,11 +19,11 @@ import numpy as np
 from bertworks.embeddings.static import StaticVectors
 from bertworks.errors import InputError
 from bertworks.metrics.classification import spearman
-from bertworks.text.compression import open_raw, unpacked
+from bertworks.text.compression import decompress, open_raw
 
 # Questions that are answered at a time: Q x V cosines are in memory.
-_QUESTIONS = 256
-_SHAPES = "two words and a score, or a question of four words"
+_BATCH_SIZE = 256
+_FORMATS = "two words and a score, or a question of four words"
 
 
 class WordPair(NamedTuple):
@@ -34,7 +34,7 @@ class WordPair(NamedTuple):
     score: float
 
 
-class Question(NamedTuple):
+class AnalogyQuestion(NamedTuple):
     """`first` is to `second` as `third` is to `answer`."""
 
     section: str
@@ -60,23 +60,23 @@ class SectionScore:
     section: str
     num_questions: int
     num_known: int
-    num_right: int
+    num_correct: int
 
     @property
     def accuracy(self) -> float:
         """The share of right answers among the questions whose words are known; 0 where none is."""
-        return self.num_right / self.num_known if self.num_known else 0.0
+        return self.num_correct / self.num_known if self.num_known else 0.0
 
 
-def read_word_list(path: Path) -> list[WordPair] | list[Question]:
+def read_word_list(path: Path) -> list[WordPair] | list[AnalogyQuestion]:
     """Read pairs or questions; the file says itself which it holds."""
     lines = list(_lines(path))
     if lines[0][1].startswith(":") or _is_question(lines[-1][1]):  # the first line of pairs may name the columns
-        asked: list[WordPair] | list[Question] = list(_questions(path.name, lines))
+        asked: list[WordPair] | list[AnalogyQuestion] = list(_questions(path.name, lines))
     else:
         asked = list(_pairs(path.name, lines))
     if not asked:
-        raise InputError(f"{path.name} holds nothing to ask; give a list of {_SHAPES} a line")
+        raise InputError(f"{path.name} holds nothing to ask; give a list of {_FORMATS} a line")
     return asked
 
 
@@ -86,7 +86,7 @@ def similarity(vectors: StaticVectors, pairs: Sequence[WordPair]) -> Similarity:
     if len(known) < 2:
         return Similarity(len(pairs), len(known), 0.0)
     first, second = (
-        vectors.directions[[vectors.row(word) for word in words]]
+        vectors.unit_vectors[[vectors.row(word) for word in words]]
         for words in zip(*(pair[:2] for pair in known), strict=True)
     )
     cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
@@ -94,10 +94,11 @@ def similarity(vectors: StaticVectors, pairs: Sequence[WordPair]) -> Similarity:
     return Similarity(len(pairs), len(known), spearman(cosines, scores))
 
 
-def analogies(vectors: StaticVectors, questions: Sequence[Question]) -> list[SectionScore]:
+def analogies(vectors: StaticVectors, questions: Sequence[AnalogyQuestion]) -> list[SectionScore]:
     """Score vectors on questions by section, in their order; 3CosAdd over all words but the three of the question."""
     return [
-        _section(vectors, name, list(group)) for name, group in groupby(questions, lambda question: question.section)
+        _score_section(vectors, name, list(group))
+        for name, group in groupby(questions, lambda question: question.section)
     ]
 
 
@@ -107,17 +108,17 @@ def total(scores: Sequence[SectionScore], section: str = "all") -> SectionScore:
         section,
         sum(score.num_questions for score in scores),
         sum(score.num_known for score in scores),
-        sum(score.num_right for score in scores),
+        sum(score.num_correct for score in scores),
     )
 
 
-def _section(vectors: StaticVectors, name: str, questions: Sequence[Question]) -> SectionScore:
+def _score_section(vectors: StaticVectors, name: str, questions: Sequence[AnalogyQuestion]) -> SectionScore:
     found = [[vectors.find(word) for word in question[1:]] for question in questions]
     rows = np.array([row for row in found if None not in row], dtype=np.int64).reshape(-1, 4)
     num_right = 0
-    for start in range(0, len(rows), _QUESTIONS):
-        first, second, third, answer = rows[start : start + _QUESTIONS].T
-        directions = vectors.directions
+    for start in range(0, len(rows), _BATCH_SIZE):
+        first, second, third, answer = rows[start : start + _BATCH_SIZE].T
+        directions = vectors.unit_vectors
         wanted = directions[second] - directions[first] + directions[third]  # (Q, D)
         cosines = wanted @ directions.T  # (Q, V), but for the lengths of `wanted`, which change no order
         cosines[np.arange(len(answer))[:, None], np.stack([first, second, third], axis=1)] = -np.inf
@@ -127,7 +128,7 @@ def _section(vectors: StaticVectors, name: str, questions: Sequence[Question]) -
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with open_raw(str(path), str(path)) as raw:
-        stream = unpacked(raw, path.name)
+        stream = decompress(raw, path.name)
         stream.drop_byte_order_mark()
         data = b"".join(iter(lambda: stream.read(2**20), b""))
     try:
@@ -136,11 +137,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise InputError(f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
     found = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not found:
-        raise InputError(f"{path.name} is empty; give a list of {_SHAPES} a line")
+        raise InputError(f"{path.name} is empty; give a list of {_FORMATS} a line")
     yield from found
 
 
-def _questions(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[Question]:
+def _questions(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[AnalogyQuestion]:
     section = "all"
     for number, text in lines:
         if text.startswith(":"):
@@ -149,7 +150,7 @@ def _questions(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[Question
         words = text.split()
         if len(words) != 4:
             raise InputError(f"{name}, line {number}: {len(words)} words instead of four; mend or remove it")
-        yield Question(section, *words)
+        yield AnalogyQuestion(section, *words)
 
 
 def _pairs(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[WordPair]:
@@ -161,7 +162,7 @@ def _pairs(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[WordPair]:
         if score is not None:
             yield WordPair(first, second, score)
         elif place:  # the first line may name the columns
-            raise InputError(f"{name}, line {number}: not {_SHAPES}; mend or remove it")
+            raise InputError(f"{name}, line {number}: not {_FORMATS}; mend or remove it")
 
 
 def _is_question(text: str) -> bool:

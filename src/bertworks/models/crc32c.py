@@ -15,14 +15,14 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint32]
 
 POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reflected
-LARGEST_ROW = 14  # log2 of K; 16,384 words and the tables stay in a core's second cache
-ROWS = 16  # a short message gets about this many rows, however short it is
+MAX_POWER = 14  # log2 of K; 16,384 words and the tables stay in a core's second cache
+MIN_ROWS = 16  # a short message gets about this many rows, however short it is
 
 
 def crc32c(data: bytes | npt.NDArray[np.uint8]) -> int:
     """Return the CRC-32C of `data`, as RFC 3720 defines it."""
     message = np.frombuffer(data, dtype=np.uint8)
-    power = min(LARGEST_ROW, max(0, (len(message) // (4 * ROWS)).bit_length() - 1))
+    power = min(MAX_POWER, max(0, (len(message) // (4 * MIN_ROWS)).bit_length() - 1))
     width = 4 << power
     # Zeros in front do not change a sum that starts at zero, so they fill the first row. The sum ought to start with
     # all bits set instead: the same as turning over the first 32 bits, which two rows surely hold.
@@ -59,18 +59,18 @@ def _advance(sums: Words, power: int) -> Words:
     return moved
 
 
-@lru_cache(maxsize=LARGEST_ROW + 1)
+@lru_cache(maxsize=MAX_POWER + 1)
 def _tables(power: int) -> tuple[Words, Words]:
     """What moving over 2**power words makes of each low and each high half of a sum."""
     if power:  # twice as far is the same move once more
         bits = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32), dtype=np.uint32)
         images = _advance(_advance(bits, power - 1), power - 1).tolist()
     else:
-        images = [_over_one_word(1 << bit) for bit in range(32)]
-    return _spanned(images[:16]), _spanned(images[16:])
+        images = [_advance_one_word(1 << bit) for bit in range(32)]
+    return _xor_combinations(images[:16]), _xor_combinations(images[16:])
 
 
-def _spanned(images: list[int]) -> Words:
+def _xor_combinations(images: list[int]) -> Words:
     """All sums (exclusive or) of the images of single bits, in the order of the bits chosen."""
     table = np.zeros(1, dtype=np.uint32)
     for image in images:
@@ -78,7 +78,7 @@ def _spanned(images: list[int]) -> Words:
     return table
 
 
-def _over_one_word(crc: int) -> int:
+def _advance_one_word(crc: int) -> int:
     for _ in range(32):
         crc = (crc >> 1) ^ (POLYNOMIAL if crc & 1 else 0)
     return crc

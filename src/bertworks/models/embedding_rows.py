@@ -11,45 +11,45 @@ from dataclasses import dataclass
 import torch
 
 from bertworks.encoders.families import Family
-from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.stack import BertConfig
 
 
-def names_with_rows(family: Family, sizes: BertSizes) -> tuple[str, ...]:
+def vocab_tensor_names(family: Family, config: BertConfig) -> tuple[str, ...]:
     """Return what others call the tensors that have a row a piece: the table, and biases of heads that tell pieces."""
     biases = [name for table in family.heads.values() for name in table.get("bias", ())]
-    return (*family.names_of(sizes)["pieces.weight"], *biases)
+    return (*family.tensor_names(config)["pieces.weight"], *biases)
 
 
 @dataclass(frozen=True, slots=True)
-class PieceRows:
+class EmbeddingResize:
     """How a tensor with a row a piece grows: to `num_rows`, the new ones means of old rows, by id.
 
     `num_old` is how many rows stood for a piece.
     """
 
     num_rows: int
-    num_old: int
-    sources: Mapping[int, Sequence[int]]
+    num_old_tokens: int
+    source_ids: Mapping[int, Sequence[int]]
 
-    def grow(self, values: torch.Tensor) -> torch.Tensor:
+    def resize(self, values: torch.Tensor) -> torch.Tensor:
         """Return a larger copy of `values`, (V, D) or (V,)."""
         more = values.new_zeros((self.num_rows - len(values), *values.shape[1:]))
         rows = torch.cat([values, more])  # (num_rows, D)
-        centre = values[: self.num_old].mean(0, dtype=torch.float32)  # (D,)
-        for number, sources in self.sources.items():
+        centre = values[: self.num_old_tokens].mean(0, dtype=torch.float32)  # (D,)
+        for number, sources in self.source_ids.items():
             rows[number] = values[list(sources)].mean(0, dtype=torch.float32) if sources else centre
         return rows
 
 
-class GrownTensors(Mapping[str, torch.Tensor]):
+class ResizedTensors(Mapping[str, torch.Tensor]):
     """The tensors of a model, those in `names` grown. Nothing is read, copied or computed until it is asked for."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], names: tuple[str, ...], rows: PieceRows) -> None:
-        self._tensors, self._names, self._rows = tensors, names, rows
+    def __init__(self, tensors: Mapping[str, torch.Tensor], names: tuple[str, ...], resize: EmbeddingResize) -> None:
+        self._tensors, self._names, self._resize = tensors, names, resize
 
     def __getitem__(self, name: str) -> torch.Tensor:
         values = self._tensors[name]
-        return self._rows.grow(values) if name in self._names else values
+        return self._resize.resize(values) if name in self._names else values
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors

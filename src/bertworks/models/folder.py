@@ -21,24 +21,24 @@ import tokenizers
 import torch
 
 import bertworks
-from bertworks.disk import explained, read_json, write_json
+from bertworks.disk import explain_os_error, read_json, write_json
 from bertworks.encoders.families import ENCODERS, Family, family_of, initialise_part, shapes_of
-from bertworks.encoders.stack import BertSizes, Stack
+from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.errors import FolderError, SettingsError
-from bertworks.models.embedding_rows import GrownTensors, PieceRows, names_with_rows
+from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
 from bertworks.models.tensor_names import LoadReport, load_into
 from bertworks.models.tf1 import import_release
 from bertworks.models.weights import (
     READERS,
-    Stored,
+    StoredTensor,
     Weights,
     find_weights,
-    in_memory,
-    normalised,
+    normalize_names,
     open_weights,
+    wrap_tensors,
     write_weights,
 )
-from bertworks.vocabulary.algorithms import NUM_ADDED
+from bertworks.vocabulary.algorithms import NUM_ADDED_TOKENS
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -48,7 +48,7 @@ class ModelFolder:
 
     path: Path
     config: dict[str, Any]
-    told: dict[str, Any]
+    metadata: dict[str, Any]
     tensors: Mapping[str, torch.Tensor]
 
     @property
@@ -56,16 +56,16 @@ class ModelFolder:
         return family_of(self.config["model_type"])
 
     @property
-    def sizes(self) -> BertSizes:
-        return self.family.sizes_of(self.config)
+    def encoder_config(self) -> BertConfig:
+        return self.family.config_from_dict(self.config)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer in the folder; refused if it makes pieces that the model does not know."""
         tokenizer = Tokenizer.load(self.path)
-        if tokenizer.size > self.sizes.vocabulary:
+        if tokenizer.vocab_size > self.encoder_config.vocab_size:
             raise FolderError(
-                f"{self.path}: the tokenizer has {tokenizer.size} pieces, but the model only {self.sizes.vocabulary}; "
+                f"{self.path}: the tokenizer has {tokenizer.vocab_size} pieces, but the model only {self.encoder_config.vocab_size}; "
                 f"put the tokenizer of this model there"
             )
         return tokenizer
@@ -85,7 +85,7 @@ def read_folder(path: str | Path) -> ModelFolder:
     elif (path / "bert_config.json").is_file():
         release = import_release(path)
         file, config = path / "bert_config.json", release.config
-        stored = in_memory(file, {name: torch.from_numpy(values) for name, values in release.tensors.items()})
+        stored = wrap_tensors(file, {name: torch.from_numpy(values) for name, values in release.tensors.items()})
     else:
         raise FolderError(
             f"{path} holds no weights that can be read; it should have one of {', '.join(READERS)}, or be a TensorFlow "
@@ -94,40 +94,40 @@ def read_folder(path: str | Path) -> ModelFolder:
     config = _with_model_type(config, stored, path)
     try:
         family = family_of(config["model_type"])
-        sizes = family.sizes_of(config)
+        sizes = family.config_from_dict(config)
     except SettingsError as error:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
-    stored = normalised(stored, family, family.names_of(sizes))
+    stored = normalize_names(stored, family, family.tensor_names(sizes))
     _check_shapes(file, stored, family, sizes)
-    folder = ModelFolder(path, config, _read_told(path / "bertworks.json"), Weights(stored))
-    return _with_special_rows(folder) if family.is_bare else folder
+    folder = ModelFolder(path, config, _read_metadata(path / "bertworks.json"), Weights(stored))
+    return _with_special_token_rows(folder) if family.can_lack_special_tokens else folder
 
 
-def _with_special_rows(folder: ModelFolder) -> ModelFolder:
+def _with_special_token_rows(folder: ModelFolder) -> ModelFolder:
     """Give the special pieces that a vocabulary was released without rows of their own: they begin in the middle of all
     others, and are learned with what the model is made for."""
     if not (folder.path / "tokenizer.json").is_file():
         return folder  # whoever needs a vocabulary is told so
-    size, known = Tokenizer.load(folder.path).size, folder.sizes.vocabulary
-    if size - known != NUM_ADDED:
+    size, known = Tokenizer.load(folder.path).vocab_size, folder.encoder_config.vocab_size
+    if size - known != NUM_ADDED_TOKENS:
         return folder
-    rows = PieceRows(size, known, dict.fromkeys(range(known, size), ()))
-    tensors = GrownTensors(folder.tensors, names_with_rows(folder.family, folder.sizes), rows)
+    rows = EmbeddingResize(size, known, dict.fromkeys(range(known, size), ()))
+    tensors = ResizedTensors(folder.tensors, vocab_tensor_names(folder.family, folder.encoder_config), rows)
     return replace(folder, config={**folder.config, "vocab_size": size}, tensors=tensors)
 
 
-def encoder_of(folder: ModelFolder, generator: torch.Generator | None = None) -> tuple[Stack, LoadReport]:
+def load_encoder(folder: ModelFolder, generator: torch.Generator | None = None) -> tuple[Encoder, LoadReport]:
     """Build the encoder of a folder and fill it. Parts that the folder lacks (a pooler) are drawn from `generator`."""
-    family, sizes = folder.family, folder.sizes
+    family, sizes = folder.family, folder.encoder_config
     with torch.device("meta"):  # drawing weights only to overwrite them would take seconds
         encoder = family.build(sizes, None)
-    report = load_into(encoder, folder.tensors, family.names_of(sizes))
+    report = load_into(encoder, folder.tensors, family.tensor_names(sizes))
     generator = generator or torch.Generator().manual_seed(0)
     for part in encoder.modules():
         if any(parameter.is_meta for parameter in part.parameters(recurse=False)):
             part.to_empty(device="cpu", recurse=False)
             initialise_part(part, sizes, generator)
-    encoder.own_reads = folder.told.get("reads", encoder.own_reads)
+    encoder.attention = folder.metadata.get("reads", encoder.attention)
     return encoder, report
 
 
@@ -136,7 +136,7 @@ def write_folder(
     config: Mapping[str, Any],
     tensors: Mapping[str, torch.Tensor],
     tokenizer: Tokenizer,
-    told: Mapping[str, Any],
+    metadata: Mapping[str, Any],
 ) -> None:
     """Write a model. `tensors` have Hugging Face's names; `told` is free and goes to bertworks.json.
 
@@ -149,7 +149,7 @@ def write_folder(
         tokenizer.save(staged, family.padding_side)
         numbers = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
         write_json(staged / "config.json", {**numbers, **config})
-        write_json(staged / "bertworks.json", {**told, "versions": versions()})
+        write_json(staged / "bertworks.json", {**metadata, "versions": versions()})
 
 
 def versions() -> dict[str, str]:
@@ -173,7 +173,7 @@ def _staging(path: Path) -> Iterator[Path]:
         for file in sorted(staged.iterdir()):
             file.replace(path / file.name)
     except OSError as error:
-        raise explained(error, path) from error
+        raise explain_os_error(error, path) from error
     except FolderError as error:  # name the place that was asked for, not the one beside it
         raise FolderError(str(error).replace(str(staged), str(path))) from error
     finally:
@@ -187,32 +187,32 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _read_told(path: Path) -> dict[str, Any]:
+def _read_metadata(path: Path) -> dict[str, Any]:
     return _read_config(path) if path.is_file() else {}
 
 
-def _with_model_type(config: dict[str, Any], stored: Mapping[str, Stored], path: Path) -> dict[str, Any]:
+def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor], path: Path) -> dict[str, Any]:
     """Add the model_type where an old config.json has none and the names of the tensors tell it."""
     if "model_type" in config:
         return config
     for model_type, family in ENCODERS.items():
-        if any(name.startswith(family.prefix) for name in stored):
+        if any(name.startswith(family.prefix) for name in entries):
             return {"model_type": model_type, **config}
     raise FolderError(f"{path / 'config.json'} has no model_type; add one of: {', '.join(ENCODERS)}")
 
 
-def _check_shapes(file: Path, stored: Mapping[str, Stored], family: Family, sizes: BertSizes) -> None:
+def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: BertConfig) -> None:
     """Refuse weights that lack a part of the encoder, or have a tensor of another shape than the config says."""
-    expected = shapes_of(family, sizes)
-    missing = [name for name in expected if name not in stored and not name.startswith(family.optional)]
+    expected = shapes_of(family, config)
+    missing = [name for name in expected if name not in entries and not name.startswith(family.optional_prefixes)]
     if missing:
         raise FolderError(
             f"{file} lacks {len(missing)} tensors of the encoder that config.json asks for, first of all "
             f"'{missing[0]}'; it is of another kind of model, or the config is of another model"
         )
     for name, shape in expected.items():
-        if name in stored and stored[name].shape != shape:
+        if name in entries and entries[name].shape != shape:
             raise FolderError(
-                f"{stored[name].file}: tensor '{name}' should be {shape} by config.json, but is {stored[name].shape}; "
+                f"{entries[name].file}: tensor '{name}' should be {shape} by config.json, but is {entries[name].shape}; "
                 f"put the config.json of these weights beside them"
             )

@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 
 # In these patterns * and ? stand for slashes too, so none may start with one: onnx/model.safetensors is not wanted.
-SETTINGS_AND_PIECES = [
+CONFIG_AND_TOKENIZER_FILES = [
     "config.json",
     "bertworks.json",
     "bert_config.json",
@@ -47,7 +47,7 @@ WEIGHTS = (
     ["bert_model.ckpt.index", "bert_model.ckpt.data-?????-of-?????"],
     ["model.ckpt-*.index", "model.ckpt-*.data-?????-of-?????"],
 )
-DISK = {
+DISK_ERRORS = {
     errno.ENOSPC: "the disk is full; free some space",
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EACCES: "writing there is not allowed; change its permissions",
@@ -72,7 +72,7 @@ def fetch(name: str, revision: str | None = None) -> Path:
     if folder.exists():
         raise InputError(f"{folder} is a file; give the model's folder")
     for weights in WEIGHTS:
-        folder = _snapshot(name, revision, SETTINGS_AND_PIECES + weights)
+        folder = _snapshot(name, revision, CONFIG_AND_TOKENIZER_FILES + weights)
         if any(path.is_file() for pattern in weights for path in folder.glob(pattern)):
             return folder
         revision = folder.name  # the commit: the next look is at the same one, and needs no answer from the hub
@@ -85,10 +85,10 @@ def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the client, its two transports and the system share no parent below this one
-        raise _explained(error, name, revision) from error
+        raise _explain_hub_error(error, name, revision) from error
 
 
-def _explained(error: Exception, name: str, revision: str | None) -> BertworksError:
+def _explain_hub_error(error: Exception, name: str, revision: str | None) -> BertworksError:
     """Turn what the hub's client raised into the sentence a person can act on."""
     place = f"'{name}' on {constants.ENDPOINT}"
     log_in = "log in with `hf auth login` or set HF_TOKEN"
@@ -101,9 +101,9 @@ def _explained(error: Exception, name: str, revision: str | None) -> BertworksEr
         case RevisionNotFoundError():
             return InputError(f"{place} has no revision '{revision or 'main'}'; check the branch, tag or commit")
         case LocalEntryNotFoundError(__cause__=HfHubHTTPError() as cause) if _is_refusal(cause):
-            return _explained(cause, name, revision)
+            return _explain_hub_error(cause, name, revision)
         case LocalEntryNotFoundError():
-            return _not_cached(error, name)
+            return _not_cached_error(error, name)
     # To somebody without a token the hub answers alike whether a model is private or does not exist.
     if isinstance(error, RepositoryNotFoundError) or (_is_refusal(error) and not get_token()):
         way_out = f"check the name, or give a folder that exists; if the model is private, {log_in}"
@@ -111,13 +111,13 @@ def _explained(error: Exception, name: str, revision: str | None) -> BertworksEr
     if _is_refusal(error):
         way_out = "log in anew with `hf auth login`, or correct HF_TOKEN"
         return SettingsError(f"{constants.ENDPOINT} does not let you read '{name}' with your token; {way_out}")
-    if (number := _system_error(error)) in DISK:
-        way_out = f"{DISK[number]}, or set HF_HUB_CACHE to another folder"
+    if (number := _system_error(error)) in DISK_ERRORS:
+        way_out = f"{DISK_ERRORS[number]}, or set HF_HUB_CACHE to another folder"
         return FolderError(f"cannot save {place} in {constants.HF_HUB_CACHE}: {way_out}")
     return FolderError(f"fetching {place} failed ({_reason(error)}); run the same command again, whole files are kept")
 
 
-def _not_cached(error: LocalEntryNotFoundError, name: str) -> BertworksError:
+def _not_cached_error(error: LocalEntryNotFoundError, name: str) -> BertworksError:
     """Say why the hub could not help out, and that the cache could not either."""
     cause = error.__cause__ or error
     what = "only a part of it is" if isinstance(error, IncompleteSnapshotError) else "it is not"

@@ -54,17 +54,17 @@ def folders_of(base: str | None, corpus: Path | None = None) -> dict[str, str]:
     return found
 
 
-def usual_name(base: str | Path) -> str:
+def display_name(base: str | Path) -> str:
     """Return what a model is called: by its folder, by its run if it lies in one, or by its name on the hub."""
     resolved = Path(base).resolve()
     return resolved.parent.name if resolved.name == "model" else resolved.name
 
 
-def recorded_folder(model: Path, which: str) -> Path | None:
+def recorded_folder(model: Path, key: str) -> Path | None:
     """Return the folder of a model's base or corpus, as the run around it recorded it; None if it is not there."""
     facts = model.parent / "run.json"
     if model.name != "model" or not facts.is_file():
         return None
     told = read_json(facts, "the facts of a run")
-    place = told.get(which) if isinstance(told, dict) else None
+    place = told.get(key) if isinstance(told, dict) else None
     return Path(place) if isinstance(place, str) and Path(place).is_dir() else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bertworks.encoders.tensor_names import NameTable, is_turned, plain
+from bertworks.encoders.tensor_names import NameTable, is_transposed, strip_mark
 from bertworks.errors import FolderError
 
 
@@ -20,28 +20,28 @@ class LoadReport:
     but have no place in the module.
     """
 
-    loaded: tuple[str, ...]
-    newly_initialised: tuple[str, ...]
-    unused: tuple[str, ...]
+    loaded_keys: tuple[str, ...]
+    missing_keys: tuple[str, ...]
+    unexpected_keys: tuple[str, ...]
 
 
-def joined(parts: Mapping[str, NameTable]) -> dict[str, tuple[str, ...]]:
+def combine_name_tables(parts: Mapping[str, NameTable]) -> dict[str, tuple[str, ...]]:
     """Return one table for a module of several parts: {"encoder": table, "masked": table} -> "encoder.norm.bias"."""
     return {f"{part}.{ours}": theirs for part, table in parts.items() for ours, theirs in table.items()}
 
 
-def to_ours(tensors: Mapping[str, torch.Tensor], names: NameTable) -> dict[str, torch.Tensor]:
+def from_hf_names(tensors: Mapping[str, torch.Tensor], names: NameTable) -> dict[str, torch.Tensor]:
     """Return our tensors: theirs, stacked row under row where ours is made of several. All must be there."""
-    return {ours: _stacked(tensors, theirs) for ours, theirs in names.items()}
+    return {ours: _concatenate(tensors, theirs) for ours, theirs in names.items()}
 
 
-def to_theirs(state: Mapping[str, torch.Tensor], names: NameTable) -> dict[str, torch.Tensor]:
+def to_hf_names(state: Mapping[str, torch.Tensor], names: NameTable) -> dict[str, torch.Tensor]:
     """Return theirs: ours, cut into equal bands of rows where they have several. They share ours' memory."""
     found: dict[str, torch.Tensor] = {}
     for ours, theirs in names.items():
         bands = state[ours].chunk(len(theirs)) if len(theirs) > 1 else (state[ours],)  # a single number has no rows
         for name, values in zip(theirs, bands, strict=True):
-            found[plain(name)] = values.t() if is_turned(name) else values
+            found[strip_mark(name)] = values.t() if is_transposed(name) else values
     return found
 
 
@@ -53,7 +53,7 @@ def load_into(module: nn.Module, tensors: Mapping[str, torch.Tensor], names: Nam
     loaded: list[str] = []
     missing: list[str] = []
     for ours, theirs in names.items():
-        there = [plain(name) for name in theirs]
+        there = [strip_mark(name) for name in theirs]
         present = [name for name in there if name in tensors]
         if not present:
             missing += there
@@ -61,18 +61,18 @@ def load_into(module: nn.Module, tensors: Mapping[str, torch.Tensor], names: Nam
         if len(present) < len(theirs):
             lacking = next(name for name in there if name not in tensors)
             raise FolderError(f"tensor '{present[0]}' is there but '{lacking}' is not; bring the whole model")
-        _put(module, ours, there, _stacked(tensors, theirs))
+        _assign_tensor(module, ours, there, _concatenate(tensors, theirs))
         loaded += there
     taken = set(loaded)
     return LoadReport(tuple(loaded), tuple(missing), tuple(name for name in tensors if name not in taken))
 
 
-def _put(module: nn.Module, ours: str, theirs: Sequence[str], values: torch.Tensor) -> None:
-    path, _, last = ours.rpartition(".")
+def _assign_tensor(module: nn.Module, name: str, hf_names: Sequence[str], values: torch.Tensor) -> None:
+    path, _, last = name.rpartition(".")
     owner = module.get_submodule(path)
     parameter: torch.Tensor = getattr(owner, last)  # or a table that is told and not learned
     if values.shape != parameter.shape:
-        bands = f"'{theirs[0]}'" if len(theirs) == 1 else f"'{theirs[0]}' and {len(theirs) - 1} more, stacked,"
+        bands = f"'{hf_names[0]}'" if len(hf_names) == 1 else f"'{hf_names[0]}' and {len(hf_names) - 1} more, stacked,"
         raise FolderError(
             f"tensor {bands} should be {tuple(parameter.shape)}, but is {tuple(values.shape)}; "
             f"bring weights of the same sizes as the model"
@@ -87,6 +87,6 @@ def _put(module: nn.Module, ours: str, theirs: Sequence[str], values: torch.Tens
             parameter.copy_(values)
 
 
-def _stacked(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> torch.Tensor:
-    parts = [tensors[plain(name)].t() if is_turned(name) else tensors[name] for name in names]
+def _concatenate(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> torch.Tensor:
+    parts = [tensors[strip_mark(name)].t() if is_transposed(name) else tensors[name] for name in names]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

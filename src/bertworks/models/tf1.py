@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from bertworks.disk import read_json
 from bertworks.errors import FolderError
-from bertworks.models.tf1_checkpoint import Checkpoint, find_checkpoint, read_checkpoint
+from bertworks.models.tf1_checkpoint import TensorflowCheckpoint, find_checkpoint, read_checkpoint
 
 __all__ = ["Checkpoint", "MappingReport", "Release", "import_release", "read_checkpoint"]
 
 Shape = tuple[int, ...]
 
-SIZES = (
+REQUIRED_KEYS = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -33,21 +33,21 @@ SIZES = (
     "type_vocab_size",
 )
 # What Google's own reader assumes when a config does not say.
-ASSUMED: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
     "initializer_range": 0.02,
 }
 # What the code of the release fixes and Hugging Face keeps in the config.
-FIXED: dict[str, Any] = {
+FIXED_SETTINGS: dict[str, Any] = {
     "model_type": "bert",
     "architectures": ["BertForPreTraining"],
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
 }
 # Scalars that optimizers and loss scaling keep beside the weights.
-STATE_OF_TRAINING = {"global_step", "beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps"}
+TRAINING_STATE_NAMES = {"global_step", "beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class MappingReport:
     `unknown`: tensors without a place in a pretrained BERT. `ignored_settings`: keys of the config nobody reads.
     """
 
-    mapped: dict[str, str]
-    skipped: dict[str, int]
-    missing: tuple[str, ...]
-    unknown: tuple[str, ...]
+    mapped_names: dict[str, str]
+    num_skipped: dict[str, int]
+    missing_keys: tuple[str, ...]
+    unexpected_keys: tuple[str, ...]
     ignored_settings: tuple[str, ...]
 
 
@@ -85,7 +85,7 @@ def import_release(folder_or_prefix: Path) -> Release:
     checkpoint = read_checkpoint(prefix)
     config, ignored_settings = _read_config(prefix.parent / "bert_config.json")
     places = expected_tensors(config)
-    _check(checkpoint, places)
+    _check_tensors(checkpoint, places)
     tensors, mapped = {}, {}
     for name, (target, _) in places.items():
         if name in checkpoint.entries:
@@ -94,10 +94,10 @@ def import_release(folder_or_prefix: Path) -> Release:
     rest = [name for name in checkpoint.entries if name not in places]
     kinds = {name: _kind_of_state(name, checkpoint) for name in rest}
     report = MappingReport(
-        mapped=mapped,
-        skipped=dict(Counter(kind for kind in kinds.values() if kind)),
-        missing=tuple(target for name, (target, _) in places.items() if name not in mapped),
-        unknown=tuple(name for name in rest if not kinds[name]),
+        mapped_names=mapped,
+        num_skipped=dict(Counter(kind for kind in kinds.values() if kind)),
+        missing_keys=tuple(target for name, (target, _) in places.items() if name not in mapped),
+        unexpected_keys=tuple(name for name in rest if not kinds[name]),
         ignored_settings=ignored_settings,
     )
     return Release(config, tensors, report)
@@ -122,19 +122,19 @@ def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, Shape]]:
         "cls/seq_relationship/output_weights": (2, width),
         "cls/seq_relationship/output_bias": (2,),
     }
-    return {name: (_target(name), shape) for name, shape in shapes.items()}
+    return {name: (_hf_name(name), shape) for name, shape in shapes.items()}
 
 
-def _layer(name: str, width: int, inner: int) -> dict[str, Shape]:
+def _layer(name: str, hidden_size: int, intermediate_size: int) -> dict[str, Shape]:
     return {
-        **_dense(f"{name}/attention/self/query", width, width),
-        **_dense(f"{name}/attention/self/key", width, width),
-        **_dense(f"{name}/attention/self/value", width, width),
-        **_dense(f"{name}/attention/output/dense", width, width),
-        **_norm(f"{name}/attention/output/LayerNorm", width),
-        **_dense(f"{name}/intermediate/dense", width, inner),  # (H, F)
-        **_dense(f"{name}/output/dense", inner, width),  # (F, H)
-        **_norm(f"{name}/output/LayerNorm", width),
+        **_dense(f"{name}/attention/self/query", hidden_size, hidden_size),
+        **_dense(f"{name}/attention/self/key", hidden_size, hidden_size),
+        **_dense(f"{name}/attention/self/value", hidden_size, hidden_size),
+        **_dense(f"{name}/attention/output/dense", hidden_size, hidden_size),
+        **_norm(f"{name}/attention/output/LayerNorm", hidden_size),
+        **_dense(f"{name}/intermediate/dense", hidden_size, intermediate_size),  # (H, F)
+        **_dense(f"{name}/output/dense", intermediate_size, hidden_size),  # (F, H)
+        **_norm(f"{name}/output/LayerNorm", hidden_size),
     }
 
 
@@ -142,11 +142,11 @@ def _dense(name: str, rows: int, columns: int) -> dict[str, Shape]:
     return {f"{name}/kernel": (rows, columns), f"{name}/bias": (columns,)}
 
 
-def _norm(name: str, width: int) -> dict[str, Shape]:
-    return {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
+def _norm(name: str, hidden_size: int) -> dict[str, Shape]:
+    return {f"{name}/gamma": (hidden_size,), f"{name}/beta": (hidden_size,)}
 
 
-def _target(name: str) -> str:
+def _hf_name(name: str) -> str:
     """Turn TensorFlow's name into Hugging Face's."""
     *path, last = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name).split("/")
     if last.endswith("_embeddings"):
@@ -155,7 +155,7 @@ def _target(name: str) -> str:
     return ".".join([*path, ends.get(last, "weight")])
 
 
-def _read(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float32]:
+def _read(checkpoint: TensorflowCheckpoint, name: str) -> npt.NDArray[np.float32]:
     values = checkpoint.tensor(name)
     if not np.issubdtype(values.dtype, np.floating):
         raise FolderError(f"{checkpoint.prefix}: tensor '{name}' should hold real numbers, but holds {values.dtype}")
@@ -164,16 +164,16 @@ def _read(checkpoint: Checkpoint, name: str) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(values, dtype=np.float32)
 
 
-def _check(checkpoint: Checkpoint, places: dict[str, tuple[str, Shape]]) -> None:
+def _check_tensors(checkpoint: TensorflowCheckpoint, specs: dict[str, tuple[str, Shape]]) -> None:
     """Refuse a checkpoint that lacks a part of the encoder, or has a tensor of another shape than the config says."""
     shapes = checkpoint.shapes
-    missing = [name for name in places if name.startswith(("bert/embeddings/", "bert/encoder/")) and name not in shapes]
+    missing = [name for name in specs if name.startswith(("bert/embeddings/", "bert/encoder/")) and name not in shapes]
     if missing:
         raise FolderError(
             f"{checkpoint.prefix} lacks {len(missing)} tensors of the encoder that bert_config.json asks for, first of "
             f"all '{missing[0]}'; it is not a TensorFlow 1 BERT checkpoint, or the config is of another model"
         )
-    for name, (_, expected) in places.items():
+    for name, (_, expected) in specs.items():
         if shapes.get(name, expected) != expected:
             raise FolderError(
                 f"{checkpoint.prefix}: tensor '{name}' should be {expected} by bert_config.json, but is "
@@ -181,13 +181,13 @@ def _check(checkpoint: Checkpoint, places: dict[str, tuple[str, Shape]]) -> None
             )
 
 
-def _kind_of_state(name: str, checkpoint: Checkpoint) -> str:
+def _kind_of_state(name: str, checkpoint: TensorflowCheckpoint) -> str:
     """Return what kind of training state a tensor is ("adam_m", "global_step"), or nothing if it is none.
 
     An optimizer names what it keeps for a weight after the weight: bert/pooler/dense/bias/adam_m.
     """
     owner, _, last = name.rpartition("/")
-    return last if owner in checkpoint.entries or last in STATE_OF_TRAINING else ""
+    return last if owner in checkpoint.entries or last in TRAINING_STATE_NAMES else ""
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -195,7 +195,7 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     found = read_json(path, "a BERT release")
     if not isinstance(found, dict):
         raise FolderError(f"{path} should hold settings in braces, but holds a {type(found).__name__}")
-    wrong = [key for key in SIZES if type(found.get(key)) is not int or found[key] < 1]
+    wrong = [key for key in REQUIRED_KEYS if type(found.get(key)) is not int or found[key] < 1]
     if wrong:
         raise FolderError(
             f"{path} should give a whole number above 0 for {', '.join(wrong)}; bring the release's own file"
@@ -205,5 +205,7 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
             f"{path}: num_attention_heads {found['num_attention_heads']} does not divide hidden_size "
             f"{found['hidden_size']}; bring the release's own file"
         )
-    config = {key: found[key] for key in SIZES} | {key: found.get(key, value) for key, value in ASSUMED.items()}
-    return FIXED | config, tuple(key for key in found if key not in config)
+    config = {key: found[key] for key in REQUIRED_KEYS} | {
+        key: found.get(key, value) for key, value in DEFAULTS.items()
+    }
+    return FIXED_SETTINGS | config, tuple(key for key in found if key not in config)

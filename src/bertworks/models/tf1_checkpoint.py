@@ -25,7 +25,7 @@ MAGIC = 0xDB4775248B80FB57
 FOOTER = 48  # two handles padded to 40 bytes, and the magic number
 TRAILER = 5  # how a block is compressed, and its checksum
 # TensorFlow's number for a type -> how it lies on disk. bfloat16 (14) is the upper half of a float32.
-TYPES = {
+DTYPES = {
     1: "<f4",
     2: "<f8",
     3: "<i4",
@@ -53,11 +53,11 @@ class Entry:
     offset: int
     size: int
     crc: int
-    sliced: bool
+    is_sliced: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class TensorflowCheckpoint:
     """A checkpoint whose table was read and whose data files are long enough. Numbers are read when asked for."""
 
     prefix: Path
@@ -73,8 +73,10 @@ class Checkpoint:
         if name not in self.entries:
             raise InputError(f"{self.prefix} has no tensor '{name}'; .shapes lists the {len(self.entries)} it has")
         entry = self.entries[name]
-        if entry.sliced or entry.dtype not in TYPES:
-            what = "is stored in slices" if entry.sliced else f"is of TensorFlow's type {entry.dtype}, not of numbers"
+        if entry.is_sliced or entry.dtype not in DTYPES:
+            what = (
+                "is stored in slices" if entry.is_sliced else f"is of TensorFlow's type {entry.dtype}, not of numbers"
+            )
             raise FolderError(f"{self.prefix}: tensor '{name}' {what}, which cannot be read without TensorFlow")
         path = shard_path(self.prefix, entry.shard, self.num_shards)
         raw = np.memmap(path, np.uint8, "r", entry.offset, (entry.size,)) if entry.size else np.zeros(0, np.uint8)
@@ -82,13 +84,13 @@ class Checkpoint:
             raise FolderError(
                 f"{path}: the bytes of tensor '{name}' do not match their checksum; download the file again"
             )
-        values: Array = raw.view(TYPES[entry.dtype])
+        values: Array = raw.view(DTYPES[entry.dtype])
         if entry.dtype == BFLOAT16:
             values = (values.astype(np.uint32) << 16).view(np.float32)
         return np.array(values).reshape(entry.shape)
 
 
-def read_checkpoint(prefix: Path) -> Checkpoint:
+def read_checkpoint(prefix: Path) -> TensorflowCheckpoint:
     """Read the table of the checkpoint `prefix` (a path without .index) and check that its data files hold it all."""
     index = prefix.with_name(prefix.name + ".index")
     if not index.is_file():
@@ -102,7 +104,7 @@ def read_checkpoint(prefix: Path) -> Checkpoint:
         raise FolderError(f"{index} is a table, but not that of a TensorFlow checkpoint: {error!r}") from error
     if header.get(2, 0) != 0:
         raise FolderError(f"{index} was written on a big-endian machine; save it again on a common one")
-    checkpoint = Checkpoint(prefix, header.get(1, 1), entries)
+    checkpoint = TensorflowCheckpoint(prefix, header.get(1, 1), entries)
     _check_sizes(checkpoint)
     return checkpoint
 
@@ -111,19 +113,19 @@ def shard_path(prefix: Path, shard: int, num_shards: int) -> Path:
     return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{num_shards:05d}")
 
 
-def find_checkpoint(place: Path) -> Path:
+def find_checkpoint(folder_or_prefix: Path) -> Path:
     """Return the prefix of the one checkpoint that `place` means: a folder, a prefix, or a file of a checkpoint."""
-    if not place.is_dir():
-        return place.with_name(re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", place.name))
-    names = sorted(path.name.removesuffix(".index") for path in place.glob("*.index"))
+    if not folder_or_prefix.is_dir():
+        return folder_or_prefix.with_name(re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", folder_or_prefix.name))
+    names = sorted(path.name.removesuffix(".index") for path in folder_or_prefix.glob("*.index"))
     if not names:
-        raise InputError(f"{place} has no TensorFlow checkpoint: no file there ends in .index")
-    latest = _latest(place)
+        raise InputError(f"{folder_or_prefix} has no TensorFlow checkpoint: no file there ends in .index")
+    latest = _latest(folder_or_prefix)
     if len(names) > 1 and latest not in names:
         raise InputError(
-            f"{place} has {len(names)} checkpoints ({', '.join(names)}); give the path of one, without .index"
+            f"{folder_or_prefix} has {len(names)} checkpoints ({', '.join(names)}); give the path of one, without .index"
         )
-    return place / (latest if latest in names else names[0])
+    return folder_or_prefix / (latest if latest in names else names[0])
 
 
 def _latest(folder: Path) -> str:
@@ -134,7 +136,7 @@ def _latest(folder: Path) -> str:
     return found[1] if found else ""
 
 
-def _check_sizes(checkpoint: Checkpoint) -> None:
+def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
     """Refuse a checkpoint with a missing or short data file, or an entry whose size is not that of its shape."""
     lengths = []
     for shard in range(checkpoint.num_shards):
@@ -145,9 +147,9 @@ def _check_sizes(checkpoint: Checkpoint) -> None:
             )
         lengths.append(path.stat().st_size)
     for name, entry in checkpoint.entries.items():
-        if entry.sliced or entry.dtype not in TYPES:
+        if entry.is_sliced or entry.dtype not in DTYPES:
             continue
-        expected = math.prod(entry.shape) * np.dtype(TYPES[entry.dtype]).itemsize
+        expected = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
         if entry.size != expected or entry.shard >= len(lengths):
             raise FolderError(
                 f"{checkpoint.prefix}.index says that tensor '{name}' of shape {entry.shape} takes {entry.size} bytes "
@@ -203,11 +205,11 @@ def _records(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += size
 
 
-def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
+def _handle(data: bytes, offset: int) -> tuple[tuple[int, int], int]:
     """Read where a block lies: its start and size; and where the reading ended."""
-    start, at = _varint(data, at)
-    size, at = _varint(data, at)
-    return (start, size), at
+    start, offset = _varint(data, offset)
+    size, offset = _varint(data, offset)
+    return (start, size), offset
 
 
 def _entry(data: bytes) -> Entry:
@@ -220,7 +222,7 @@ def _entry(data: bytes) -> Entry:
         offset=numbers.get(4, 0),
         size=numbers.get(5, 0),
         crc=numbers.get(6, 0),
-        sliced=7 in messages,
+        is_sliced=7 in messages,
     )
 
 
@@ -258,13 +260,13 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     """Read a number of seven bits a byte, lowest first; return it and where the reading ended."""
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 127) << shift
-        at += 1
+        offset += 1
         if byte < 128:
-            return value, at
+            return value, offset
         shift += 7

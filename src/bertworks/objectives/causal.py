@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from bertworks.encoders.layers import Seeds
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.stack import Encoder
 from bertworks.objectives.loss import Loss
-from bertworks.objectives.tied_lm import compared_with_table, num_asked
+from bertworks.objectives.tied_lm import num_targets, tied_lm_loss
 from bertworks.sampling.batch import Batch
 
 
-class NextPiece(nn.Module):
+class CausalLmObjective(nn.Module):
     """A left-to-right language model: the last layer is compared with the table of pieces itself (GPT, AWD-LSTM).
 
     The encoder reads to the left from now on, also where it could read both ways: that is the paper's ablation.
@@ -23,25 +23,25 @@ class NextPiece(nn.Module):
     kind = "next"
     heads: Mapping[str, str] = {}
 
-    def __init__(self, encoder: Stack, generator: torch.Generator | None = None) -> None:
+    def __init__(self, encoder: Encoder, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.encoder = encoder
-        encoder.own_reads = "left"
-        encoder.adds_rows = True  # scoring gives the whole table a gradient
+        encoder.attention = "left"
+        encoder.sparse_embedding_gradients = True  # scoring gives the whole table a gradient
         if hasattr(encoder, "pooler"):
             encoder.pooler.requires_grad_(False)  # nobody asks it
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers the loss will have."""
-        return {"next": num_asked(batch)}
+        return {"next": num_targets(batch)}
 
-    def forward(self, batch: Batch, scales: Mapping[str, float], seeds: Seeds | None = None) -> Loss:
+    def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
         """Return the loss of a batch, scaled as told for gradients."""
-        return compared_with_table(self.encoder, batch, "next", scales["next"], seeds)
+        return tied_lm_loss(self.encoder, batch, "next", scales["next"], seeds)
 
 
-def next_scores(encoder: Stack, batch: Batch) -> torch.Tensor:
+def next_token_logits(encoder: Encoder, batch: Batch) -> torch.Tensor:
     """Return (B, V): the scores of every piece after the last one of each row."""
-    width = batch.ids.shape[1]
-    lasts = torch.arange(len(batch.ids), device=batch.ids.device) * width + batch.lengths - 1
-    return encoder(batch, places=lasts).at(lasts) @ encoder.pieces.weight.t()
+    width = batch.input_ids.shape[1]
+    lasts = torch.arange(len(batch.input_ids), device=batch.input_ids.device) * width + batch.lengths - 1
+    return encoder(batch, places=lasts).at(lasts) @ encoder.token_embeddings.weight.t()

@@ -11,18 +11,18 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders.layers import ACTIVATIONS
-from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.stack import BertConfig
 
 
-class MaskedHead(nn.Module):
+class MlmHead(nn.Module):
     """Which piece stood here? A transform, then a product with the piece embeddings, whose matrix is not the head's."""
 
-    def __init__(self, sizes: BertSizes) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(sizes.width, sizes.table_width)
-        self.activation = ACTIVATIONS[sizes.activation]
-        self.norm = nn.LayerNorm(sizes.table_width, eps=sizes.norm_eps)
-        self.bias = nn.Parameter(torch.zeros(sizes.vocabulary))
+        self.dense = nn.Linear(config.hidden_size, config.token_embedding_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def transform(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return (P, E): what is compared with the embedding of each piece."""
@@ -36,10 +36,10 @@ class MaskedHead(nn.Module):
 class PairHead(nn.Module):
     """Does the second text follow the first? Logit 0 says yes, logit 1 says no."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.score = nn.Linear(width, 2)
+        self.score = nn.Linear(hidden_size, 2)
 
-    def forward(self, summary: torch.Tensor) -> torch.Tensor:
+    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
         """Return the logits (B, 2) of summaries (B, D)."""
-        return self.score(summary)
+        return self.score(pooled)

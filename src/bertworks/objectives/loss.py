@@ -9,7 +9,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LossPart:
     """One part of a loss: the sum over its answers, how many there were, and how many were right (if anyone asked)."""
 
     total: torch.Tensor
@@ -27,5 +27,5 @@ class Loss:
     """
 
     value: torch.Tensor
-    parts: Mapping[str, Part]
+    parts: Mapping[str, LossPart]
     state: object | None = None

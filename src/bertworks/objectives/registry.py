@@ -12,32 +12,32 @@ from functools import partial
 import torch
 
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import Encoder
 from bertworks.errors import SettingsError
-from bertworks.objectives.bilm import TwoWay
-from bertworks.objectives.causal import NextPiece
-from bertworks.objectives.mlm import Pretraining
-from bertworks.objectives.permutation import Permuted
-from bertworks.sampling.samplers import READS
+from bertworks.objectives.bilm import BiLmObjective
+from bertworks.objectives.causal import CausalLmObjective
+from bertworks.objectives.mlm import MlmObjective
+from bertworks.objectives.permutation import PermutationLmObjective
+from bertworks.sampling.samplers import OBJECTIVE_INPUTS
 
 # What the loop trains. Each has an `encoder`, `counts(batch)` and `forward(batch, scales, seeds) -> Loss`; of the parts
 # of that loss the first is the one to choose models by. And for the model folder
 #   kind    its heads, in the table of transformers' classes (`encoders.families.CLASS_ENDS`)
 #   heads   its parts that have weights -> the kind of head whose names they have in a folder
-Objective = Pretraining | NextPiece | TwoWay | Permuted
+Objective = MlmObjective | CausalLmObjective | BiLmObjective | PermutationLmObjective
 
-OBJECTIVES: dict[str, Callable[[Stack, torch.Generator | None], Objective]] = {
-    "masked-next": partial(Pretraining, asks_pair=True),
-    "masked-order": partial(Pretraining, asks_pair=True),
-    "masked": partial(Pretraining, asks_pair=False),
-    "next": NextPiece,
-    "next-stream": NextPiece,
-    "two-way": TwoWay,
-    "permuted": Permuted,
-    "permuted-stream": Permuted,
+OBJECTIVES: dict[str, Callable[[Encoder, torch.Generator | None], Objective]] = {
+    "masked-next": partial(MlmObjective, has_pair_head=True),
+    "masked-order": partial(MlmObjective, has_pair_head=True),
+    "masked": partial(MlmObjective, has_pair_head=False),
+    "next": CausalLmObjective,
+    "next-stream": CausalLmObjective,
+    "two-way": BiLmObjective,
+    "permuted": PermutationLmObjective,
+    "permuted-stream": PermutationLmObjective,
 }
 # The kinds of heads an objective needs; a family that has no names for one of them cannot learn by it.
-_NEEDS: dict[str, tuple[str, ...]] = {
+_REQUIRED_HEADS: dict[str, tuple[str, ...]] = {
     "masked-next": ("masked", "pair"),
     "masked-order": ("masked", "pair"),
     "masked": ("masked",),
@@ -46,19 +46,19 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "permuted-stream": ("permuted",),
 }
 # Families that no objective is for -> the verb that trains them.
-_ELSEWHERE = {"static": "bertworks vectors train"}
+_TRAINING_COMMANDS = {"static": "bertworks vectors train"}
 # Those whose rows go on behind one another.
-_STREAMS = tuple(name for name, reading in READS.items() if reading.arrangement == "streams")
+_STREAM_OBJECTIVES = tuple(name for name, reading in OBJECTIVE_INPUTS.items() if reading.sampler == "streams")
 
 
-def check_learns(family: str, objective: str) -> None:
+def check_objective(family: str, objective: str) -> None:
     """Refuse an objective that the models of a family cannot learn by."""
-    if family in _ELSEWHERE:
-        verb = _ELSEWHERE[family]
+    if family in _TRAINING_COMMANDS:
+        verb = _TRAINING_COMMANDS[family]
         raise SettingsError(f"models of the family '{family}' do not learn by a recipe: {verb} makes them")
-    known, goes_on = family_of(family).heads, family_of(family).goes_on
-    fitting = [name for name in OBJECTIVES if all(kind in known for kind in _NEEDS.get(name, ()))]
-    fitting = [name for name in fitting if goes_on or name not in _STREAMS]
+    known, goes_on = family_of(family).heads, family_of(family).can_carry_state
+    fitting = [name for name in OBJECTIVES if all(kind in known for kind in _REQUIRED_HEADS.get(name, ()))]
+    fitting = [name for name in fitting if goes_on or name not in _STREAM_OBJECTIVES]
     if objective in OBJECTIVES and objective not in fitting:
         raise SettingsError(
             f"models of the family '{family}' cannot learn by the objective '{objective}'; choose one of: "

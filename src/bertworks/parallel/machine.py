@@ -12,7 +12,7 @@ import torch
 from bertworks.parallel.workers import num_cores
 
 
-def machine() -> dict[str, Any]:
+def machine_info() -> dict[str, Any]:
     """Return the processor, cores, memory and versions that a figure depends on."""
     return {
         "processor": _processor(),

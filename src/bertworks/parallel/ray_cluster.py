@@ -9,17 +9,17 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from bertworks.errors import MissingPartError, SettingsError
+from bertworks.errors import MissingDependencyError, SettingsError
 
 # A cluster of this machine alone, for as long as the command runs; what it keeps in shared memory.
 LOCAL = "local"
-_LOCAL_STORE = 2**28
+_OBJECT_STORE_BYTES = 2**28
 # How many seconds a machine may take to be there at all: Ray itself asks for minutes.
-_PATIENCE = 10.0
+_CONNECT_TIMEOUT = 10.0
 
 
 @contextlib.contextmanager
-def connected(address: str, num_cpus: int | None = None) -> Iterator[Any]:
+def ray_connection(address: str, num_cpus: int | None = None) -> Iterator[Any]:
     """Yield the module `ray`, connected to the cluster at an address.
 
     `address` is "auto" for the cluster this machine belongs to, HOST:PORT, ray://HOST:PORT from outside, or "local",
@@ -29,15 +29,15 @@ def connected(address: str, num_cpus: int | None = None) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise MissingPartError("ray", "ray", "working on a cluster") from None
+        raise MissingDependencyError("ray", "ray", "working on a cluster") from None
     if ray.is_initialized():
         yield ray
         return
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
-        settings |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
+        settings |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(address=address, **settings)
     except (OSError, RuntimeError, ValueError, AssertionError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -51,8 +51,8 @@ def connected(address: str, num_cpus: int | None = None) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Fail at once where nobody listens."""
     host, _, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()

@@ -20,7 +20,7 @@ from typing import Any
 
 import bertworks
 from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
-from bertworks.parallel.ray_cluster import connected
+from bertworks.parallel.ray_cluster import ray_connection
 from bertworks.parallel.workers import Result, Unit, Workers
 
 # How often a task is begun anew when its process or its machine is lost.
@@ -29,11 +29,11 @@ _RETRIES = 5
 _UNIT_MEMORY = 2**28
 _LEAD = 4
 # Seconds between two looks at how large the cluster is, and how long tasks get to end when a run is given up.
-_LOOK, _PATIENCE = 5.0, 60.0
+_REFRESH_SECONDS, _CANCEL_TIMEOUT = 5.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class TaskResources:
     """What a task takes of a machine; a memory of 0 is not reckoned with."""
 
     cpus: float = 1
@@ -47,7 +47,7 @@ class RayPool:
 
     ray: Any
     num_workers: int | None = None
-    needs: Needs = Needs()
+    resources: TaskResources = TaskResources()
 
     def __call__(self, work: Callable[[Unit], Result], units: Iterable[Unit]) -> Iterator[Result]:
         """Yield the result of `work` for each unit, in the order in which they finish.
@@ -55,36 +55,36 @@ class RayPool:
         `units` is drawn from only as fast as there is room. An error in a unit ends the run.
         """
         options = {
-            "num_cpus": self.needs.cpus,
-            "num_gpus": self.needs.gpus,
-            "memory": self.needs.memory or None,
+            "num_cpus": self.resources.cpus,
+            "num_gpus": self.resources.gpus,
+            "memory": self.resources.memory or None,
             "max_retries": _RETRIES,
             "scheduling_strategy": "SPREAD",
         }
-        task = self.ray.remote(_work_on).options(**options)
+        task = self.ray.remote(_run_task).options(**options)
         shared = self.ray.put(work)  # once for all, since it may carry more than a unit does
-        here = _Here(bertworks.__version__, str(Path.cwd()))
-        room = _Room(self)
+        here = _DriverInfo(bertworks.__version__, str(Path.cwd()))
+        room = _TaskLimit(self)
         waiting: dict[Any, int] = {}
         try:
             for number, unit in enumerate(units):
-                while waiting and (len(waiting) >= room.size or number - _oldest(waiting) >= _LEAD * room.size):
-                    yield self._next(waiting)
+                while waiting and (len(waiting) >= room.size or number - _oldest_number(waiting) >= _LEAD * room.size):
+                    yield self._next_result(waiting)
                 waiting[task.remote(shared, here, unit)] = number
             while waiting:
-                yield self._next(waiting)
+                yield self._next_result(waiting)
         finally:
-            self._give_up(list(waiting))
+            self._cancel(list(waiting))
 
-    def _next(self, waiting: dict[Any, int]) -> Any:
+    def _next_result(self, pending: dict[Any, int]) -> Any:
         """Wait for a task to finish, and return its result."""
-        (done, *_), _ = self.ray.wait(list(waiting), num_returns=1)
-        del waiting[done]
+        (done, *_), _ = self.ray.wait(list(pending), num_returns=1)
+        del pending[done]
         errors = self.ray.exceptions
         try:
             return self.ray.get(done)
         except errors.RayTaskError as error:
-            raise self._plain(error) from None
+            raise self._unwrap_error(error) from None
         except errors.RayError as error:
             reason = str(error).strip().partition("\n")[0]
             raise BertworksError(
@@ -92,7 +92,7 @@ class RayPool:
                 f"command again with fewer --workers: finished work is kept"
             ) from None
 
-    def _plain(self, error: Any) -> Exception:
+    def _unwrap_error(self, error: Any) -> Exception:
         """Return what went wrong in a task; of files and folders, where it did, since machines may see others."""
         cause = error.cause
         if isinstance(cause, InputError | FolderError) and len(self.ray.nodes()) > 1:
@@ -100,31 +100,31 @@ class RayPool:
             return type(cause)(f"{cause} (seen from {place}; all machines of a cluster must see the same files)")
         return cause if isinstance(cause, Exception) else error
 
-    def _give_up(self, tasks: list[Any]) -> None:
+    def _cancel(self, tasks: list[Any]) -> None:
         """End what is still running: nothing is written behind the back of whoever looks at the folder next."""
         for task in tasks:
             with contextlib.suppress(self.ray.exceptions.RayError):
                 self.ray.cancel(task)
         if tasks:
-            self.ray.wait(tasks, num_returns=len(tasks), timeout=_PATIENCE)
+            self.ray.wait(tasks, num_returns=len(tasks), timeout=_CANCEL_TIMEOUT)
 
 
-class _Room:
+class _TaskLimit:
     """How many tasks may be under way: a few more than there are CPUs, so that none of them waits for us."""
 
     def __init__(self, pool: RayPool) -> None:
         self._pool = pool
-        self._size, self._seen = 1, float("-inf")
+        self._size, self._refreshed_at = 1, float("-inf")
 
     @property
     def size(self) -> int:
         if self._pool.num_workers is not None:
             return self._pool.num_workers
-        if time.monotonic() - self._seen > _LOOK:  # machines come and go
-            found, needs = self._pool.ray.cluster_resources(), self._pool.needs
+        if time.monotonic() - self._refreshed_at > _REFRESH_SECONDS:  # machines come and go
+            found, needs = self._pool.ray.cluster_resources(), self._pool.resources
             shares = [found.get("CPU", 0) / needs.cpus] + ([found.get("GPU", 0) / needs.gpus] if needs.gpus else [])
             slots = max(1, int(min(shares)))
-            self._size, self._seen = slots + slots // 4 + 2, time.monotonic()
+            self._size, self._refreshed_at = slots + slots // 4 + 2, time.monotonic()
         return self._size
 
 
@@ -134,31 +134,31 @@ def workers_on(address: str | None, num_workers: int | None) -> Iterator[Workers
     if address is None:
         yield num_workers
         return
-    with connected(address, num_workers) as ray:
+    with ray_connection(address, num_workers) as ray:
         yield RayPool(ray, num_workers)
 
 
-def _oldest(waiting: dict[Any, int]) -> int:
-    return next(iter(waiting.values()))
+def _oldest_number(pending: dict[Any, int]) -> int:
+    return next(iter(pending.values()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class _DriverInfo:
     """What a task has to have in common with the command that it works for."""
 
     version: str
     folder: str
 
 
-def _work_on(work: Callable[[Unit], Result], here: _Here, unit: Unit) -> Result:
+def _run_task(work: Callable[[Unit], Result], driver: _DriverInfo, unit: Unit) -> Result:
     """What a task does."""
-    if here.version != bertworks.__version__:
+    if driver.version != bertworks.__version__:
         raise SettingsError(
-            f"{platform.node()} has bertworks {bertworks.__version__}, and the command was given with {here.version}; "
+            f"{platform.node()} has bertworks {bertworks.__version__}, and the command was given with {driver.version}; "
             f"install the same version on all machines of the cluster"
         )
-    if Path(here.folder).is_dir():  # relative names mean the same as where the command was given
-        os.chdir(here.folder)
+    if Path(driver.folder).is_dir():  # relative names mean the same as where the command was given
+        os.chdir(driver.folder)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task has a CPU of its own, and no more
     try:
         return work(unit)

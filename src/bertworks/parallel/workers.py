@@ -20,24 +20,24 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 
-class Numbered(Protocol):
+class NumberedResult(Protocol):
     """A result that knows the number of its unit, counted from 0."""
 
     @property
     def number(self) -> int: ...
 
 
-Part = TypeVar("Part", bound=Numbered)
+Part = TypeVar("Part", bound=NumberedResult)
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Workers that are not processes of this machine: they yield what `work` makes of units, as they finish."""
 
     def __call__(self, work: Callable[[Unit], Result], units: Iterable[Unit]) -> Iterator[Result]: ...
 
 
 # So many processes of this machine, or workers elsewhere.
-Workers = int | Pool
+Workers = int | WorkerPool
 
 
 def num_cores() -> int:
@@ -67,7 +67,7 @@ def run_units(work: Callable[[Unit], Result], units: Iterable[Unit], workers: Wo
     waiting: set[Future[Result]] = set()
     try:
         for unit in units:
-            with _main_hidden(), _interrupts_held():
+            with _without_main_module(), _defer_interrupts():
                 waiting.add(pool.submit(work, unit))
             if len(waiting) >= workers + 2:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -96,7 +96,7 @@ def in_order(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 @contextlib.contextmanager
-def _main_hidden() -> Iterator[None]:
+def _without_main_module() -> Iterator[None]:
     """Start workers without running the caller's script again in each.
 
     They need our modules only; otherwise every script that prepares text would have to guard its main part.
@@ -112,7 +112,7 @@ def _main_hidden() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def _defer_interrupts() -> Iterator[None]:
     """Let Ctrl-C wait while workers start: a pool that is half started leaves workers that fail with a trace.
 
     The mask is for the workers, which inherit it. The handler is for this process: a thread of some library, which the

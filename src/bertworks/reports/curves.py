@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
 
-MOST_POINTS = 2_000
+MAX_POINTS = 2_000
 WIDTH, HEIGHT = 1_000, 400  # of a drawing, in its own units
-_MOST_DOTS = 60
-_MOST_TICKS = 6
+_MAX_DOTS = 60
+_MAX_TICKS = 6
 _SMOOTHING = 50  # a smoothed value is the mean of one in so many of all records
-_LEAST_SMOOTHING = 5  # but of five, as soon as there are twenty
+_MIN_SMOOTHING = 5  # but of five, as soon as there are twenty
 _LOGARITHMIC_FROM = 100  # a largest value this many times the median would flatten the rest of a linear axis
 
 
@@ -31,7 +31,7 @@ class Curve:
     "dots". A value that is not finite leaves a gap."""
 
     name: str
-    ink: str
+    css_class: str
     shape: str
     steps: Values
     values: Values
@@ -42,7 +42,7 @@ class Reference:
     """A level to compare a curve with; its words stand "above" or "below" the line."""
 
     value: float
-    words: str
+    label: str
     side: str
 
 
@@ -51,11 +51,11 @@ class Boundary:
     """A step that all charts mark: a new phase begins with it, or it is the best."""
 
     step: int
-    words: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StepAxis:
     """What all charts of a page share, so that a step stands at the same place in each."""
 
     first_step: float
@@ -63,7 +63,7 @@ class Frame:
     boundaries: tuple[Boundary, ...] = ()
 
     @classmethod
-    def around(cls, steps: Sequence[float], boundaries: Sequence[Boundary] = ()) -> Frame:
+    def from_steps(cls, steps: Sequence[float], boundaries: Sequence[Boundary] = ()) -> StepAxis:
         """Return a frame for these steps: from zero, unless they begin far behind it."""
         first, last = min(steps, default=0.0), max(steps, default=1.0)
         first = 0.0 if first <= last / 10 or first == last else first
@@ -101,7 +101,7 @@ class Axis:
         return float(self.heights(np.array([value]))[0])
 
 
-def thin(values: Values, limit: int = MOST_POINTS) -> npt.NDArray[np.intp]:
+def downsample(values: Values, limit: int = MAX_POINTS) -> npt.NDArray[np.intp]:
     """Return the places of at most `limit` values which look like all of them.
 
     The first and the last stay, and of each stretch its least and its greatest: no spike is lost. A stretch without
@@ -130,9 +130,9 @@ def running_mean(values: Values, width: int) -> Values:
     return np.where(num_finite > 0, means, np.nan)
 
 
-def smoothed(steps: Values, values: Values, boundaries: Sequence[int]) -> Values:
+def smooth(steps: Values, values: Values, boundaries: Sequence[int]) -> Values:
     """Smooth each phase alone, as another length has another loss and another speed; gaps stay gaps."""
-    width = max(len(values) // _SMOOTHING, min(len(values) // 4, _LEAST_SMOOTHING))
+    width = max(len(values) // _SMOOTHING, min(len(values) // 4, _MIN_SMOOTHING))
     parts = np.split(values, np.searchsorted(steps, boundaries))
     return np.where(np.isfinite(values), np.concatenate([running_mean(part, width) for part in parts]), np.nan)
 
@@ -142,7 +142,7 @@ def axis_for(values: Values) -> Axis:
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > _LOGARITHMIC_FROM * float(np.median(values)):
         bottom, top = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        powers = range(bottom, top + 1, math.ceil((top - bottom) / _MOST_TICKS))
+        powers = range(bottom, top + 1, math.ceil((top - bottom) / _MAX_TICKS))
         return Axis(10.0**bottom, 10.0**top, tuple(10.0**power for power in powers), "logarithmic")
     if 0 <= low < 0.7 * high:
         low = 0.0
@@ -155,11 +155,11 @@ def axis_for(values: Values) -> Axis:
 
 def tick_distance(span: float) -> float:
     """Return the distance 1, 2 or 5 times a power of ten that puts at most six ticks on a span."""
-    power = 10.0 ** math.floor(math.log10(span / _MOST_TICKS))
-    return next(power * digit for digit in (1, 2, 5, 10) if span / (power * digit) <= _MOST_TICKS)
+    power = 10.0 ** math.floor(math.log10(span / _MAX_TICKS))
+    return next(power * digit for digit in (1, 2, 5, 10) if span / (power * digit) <= _MAX_TICKS)
 
 
-def tick_words(value: float) -> str:
+def format_tick(value: float) -> str:
     """Return a short number: 0, 2.5, 7.5k, 1.5M, 2e-5."""
     size = abs(value)
     if size >= 1e15 or 0 < size < 1e-3:
@@ -171,7 +171,7 @@ def tick_words(value: float) -> str:
     return f"{value:.6g}"
 
 
-def draw(chart: Chart, frame: Frame) -> str:
+def draw_chart(chart: Chart, step_axis: StepAxis) -> str:
     """Return a figure: caption, legend if there is more than one curve, and the plot."""
     values = np.concatenate([*(c.values for c in chart.curves), [r.value for r in chart.references]])
     values = values[np.isfinite(values)]
@@ -181,13 +181,13 @@ def draw(chart: Chart, frame: Frame) -> str:
     axis = axis_for(values)
     if axis.scale == "logarithmic":
         caption = caption.replace("</small>", ", logarithmic</small>")
-    label = f"{chart.title}, {chart.unit}: " + "; ".join(map(_spoken, chart.curves))
-    lines = [*_lines(chart, axis, frame), *(_drawn(curve, axis, frame) for curve in chart.curves)]
-    plotted = plot(label, axis, lines, _words(chart, axis, frame))
+    label = f"{chart.title}, {chart.unit}: " + "; ".join(map(_aria_label, chart.curves))
+    lines = [*_lines(chart, axis, step_axis), *(_draw_curve(curve, axis, step_axis) for curve in chart.curves)]
+    plotted = plot(label, axis, lines, _labels(chart, axis, step_axis))
     return f'<figure class="{chart.size}">{caption}{_legend(chart.curves)}{plotted}</figure>'
 
 
-def plot(label: str, axis: Axis, lines: Iterable[str], words: Iterable[str]) -> str:
+def plot(label: str, axis: Axis, lines: Iterable[str], labels: Iterable[str]) -> str:
     """Return a plot over the grid of its axis: lines in the drawing's own units, words that lie beside and on it.
 
     `label` tells the plot to those who hear the page.
@@ -201,8 +201,8 @@ def plot(label: str, axis: Axis, lines: Iterable[str], words: Iterable[str]) -> 
             *(_level("grid", height) for height in heights),
             *lines,
             "</svg>",
-            *(f'<span class="y" style="top:{(1 - height) * 100:.2f}%">{tick_words(t)}</span>' for height, t in ticks),
-            *words,
+            *(f'<span class="y" style="top:{(1 - height) * 100:.2f}%">{format_tick(t)}</span>' for height, t in ticks),
+            *labels,
             "</div>",
         ]
     )
@@ -213,79 +213,79 @@ def _legend(curves: Sequence[Curve]) -> str:
         return ""
     return (
         '<ul class="legend">'
-        + "".join(f"<li><i class='{c.ink} {c.shape}'></i>{escape(c.name)}</li>" for c in curves)
+        + "".join(f"<li><i class='{c.css_class} {c.shape}'></i>{escape(c.name)}</li>" for c in curves)
         + "</ul>"
     )
 
 
-def _spoken(curve: Curve) -> str:
+def _aria_label(curve: Curve) -> str:
     finite = curve.values[np.isfinite(curve.values)]
     return (
         f"{curve.name} from {finite[0]:.4g} to {finite[-1]:.4g}" if len(finite) else f"{curve.name} has no finite value"
     )
 
 
-def _lines(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
+def _lines(chart: Chart, axis: Axis, step_axis: StepAxis) -> Iterator[str]:
     for reference in chart.references:
         yield _level("reference", axis.height(reference.value))
-    for boundary in frame.boundaries:
-        yield f'<path class="boundary" d="M{_across(boundary.step, frame) * WIDTH:.1f} 0V{HEIGHT}"/>'
+    for boundary in step_axis.boundaries:
+        yield f'<path class="boundary" d="M{_x_fraction(boundary.step, step_axis) * WIDTH:.1f} 0V{HEIGHT}"/>'
 
 
 def _level(kind: str, height: float) -> str:
     return f'<path class="{kind}" d="M0 {(1 - height) * HEIGHT:.1f}H{WIDTH}"/>'
 
 
-def _drawn(curve: Curve, axis: Axis, frame: Frame) -> str:
-    kept = thin(curve.values)
+def _draw_curve(curve: Curve, axis: Axis, step_axis: StepAxis) -> str:
+    kept = downsample(curve.values)
     steps, values = curve.steps[kept], curve.values[kept]
-    across = (steps - frame.first_step) / (frame.last_step - frame.first_step) * WIDTH
+    across = (steps - step_axis.first_step) / (step_axis.last_step - step_axis.first_step) * WIDTH
     down = (1 - axis.heights(values)) * HEIGHT
-    path = f'<path class="{curve.ink} {curve.shape}" d="{_path(across, down)}"/>'
-    dotted = np.isfinite(down) if curve.shape == "dots" and len(kept) <= _MOST_DOTS else _lone(down)
+    path = f'<path class="{curve.css_class} {curve.shape}" d="{_path(across, down)}"/>'
+    dotted = np.isfinite(down) if curve.shape == "dots" and len(kept) <= _MAX_DOTS else _is_isolated(down)
     dots = zip(across[dotted], down[dotted], steps[dotted], values[dotted], strict=True)
-    return path + "".join(_dot(curve.ink, *dot) for dot in dots)
+    return path + "".join(_dot(curve.css_class, *dot) for dot in dots)
 
 
-def _dot(ink: str, across: float, down: float, step: float, value: float) -> str:
+def _dot(css_class: str, x: float, y: float, step: float, value: float) -> str:
     words = f"step {step:,.0f}: {value:.4g}"
-    return f'<path class="{ink} dot" d="M{across:.1f} {down:.1f}h0"><title>{words}</title></path>'
+    return f'<path class="{css_class} dot" d="M{x:.1f} {y:.1f}h0"><title>{words}</title></path>'
 
 
-def _path(across: Values, down: Values) -> str:
+def _path(xs: Values, ys: Values) -> str:
     """Return the path through all points that have a neighbour."""
-    drawn = np.isfinite(down) & ~_lone(down)
+    drawn = np.isfinite(ys) & ~_is_isolated(ys)
     parts: list[str] = []
     letter = "M"
-    for x, y, is_drawn in zip(across.tolist(), down.tolist(), drawn.tolist(), strict=True):
+    for x, y, is_drawn in zip(xs.tolist(), ys.tolist(), drawn.tolist(), strict=True):
         if is_drawn:
             parts.append(f"{letter}{x:.1f} {y:.1f}")
         letter = "L" if is_drawn else "M"
     return "".join(parts)
 
 
-def _lone(values: Values) -> npt.NDArray[np.bool_]:
+def _is_isolated(values: Values) -> npt.NDArray[np.bool_]:
     """Tell which values stand alone between gaps: no line would show them."""
     finite = np.concatenate([[False], np.isfinite(values), [False]])
     return finite[1:-1] & ~finite[:-2] & ~finite[2:]
 
 
-def _words(chart: Chart, axis: Axis, frame: Frame) -> Iterator[str]:
-    every = max(tick_distance(frame.last_step - frame.first_step), 1)
-    for number in range(math.ceil(frame.first_step / every), math.floor(frame.last_step / every) + 1):
+def _labels(chart: Chart, axis: Axis, step_axis: StepAxis) -> Iterator[str]:
+    every = max(tick_distance(step_axis.last_step - step_axis.first_step), 1)
+    for number in range(math.ceil(step_axis.first_step / every), math.floor(step_axis.last_step / every) + 1):
         tick = number * every
-        yield f'<span class="x" style="left:{_across(tick, frame) * 100:.2f}%">{tick_words(tick)}</span>'
+        yield f'<span class="x" style="left:{_x_fraction(tick, step_axis) * 100:.2f}%">{format_tick(tick)}</span>'
     for reference in chart.references:
         top = (1 - axis.height(reference.value)) * 100
-        yield f'<span class="level {reference.side}" style="top:{top:.2f}%">{escape(reference.words)}</span>'
+        yield f'<span class="level {reference.side}" style="top:{top:.2f}%">{escape(reference.label)}</span>'
     free_from = 0.0
-    for boundary in frame.boundaries:
-        across = _across(boundary.step, frame)
+    for boundary in step_axis.boundaries:
+        across = _x_fraction(boundary.step, step_axis)
         if across >= free_from:  # words of boundaries close to each other would lie on one another
             kind = "phase late" if across > 0.9 else "phase"
-            yield f'<span class="{kind}" style="left:{across * 100:.2f}%">{escape(boundary.words)}</span>'
+            yield f'<span class="{kind}" style="left:{across * 100:.2f}%">{escape(boundary.label)}</span>'
             free_from = across + 0.15
 
 
-def _across(step: float, frame: Frame) -> float:
-    return (step - frame.first_step) / (frame.last_step - frame.first_step)
+def _x_fraction(step: float, step_axis: StepAxis) -> float:
+    return (step - step_axis.first_step) / (step_axis.last_step - step_axis.first_step)

@@ -22,10 +22,10 @@ def page_of(title: str, state: str, verdict: str, parts: Iterable[str]) -> str:
     return page.substitute(words, parts="\n".join(part for part in parts if part))
 
 
-def tiles(figures: Sequence[tuple[str, str]]) -> str:
+def tiles(statistics: Sequence[tuple[str, str]]) -> str:
     """Return the figures that matter most, large, each with its name."""
-    cells = (f"<div><dt>{escape(name)}</dt><dd>{_with_small_units(value)}</dd></div>" for name, value in figures)
-    return f'<dl class="tiles">{"".join(cells)}</dl>' if figures else ""
+    cells = (f"<div><dt>{escape(name)}</dt><dd>{_with_small_units(value)}</dd></div>" for name, value in statistics)
+    return f'<dl class="tiles">{"".join(cells)}</dl>' if statistics else ""
 
 
 def _with_small_units(value: str) -> str:
@@ -37,55 +37,55 @@ def _with_small_units(value: str) -> str:
 def warnings_card(warnings: Sequence[str]) -> str:
     if not warnings:
         return '<p class="note" style="margin-top:.75rem">No warnings were raised.</p>'
-    return f'<div class="card warnings"><h3>Warnings</h3>{listed("", warnings)}</div>'
+    return f'<div class="card warnings"><h3>Warnings</h3>{bullet_list("", warnings)}</div>'
 
 
-def listed(kind: str, items: Iterable[str]) -> str:
+def bullet_list(kind: str, items: Iterable[str]) -> str:
     return f'<ul class="{kind}">{"".join(f"<li>{escape(item)}</li>" for item in items)}</ul>'
 
 
 def absent_part(absent: Sequence[str]) -> str:
-    return f"<h2>Not in this report</h2>{listed('absent', absent)}" if absent else ""
+    return f"<h2>Not in this report</h2>{bullet_list('absent', absent)}" if absent else ""
 
 
 def recipe_part(recipe: str) -> str:
     if not recipe:
         return ""
-    return f'<h2>Recipe</h2><div class="card">{scrolled("Recipe", f"<pre>{escape(recipe)}</pre>")}</div>'
+    return f'<h2>Recipe</h2><div class="card">{scrollable("Recipe", f"<pre>{escape(recipe)}</pre>")}</div>'
 
 
 def fact_card(title: str, facts: Mapping[str, Any]) -> str:
     """Return a card of names and values."""
-    rows = "".join(f"<dt>{escape(name_words(k))}</dt><dd>{escape(_value(k, v))}</dd>" for k, v in facts.items())
+    rows = "".join(f"<dt>{escape(format_name(k))}</dt><dd>{escape(_format_value(k, v))}</dd>" for k, v in facts.items())
     return f'<div class="card"><h3>{escape(title)}</h3><dl>{rows}</dl></div>'
 
 
-def folded(summary: str, inside: str) -> str:
+def collapsible(summary: str, body: str) -> str:
     """Return a part that is closed until somebody opens it."""
-    return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
-def scrolled(label: str, inside: str) -> str:
+def scrollable(label: str, body: str) -> str:
     """Return a part that may be wider than the page: it scrolls by itself, with the keyboard too."""
-    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(label)}">{inside}</div>'
+    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(label)}">{body}</div>'
 
 
-def table(label: str, titles: Sequence[str], rows: Iterable[Sequence[str]], num_words: int = 0) -> str:
+def table(label: str, titles: Sequence[str], rows: Iterable[Sequence[str]], num_text_columns: int = 0) -> str:
     """Return a table in a card; its first `num_words` columns hold words, all others numbers, aligned right."""
-    kinds = [' class="words"'] * num_words + [' class="number"'] * (len(titles) - num_words)
+    kinds = [' class="words"'] * num_text_columns + [' class="number"'] * (len(titles) - num_text_columns)
     head = "".join(f"<th{kind}>{escape(title)}</th>" for kind, title in zip(kinds, titles, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
         for row in rows
     )
-    return f'<div class="card">{scrolled(label, f"<table><tr>{head}</tr>{body}</table>")}</div>'
+    return f'<div class="card">{scrollable(label, f"<table><tr>{head}</tr>{body}</table>")}</div>'
 
 
-def name_words(key: Any) -> str:
+def format_name(key: Any) -> str:
     return str(key).replace("_", " ")
 
 
-def _value(key: Any, value: Any) -> str:
+def _format_value(key: Any, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float) and "memory" in str(key) and value >= 2**20:
@@ -95,18 +95,18 @@ def _value(key: Any, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}"
     if isinstance(value, dict):
-        return ", ".join(f"{name_words(k)}: {_value(k, v)}" for k, v in value.items())
+        return ", ".join(f"{format_name(k)}: {_format_value(k, v)}" for k, v in value.items())
     if isinstance(value, list):
-        return ", ".join(_value(key, one) for one in value)
+        return ", ".join(_format_value(key, one) for one in value)
     return "unknown" if value is None else str(value)
 
 
-def spread(count: int, most: int) -> list[int]:
+def spaced_indices(count: int, limit: int) -> list[int]:
     """Return up to `most` places of `count`, evenly apart, the first and the last among them."""
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most)).tolist()})
+    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, limit)).tolist()})
 
 
-def number_words(value: float) -> str:
+def format_number(value: float) -> str:
     """Return 12.3, 4,560, 48.2 million, 3.3 billion."""
     if not math.isfinite(value):
         return str(value)
@@ -116,7 +116,7 @@ def number_words(value: float) -> str:
     return f"{value:,.0f}" if value >= 1_000 or value == int(value) else f"{value:.3g}"
 
 
-def time_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return 42 s, 7 min, 2 h 5 min, 3 d 4 h."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
@@ -127,6 +127,6 @@ def time_words(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
 
 
-def share_words(rate: float) -> str:
+def format_percent(ratio: float) -> str:
     """Return 54.3 %."""
-    return f"{100 * rate:.1f} %" if math.isfinite(rate) else str(rate)
+    return f"{100 * ratio:.1f} %" if math.isfinite(ratio) else str(ratio)

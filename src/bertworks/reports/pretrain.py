@@ -20,46 +20,46 @@ import numpy as np
 
 from bertworks.disk import write_text
 from bertworks.errors import FolderError
-from bertworks.records import BLANK, METRICS, SAMPLES, History, SampleRecord
-from bertworks.reports.curves import Boundary, Chart, Curve, Frame, Reference, draw
+from bertworks.records import MASK_TOKEN, METRICS, SAMPLES, History, SampleRecord
+from bertworks.reports.curves import Boundary, Chart, Curve, Reference, StepAxis, draw_chart
 from bertworks.reports.page import (
     absent_part,
+    collapsible,
     fact_card,
-    folded,
-    number_words,
+    format_duration,
+    format_number,
+    format_percent,
     page_of,
     recipe_part,
-    scrolled,
-    share_words,
-    spread,
+    scrollable,
+    spaced_indices,
     table,
     tiles,
-    time_words,
     warnings_card,
 )
-from bertworks.reports.step_charts import raw_and_smoothed, step_charts
+from bertworks.reports.step_charts import raw_and_smooth_curves, step_charts
 
-REPORT, RUN, RECIPE = "report.html", "run.json", "recipe.toml"
+REPORT, RUN_INFO, RECIPE = "report.html", "run.json", "recipe.toml"
 _PAIR_LOSS = "pair"  # the loss over two-way answers about a pair of segments
-_MOST_MOMENTS, _MOST_TEXTS, _MOST_FILLINGS, _MOST_ROWS = 6, 20, 5, 40
+_MAX_SAMPLE_STEPS, _MAX_TEXTS, _MAX_CANDIDATES, _MAX_ROWS = 6, 20, 5, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PretrainRun:
     """All that a report tells: the history, what `run.json` and the recipe say, and what could not be read."""
 
     name: str
     history: History
-    facts: Mapping[str, Any]
+    run_info: Mapping[str, Any]
     recipe: str
     absent: tuple[str, ...]
 
     @property
-    def pair_words(self) -> str:
+    def pair_task_name(self) -> str:
         return "sentence order" if '"masked-order"' in self.recipe else "next sentence"
 
-    def number(self, key: str) -> float | None:
-        value = self.facts.get(key)
+    def get_number(self, key: str) -> float | None:
+        value = self.run_info.get(key)
         fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         return float(value) if fits and value is not None else None
 
@@ -74,7 +74,7 @@ def write_report(run: Path) -> Path:
         _warnings(told),
         _curves(told),
         _samples(told.history.samples),
-        _facts(told),
+        _run_info_cards(told),
         recipe_part(told.recipe),
         absent_part(told.absent),
     )
@@ -82,9 +82,9 @@ def write_report(run: Path) -> Path:
     return run / REPORT
 
 
-def _read_run(run: Path) -> Run:
+def _read_run(run: Path) -> PretrainRun:
     history = History.read(run)
-    absent = list(history.damage)
+    absent = list(history.read_errors)
     if not history.columns:
         absent.append(f"{METRICS} holds no step: there are no curves.")
     if not history.held_out:
@@ -94,51 +94,55 @@ def _read_run(run: Path) -> Run:
     facts: Any = {}
     recipe = ""
     try:
-        facts = json.loads((run / RUN).read_text(encoding="utf-8"))
+        facts = json.loads((run / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        absent.append(f"{RUN} {_why(error)}: reference lines, machine, corpus and warnings are left out.")
+        absent.append(
+            f"{RUN_INFO} {_describe_error(error)}: reference lines, machine, corpus and warnings are left out."
+        )
     if not isinstance(facts, dict):
-        absent.append(f"{RUN} does not hold an object: reference lines, machine, corpus and warnings are left out.")
+        absent.append(
+            f"{RUN_INFO} does not hold an object: reference lines, machine, corpus and warnings are left out."
+        )
         facts = {}
     try:
         recipe = (run / RECIPE).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        absent.append(f"{RECIPE} {_why(error)}: the recipe is left out.")
-    return Run(run.resolve().name, history, facts, recipe, tuple(absent))
+        absent.append(f"{RECIPE} {_describe_error(error)}: the recipe is left out.")
+    return PretrainRun(run.resolve().name, history, facts, recipe, tuple(absent))
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
 
 
-def _state(run: Run) -> str:
-    started, finished = _moment(run.facts.get("started")), _moment(run.facts.get("finished"))
+def _state(run: PretrainRun) -> str:
+    started, finished = _format_time(run.run_info.get("started")), _format_time(run.run_info.get("finished"))
     step = f"step {run.history.last('step'):,.0f}" if run.history.columns else "no step recorded"
     begin = f"started {started}, " if started else ""
     return f"{begin}finished {finished}, {step}" if finished else f"{begin}not finished, {step}"
 
 
-def _moment(value: Any) -> str:
+def _format_time(value: Any) -> str:
     try:
         return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M")
     except (TypeError, ValueError):
         return "" if value is None else str(value)
 
 
-def verdict(run: Run) -> str:
+def verdict(run: PretrainRun) -> str:
     """Say in a few sentences what came of the run."""
     history = run.history
-    name = history.piece_loss
+    name = history.token_loss
     training = np.array(history.losses[name][1]) if name in history.losses else np.array([])
     if not history.held_out:
         last_loss = f"; the last training loss is {training[-1]:.3f}" if len(training) else ""
         return f"Nothing was scored on held-out text yet{last_loss}."
     last = history.held_out[-1]
     loss = last.losses.get(name, math.nan)
-    words = [f"Held-out loss {loss:.3f}: {share_words(last.accuracy)} of the hidden pieces are filled in right."]
+    words = [f"Held-out loss {loss:.3f}: {format_percent(last.accuracy)} of the hidden pieces are filled in right."]
     if last.pair_accuracy is not None:
-        words.append(f"On pairs ({run.pair_words}), {share_words(last.pair_accuracy)} of the answers are right.")
-    words.append(_compared(loss, run.number("ln_v"), run.number("unigram_entropy")))
+        words.append(f"On pairs ({run.pair_task_name}), {format_percent(last.pair_accuracy)} of the answers are right.")
+    words.append(_compare_with_baselines(loss, run.get_number("ln_v"), run.get_number("unigram_entropy")))
     best = min(history.held_out, key=lambda record: _or_infinite(record.losses.get(name, math.nan)))
     if best.losses.get(name, math.nan) < loss - 0.02:
         words.append(f"It was lower at step {best.step:,}: {best.losses[name]:.3f}.")
@@ -148,7 +152,7 @@ def verdict(run: Run) -> str:
     return " ".join(filter(None, words))
 
 
-def _compared(loss: float, ln_v: float | None, entropy: float | None) -> str:
+def _compare_with_baselines(loss: float, ln_v: float | None, entropy: float | None) -> str:
     if not math.isfinite(loss):
         return "The model is broken: its loss is not a finite number."
     if entropy is not None and loss < entropy:
@@ -166,43 +170,43 @@ def _or_infinite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _tiles(run: Run) -> str:
+def _tiles(run: PretrainRun) -> str:
     history = run.history
     figures: list[tuple[str, str]] = []
     if history.held_out:
         last = history.held_out[-1]
-        figures.append(("held-out loss", f"{last.losses.get(history.piece_loss, math.nan):.3f}"))
-        figures += [("perplexity", number_words(last.perplexity)), ("accuracy", share_words(last.accuracy))]
+        figures.append(("held-out loss", f"{last.losses.get(history.token_loss, math.nan):.3f}"))
+        figures += [("perplexity", format_number(last.perplexity)), ("accuracy", format_percent(last.accuracy))]
         if last.pair_accuracy is not None:
-            figures.append((f"{run.pair_words} accuracy", share_words(last.pair_accuracy)))
+            figures.append((f"{run.pair_task_name} accuracy", format_percent(last.pair_accuracy)))
     if history.columns:
-        figures.append(("time in training", time_words(history.last("seconds"))))
-        figures.append(("pieces seen", number_words(history.last("pieces"))))
+        figures.append(("time in training", format_duration(history.last("seconds"))))
+        figures.append(("pieces seen", format_number(history.last("pieces"))))
     return tiles(figures)
 
 
-def _warnings(run: Run) -> str:
-    if "warnings" not in run.facts:
+def _warnings(run: PretrainRun) -> str:
+    if "warnings" not in run.run_info:
         return ""
-    given = run.facts["warnings"]
+    given = run.run_info["warnings"]
     return warnings_card([str(one) for one in given] if isinstance(given, list) else [str(given)])
 
 
-def _curves(run: Run) -> str:
+def _curves(run: PretrainRun) -> str:
     history = run.history
     if not history.columns and not history.held_out:
         return ""
     steps = [*history.columns.get("step", ())[:1], *history.columns.get("step", ())[-1:]]
     steps += [record.step for record in history.held_out[:1] + history.held_out[-1:]]
     pairs = zip(history.phases, history.phases[1:], strict=False)
-    frame = Frame.around(steps, [Boundary(step, f"{old} → {new}") for (_, old), (step, new) in pairs])
-    drawn = "".join(draw(chart, frame) for chart in _charts(run))
+    frame = StepAxis.from_steps(steps, [Boundary(step, f"{old} → {new}") for (_, old), (step, new) in pairs])
+    drawn = "".join(draw_chart(chart, frame) for chart in _charts(run))
     return f'<h2>Curves</h2><div class="charts">{drawn}</div>{_held_out_table(history)}'
 
 
-def _charts(run: Run) -> list[Chart]:
+def _charts(run: PretrainRun) -> list[Chart]:
     history = run.history
-    charts = [_loss_chart(run, name, "tall" if name == history.piece_loss else "low") for name in _loss_names(history)]
+    charts = [_loss_chart(run, name, "tall" if name == history.token_loss else "low") for name in _loss_names(history)]
     if history.held_out:
         charts.insert(1, _accuracy_chart(run))
     return charts + step_charts(history)
@@ -212,35 +216,35 @@ def _loss_names(history: History) -> list[str]:
     return list(dict.fromkeys([*history.losses, *(name for record in history.held_out for name in record.losses)]))
 
 
-def _loss_chart(run: Run, name: str, size: str) -> Chart:
+def _loss_chart(run: PretrainRun, name: str, size: str) -> Chart:
     history = run.history
     curves: list[Curve] = []
     if name in history.losses:
         steps, values = (np.array(column) for column in history.losses[name])
-        curves += raw_and_smoothed("training, ", steps, values, history)
+        curves += raw_and_smooth_curves("training, ", steps, values, history)
     scored = [(float(record.step), record.losses[name]) for record in history.held_out if name in record.losses]
     if scored:
         curves.append(Curve("held out", "held-out", "dots", *np.array(scored).T))
     references = []
-    ln_v, entropy = run.number("ln_v"), run.number("unigram_entropy")
+    ln_v, entropy = run.get_number("ln_v"), run.get_number("unigram_entropy")
     if name == _PAIR_LOSS:
         references.append(Reference(math.log(2), f"guessing: ln 2 = {math.log(2):.2f}", "above"))
-    if name == history.piece_loss and ln_v is not None:
+    if name == history.token_loss and ln_v is not None:
         references.append(Reference(ln_v, f"guessing: ln V = {ln_v:.2f}", "above"))
-    if name == history.piece_loss and entropy is not None:
+    if name == history.token_loss and entropy is not None:
         references.append(Reference(entropy, f"knowing only how frequent pieces are: {entropy:.2f}", "below"))
-    unit = "nats a piece" if name == history.piece_loss else "nats"
+    unit = "nats a piece" if name == history.token_loss else "nats"
     return Chart(f"Loss: {name}", unit, tuple(curves), tuple(references), size)
 
 
-def _accuracy_chart(run: Run) -> Chart:
+def _accuracy_chart(run: PretrainRun) -> Chart:
     history = run.history
     steps = np.array([record.step for record in history.held_out], dtype=np.float64)
     right = 100 * np.array([record.accuracy for record in history.held_out])
     curves = [Curve("hidden pieces", "held-out", "dots", steps, right)]
     pairs = [math.nan if r.pair_accuracy is None else 100 * r.pair_accuracy for r in history.held_out]
     if not all(map(math.isnan, pairs)):
-        curves.append(Curve(f"pairs: {run.pair_words}", "pairs", "dots", steps, np.array(pairs)))
+        curves.append(Curve(f"pairs: {run.pair_task_name}", "pairs", "dots", steps, np.array(pairs)))
     return Chart("Accuracy", "% right, held out", tuple(curves))
 
 
@@ -248,72 +252,74 @@ def _held_out_table(history: History) -> str:
     if not history.held_out:
         return ""
     names = _loss_names(history)
-    kept = [history.held_out[place] for place in spread(len(history.held_out), _MOST_ROWS)]
+    kept = [history.held_out[place] for place in spaced_indices(len(history.held_out), _MAX_ROWS)]
     head = ["step", "phase", *(f"loss: {name}" for name in names), "perplexity", "accuracy", "pairs"]
     rows = []
     for record in kept:
         losses = [f"{record.losses[name]:.3f}" if name in record.losses else "–" for name in names]
-        pairs = "–" if record.pair_accuracy is None else share_words(record.pair_accuracy)
-        scores = (number_words(record.perplexity), share_words(record.accuracy), pairs)
+        pairs = "–" if record.pair_accuracy is None else format_percent(record.pair_accuracy)
+        scores = (format_number(record.perplexity), format_percent(record.accuracy), pairs)
         rows.append([f"{record.step:,}", record.phase, *losses, *scores])
     shown = f"{len(kept)} of {len(history.held_out):,}" if len(kept) < len(history.held_out) else f"all {len(kept)}"
-    return folded(f"Held-out scores as a table ({shown})", table("Held-out scores", head, rows))
+    return collapsible(f"Held-out scores as a table ({shown})", table("Held-out scores", head, rows))
 
 
 def _samples(samples: Sequence[SampleRecord]) -> str:
     if not samples:
         return ""
     moments = sorted({sample.step for sample in samples})
-    kept = [moments[place] for place in _early_spread(len(moments), _MOST_MOMENTS)]
+    kept = [moments[place] for place in _early_spaced_indices(len(moments), _MAX_SAMPLE_STEPS)]
     texts = list(dict.fromkeys(sample.text for sample in samples))
     by_place = {(sample.text, sample.step): sample for sample in samples}
     cards = []
-    for text in texts[:_MOST_TEXTS]:
+    for text in texts[:_MAX_TEXTS]:
         shown = [(step, by_place[text, step]) for step in kept if (text, step) in by_place]
         cards.append(_sample_card(text, shown) if shown else "")
     return (
         "<h2>Blanks filled in as training went on</h2>"
         f'<p class="note">The likeliest pieces for each blank at {len(kept)} of {len(moments):,} recorded moments; '
-        f"{min(len(texts), _MOST_TEXTS)} of {len(texts)} texts.</p>{''.join(cards)}"
+        f"{min(len(texts), _MAX_TEXTS)} of {len(texts)} texts.</p>{''.join(cards)}"
     )
 
 
-def _sample_card(text: str, shown: Sequence[tuple[int, SampleRecord]]) -> str:
-    titles = "".join(f"<th>step {step:,}</th>" for step, _ in shown)
-    num_blanks = max(len(sample.filled) for _, sample in shown)
+def _sample_card(text: str, samples: Sequence[tuple[int, SampleRecord]]) -> str:
+    titles = "".join(f"<th>step {step:,}</th>" for step, _ in samples)
+    num_blanks = max(len(sample.predictions) for _, sample in samples)
     rows = []
     for blank in range(num_blanks):
-        fillings = (sample.filled[blank] if blank < len(sample.filled) else () for _, sample in shown)
-        cells = "".join(f"<td>{''.join(map(_filling, best[:_MOST_FILLINGS]))}</td>" for best in fillings)
+        fillings = (sample.predictions[blank] if blank < len(sample.predictions) else () for _, sample in samples)
+        cells = "".join(f"<td>{''.join(map(_candidate_bar, best[:_MAX_CANDIDATES]))}</td>" for best in fillings)
         rows.append(f"<tr><th>{blank + 1 if num_blanks > 1 else ''}</th>{cells}</tr>")
     marked = escape(text)
     for number in range(1, num_blanks + 1):
-        marked = marked.replace(escape(BLANK), f'<span class="blank">{number if num_blanks > 1 else "?"}</span>', 1)
+        marked = marked.replace(
+            escape(MASK_TOKEN), f'<span class="blank">{number if num_blanks > 1 else "?"}</span>', 1
+        )
     grid = (
-        f'<table class="samples" style="min-width:{8 * len(shown)}rem;max-width:{14 * len(shown)}rem">'
+        f'<table class="samples" style="min-width:{8 * len(samples)}rem;max-width:{14 * len(samples)}rem">'
         f"<tr><th></th>{titles}</tr>{''.join(rows)}</table>"
     )
-    return f'<div class="card"><h3>{marked}</h3>{scrolled("What was filled in", grid)}</div>'
+    return f'<div class="card"><h3>{marked}</h3>{scrollable("What was filled in", grid)}</div>'
 
 
-def _filling(filling: tuple[str, float]) -> str:
-    piece, chance = filling
+def _candidate_bar(candidate: tuple[str, float]) -> str:
+    piece, chance = candidate
     width = 100 * min(max(chance, 0.0), 1.0) if math.isfinite(chance) else 0.0
     return (
-        f'<div class="filling"><b>{escape(piece)}</b><span>{share_words(chance)}</span>'
+        f'<div class="filling"><b>{escape(piece)}</b><span>{format_percent(chance)}</span>'
         f'<i><u style="width:{width:.1f}%"></u></i></div>'
     )
 
 
-def _facts(run: Run) -> str:
+def _run_info_cards(run: PretrainRun) -> str:
     cards = []
     for title, key in (("Machine", "machine"), ("Corpus", "corpus")):
-        given = run.facts.get(key)
+        given = run.run_info.get(key)
         if isinstance(given, dict) and given:
             cards.append(fact_card(title, given))
     return f'<h2>Machine and corpus</h2><div class="facts">{"".join(cards)}</div>' if cards else ""
 
 
-def _early_spread(count: int, most: int) -> list[int]:
+def _early_spaced_indices(count: int, limit: int) -> list[int]:
     """Return up to `most` places of `count`, closer together early on, when a model changes most."""
-    return sorted({round(place) - 1 for place in np.geomspace(1, count, min(count, most)).tolist()})
+    return sorted({round(place) - 1 for place in np.geomspace(1, count, min(count, limit)).tolist()})

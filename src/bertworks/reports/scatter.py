@@ -14,10 +14,10 @@ from html import escape
 
 import numpy as np
 
-from bertworks.reports.curves import Axis, axis_for, tick_words
+from bertworks.reports.curves import Axis, axis_for, format_tick
 
 # Colours that stay apart also for those who see no red or no green (after Okabe and Ito), on white.
-_INKS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#b8860b", "#56b4e9", "#444444", "#8c564b", "#e41a1c")
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#b8860b", "#56b4e9", "#444444", "#8c564b", "#e41a1c")
 _SHAPES = ("circle", "square", "diamond", "triangle", "cross")
 _WIDTH, _TOP, _BOTTOM, _LEFT, _RIGHT = 860, 56, 62, 74, 24
 _PLOT_HEIGHT, _LINE_HEIGHT = 330, 22
@@ -29,8 +29,8 @@ _TEXT = "font-family='system-ui, -apple-system, Segoe UI, Roboto, Noto Sans, san
 class Dot:
     """A point; `deviation` up and down, not a number if it is not known."""
 
-    across: float
-    up: float
+    x: float
+    y: float
     deviation: float = math.nan
 
 
@@ -47,8 +47,8 @@ class Scatter:
     """A picture: what it is called, what its two axes tell, and what stands in it."""
 
     title: str
-    across: str
-    up: str
+    x_label: str
+    y_label: str
     series: tuple[Series, ...]
 
 
@@ -57,76 +57,76 @@ def draw_scatter(scatter: Scatter) -> str:
     names = _legend(scatter.series)
     height = _TOP + _PLOT_HEIGHT + _BOTTOM + _LINE_HEIGHT * (1 + max((row for row, _, _ in names), default=0))
     dots = [dot for one in scatter.series for dot in one.dots]
-    inside = list(_drawn(scatter, dots)) if dots else [_words(_WIDTH / 2, height / 2, "nothing is measured yet")]
-    spoken = f"{scatter.title}: {scatter.up} by {scatter.across}"
+    inside = list(_plot_area(scatter, dots)) if dots else [_text(_WIDTH / 2, height / 2, "nothing is measured yet")]
+    spoken = f"{scatter.title}: {scatter.y_label} by {scatter.x_label}"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" {_TEXT}>',
             f"<title>{escape(spoken)}</title>",
             f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-            _words(_LEFT, 26, scatter.title, size=17, anchor="start", weight=600),
-            _words(_LEFT, 45, scatter.up, anchor="start"),
+            _text(_LEFT, 26, scatter.title, size=17, anchor="start", weight=600),
+            _text(_LEFT, 45, scatter.y_label, anchor="start"),
             *inside,
-            *(_named(row, left, number, scatter.series[number].name) for row, left, number in names),
+            *(_legend_entry(row, left, number, scatter.series[number].name) for row, left, number in names),
             "</svg>\n",
         ]
     )
 
 
-def _drawn(scatter: Scatter, dots: Sequence[Dot]) -> Iterator[str]:
+def _plot_area(scatter: Scatter, dots: Sequence[Dot]) -> Iterator[str]:
     """Yield grid, axes, and every series."""
-    high, wide = _upright(dots), _level([dot.across for dot in dots])
+    high, wide = _y_axis(dots), _x_axis([dot.x for dot in dots])
     floor = _TOP + _PLOT_HEIGHT
     for tick in high.ticks:
         y = floor - high.height(tick) * _PLOT_HEIGHT
         yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" style="stroke:#e4e3dc"/>'
-        yield _words(_LEFT - 10, y + 4, tick_words(tick), anchor="end")
+        yield _text(_LEFT - 10, y + 4, format_tick(tick), anchor="end")
     for tick in wide.ticks:
-        x = _across(tick, wide)
+        x = _x_position(tick, wide)
         yield f'<path d="M{x:.1f} {floor}v5" style="stroke:#7c7a74"/>'
-        yield _words(x, floor + 21, tick_words(tick))
+        yield _text(x, floor + 21, format_tick(tick))
     yield f'<path d="M{_LEFT} {floor}H{_WIDTH - _RIGHT}" style="stroke:#7c7a74"/>'
     kind = ", logarithmic" if wide.scale == "logarithmic" else ""
-    yield _words((_LEFT + _WIDTH - _RIGHT) / 2, floor + 44, scatter.across + kind)
+    yield _text((_LEFT + _WIDTH - _RIGHT) / 2, floor + 44, scatter.x_label + kind)
     for number, series in enumerate(scatter.series):
-        yield from _one(series, number, wide, high)
+        yield from _draw_series(series, number, wide, high)
 
 
-def _one(series: Series, number: int, wide: Axis, high: Axis) -> Iterator[str]:
+def _draw_series(series: Series, number: int, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
     """Yield the line, the bars and the points of a series."""
-    ink, floor = _INKS[number % len(_INKS)], _TOP + _PLOT_HEIGHT
-    places = [(_across(dot.across, wide), floor - high.height(dot.up) * _PLOT_HEIGHT, dot) for dot in series.dots]
+    ink, floor = _COLORS[number % len(_COLORS)], _TOP + _PLOT_HEIGHT
+    places = [(_x_position(dot.x, x_axis), floor - y_axis.height(dot.y) * _PLOT_HEIGHT, dot) for dot in series.dots]
     if len(places) > 1:
         line = "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in places)
         yield f'<path d="M{line}" style="fill:none;stroke:{ink};stroke-width:1.5;opacity:.7"/>'
     for x, y, dot in places:
         if math.isfinite(dot.deviation):
-            reach = dot.deviation / (high.high - high.low) * _PLOT_HEIGHT
+            reach = dot.deviation / (y_axis.high - y_axis.low) * _PLOT_HEIGHT
             top, bottom = y - reach, y + reach
             bar = f"M{x - 5:.1f} {top:.1f}h10M{x - 5:.1f} {bottom:.1f}h10M{x:.1f} {top:.1f}V{bottom:.1f}"
             yield f'<path d="{bar}" style="fill:none;stroke:{ink};stroke-width:1.5;opacity:.8"/>'
-        told = f"{series.name}: {dot.up:.4g}" + (f" ± {dot.deviation:.2g}" if math.isfinite(dot.deviation) else "")
+        told = f"{series.name}: {dot.y:.4g}" + (f" ± {dot.deviation:.2g}" if math.isfinite(dot.deviation) else "")
         yield _mark(x, y, number, told)
 
 
-def _upright(dots: Sequence[Dot]) -> Axis:
+def _y_axis(dots: Sequence[Dot]) -> Axis:
     """Return the axis from bottom to top: it holds all bars."""
     reach = [0.0 if math.isnan(dot.deviation) else dot.deviation for dot in dots]
-    ends = [dot.up + sign * by for dot, by in zip(dots, reach, strict=True) for sign in (-1, 1)]
+    ends = [dot.y + sign * by for dot, by in zip(dots, reach, strict=True) for sign in (-1, 1)]
     low, high = min(ends), max(ends)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     # Of a figure far above zero only the part that differs is shown: the axis does not begin at zero.
-    return _linear(low - room, high + room)
+    return _linear_axis(low - room, high + room)
 
 
-def _linear(low: float, high: float) -> Axis:
+def _linear_axis(low: float, high: float) -> Axis:
     shifted = axis_for(np.array([-(high - low), 0.0]) - 1e-9)  # ticks of this span, wherever it lies
     every = shifted.ticks[1] - shifted.ticks[0]
     ticks = tuple(n * every for n in range(math.ceil(low / every), math.floor(high / every) + 1))
     return Axis(low, high, ticks, "linear")
 
 
-def _level(values: Sequence[float]) -> Axis:
+def _x_axis(values: Sequence[float]) -> Axis:
     """Return the axis from left to right: by powers of ten where the largest is many times the smallest."""
     low, high = min(values), max(values)
     if low > 0 and high >= _LOGARITHMIC_FROM * low:
@@ -135,16 +135,16 @@ def _level(values: Sequence[float]) -> Axis:
         ticks = (digit * 10.0**power for power in powers for digit in (1, 2, 5))
         return Axis(low, high, tuple(tick for tick in ticks if low <= tick <= high), "logarithmic")
     room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
-    return _linear(max(low - room, 0.0) if low >= 0 else low - room, high + room)
+    return _linear_axis(max(low - room, 0.0) if low >= 0 else low - room, high + room)
 
 
-def _across(value: float, axis: Axis) -> float:
+def _x_position(value: float, axis: Axis) -> float:
     return _LEFT + axis.height(value) * (_WIDTH - _LEFT - _RIGHT)
 
 
-def _mark(x: float, y: float, number: int, told: str = "") -> str:
+def _mark(x: float, y: float, number: int, tooltip: str = "") -> str:
     """Return the point of a series: a shape in its colour, the more series the more shapes."""
-    ink, shape = _INKS[number % len(_INKS)], _SHAPES[number % len(_SHAPES)]
+    ink, shape = _COLORS[number % len(_COLORS)], _SHAPES[number % len(_SHAPES)]
     paths = {
         "circle": "m-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0-11 0",
         "square": "m-5-5h10v10h-10z",
@@ -154,7 +154,7 @@ def _mark(x: float, y: float, number: int, told: str = "") -> str:
     }
     fill = "none" if shape == "cross" else ink
     width = 3 if shape == "cross" else 1
-    title = f"<title>{escape(told)}</title>" if told else ""
+    title = f"<title>{escape(tooltip)}</title>" if tooltip else ""
     return (
         f'<path d="M{x:.1f} {y:.1f}{paths[shape]}" style="fill:{fill};stroke:{ink};stroke-width:{width}">{title}</path>'
     )
@@ -172,12 +172,12 @@ def _legend(series: Sequence[Series]) -> list[tuple[int, float, int]]:
     return found
 
 
-def _named(row: int, left: float, number: int, name: str) -> str:
+def _legend_entry(row: int, left: float, number: int, name: str) -> str:
     y = _TOP + _PLOT_HEIGHT + _BOTTOM + row * _LINE_HEIGHT + 6
-    return _mark(left + 7, y - 4, number) + _words(left + 20, y, name, anchor="start")
+    return _mark(left + 7, y - 4, number) + _text(left + 20, y, name, anchor="start")
 
 
-def _words(x: float, y: float, text: str, size: int = 13, anchor: str = "middle", weight: int = 400) -> str:
+def _text(x: float, y: float, text: str, size: int = 13, anchor: str = "middle", weight: int = 400) -> str:
     ink = "#11110f" if weight > 400 else "#52514e"
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '

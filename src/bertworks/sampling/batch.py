@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from bertworks.sampling.example import Example
-from bertworks.sampling.masking import Hidden
+from bertworks.sampling.masking import MaskedExample
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +37,42 @@ class Batch:
     state      what the rows before left, if they go on: the encoder's own
     """
 
-    ids: torch.Tensor
-    segments: torch.Tensor
+    input_ids: torch.Tensor
+    token_type_ids: torch.Tensor
     lengths: torch.Tensor
-    reads: str | torch.Tensor | None = None
-    places: torch.Tensor | None = None
+    attention: str | torch.Tensor | None = None
+    positions: torch.Tensor | None = None
     targets: torch.Tensor | None = None
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
     groups: torch.Tensor | None = None
     unknown: Mapping[int, str] = field(default_factory=dict)
-    masked: Batch | None = None
+    auxiliary_batch: Batch | None = None
     permutation: torch.Tensor | None = None
     source: Batch | None = None
-    goes_on: bool | None = None
+    is_continuation: bool | None = None
     state: object | None = None
 
     @property
-    def num_pieces(self) -> int:
+    def num_tokens(self) -> int:
         """How many pieces are read, those of a source too."""
-        return int(self.lengths.sum()) + (0 if self.source is None else self.source.num_pieces)
+        return int(self.lengths.sum()) + (0 if self.source is None else self.source.num_tokens)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on that device; itself if it is there. The copy goes on while others compute."""
-        if self.ids.device == device:
+        if self.input_ids.device == device:
             return self
         return replace(
             self,
-            **{part.name: _moved(getattr(self, part.name), device) for part in fields(self) if part.name != "labels"},
-            labels={name: _moved(values, device) for name, values in self.labels.items()},
+            **{
+                part.name: _to_device(getattr(self, part.name), device)
+                for part in fields(self)
+                if part.name != "labels"
+            },
+            labels={name: _to_device(values, device) for name, values in self.labels.items()},
         )
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _to_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, Batch):
         return value.to(device)
     if not isinstance(value, torch.Tensor):
@@ -78,58 +82,58 @@ def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device)
 
 
-def batch_of(examples: Sequence[Example], hidden: Sequence[Hidden], pad: int) -> Batch:
+def collate_examples(examples: Sequence[Example], masked_examples: Sequence[MaskedExample], pad: int) -> Batch:
     """Return the examples as one batch, as wide as the longest of them."""
     lengths = np.fromiter(map(len, examples), dtype=np.int64, count=len(examples))
     width = int(lengths.max())
     ids = np.full((len(examples), width), pad, dtype=np.int64)
     segments = np.zeros((len(examples), width), dtype=np.int64)
-    for row, (example, hid) in enumerate(zip(examples, hidden, strict=True)):
-        ids[row, : len(example)] = hid.ids
-        segments[row, : len(example)] = example.segments
-    places = np.concatenate([hid.places + row * width for row, hid in enumerate(hidden)]).astype(np.int64)
-    targets = np.concatenate([hid.targets for hid in hidden]).astype(np.int64)
+    for row, (example, hid) in enumerate(zip(examples, masked_examples, strict=True)):
+        ids[row, : len(example)] = hid.input_ids
+        segments[row, : len(example)] = example.token_type_ids
+    places = np.concatenate([hid.positions + row * width for row, hid in enumerate(masked_examples)]).astype(np.int64)
+    targets = np.concatenate([hid.targets for hid in masked_examples]).astype(np.int64)
     labels = [example.label for example in examples if example.label is not None]
-    orders = [hid.permutation for hid in hidden if hid.permutation is not None]
+    orders = [hid.permutation for hid in masked_examples if hid.permutation is not None]
     return Batch(
-        ids=torch.from_numpy(ids),
-        segments=torch.from_numpy(segments),
+        input_ids=torch.from_numpy(ids),
+        token_type_ids=torch.from_numpy(segments),
         lengths=torch.from_numpy(lengths),
-        places=torch.from_numpy(places),
+        positions=torch.from_numpy(places),
         targets=torch.from_numpy(targets),
         labels={"pair": torch.tensor(labels)} if labels else {},
-        permutation=_padded(orders, width) if orders else None,
+        permutation=_pad(orders, width) if orders else None,
     )
 
 
-def _padded(rows: Sequence[npt.NDArray[np.int32]], width: int) -> torch.Tensor:
+def _pad(sequences: Sequence[npt.NDArray[np.int32]], length: int) -> torch.Tensor:
     """Return (B, T): the rows, with zeros behind them."""
-    found = np.zeros((len(rows), width), dtype=np.int64)
-    for row, values in enumerate(rows):
+    found = np.zeros((len(sequences), length), dtype=np.int64)
+    for row, values in enumerate(sequences):
         found[row, : len(values)] = values
     return torch.from_numpy(found)
 
 
-class Row(Protocol):
+class TokenSequence(Protocol):
     """Anything that has the ids and segments of its pieces, special ones too, and the writing of unknown words: an
     Encoding, a Window."""
 
     @property
-    def ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
+    def input_ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
     @property
-    def segments(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
+    def token_type_ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
     @property
     def unknown(self) -> Mapping[int, str]: ...
 
 
-def batch_of_rows(rows: Sequence[Row], pad: int) -> Batch:
+def collate_sequences(sequences: Sequence[TokenSequence], pad: int) -> Batch:
     """Return rows as one batch, in their order and as wide as the longest of them; nothing is asked."""
-    lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
-    ids = np.full((len(rows), int(lengths.max())), pad, dtype=np.int64)
+    lengths = np.array([len(row.input_ids) for row in sequences], dtype=np.int64)
+    ids = np.full((len(sequences), int(lengths.max())), pad, dtype=np.int64)
     segments = np.zeros_like(ids)
     unknown: dict[int, str] = {}
-    for number, row in enumerate(rows):
+    for number, row in enumerate(sequences):
         unknown |= {number * ids.shape[1] + place: word for place, word in row.unknown.items()}
-        ids[number, : lengths[number]] = row.ids
-        segments[number, : lengths[number]] = row.segments
+        ids[number, : lengths[number]] = row.input_ids
+        segments[number, : lengths[number]] = row.token_type_ids
     return Batch(torch.from_numpy(ids), torch.from_numpy(segments), torch.from_numpy(lengths), unknown=unknown)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from bertworks.sampling.example import Example
-from bertworks.sampling.masking import Hidden
+from bertworks.sampling.masking import MaskedExample
 
 
-class NextPieces:
+class NextTokenTargets:
     """Hides nothing: each place is asked what follows it, which a model that reads to the left cannot see."""
 
-    def hide(self, example: Example, generator: np.random.Generator) -> Hidden:
+    def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample:
         """Return the example with its questions; it draws nothing."""
-        behind = [] if example.behind is None else [example.behind]
-        targets = np.append(example.ids[1:], np.array(behind, dtype=np.int32))
-        return Hidden(example.ids, np.arange(len(targets), dtype=np.int32), targets)
+        behind = [] if example.next_token is None else [example.next_token]
+        targets = np.append(example.input_ids[1:], np.array(behind, dtype=np.int32))
+        return MaskedExample(example.input_ids, np.arange(len(targets), dtype=np.int32), targets)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.corpus.shard import ShardArrays
-from bertworks.vocabulary.tokenizer import Specials
+from bertworks.vocabulary.tokenizer import SpecialTokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,19 @@ class Example:
     example is a stretch of a text that goes on.
     """
 
-    ids: npt.NDArray[np.int32]
-    segments: npt.NDArray[np.int8]
+    input_ids: npt.NDArray[np.int32]
+    token_type_ids: npt.NDArray[np.int8]
     word_starts: npt.NDArray[np.bool_]
     is_special: npt.NDArray[np.bool_]
     label: int | None = None
-    behind: int | None = None
+    next_token: int | None = None
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.input_ids)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ShardSpan:
     """A run of pieces of one shard."""
 
     shard: ShardArrays
@@ -44,26 +44,26 @@ class Span:
         return self.stop - self.start
 
 
-def assemble(spans: list[tuple[Span, int]], specials: Specials, label: int | None = None) -> Example:
+def assemble(spans: list[tuple[ShardSpan, int]], specials: SpecialTokenIds, label: int | None = None) -> Example:
     """Return [CLS] span [SEP] span [SEP] …, each span with its separator in the given segment; XLNet's [CLS] is last.
 
     Consecutive spans of one segment are separated too: that is how a block marks the end of a document.
     """
-    frame = specials.frame
+    frame = specials.template
     size = frame.num_before + sum(len(span) + 1 for span, _ in spans) + frame.num_after
     ids = np.empty(size, dtype=np.int32)
     segments = np.zeros(size, dtype=np.int8)
     word_starts = np.ones(size, dtype=np.bool_)
     is_special = np.zeros(size, dtype=np.bool_)
-    place, segments[-1] = (0, 0) if frame.num_before else (-1, frame.segments[2])
-    ids[place] = specials.first
+    place, segments[-1] = (0, 0) if frame.num_before else (-1, frame.token_type_ids[2])
+    ids[place] = specials.cls
     is_special[place] = True
     at = frame.num_before
     for span, segment in spans:
         stop = at + len(span)
-        ids[at:stop] = span.shard.ids[span.start : span.stop]
-        word_starts[at:stop] = span.shard.words_from(span.start, span.stop)
-        ids[stop] = specials.separator
+        ids[at:stop] = span.shard.input_ids[span.start : span.stop]
+        word_starts[at:stop] = span.shard.unpack_word_starts(span.start, span.stop)
+        ids[stop] = specials.sep
         is_special[stop] = True
         segments[at : stop + 1] = segment
         # A span may have been cut inside a word: what is left of the word begins where the span does.

@@ -11,7 +11,7 @@ _MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ExampleOrder:
     """One order of examples: a seed, a phase of the recipe, and a split. It is the key of everything random."""
 
     seed: int
@@ -37,7 +37,7 @@ class Stream:
         """Return the shift of an epoch's anchors, in 0..1: so that no epoch cuts the text where another did."""
         return _mix(self.key[0] ^ _mix(epoch + 1)) / 2.0**64
 
-    def permuted(self, epoch: int, index: int, size: int) -> int:
+    def permute(self, epoch: int, index: int, size: int) -> int:
         """Return where `index` of 0..size-1 goes in the shuffled order of an epoch.
 
         A Feistel network permutes the next larger power of four; what falls outside is sent through again

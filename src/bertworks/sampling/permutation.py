@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bertworks.sampling.example import Example
-from bertworks.sampling.masking import Hidden, Masker, MaskSettings
+from bertworks.sampling.masking import MaskedExample, Masker, MaskSettings
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -19,9 +19,9 @@ class Permuter:
     def __init__(self, tokenizer: Tokenizer, settings: MaskSettings = MaskSettings()) -> None:
         self._masker = Masker(tokenizer, settings)
 
-    def hide(self, example: Example, generator: np.random.Generator) -> Hidden:
+    def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample:
         """Return the example with its questions, in the order of their places."""
-        places = self._masker.places(example, generator)
+        places = self._masker.sample_positions(example, generator)
         permutation = np.zeros(len(example), dtype=np.int32)
         permutation[places] = generator.permutation(len(places)) + 1
-        return Hidden(example.ids, places.astype(np.int32), example.ids[places], permutation)
+        return MaskedExample(example.input_ids, places.astype(np.int32), example.input_ids[places], permutation)

@@ -16,10 +16,10 @@ from starlette.staticfiles import StaticFiles
 
 import bertworks
 from bertworks.serving.endpoints import add_endpoints
-from bertworks.serving.errors import RefusedError
+from bertworks.serving.errors import RequestError
 from bertworks.serving.metrics import CONTENT_TYPE, Metrics
 from bertworks.serving.reference import reference_page
-from bertworks.serving.routing import json_answer
+from bertworks.serving.routing import json_response
 from bertworks.serving.security import Access, App, Guard
 from bertworks.serving.service import Service
 
@@ -31,7 +31,7 @@ _MESSAGES = {
 }
 
 
-def app_of(service: Service, metrics: Metrics, access: Access, origins: Sequence[str] = ()) -> App:
+def create_app(service: Service, metrics: Metrics, access: Access, origins: Sequence[str] = ()) -> App:
     """Return the app. `origins` are the web pages of other servers that may ask; by default none may."""
     app = FastAPI(
         title="bertworks",
@@ -43,13 +43,13 @@ def app_of(service: Service, metrics: Metrics, access: Access, origins: Sequence
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics tells what there is to tell
     )
     add_endpoints(app, service)
-    _add_plain(app, service, metrics)
+    _add_status_routes(app, service, metrics)
     _add_page(app)
-    app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(HTTPException, _not_found)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(Exception, _failed)
-    guard: App = Guard(app, access, service.limits, metrics, service.standing)
+    app.add_exception_handler(RequestError, _handle_request_error)
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(Exception, _handle_unexpected_error)
+    guard: App = Guard(app, access, service.limits, metrics, service.state)
     if not origins:
         return guard
     return CORSMiddleware(
@@ -64,25 +64,25 @@ def app_of(service: Service, metrics: Metrics, access: Access, origins: Sequence
 def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.standing.is_ready = True
+        service.state.is_ready = True
         yield
-        service.standing.is_ready = False
+        service.state.is_ready = False
 
     return lifespan
 
 
-def _add_plain(app: FastAPI, service: Service, metrics: Metrics) -> None:
+def _add_status_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
     async def health(request: Request) -> Response:
         """Tell that the process lives, and in it the thread that computes."""
-        if not service.gatherer.is_alive:
-            raise RefusedError(503, "nothing is computed any more; start the server anew")
-        return json_answer({"status": "alive"})
+        if not service.scheduler.is_alive:
+            raise RequestError(503, "nothing is computed any more; start the server anew")
+        return json_response({"status": "alive"})
 
     async def ready(request: Request) -> Response:
         """Tell whether requests are taken: the models are loaded, and the server is not going down."""
-        if service.standing.is_draining or not service.standing.is_ready:
-            raise RefusedError(503, "the server is going down" if service.standing.is_draining else "not yet ready")
-        return json_answer({"status": "ready", "models": list(service.models)})
+        if service.state.is_draining or not service.state.is_ready:
+            raise RequestError(503, "the server is going down" if service.state.is_draining else "not yet ready")
+        return json_response({"status": "ready", "models": list(service.models)})
 
     async def figures(request: Request) -> Response:
         """Tell Prometheus what happened so far."""
@@ -114,24 +114,26 @@ def _add_page(app: FastAPI) -> None:
     app.mount("/page", StaticFiles(directory=PAGE, check_dir=False), name="page")
 
 
-async def _refused(request: Request, refusal: Exception) -> Response:
-    assert isinstance(refusal, RefusedError)
-    return json_answer(refusal.as_json(), refusal.status, refusal.headers)
+async def _handle_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return json_response(error.to_dict(), error.status, error.headers)
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    refusal = RefusedError(error.status_code, _MESSAGES.get(error.status_code, "this cannot be done"), error.headers)
-    return await _refused(request, refusal)
+    refusal = RequestError(error.status_code, _MESSAGES.get(error.status_code, "this cannot be done"), error.headers)
+    return await _handle_request_error(request, refusal)
 
 
-async def _malformed(request: Request, error: Exception) -> Response:
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
     """A parameter of an address that is not what it should be."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return await _refused(request, RefusedError(400, f"{first['loc'][-1]}: {first['msg']}"))
+    return await _handle_request_error(request, RequestError(400, f"{first['loc'][-1]}: {first['msg']}"))
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
     """What nobody foresaw: the server's log has all of it, the client is only told that it happened."""
-    return await _refused(request, RefusedError(500, "the server failed to answer this; its log tells why"))
+    return await _handle_request_error(
+        request, RequestError(500, "the server failed to answer this; its log tells why")
+    )

@@ -27,32 +27,32 @@ from typing import Any, Protocol
 from bertworks.allocator import give_back_freed_memory
 
 # Of a batch, what one request may fill while others wait.
-_SHARES = 4
+_SHARE_DIVISOR = 4
 # How much a new batch tells about the speed, in pieces a second.
-_NEWEST = 0.2
+_SPEED_SMOOTHING = 0.2
 # How often what batches have freed goes back to the system, in seconds.
-_TIDY_EVERY = 5.0
+_TRIM_SECONDS = 5.0
 # What somebody is told to wait who found the line full, in seconds.
-_SOONEST, _LATEST = 1, 60
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 1, 60
 
 
-class Lane(Protocol):
+class Queue(Protocol):
     """What computes rows of one kind. `budget` bounds the pieces of a batch; a longer row is a batch by itself."""
 
     @property
     def model(self) -> str: ...
     @property
     def budget(self) -> int: ...
-    def length_of(self, row: Any) -> int: ...
-    def compute(self, rows: Sequence[Any]) -> Sequence[Any]: ...
+    def length_of(self, item: Any) -> int: ...
+    def compute(self, items: Sequence[Any]) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueLimits:
     """How much may wait: so many requests, and so many pieces of them."""
 
     requests: int = 1_024
-    pieces: int = 262_144
+    tokens: int = 262_144
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class BatchRecord:
 
     model: str
     num_requests: int
-    num_rows: int
-    num_pieces: int
+    num_sequences: int
+    num_tokens: int
     seconds: float
 
 
-class LineFullError(Exception):
+class QueueFullError(Exception):
     """There is no room in the line; `seconds` is when there may be."""
 
     def __init__(self, seconds: int) -> None:
@@ -74,7 +74,7 @@ class LineFullError(Exception):
         self.seconds = seconds
 
 
-class LeftError(Exception):
+class RequestCancelledError(Exception):
     """Nobody waits for this any more."""
 
 
@@ -82,26 +82,26 @@ class LeftError(Exception):
 class _Job:
     """A request in line: its rows, how many of them were handed out, and what was found so far."""
 
-    lane: Lane
-    rows: Sequence[Any]
+    queue: Queue
+    items: Sequence[Any]
     lengths: tuple[int, ...]
     future: Future[list[Any]]
-    since: float
-    found: list[Any]
-    num_handed: int = 0
-    num_found: int = 0
+    waiting_since: float
+    results: list[Any]
+    num_scheduled: int = 0
+    num_results: int = 0
 
     @property
-    def num_waiting_pieces(self) -> int:
-        return sum(self.lengths[self.num_handed :])
+    def num_waiting_tokens(self) -> int:
+        return sum(self.lengths[self.num_scheduled :])
 
 
 @dataclass(slots=True)
-class _Part:
+class _JobSlice:
     """Some rows of a job that are computed together: from row `first` to before row `stop`."""
 
     job: _Job
-    first: int
+    start: int
     stop: int
 
 
@@ -109,24 +109,24 @@ class _Part:
 class _State:
     """What is in line, and what the worker is doing. Guarded by the lock."""
 
-    lines: dict[Lane, deque[_Job]] = field(default_factory=dict)
+    waiting_jobs: dict[Queue, deque[_Job]] = field(default_factory=dict)
     num_requests: int = 0
-    num_pieces: int = 0
+    num_tokens: int = 0
     is_closed: bool = False
 
 
-class Gatherer:
+class BatchScheduler:
     """The worker and the lines before it."""
 
-    def __init__(self, bounds: Bounds, watch: Callable[[BatchRecord], None] = lambda record: None) -> None:
-        self._bounds = bounds
-        self._watch = watch
+    def __init__(self, limits: QueueLimits, on_batch: Callable[[BatchRecord], None] = lambda record: None) -> None:
+        self._limits = limits
+        self._on_batch = on_batch
         self._state = _State()
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._speed = 0.0  # pieces a second
-        self._working_on: Sequence[_Part] = ()
-        self._is_between = False
-        self._worker = threading.Thread(target=self._work, name="bertworks-worker", daemon=True)
+        self._current_slices: Sequence[_JobSlice] = ()
+        self._is_yielding = False
+        self._worker = threading.Thread(target=self._run, name="bertworks-worker", daemon=True)
         self._worker.start()
 
     @property
@@ -140,172 +140,172 @@ class Gatherer:
         return self._state.num_requests
 
     @property
-    def num_pieces(self) -> int:
+    def num_tokens(self) -> int:
         """How many pieces wait."""
-        return self._state.num_pieces
+        return self._state.num_tokens
 
-    def check_room(self, num_coming: int = 0) -> None:
+    def check_capacity(self, num_arriving: int = 0) -> None:
         """Refuse early, before a text is cut, if no more requests may wait than those that are already coming."""
-        if self._state.num_requests + num_coming >= self._bounds.requests:
-            raise LineFullError(self._seconds_of_line())
+        if self._state.num_requests + num_arriving >= self._limits.requests:
+            raise QueueFullError(self._estimate_wait())
 
-    def submit(self, lane: Lane, rows: Sequence[Any]) -> Future[list[Any]]:
+    def submit(self, queue: Queue, items: Sequence[Any]) -> Future[list[Any]]:
         """Put rows in line; the future has what was computed of each. Cancelling it leaves the line."""
         future: Future[list[Any]] = Future()
-        if not rows:
+        if not items:
             future.set_result([])
             return future
-        lengths = tuple(map(lane.length_of, rows))
-        job = _Job(lane, rows, lengths, future, time.monotonic(), [None] * len(rows))
-        with self._changed:
+        lengths = tuple(map(queue.length_of, items))
+        job = _Job(queue, items, lengths, future, time.monotonic(), [None] * len(items))
+        with self._condition:
             if self._state.is_closed:
                 raise RuntimeError("the worker has ended")
-            self.check_room()
+            self.check_capacity()
             # One request may be larger than all that may wait: it is taken when nothing else does.
-            if self._state.num_pieces and self._state.num_pieces + sum(lengths) > self._bounds.pieces:
-                raise LineFullError(self._seconds_of_line())
-            self._state.lines.setdefault(lane, deque()).append(job)
+            if self._state.num_tokens and self._state.num_tokens + sum(lengths) > self._limits.tokens:
+                raise QueueFullError(self._estimate_wait())
+            self._state.waiting_jobs.setdefault(queue, deque()).append(job)
             self._state.num_requests += 1
-            self._state.num_pieces += sum(lengths)
-            self._changed.notify()
-        future.add_done_callback(lambda _: self._leave(job))
+            self._state.num_tokens += sum(lengths)
+            self._condition.notify()
+        future.add_done_callback(lambda _: self._remove(job))
         return future
 
     def pause(self) -> None:
         """Called on the worker by long work, between its parts: end it if nobody waits, and let one batch pass."""
-        if self._is_between:
+        if self._is_yielding:
             return
-        working_on = self._working_on
+        working_on = self._current_slices
         if all(part.job.future.cancelled() for part in working_on):
-            raise LeftError
-        own = working_on[0].job.lane
-        with self._changed:
-            parts = self._take(lane for lane in self._state.lines if lane is not own and lane.budget > 1)
+            raise RequestCancelledError
+        own = working_on[0].job.queue
+        with self._condition:
+            parts = self._take_batch(lane for lane in self._state.waiting_jobs if lane is not own and lane.budget > 1)
         if not parts:
             return
-        self._is_between = True
+        self._is_yielding = True
         try:
             self._compute(parts)
         finally:
-            self._is_between, self._working_on = False, working_on
+            self._is_yielding, self._current_slices = False, working_on
 
     def close(self) -> None:
         """End the worker after what it is doing; who still waits is told that it is over."""
-        with self._changed:
+        with self._condition:
             self._state.is_closed = True
-            waiting = [job for line in self._state.lines.values() for job in line]
-            self._changed.notify()
+            waiting = [job for line in self._state.waiting_jobs.values() for job in line]
+            self._condition.notify()
         for job in waiting:
             job.future.cancel()
         self._worker.join()
 
-    def _leave(self, job: _Job) -> None:
+    def _remove(self, job: _Job) -> None:
         """Take a job out of the books, whether it was answered or nobody waits for it."""
-        with self._changed:
+        with self._condition:
             self._state.num_requests -= 1
-            line = self._state.lines.get(job.lane)
+            line = self._state.waiting_jobs.get(job.queue)
             if line is not None and job in line:
                 line.remove(job)
-                self._state.num_pieces -= job.num_waiting_pieces
-                self._forget_empty(job.lane)
+                self._state.num_tokens -= job.num_waiting_tokens
+                self._drop_empty_queue(job.queue)
 
-    def _forget_empty(self, lane: Lane) -> None:
-        if not self._state.lines[lane]:
-            del self._state.lines[lane]
+    def _drop_empty_queue(self, queue: Queue) -> None:
+        if not self._state.waiting_jobs[queue]:
+            del self._state.waiting_jobs[queue]
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         tidied = time.monotonic()
         while True:
-            with self._changed:
-                if not self._state.lines and not self._state.is_closed:
-                    self._changed.wait(_TIDY_EVERY)
+            with self._condition:
+                if not self._state.waiting_jobs and not self._state.is_closed:
+                    self._condition.wait(_TRIM_SECONDS)
                 if self._state.is_closed:
                     return
-                parts = self._take(self._state.lines)
+                parts = self._take_batch(self._state.waiting_jobs)
             if parts:
                 self._compute(parts)
-            if time.monotonic() - tidied > _TIDY_EVERY:
+            if time.monotonic() - tidied > _TRIM_SECONDS:
                 give_back_freed_memory()
                 tidied = time.monotonic()
 
-    def _take(self, lanes: Iterable[Lane]) -> list[_Part]:
+    def _take_batch(self, queues: Iterable[Queue]) -> list[_JobSlice]:
         """Take a batch from the line whose first request has waited longest. Call it with the lock held."""
-        lane = min(lanes, key=lambda lane: self._state.lines[lane][0].since, default=None)
+        lane = min(queues, key=lambda lane: self._state.waiting_jobs[lane][0].waiting_since, default=None)
         if lane is None:
             return []
-        line = self._state.lines[lane]
-        parts = _filled(line, lane.budget)
+        line = self._state.waiting_jobs[lane]
+        parts = _fill_batch(line, lane.budget)
         taken = {part.job for part in parts}
-        unfinished = [job for job in line if job in taken and job.num_handed < len(job.rows)]
+        unfinished = [job for job in line if job in taken and job.num_scheduled < len(job.items)]
         kept = [job for job in line if job not in taken]
         now = time.monotonic()
         for job in unfinished:
-            job.since = now
-        self._state.lines[lane] = deque(kept + unfinished)
-        self._state.num_pieces -= sum(sum(part.job.lengths[part.first : part.stop]) for part in parts)
-        self._forget_empty(lane)
+            job.waiting_since = now
+        self._state.waiting_jobs[lane] = deque(kept + unfinished)
+        self._state.num_tokens -= sum(sum(part.job.lengths[part.start : part.stop]) for part in parts)
+        self._drop_empty_queue(lane)
         return parts
 
-    def _compute(self, parts: Sequence[_Part]) -> None:
+    def _compute(self, job_slices: Sequence[_JobSlice]) -> None:
         """Compute a batch and hand out what was found. If it fails, each request is tried alone: one is to blame."""
-        self._working_on = parts
-        lane = parts[0].job.lane
-        rows = [row for part in parts for row in part.job.rows[part.first : part.stop]]
-        num_pieces = sum(sum(part.job.lengths[part.first : part.stop]) for part in parts)
+        self._current_slices = job_slices
+        lane = job_slices[0].job.queue
+        rows = [row for part in job_slices for row in part.job.items[part.start : part.stop]]
+        num_pieces = sum(sum(part.job.lengths[part.start : part.stop]) for part in job_slices)
         started = time.monotonic()
         try:
             found = lane.compute(rows)
         except Exception as error:
-            if len(parts) > 1:
-                for part in parts:
+            if len(job_slices) > 1:
+                for part in job_slices:
                     self._compute([part])
             else:
-                _fail(parts[0].job, error)
+                _fail(job_slices[0].job, error)
             return
         seconds = time.monotonic() - started
         if lane.budget > 1:
             speed = num_pieces / max(seconds, 1e-6)
-            self._speed += (speed - self._speed) * (_NEWEST if self._speed else 1.0)
-        self._watch(BatchRecord(lane.model, len(parts), len(rows), num_pieces, seconds))
+            self._speed += (speed - self._speed) * (_SPEED_SMOOTHING if self._speed else 1.0)
+        self._on_batch(BatchRecord(lane.model, len(job_slices), len(rows), num_pieces, seconds))
         at = 0
-        for part in parts:
-            count = part.stop - part.first
-            _hand_out(part, found[at : at + count])
+        for part in job_slices:
+            count = part.stop - part.start
+            _deliver(part, found[at : at + count])
             at += count
 
-    def _seconds_of_line(self) -> int:
-        seconds = self._state.num_pieces / self._speed if self._speed else _SOONEST
-        return min(max(math.ceil(seconds), _SOONEST), _LATEST)
+    def _estimate_wait(self) -> int:
+        seconds = self._state.num_tokens / self._speed if self._speed else _MIN_RETRY_SECONDS
+        return min(max(math.ceil(seconds), _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
 
 
-def _filled(line: Iterable[_Job], budget: int) -> list[_Part]:
+def _fill_batch(jobs: Iterable[_Job], budget: int) -> list[_JobSlice]:
     """Hand out rows from the front of a line until the budget is spent: a share of it to each, then the rest."""
-    parts: dict[_Job, _Part] = {}
+    parts: dict[_Job, _JobSlice] = {}
     num_pieces = 0
-    for most in (max(1, budget // _SHARES), budget):
-        for job in line:
-            own = sum(job.lengths[parts[job].first : parts[job].stop]) if job in parts else 0
-            while job.num_handed < len(job.rows):
-                length = job.lengths[job.num_handed]
+    for most in (max(1, budget // _SHARE_DIVISOR), budget):
+        for job in jobs:
+            own = sum(job.lengths[parts[job].start : parts[job].stop]) if job in parts else 0
+            while job.num_scheduled < len(job.items):
+                length = job.lengths[job.num_scheduled]
                 if parts and num_pieces + length > budget:
                     return list(parts.values())
                 if own and own + length > most:
                     break
-                part = parts.setdefault(job, _Part(job, job.num_handed, job.num_handed))
-                job.num_handed += 1
-                part.stop = job.num_handed
+                part = parts.setdefault(job, _JobSlice(job, job.num_scheduled, job.num_scheduled))
+                job.num_scheduled += 1
+                part.stop = job.num_scheduled
                 own += length
                 num_pieces += length
     return list(parts.values())
 
 
-def _hand_out(part: _Part, found: Sequence[Any]) -> None:
-    job = part.job
-    job.found[part.first : part.stop] = found
-    job.num_found += len(found)
-    if job.num_found == len(job.rows):
+def _deliver(job_slice: _JobSlice, results: Sequence[Any]) -> None:
+    job = job_slice.job
+    job.results[job_slice.start : job_slice.stop] = results
+    job.num_results += len(results)
+    if job.num_results == len(job.items):
         try:
-            job.future.set_result(job.found)
+            job.future.set_result(job.results)
         except InvalidStateError:  # nobody waits for it any more
             return
 

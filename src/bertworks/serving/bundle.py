@@ -19,8 +19,8 @@ from typing import Any
 import bertworks
 from bertworks.corpus.corpus import MANIFEST, read_manifest
 from bertworks.corpus.text_shard import SplitDocument, read_text
-from bertworks.disk import explained, read_json, sha256, write_json
-from bertworks.engines.runtimes import RUNTIMES, exported_for
+from bertworks.disk import explain_os_error, read_json, sha256, write_json
+from bertworks.engines.runtimes import RUNTIMES, find_export_engine
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.model import load
 from bertworks.models.provenance import (
@@ -29,8 +29,8 @@ from bertworks.models.provenance import (
     CORPUS_FOLDER,
     CORPUS_HASH,
     corpus_hash,
+    display_name,
     recorded_folder,
-    usual_name,
 )
 from bertworks.models.weights import find_weights
 from bertworks.serving.models import check_name, named_folders
@@ -49,7 +49,7 @@ class BundleRequest:
     no index."""
 
     runs: tuple[str, ...]
-    out: Path
+    output: Path
     bases: tuple[str, ...] = ()
     corpus: Path | None = None
     manifest: Path | None = None
@@ -63,7 +63,7 @@ class Link:
     later: str
     earlier: str | None
     sha256: str | None
-    recorded: bool
+    is_recorded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,69 +79,69 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _BundleModel:
     """A model to be put in: where it lies, what its folder tells, and the hash of its weights."""
 
     name: str
     path: Path
-    told: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     sha256: str
 
     @property
-    def is_tuned(self) -> bool:
-        return "task" in self.told
+    def is_finetuned(self) -> bool:
+        return "task" in self.metadata
 
 
 @dataclass(slots=True)
-class _Making:
+class _BundleWriter:
     """A bundle in the making."""
 
     request: BundleRequest
-    staged: Path
+    staging_folder: Path
     files: dict[str, str] = field(default_factory=dict)
 
     def copy(self, source: Path, target: str) -> None:
         """Copy a file into the bundle and note its hash."""
-        path = self.staged / target
+        path = self.staging_folder / target
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, path)
         except OSError as error:
-            raise explained(error, path) from error
-        self.note(target)
+            raise explain_os_error(error, path) from error
+        self.record_hash(target)
 
-    def note(self, target: str) -> None:
-        self.files[target] = sha256(self.staged / target)
+    def record_hash(self, target: str) -> None:
+        self.files[target] = sha256(self.staging_folder / target)
 
 
 def bundle(request: BundleRequest, watch: Callable[[int, int], None] = lambda done, total: None) -> Bundle:
     """Make a bundle. `watch` is told how many passages of the corpus are embedded. A killed one is taken up again."""
-    if request.out.exists():
-        raise FolderError(f"{request.out} exists; choose another folder with --out, or remove it")
+    if request.output.exists():
+        raise FolderError(f"{request.output} exists; choose another folder with --out, or remove it")
     if request.corpus and request.manifest:
         raise SettingsError("the corpus was given with its text and again for its manifest alone; leave one out")
-    models = _models(request)
+    models = _collect_models(request)
     if not request.corpus and not request.manifest:
         request = replace(request, corpus=_recorded_corpus(models))
-    making = _Making(request, request.out.with_name(f".{request.out.name}.part"))
+    making = _BundleWriter(request, request.output.with_name(f".{request.output.name}.part"))
     for one in models:
-        for file in _files(one.path):
+        for file in _model_files(one.path):
             making.copy(file, f"models/{one.name}/{file.relative_to(one.path).as_posix()}")
-    corpus = _corpus(making)
-    index = _index(making, models, watch) if request.corpus and request.index != "none" else None
-    chain = _chain(models, None if corpus is None else corpus["sha256"])
+    corpus = _copy_corpus(making)
+    index = _build_index(making, models, watch) if request.corpus and request.index != "none" else None
+    chain = _build_chain(models, None if corpus is None else corpus["sha256"])
     told = {
         "format": FORMAT,
         "made_by": f"bertworks {bertworks.__version__}",
-        "models": {one.name: {"task": one.told.get("task"), "sha256": one.sha256} for one in models},
+        "models": {one.name: {"task": one.metadata.get("task"), "sha256": one.sha256} for one in models},
         "corpus": corpus,
         "index": index,
         "chain": [{name: getattr(link, name) for name in Link.__slots__} for link in chain],
         "files": making.files,
     }
-    write_json(making.staged / BUNDLE, told)
-    making.staged.rename(request.out)
-    return read_bundle(request.out)
+    write_json(making.staging_folder / BUNDLE, told)
+    making.staging_folder.rename(request.output)
+    return read_bundle(request.output)
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -174,15 +174,15 @@ def is_bundle(folder: Path) -> bool:
     return (folder / BUNDLE).is_file()
 
 
-def _check_link(folder: Path, told: Mapping[str, Any], link: Link) -> None:
+def _check_link(folder: Path, manifest: Mapping[str, Any], link: Link) -> None:
     """Refuse a link whose ends do not have the hashes that it states."""
     if link.earlier is None or link.sha256 is None:
         return
-    stated = told["corpus"] if link.earlier == CORPUS else told["models"].get(link.earlier)
+    stated = manifest["corpus"] if link.earlier == CORPUS else manifest["models"].get(link.earlier)
     is_right = stated is not None and stated["sha256"] == link.sha256
     if is_right and link.earlier != CORPUS:
-        weights = _weights(folder / "models" / link.earlier)
-        is_right = weights is not None and told["files"].get(weights.relative_to(folder).as_posix()) == link.sha256
+        weights = _weights_file(folder / "models" / link.earlier)
+        is_right = weights is not None and manifest["files"].get(weights.relative_to(folder).as_posix()) == link.sha256
     if is_right and link.earlier == CORPUS:
         is_right = corpus_hash(read_manifest(folder / CORPUS)) == link.sha256
     if not is_right:
@@ -192,7 +192,7 @@ def _check_link(folder: Path, told: Mapping[str, Any], link: Link) -> None:
         )
 
 
-def _models(request: BundleRequest) -> list[_Found]:
+def _collect_models(request: BundleRequest) -> list[_BundleModel]:
     """Return the models of all runs and bases, each once."""
     if not request.runs:
         raise InputError("there is nothing to bundle; name at least one run or model folder")
@@ -203,7 +203,7 @@ def _models(request: BundleRequest) -> list[_Found]:
             free = name if name not in folders else f"{name}-base"
             check_name(free, folder)
             folders[free] = folder
-    found = [_found(name, Path(folder)) for name, folder in folders.items()]
+    found = [_read_model(name, Path(folder)) for name, folder in folders.items()]
     for one in found:  # which grows on the way: a base may have a base too
         base = _recorded_base(one, found)
         if base is not None:
@@ -211,50 +211,50 @@ def _models(request: BundleRequest) -> list[_Found]:
     return found
 
 
-def _found(name: str, folder: Path) -> _Found:
-    weights = _weights(folder) if folder.is_dir() else None
+def _read_model(name: str, folder: Path) -> _BundleModel:
+    weights = _weights_file(folder) if folder.is_dir() else None
     if weights is None:
         raise InputError(f"{folder} holds no model with weights; give a finished run, or a model folder")
     path = folder / "bertworks.json"
     told = read_json(path, "a model folder") if path.is_file() else {}
-    return _Found(name, folder, told, sha256(weights))
+    return _BundleModel(name, folder, told, sha256(weights))
 
 
-def _recorded_base(one: _Found, others: Sequence[_Found]) -> _Found | None:
+def _recorded_base(model: _BundleModel, others: Sequence[_BundleModel]) -> _BundleModel | None:
     """Return the base of a model from where its run recorded it, unless it is known, gone or no longer the same."""
-    recorded = one.told.get(BASE_HASH)
-    folder = recorded_folder(one.path, BASE_FOLDER)
+    recorded = model.metadata.get(BASE_HASH)
+    folder = recorded_folder(model.path, BASE_FOLDER)
     if recorded is None or folder is None or recorded in {other.sha256 for other in others}:
         return None
-    weights = _weights(folder)
+    weights = _weights_file(folder)
     if weights is None or sha256(weights) != recorded:
         return None
     taken = {other.name for other in others}
-    name = usual_name(folder)
+    name = display_name(folder)
     name = name if name not in taken else f"{name}-base"
     check_name(name, str(folder))
-    return None if name in taken else _found(name, folder)
+    return None if name in taken else _read_model(name, folder)
 
 
-def _recorded_corpus(models: Sequence[_Found]) -> Path | None:
+def _recorded_corpus(models: Sequence[_BundleModel]) -> Path | None:
     """Return the corpus that the models learned from, from where their runs recorded it; None if there are several."""
     found = {}
     for one in models:
         folder = recorded_folder(one.path, CORPUS_FOLDER)
         if folder is not None and (folder / MANIFEST).is_file():
             digest = corpus_hash(read_manifest(folder))
-            if digest == one.told.get(CORPUS_HASH):
+            if digest == one.metadata.get(CORPUS_HASH):
                 found[digest] = folder
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def _weights(folder: Path) -> Path | None:
+def _weights_file(folder: Path) -> Path | None:
     """Return the file that holds the weights, or the graph of a folder that was exported."""
-    engine = exported_for(folder)
+    engine = find_export_engine(folder)
     return find_weights(folder) if engine is None else folder / RUNTIMES[engine].file
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _model_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a model folder; hidden ones and what else a run keeps are no part of it."""
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
@@ -262,19 +262,19 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _corpus(making: _Making) -> dict[str, Any] | None:
+def _copy_corpus(writer: _BundleWriter) -> dict[str, Any] | None:
     """Copy the corpus, or its manifest, and return what bundle.json says of it."""
-    request = making.request
+    request = writer.request
     source = request.corpus or request.manifest
     if source is None:
         return None
     manifest = read_manifest(source)
-    making.copy(source / MANIFEST, f"{CORPUS}/{MANIFEST}")
+    writer.copy(source / MANIFEST, f"{CORPUS}/{MANIFEST}")
     if request.corpus:
         for shard in manifest["shards"]:
             target = f"{CORPUS}/{shard['file']}"
-            making.copy(source / shard["file"], target)
-            if making.files[target] != shard["sha256"]:
+            writer.copy(source / shard["file"], target)
+            if writer.files[target] != shard["sha256"]:
                 raise FolderError(
                     f"{source / shard['file']} is not what its manifest says; run `bertworks prepare --verify` on it"
                 )
@@ -282,16 +282,18 @@ def _corpus(making: _Making) -> dict[str, Any] | None:
     return {"sha256": corpus_hash(manifest), "text": request.corpus is not None, **counts}
 
 
-def _index(making: _Making, models: Sequence[_Found], watch: Callable[[int, int], None]) -> dict[str, Any]:
+def _build_index(
+    writer: _BundleWriter, models: Sequence[_BundleModel], watch: Callable[[int, int], None]
+) -> dict[str, Any]:
     """Cut the text into passages, embed them, and return what bundle.json says of the index."""
-    chosen = _embedder(models, making.request.index)
-    folder = making.staged / CORPUS
+    chosen = _select_embedder(models, writer.request.index)
+    folder = writer.staging_folder / CORPUS
     count = write_passages(folder, _documents(folder))
     width = write_vectors(folder, load(chosen.path), lambda done: watch(done, count))
     for path in sorted(folder.iterdir()):
         target = f"{CORPUS}/{path.name}"
-        if path.is_file() and target not in making.files:
-            making.note(target)
+        if path.is_file() and target not in writer.files:
+            writer.record_hash(target)
     return {"model": chosen.name, "passages": count, "width": width}
 
 
@@ -300,42 +302,42 @@ def _documents(folder: Path) -> Iterator[SplitDocument]:
         yield from read_text(path)
 
 
-def _embedder(models: Sequence[_Found], wanted: str) -> _Found:
+def _select_embedder(models: Sequence[_BundleModel], name: str) -> _BundleModel:
     """Return the model that is best at vectors of texts: one made for it, else a pretrained one, else the first."""
-    if wanted:
+    if name:
         for one in models:
-            if one.name == wanted:
+            if one.name == name:
                 return one
-        raise SettingsError(f"--index {wanted}: there is no such model; choose {', '.join(m.name for m in models)}")
-    return min(models, key=lambda one: (not (one.path / "modules.json").is_file(), one.is_tuned))
+        raise SettingsError(f"--index {name}: there is no such model; choose {', '.join(m.name for m in models)}")
+    return min(models, key=lambda one: (not (one.path / "modules.json").is_file(), one.is_finetuned))
 
 
-def _chain(models: Sequence[_Found], corpus: str | None) -> list[Link]:
+def _build_chain(models: Sequence[_BundleModel], corpus: str | None) -> list[Link]:
     """Return where each model came from; a recorded hash that is nobody's among them is a link into nothing."""
     links = []
-    bases = [one for one in models if not one.is_tuned]
-    learned = {one.told.get(CORPUS_HASH) for one in bases} - {None}
+    bases = [one for one in models if not one.is_finetuned]
+    learned = {one.metadata.get(CORPUS_HASH) for one in bases} - {None}
     if corpus and learned and corpus not in learned:
-        names = ", ".join(f"'{one.name}'" for one in bases if one.told.get(CORPUS_HASH))
+        names = ", ".join(f"'{one.name}'" for one in bases if one.metadata.get(CORPUS_HASH))
         raise FolderError(f"{names}: trained on another corpus than the one given; give the right one")
     for one in models:
-        if one.is_tuned or BASE_HASH in one.told:
+        if one.is_finetuned or BASE_HASH in one.metadata:
             links.append(_base_link(one, bases))
-        recorded = one.told.get(CORPUS_HASH)
+        recorded = one.metadata.get(CORPUS_HASH)
         if recorded:
             links.append(Link(one.name, CORPUS if recorded == corpus else None, str(recorded), True))
-        elif corpus is not None and "objective" in one.told:  # a model from elsewhere learned elsewhere
+        elif corpus is not None and "objective" in one.metadata:  # a model from elsewhere learned elsewhere
             links.append(Link(one.name, CORPUS, corpus, False))
     return links
 
 
-def _base_link(one: _Found, bases: Sequence[_Found]) -> Link:
-    recorded = one.told.get(BASE_HASH)
+def _base_link(model: _BundleModel, bases: Sequence[_BundleModel]) -> Link:
+    recorded = model.metadata.get(BASE_HASH)
     if recorded:
         base = next((base.name for base in bases if base.sha256 == recorded), None)
-        return Link(one.name, base, str(recorded), True)
+        return Link(model.name, base, str(recorded), True)
     # Only a name is recorded: that of the base's folder, which is "model" in a run.
-    named = [base for base in bases if one.told.get("base") in (base.path.name, base.name)]
+    named = [base for base in bases if model.metadata.get("base") in (base.path.name, base.name)]
     if len(named) == 1:
-        return Link(one.name, named[0].name, named[0].sha256, False)
-    return Link(one.name, None, None, False)
+        return Link(model.name, named[0].name, named[0].sha256, False)
+    return Link(model.name, None, None, False)

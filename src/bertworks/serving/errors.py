@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # What each status is called in an answer, so that a program need not read the sentence.
-KINDS = {
+ERROR_TYPES = {
     400: "malformed",
     401: "unauthorized",
     403: "forbidden",
@@ -23,7 +23,7 @@ KINDS = {
 }
 
 
-class RefusedError(Exception):
+class RequestError(Exception):
     """A request that is not answered, and what its sender is told."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -32,5 +32,5 @@ class RefusedError(Exception):
         self.message = message
         self.headers = dict(headers or {})
 
-    def as_json(self) -> dict[str, Any]:
-        return {"error": {"type": KINDS.get(self.status, "refused"), "message": self.message}}
+    def to_dict(self) -> dict[str, Any]:
+        return {"error": {"type": ERROR_TYPES.get(self.status, "refused"), "message": self.message}}

@@ -12,30 +12,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertworks.encoders.stack import Stack
+from bertworks.encoders.stack import Encoder
 from bertworks.errors import InputError
-from bertworks.sampling.batch import batch_of_rows
+from bertworks.sampling.batch import collate_sequences
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
 # How many components of each embedding are shown.
-_SHOWN = 16
+_NUM_SHOWN_COMPONENTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TruncatedEncoding:
     """The places of an encoding that a model can read; `num_cut` pieces are beyond them."""
 
     encoding: Encoding
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
-    num_cut: int
+    input_ids: tuple[int, ...]
+    token_type_ids: tuple[int, ...]
+    num_truncated: int
 
     @property
     def unknown(self) -> Mapping[int, str]:
-        return {place: word for place, word in self.encoding.unknown.items() if place < len(self.ids)}
+        return {place: word for place, word in self.encoding.unknown.items() if place < len(self.input_ids)}
 
 
-def tokenized(tokenizer: Tokenizer, text: str, pair: str | None) -> tuple[Encoding, dict[str, Any]]:
+def tokenize_text(tokenizer: Tokenizer, text: str, pair: str | None) -> tuple[Encoding, dict[str, Any]]:
     """Return a text or a pair as pieces, and the same as JSON has it, each piece with the text it stands for."""
     encoding = tokenizer.encode(text, pair)
     is_second, texts = False, []
@@ -44,39 +44,43 @@ def tokenized(tokenizer: Tokenizer, text: str, pair: str | None) -> tuple[Encodi
         is_second = is_second or (pair is not None and place > 0 and offset is None)
         texts.append("" if offset is None else (pair or "" if is_second else text)[slice(*offset)])
     told = {
-        "pieces": encoding.pieces,
-        "ids": encoding.ids,
-        "segments": encoding.segments,
-        "positions": encoding.positions,
+        "pieces": encoding.tokens,
+        "ids": encoding.input_ids,
+        "segments": encoding.token_type_ids,
+        "positions": encoding.position_ids,
         "offsets": encoding.offsets,
         "texts": texts,
     }
     return encoding, told
 
 
-def readable(encoding: Encoding, encoder: Stack) -> Row:
+def truncate_encoding(encoding: Encoding, encoder: Encoder) -> TruncatedEncoding:
     """Return as much of an encoding as the model has positions for."""
-    room = encoder.sizes.positions
-    return Row(encoding, encoding.ids[:room], encoding.segments[:room], max(0, len(encoding) - room))
+    room = encoder.config.max_position_embeddings
+    return TruncatedEncoding(
+        encoding, encoding.input_ids[:room], encoding.token_type_ids[:room], max(0, len(encoding) - room)
+    )
 
 
 @torch.inference_mode()
-def embeddings(encoder: Stack, row: Row) -> dict[str, Any]:
+def embeddings(encoder: Encoder, sequence: TruncatedEncoding) -> dict[str, Any]:
     """Return how long the embeddings of each place are, and the first of their components."""
     device = encoder.device
-    parts = encoder.tables(torch.tensor(row.ids, device=device), torch.tensor(row.segments, device=device))
+    parts = encoder.embedding_components(
+        torch.tensor(sequence.input_ids, device=device), torch.tensor(sequence.token_type_ids, device=device)
+    )
     parts["sum"] = torch.stack(tuple(parts.values())).sum(0)
     return {
         "norms": {name: values.norm(dim=1).tolist() for name, values in parts.items()},
-        "sample": {name: values[:, :_SHOWN].tolist() for name, values in parts.items()},
+        "sample": {name: values[:, :_NUM_SHOWN_COMPONENTS].tolist() for name, values in parts.items()},
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AttentionQuery:
     """Which links are wanted: so many of the strongest, of one layer and head or of all."""
 
-    strongest: int
+    num_links: int
     layer: int | None = None
     head: int | None = None
 
@@ -87,30 +91,30 @@ class Look:
 
 
 @torch.inference_mode()
-def attention(encoder: Stack, row: Row, pad: int, look: Look) -> dict[str, Any]:
+def attention(encoder: Encoder, sequence: TruncatedEncoding, pad: int, query: AttentionQuery) -> dict[str, Any]:
     """Return the strongest links [layer, head, from, to, weight]: how much place `from` reads of place `to`."""
-    num_layers, num_heads = encoder.sizes.num_layers, encoder.sizes.num_heads
-    look.check(num_layers, num_heads)
-    batch = batch_of_rows([row], pad).to(encoder.device)
-    heads = slice(None) if look.head is None else slice(look.head, look.head + 1)
+    num_layers, num_heads = encoder.config.num_hidden_layers, encoder.config.num_attention_heads
+    query.check(num_layers, num_heads)
+    batch = collate_sequences([sequence], pad).to(encoder.device)
+    heads = slice(None) if query.head is None else slice(query.head, query.head + 1)
     links: list[list[float]] = []
-    numbers = range(num_layers) if look.layer is None else (look.layer,)
-    for number, shares in zip(numbers, encoder.shares(batch, numbers), strict=True):
-        links += _strongest(shares[0, heads], look.strongest, number, look.head or 0)
+    numbers = range(num_layers) if query.layer is None else (query.layer,)
+    for number, shares in zip(numbers, encoder.attention_weights(batch, numbers), strict=True):
+        links += _strongest_links(shares[0, heads], query.num_links, number, query.head or 0)
     links.sort(key=lambda link: -link[4])
     return {
-        "pieces": row.encoding.pieces[: len(row.ids)],
-        "segments": row.segments,
+        "pieces": sequence.encoding.tokens[: len(sequence.input_ids)],
+        "segments": sequence.token_type_ids,
         "num_layers": num_layers,
         "num_heads": num_heads,
-        "links": links[: look.strongest],
-        "cut": row.num_cut,
+        "links": links[: query.num_links],
+        "cut": sequence.num_truncated,
     }
 
 
-def _strongest(shares: torch.Tensor, count: int, layer: int, first_head: int) -> list[list[float]]:
+def _strongest_links(attention_weights: torch.Tensor, count: int, layer: int, first_head: int) -> list[list[float]]:
     """Return the strongest links among shares (H, T, T)."""
-    best = shares.flatten().topk(min(count, shares.numel()))
-    heads, reader, read = np.unravel_index(best.indices.cpu().numpy(), tuple(shares.shape))
+    best = attention_weights.flatten().topk(min(count, attention_weights.numel()))
+    heads, reader, read = np.unravel_index(best.indices.cpu().numpy(), tuple(attention_weights.shape))
     parts = zip((heads + first_head).tolist(), reader.tolist(), read.tolist(), best.values.tolist(), strict=True)
     return [[layer, head, start, end, weight] for head, start, end, weight in parts]

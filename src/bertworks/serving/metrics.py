@@ -11,9 +11,9 @@ from bertworks.serving.batch_scheduler import BatchRecord
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-_PIECES = (16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)
+_SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_SEQUENCE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_TOKEN_BUCKETS = (16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)
 # The labels of a request that never reached an endpoint or named a model that is not there: whatever a stranger sends,
 # the number of series stays as it is.
 NONE = "none"
@@ -33,38 +33,38 @@ class Metrics:
             "From the first byte of a request to the last of its answer.",
             ("model",),
             registry=self._registry,
-            buckets=_SECONDS,
+            buckets=_SECONDS_BUCKETS,
         )
-        self._batch_rows = Histogram(
-            "bertworks_batch_rows", "Rows of a batch.", ("model",), registry=self._registry, buckets=_ROWS
+        self._batch_sequences = Histogram(
+            "bertworks_batch_rows", "Rows of a batch.", ("model",), registry=self._registry, buckets=_SEQUENCE_BUCKETS
         )
-        self._batch_pieces = Histogram(
-            "bertworks_batch_pieces", "Pieces of a batch.", ("model",), registry=self._registry, buckets=_PIECES
+        self._batch_tokens = Histogram(
+            "bertworks_batch_pieces", "Pieces of a batch.", ("model",), registry=self._registry, buckets=_TOKEN_BUCKETS
         )
         self._batch_seconds = Histogram(
             "bertworks_batch_seconds",
             "Time to compute a batch.",
             ("model",),
             registry=self._registry,
-            buckets=_SECONDS,
+            buckets=_SECONDS_BUCKETS,
         )
         self._queue = Gauge("bertworks_queue_requests", "Requests that wait or are computed.", registry=self._registry)
-        self._queue_pieces = Gauge("bertworks_queue_pieces", "Pieces that wait.", registry=self._registry)
+        self._queue_tokens = Gauge("bertworks_queue_pieces", "Pieces that wait.", registry=self._registry)
 
-    def watch_queue(self, num_requests: Callable[[], float], num_pieces: Callable[[], float]) -> None:
+    def watch_queue(self, num_requests: Callable[[], float], num_tokens: Callable[[], float]) -> None:
         """Ask these functions for the length of the line whenever somebody looks."""
         self._queue.set_function(num_requests)
-        self._queue_pieces.set_function(num_pieces)
+        self._queue_tokens.set_function(num_tokens)
 
-    def answered(self, model: str | None, endpoint: str, status: int, seconds: float) -> None:
+    def record_request(self, model: str | None, endpoint: str, status: int, seconds: float) -> None:
         name = model if model in self._models and model is not None else NONE
         self._requests.labels(name, endpoint, str(status)).inc()
         if name != NONE:
             self._latency.labels(name).observe(seconds)
 
-    def computed(self, record: BatchRecord) -> None:
-        self._batch_rows.labels(record.model).observe(record.num_rows)
-        self._batch_pieces.labels(record.model).observe(record.num_pieces)
+    def record_batch(self, record: BatchRecord) -> None:
+        self._batch_sequences.labels(record.model).observe(record.num_sequences)
+        self._batch_tokens.labels(record.model).observe(record.num_tokens)
         self._batch_seconds.labels(record.model).observe(record.seconds)
 
     def as_text(self) -> bytes:

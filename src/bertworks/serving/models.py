@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertworks.embeddings.pooling import Pooling, pooling_of
-from bertworks.embeddings.vectors import stored_rule, window_rule
-from bertworks.engines.batching import BUDGET
+from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.vectors import read_window_rule, resolve_window_rule
+from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
-from bertworks.inference.attribution import CASES
+from bertworks.inference.attribution import EXPLAINABLE_TASKS
 from bertworks.inference.model import Model, load
-from bertworks.models.provenance import usual_name
+from bertworks.models.provenance import display_name
 from bertworks.sampling.windows import WindowRule
-from bertworks.serving.queues import EmbedLane, PredictLane, WholeLane
+from bertworks.serving.queues import EmbedQueue, PredictQueue, UnbatchedQueue
 
 # A name stands in addresses and in metrics, so it is plain.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModel:
     """A loaded model under its name, and the lanes that compute for it.
 
     What its folder says is read once: the folder may be gone while the model goes on.
@@ -34,77 +34,79 @@ class Served:
     name: str
     model: Model
     pooling: Pooling
-    stored: WindowRule | None
-    embed: EmbedLane
-    whole: WholeLane
-    predict: PredictLane | None
+    stored_window_rule: WindowRule | None
+    embed_queue: EmbedQueue
+    unbatched_queue: UnbatchedQueue
+    predict_queue: PredictQueue | None
 
     @property
     def task(self) -> str | None:
-        return None if self.predict is None else self.predict.predictor.module.task.name
+        return None if self.predict_queue is None else self.predict_queue.predictor.module.task.name
 
     @property
-    def can(self) -> tuple[str, ...]:
+    def capabilities(self) -> tuple[str, ...]:
         """What may be asked of the model."""
         able = {
-            "predict": self.predict is not None,
-            "fill": self.model.filler is not None,
-            "generate": self.model.continuer is not None,
-            "next": self.model.tells_words,
+            "predict": self.predict_queue is not None,
+            "fill": self.model.mask_filler is not None,
+            "generate": self.model.text_generator is not None,
+            "next": self.model.can_predict_words,
             "embed": True,
             "tokenize": True,
-            "attention": self.model.encoder.attends,
-            "explain": self.is_open and self.task in CASES,
+            "attention": self.model.encoder.has_attention,
+            "explain": self.is_inspectable and self.task in EXPLAINABLE_TASKS,
         }
         return tuple(name for name, is_able in able.items() if is_able)
 
     @property
-    def is_open(self) -> bool:
+    def is_inspectable(self) -> bool:
         """Whether the model shows its inside. One that a runtime computes does not."""
         return not isinstance(self.model.encoder, GraphEncoder)
 
-    def cannot(self, able: str) -> str:
+    def missing_capability_message(self, capability: str) -> str:
         """Return why that may not be asked."""
         why = ""
-        if able == "attention":
-            inside = "its pieces do not read one another by attention" if self.is_open else "a graph computes it"
+        if capability == "attention":
+            inside = "its pieces do not read one another by attention" if self.is_inspectable else "a graph computes it"
             why = f" ({inside})"
-        return f"this model cannot {able}{why}; it can {', '.join(self.can)}"
+        return f"this model cannot {capability}{why}; it can {', '.join(self.capabilities)}"
 
     @property
-    def length(self) -> int:
+    def max_length(self) -> int:
         """How many pieces the model reads at once; longer texts are read in windows."""
-        if self.predict is not None:
-            return self.predict.predictor.rule.length
-        return self.embed_rule(self.pooling, truncate=False).length
+        if self.predict_queue is not None:
+            return self.predict_queue.predictor.window_rule.max_length
+        return self.embed_window_rule(self.pooling, truncate=False).max_length
 
-    def embed_rule(self, pooling: Pooling, truncate: bool) -> WindowRule:
+    def embed_window_rule(self, pooling: Pooling, truncate: bool) -> WindowRule:
         """Return how long texts are cut that become vectors."""
-        return window_rule(pooling, self.model.encoder.sizes.positions, truncate, self.stored)
+        return resolve_window_rule(
+            pooling, self.model.encoder.config.max_position_embeddings, truncate, self.stored_window_rule
+        )
 
-    def as_json(self) -> dict[str, Any]:
-        task = None if self.predict is None else self.predict.predictor.module.task
+    def to_dict(self) -> dict[str, Any]:
+        task = None if self.predict_queue is None else self.predict_queue.predictor.module.task
         labels = getattr(task, "labels", None)
         return {
             "name": self.name,
             "task": self.task,
-            "can": list(self.can),
+            "can": list(self.capabilities),
             "labels": None if labels is None else list(labels),
-            "length": self.length,
+            "length": self.max_length,
             "languages": None,
-            "description": _described(self),
+            "description": _describe(self),
         }
 
 
-def load_served(
-    name: str, folder: str | Path, pause: Callable[[], None], budget: int = BUDGET, engine: str | None = None
-) -> Served:
+def load_served_model(
+    name: str, folder: str | Path, pause: Callable[[], None], budget: int = TOKEN_BUDGET, engine: str | None = None
+) -> ServedModel:
     """Load a model; `pause` is what long work calls between its parts."""
     model = load(folder, engine=engine)
-    predict = None if model.predictor is None else PredictLane(name, model.predictor, budget)
-    embed = EmbedLane(name, TorchEngine(model.encoder, model.tokenizer, budget))
-    pooling, stored = pooling_of(model.folder), stored_rule(model.folder)
-    return Served(name, model, pooling, stored, embed, WholeLane(name, pause), predict)
+    predict = None if model.predictor is None else PredictQueue(name, model.predictor, budget)
+    embed = EmbedQueue(name, TorchEngine(model.encoder, model.tokenizer, budget))
+    pooling, stored = read_pooling(model.folder), read_window_rule(model.folder)
+    return ServedModel(name, model, pooling, stored, embed, UnbatchedQueue(name, pause), predict)
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, str]:
@@ -120,7 +122,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, str]:
         path = Path(folder)
         if not (path / "config.json").is_file() and (path / "model" / "config.json").is_file():
             folder = str(path / "model")
-        name = name or usual_name(folder)
+        name = name or display_name(folder)
         check_name(name, argument)
         if name in found:
             raise SettingsError(f"two models are called '{name}'; give each a name of its own: NAME=FOLDER")
@@ -137,24 +139,26 @@ def check_name(name: str, argument: str) -> None:
         )
 
 
-def _described(served: Served) -> str:
-    sizes, told = served.model.encoder.sizes, served.model.told
-    about = [f"{sizes.num_layers} layers of width {sizes.width}, {served.model.tokenizer.size:,} pieces"]
-    if served.task is not None:
-        about.append(f"fine-tuned to {served.task}" + (f" from {told['base']}" if "base" in told else ""))
+def _describe(served_model: ServedModel) -> str:
+    sizes, told = served_model.model.encoder.config, served_model.model.metadata
+    about = [
+        f"{sizes.num_hidden_layers} layers of width {sizes.hidden_size}, {served_model.model.tokenizer.vocab_size:,} pieces"
+    ]
+    if served_model.task is not None:
+        about.append(f"fine-tuned to {served_model.task}" + (f" from {told['base']}" if "base" in told else ""))
     elif "objective" in told:
         about.append(f"pretrained ({told['objective']})")
-    elif served.pooling.told:
+    elif served_model.pooling.is_explicit:
         about.append("sentence vectors")
-    about += _scores(told.get("scores"))
+    about += _format_scores(told.get("scores"))
     return "; ".join(about)
 
 
-def _scores(told: object) -> list[str]:
+def _format_scores(scores: object) -> list[str]:
     """Return the figures of dev, or those that stand there without a split."""
-    if not isinstance(told, Mapping):
+    if not isinstance(scores, Mapping):
         return []
-    figures = told.get("dev", told)
+    figures = scores.get("dev", scores)
     if not isinstance(figures, Mapping):
         return []
     return [", ".join(f"{name} {value:.3f}" for name, value in figures.items() if isinstance(value, int | float))]

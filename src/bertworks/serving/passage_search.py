@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.corpus.text_shard import SplitDocument
-from bertworks.disk import read_json, replacing
-from bertworks.embeddings.formats import sidecar
-from bertworks.embeddings.pooling import pooling_of
+from bertworks.disk import atomic_write, read_json
+from bertworks.embeddings.formats import sidecar_path
+from bertworks.embeddings.pooling import read_pooling
 from bertworks.embeddings.store import StoreSettings, VectorStore
-from bertworks.embeddings.vectors import Extraction, stored_rule, vectors_of, window_rule
+from bertworks.embeddings.vectors import Extraction, extract_vectors, read_window_rule, resolve_window_rule
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import FolderError
 from bertworks.inference.model import Model
@@ -33,69 +33,71 @@ from bertworks.inference.model import Model
 PASSAGES, OFFSETS, VECTORS = "passages.jsonl", "offsets.npy", "vectors.npy"
 # Sentences are put together to passages of at most so many characters: long enough to tell what they are about, short
 # enough to be read at a glance. A longer sentence is a passage by itself.
-_CHARACTERS = 320
+_MAX_PASSAGE_CHARACTERS = 320
 # Vectors that are compared at a time.
-_BLOCK = 16_384
+_BLOCK_SIZE = 16_384
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class CorpusPassage:
     """A few sentences of a document in a row; `place` counts the sentences before them."""
 
     text: str
     document: str
-    place: int
+    sentence_index: int
 
 
-def passages_of(documents: Iterable[SplitDocument]) -> Iterator[Passage]:
+def passages_of(documents: Iterable[SplitDocument]) -> Iterator[CorpusPassage]:
     """Yield the passages of documents, in their order."""
     for document, _ in documents:
         text, first = "", 0
         for number, sentence in enumerate(document.sentences):
-            if text.strip() and len(text) + len(sentence) > _CHARACTERS:
-                yield Passage(text.strip(), document.source, first)
+            if text.strip() and len(text) + len(sentence) > _MAX_PASSAGE_CHARACTERS:
+                yield CorpusPassage(text.strip(), document.source, first)
                 text, first = "", number
             text += sentence
         if text.strip():
-            yield Passage(text.strip(), document.source, first)
+            yield CorpusPassage(text.strip(), document.source, first)
 
 
 def write_passages(folder: Path, documents: Iterable[SplitDocument]) -> int:
     """Write passages.jsonl and offsets.npy; return how many passages there are."""
     offsets = [0]
-    with replacing(folder / PASSAGES) as temporary, temporary.open("wb") as file:
+    with atomic_write(folder / PASSAGES) as temporary, temporary.open("wb") as file:
         for passage in passages_of(documents):
-            told = {"text": passage.text, "document": passage.document, "place": passage.place}
+            told = {"text": passage.text, "document": passage.document, "place": passage.sentence_index}
             file.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
             offsets.append(file.tell())
-    with replacing(folder / OFFSETS) as temporary, temporary.open("wb") as file:
+    with atomic_write(folder / OFFSETS) as temporary, temporary.open("wb") as file:
         np.save(file, np.array(offsets, dtype=np.int64))
     return len(offsets) - 1
 
 
 def write_vectors(folder: Path, model: Model, watch: Callable[[int], None]) -> int:
     """Write the vectors of passages.jsonl, and go on where a killed run stood; return their width."""
-    pooling = replace(pooling_of(model.folder), normalise=True)
-    rule = window_rule(pooling, model.encoder.sizes.positions, stored=stored_rule(model.folder))
-    how = Extraction(pooling=pooling, rule=rule)
-    width = how.strategy.width(model.encoder.sizes.widths) * len(pooling.kinds)
+    pooling = replace(read_pooling(model.folder), normalize=True)
+    rule = resolve_window_rule(
+        pooling, model.encoder.config.max_position_embeddings, model_rule=read_window_rule(model.folder)
+    )
+    how = Extraction(pooling=pooling, window_rule=rule)
+    width = how.strategy.output_size(model.encoder.config.hidden_sizes) * len(pooling.kinds)
     identity = {"tokenizer": model.tokenizer.hash, "pooling": list(pooling.kinds)}
     with VectorStore(StoreSettings(folder / VECTORS, width, "texts", True, "npy", identity)) as store:
         texts = store.remaining(_texts(folder / PASSAGES))
-        for portion in vectors_of(TorchEngine(model.encoder, model.tokenizer), texts, how):
+        for portion in extract_vectors(TorchEngine(model.encoder, model.tokenizer), texts, how):
             store.append(portion)
             watch(store.num_texts)
         store.finish()
     return width
 
 
-class Index:
+class PassageIndex:
     """The passages of a corpus, to be searched. Safe to use from several threads."""
 
     def __init__(self, folder: Path) -> None:
-        facts = read_json(sidecar(folder / VECTORS), "the facts about the vectors of a corpus")
+        facts = read_json(sidecar_path(folder / VECTORS), "the facts about the vectors of a corpus")
         self.width = int(facts["width"])
         offsets = np.load(folder / OFFSETS, allow_pickle=False)
         self._offsets: npt.NDArray[np.int64] = offsets
@@ -103,7 +105,7 @@ class Index:
         self._vectors = (folder / VECTORS).open("rb")
         np.lib.format.read_magic(self._vectors)
         shape, _, dtype = np.lib.format.read_array_header_1_0(self._vectors)
-        self._begin = self._vectors.tell()
+        self._data_offset = self._vectors.tell()
         if shape != (len(self), self.width) or dtype != np.float16:
             self.close()
             raise FolderError(f"{folder}: the passages and their vectors do not fit; make the bundle anew")
@@ -120,7 +122,7 @@ class Index:
         query = query / max(float(np.linalg.norm(query)), 1e-12)
         best = np.empty(0, dtype=np.float32)
         numbers = np.empty(0, dtype=np.int64)
-        for start in range(0, len(self), _BLOCK):
+        for start in range(0, len(self), _BLOCK_SIZE):
             scores = self._block(start) @ query
             best = np.concatenate([best, scores])
             numbers = np.concatenate([numbers, np.arange(start, start + len(scores))])
@@ -132,8 +134,8 @@ class Index:
         ]
 
     def _block(self, start: int) -> Floats:
-        count = min(_BLOCK, len(self) - start)
-        data = _read(self._vectors.fileno(), self._begin + start * self.width * 2, count * self.width * 2)
+        count = min(_BLOCK_SIZE, len(self) - start)
+        data = _read(self._vectors.fileno(), self._data_offset + start * self.width * 2, count * self.width * 2)
         return np.frombuffer(data, dtype=np.float16).reshape(count, self.width).astype(np.float32)
 
     def _passage(self, number: int) -> dict[str, Any]:

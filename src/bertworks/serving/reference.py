@@ -20,74 +20,74 @@ td, th { text-align: left; vertical-align: top; padding: 0.2rem 1rem 0.2rem 0; f
 """
 
 
-def reference_page(told: Mapping[str, Any]) -> tuple[str, str]:
+def reference_page(spec: Mapping[str, Any]) -> tuple[str, str]:
     """Return the page, and the policy that allows its one style and nothing else."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    info = told["info"]
+    info = spec["info"]
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{_text(info['title'])}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{_text(info['title'])} {_text(info['version'])}</h1><p>{_text(info.get('description', ''))}</p>",
+        f"<title>{_escape(info['title'])}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{_escape(info['title'])} {_escape(info['version'])}</h1><p>{_escape(info.get('description', ''))}</p>",
         '<p>As data: <a href="/openapi.json">openapi.json</a></p>',
-        *_operations(told),
+        *_render_operations(spec),
         "</body></html>",
     ]
     return "\n".join(parts), f"default-src 'none'; style-src 'sha256-{digest}'"
 
 
-def _operations(told: Mapping[str, Any]) -> Iterator[str]:
-    for path, methods in told["paths"].items():
+def _render_operations(spec: Mapping[str, Any]) -> Iterator[str]:
+    for path, methods in spec["paths"].items():
         for method, operation in methods.items():
-            yield f"<h2><b>{_text(method.upper())}</b> <code>{_text(path)}</code></h2>"
-            yield f"<p>{_text(operation.get('description', operation.get('summary', '')))}</p>"
-            yield from _parameters(operation.get("parameters", []))
+            yield f"<h2><b>{_escape(method.upper())}</b> <code>{_escape(path)}</code></h2>"
+            yield f"<p>{_escape(operation.get('description', operation.get('summary', '')))}</p>"
+            yield from _render_parameters(operation.get("parameters", []))
             content = operation.get("requestBody", {}).get("content", {}).get("application/json")
             if content:
-                yield from _schema("Body", content["schema"], told)
+                yield from _render_schema("Body", content["schema"], spec)
             answer = operation["responses"].get("200", {}).get("content", {}).get("application/json")
             if answer:
-                yield from _schema("Answer", answer["schema"], told)
+                yield from _render_schema("Answer", answer["schema"], spec)
 
 
-def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
+def _render_parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
     if parameters:
         rows = "".join(
-            f"<tr><td><code>{_text(one['name'])}</code></td><td>{_text(one['in'])}</td></tr>" for one in parameters
+            f"<tr><td><code>{_escape(one['name'])}</code></td><td>{_escape(one['in'])}</td></tr>" for one in parameters
         )
         yield f"<table><caption>Parameters</caption>{rows}</table>"
 
 
-def _schema(title: str, schema: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:
-    found = _resolved(schema, told)
+def _render_schema(title: str, schema: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
+    found = _resolve(schema, spec)
     rows = [
-        f"<tr><td><code>{_text(name)}</code></td><td>{_text(_kind(one))}</td>"
-        f"<td>{_text(one.get('description', ''))}</td></tr>"
+        f"<tr><td><code>{_escape(name)}</code></td><td>{_escape(_type_name(one))}</td>"
+        f"<td>{_escape(one.get('description', ''))}</td></tr>"
         for name, one in found.get("properties", {}).items()
     ]
     yield f"<h3>{title}</h3><table>{''.join(rows)}</table>"
     for example in found.get("examples", []):
-        yield f"<pre>{_text(json.dumps(example, ensure_ascii=False, indent=2))}</pre>"
+        yield f"<pre>{_escape(json.dumps(example, ensure_ascii=False, indent=2))}</pre>"
 
 
-def _resolved(schema: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve(schema: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
     name = schema.get("$ref", "").rpartition("/")[2]
-    found: Mapping[str, Any] = told["components"]["schemas"][name] if name else schema
+    found: Mapping[str, Any] = spec["components"]["schemas"][name] if name else schema
     return found
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _type_name(schema: Mapping[str, Any]) -> str:
     """Return what a field may be, in a word or two."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
-        return " or ".join(_kind(one) for one in schema["anyOf"])
+        return " or ".join(_type_name(one) for one in schema["anyOf"])
     if "enum" in schema:
         return " or ".join(f'"{one}"' for one in schema["enum"])
     if schema.get("type") == "array":
-        return f"list of {_kind(schema['items'])}" if "items" in schema else "list"
+        return f"list of {_type_name(schema['items'])}" if "items" in schema else "list"
     return str(schema.get("type", "anything"))
 
 
-def _text(value: object) -> str:
+def _escape(value: object) -> str:
     return html.escape(str(value))

@@ -17,12 +17,12 @@ from typing import Any
 
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.serving.security import LOOPBACK, App, access_of
-from bertworks.serving.server import SWITCH_SECONDS, Opened, ServeRequest, folders_of, opened
+from bertworks.serving.server import SWITCH_SECONDS, ServeRequest, ServingApp, folders_of, load_app
 
 # Under this name Ray Serve knows us: the same command with other models takes the place of the last.
 NAME = "bertworks"
 # A replica computes several requests together; more at once would only wait inside it, and be lost with it.
-_MOST_AT_ONCE = 64
+_MAX_ONGOING_REQUESTS = 64
 # How often Ray asks whether a replica lives, in seconds.
 _HEALTH_SECONDS = 2.0
 
@@ -41,18 +41,18 @@ class Replica:
 
     def __init__(self, request: ServeRequest) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._opened: Opened = opened(request)
+        self._serving_app: ServingApp = load_app(request)
 
     def __serve_build_asgi_app__(self) -> App:
-        return self._opened.app
+        return self._serving_app.app
 
     def __del__(self) -> None:
         if hasattr(self, "_opened"):
-            self._opened.service.close()
+            self._serving_app.service.close()
 
 
 @contextlib.contextmanager
-def serving(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
+def deploy_replicas(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
     """Put the app on the cluster this process is connected to, yield its address, and take it down at the end.
 
     What was taken is answered before a replica ends.
@@ -60,15 +60,15 @@ def serving(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
     from ray import serve
     from ray.exceptions import RayError
 
-    request = _everywhere(request)
+    request = _resolve_for_cluster(request)
     where = "HeadOnly" if request.host in LOOPBACK else "EveryNode"
     listens = {"host": request.host, "port": request.port, "request_timeout_s": request.limits.seconds}
     deployment = serve.deployment(
         serve.ingress()(Replica),
         name="replica",
         num_replicas=replicas.count,
-        max_ongoing_requests=min(_MOST_AT_ONCE, request.bounds.requests),
-        max_queued_requests=request.bounds.requests,
+        max_ongoing_requests=min(_MAX_ONGOING_REQUESTS, request.queue_limits.requests),
+        max_queued_requests=request.queue_limits.requests,
         health_check_period_s=_HEALTH_SECONDS,
         graceful_shutdown_timeout_s=request.limits.seconds,
         ray_actor_options={"num_cpus": replicas.cpus, "num_gpus": replicas.gpus},
@@ -87,7 +87,7 @@ def serving(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
         serve.delete(NAME)
 
 
-def _everywhere(request: ServeRequest) -> ServeRequest:
+def _resolve_for_cluster(request: ServeRequest) -> ServeRequest:
     """Check what can be checked before anything is started, and name files so that any node finds them."""
     access_of(request.host, request.key_file)
     if not request.port:

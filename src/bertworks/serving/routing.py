@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bertworks.serving.errors import RefusedError
+from bertworks.serving.errors import RequestError
 
 
 class JsonRoute(APIRoute):
@@ -27,23 +27,23 @@ class JsonRoute(APIRoute):
         kind: type[BaseModel] = get_type_hints(endpoint)["body"]
 
         async def handle(request: Request) -> Response:
-            body = checked(kind, await request.body())
-            return await unless_gone(request, endpoint(request, **request.path_params, body=body))
+            body = parse_body(kind, await request.body())
+            return await cancel_on_disconnect(request, endpoint(request, **request.path_params, body=body))
 
         return handle
 
 
-def checked(kind: type[BaseModel], data: bytes) -> BaseModel:
+def parse_body(body_class: type[BaseModel], data: bytes) -> BaseModel:
     """Return a body; one that is no JSON, or not of this shape, is refused with the first thing that is wrong."""
     try:
-        return kind.model_validate_json(data)
+        return body_class.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise RefusedError(400, f"{place}: {first['msg']}" if place else str(first["msg"])) from None
+        raise RequestError(400, f"{place}: {first['msg']}" if place else str(first["msg"])) from None
 
 
-async def unless_gone(request: Request, answer: Coroutine[Any, Any, Response]) -> Response:
+async def cancel_on_disconnect(request: Request, response: Coroutine[Any, Any, Response]) -> Response:
     """Return the answer, unless the client goes away before: then what computes it is cancelled."""
     task = asyncio.current_task()
     assert task is not None
@@ -57,7 +57,7 @@ async def unless_gone(request: Request, answer: Coroutine[Any, Any, Response]) -
 
     watcher = asyncio.get_running_loop().create_task(watch())
     try:
-        return await answer
+        return await response
     except asyncio.CancelledError:
         if not gone:
             raise
@@ -67,7 +67,7 @@ async def unless_gone(request: Request, answer: Coroutine[Any, Any, Response]) -
         watcher.cancel()
 
 
-def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a value as JSON; arrays of numpy are written as they are, numbers that are not finite as null."""
     data = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(data, status, dict(headers or {}), "application/json")

@@ -20,11 +20,11 @@ from typing import Any
 
 from bertworks.errors import InputError, SettingsError
 
-METRICS, SAMPLES, RECIPE, FACTS = "metrics.jsonl", "samples.jsonl", "recipe.toml", "run.json"
+METRICS, SAMPLES, RECIPE, RUN_INFO = "metrics.jsonl", "samples.jsonl", "recipe.toml", "run.json"
 # The most records of one answer: more than a screen has points.
-MOST_RECORDS = 2_000
+MAX_RECORDS = 2_000
 # A run that has written nothing for so long is thought to have stopped.
-_QUIET_SECONDS = 300.0
+_STALE_SECONDS = 300.0
 # How much of the end of samples.jsonl is looked at.
 _SAMPLE_BYTES = 2**17
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -73,20 +73,20 @@ class Tail:
         stop = self.steps[-1] if self.steps and is_growing else math.inf
         numbers = [number for number, step in enumerate(self.steps) if after < step < stop]
         steps = [number for number in numbers if self.kinds[number] == "step"]
-        others = _thinned([number for number in numbers if self.kinds[number] != "step"], MOST_RECORDS // 2)
-        return self._read(sorted([*_thinned(steps, MOST_RECORDS - len(others)), *others]))
+        others = _thin([number for number in numbers if self.kinds[number] != "step"], MAX_RECORDS // 2)
+        return self._read(sorted([*_thin(steps, MAX_RECORDS - len(others)), *others]))
 
     def last_steps(self) -> list[dict[str, Any]]:
         """Return the last two steps, as far as there are so many."""
         backwards = range(len(self.kinds) - 1, -1, -1)
         return self._read(sorted(islice((number for number in backwards if self.kinds[number] == "step"), 2)))
 
-    def _read(self, chosen: Sequence[int]) -> list[dict[str, Any]]:
+    def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        if not chosen:
+        if not indices:
             return found
         with self.path.open("rb") as file:
-            for number in chosen:
+            for number in indices:
                 file.seek(self.starts[number])
                 record = _record(file.readline())
                 if record is not None:  # it may have been cut back meanwhile
@@ -95,7 +95,7 @@ class Tail:
 
 
 @dataclass(slots=True)
-class Run:
+class RunMonitor:
     """A run folder that is followed."""
 
     name: str
@@ -105,7 +105,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """Return what a list of runs shows."""
         self.tail.refresh()
-        facts = _facts(self.folder)
+        facts = _run_info(self.folder)
         return {
             "name": self.name,
             "kind": _kind(self.folder),
@@ -115,12 +115,12 @@ class Run:
             "finished": facts.get("finished"),
         }
 
-    def told(self, after: int) -> dict[str, Any]:
+    def to_dict(self, after: int) -> dict[str, Any]:
         """Return all that a page shows, with the records of steps after `after`."""
         summary = self.summary()
         recipe = _recipe(self.folder)
         records = self.tail.records(after, summary["state"] == "running")
-        left = _left_seconds(recipe, self.tail.last_steps()) if summary["state"] == "running" else None
+        left = _seconds_left(recipe, self.tail.last_steps()) if summary["state"] == "running" else None
         return {
             **summary,
             "recipe": recipe,
@@ -129,24 +129,24 @@ class Run:
             "left_seconds": left,
         }
 
-    def _state(self, facts: Mapping[str, Any]) -> str:
-        if "finished" in facts:
+    def _state(self, run_info: Mapping[str, Any]) -> str:
+        if "finished" in run_info:
             return "finished"
         try:
             written = (self.folder / METRICS).stat().st_mtime
         except OSError:
             return "starting"
-        return "running" if time.time() - written < _QUIET_SECONDS else "stopped"
+        return "running" if time.time() - written < _STALE_SECONDS else "stopped"
 
 
-class Runs:
+class RunRegistry:
     """The runs that are followed, by name."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = dict(folders)
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, RunMonitor] = {}
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[RunMonitor]:
         """Return the runs that are there now: folders of runs may have got more of them."""
         found: dict[str, Path] = {}
         for name, folder in self._folders.items():
@@ -156,11 +156,11 @@ class Runs:
             inside = sorted(path for path in _folders_in(folder) if is_run(path))
             found |= {f"{name}.{path.name}": path for path in inside}
         self._runs = {
-            name: self._runs.get(name) or Run(name, path, Tail(path / METRICS)) for name, path in found.items()
+            name: self._runs.get(name) or RunMonitor(name, path, Tail(path / METRICS)) for name, path in found.items()
         }
         return list(self._runs.values())
 
-    def get(self, name: str) -> Run | None:
+    def get(self, name: str) -> RunMonitor | None:
         return next((run for run in self.all() if run.name == name), None)
 
 
@@ -200,11 +200,11 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return found if is_record else None
 
 
-def _thinned(numbers: Sequence[int], most: int) -> list[int]:
+def _thin(numbers: Sequence[int], max_count: int) -> list[int]:
     """Return at most so many, evenly spread, the first and the last among them."""
-    if len(numbers) <= most:
+    if len(numbers) <= max_count:
         return list(numbers)
-    return [numbers[place * (len(numbers) - 1) // (most - 1)] for place in range(most)]
+    return [numbers[place * (len(numbers) - 1) // (max_count - 1)] for place in range(max_count)]
 
 
 def _samples(path: Path) -> list[dict[str, Any]]:
@@ -227,9 +227,9 @@ def _recipe(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _facts(folder: Path) -> dict[str, Any]:
+def _run_info(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        found = json.loads((folder / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -240,7 +240,7 @@ def _kind(folder: Path) -> str:
     return "finetune" if "task" in _recipe(folder) else "pretrain"
 
 
-def _left_seconds(recipe: Mapping[str, Any], last: Sequence[Mapping[str, Any]]) -> float | None:
+def _seconds_left(recipe: Mapping[str, Any], last: Sequence[Mapping[str, Any]]) -> float | None:
     """Return how long a run still takes: by its clock, or if the steps that are left take as long as those before.
 
     `last` are the last two steps.

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bertworks.inference.generate import Drawing, drawing_of
+from bertworks.inference.generate import GenerationConfig, make_generation_config
 
-MOST_TOP = 100
-MOST_BLANKS = 16
-MOST_LINKS = 20_000
-MOST_PIECES = 512
+MAX_TOP = 100
+MAX_MASKS = 16
+MAX_LINKS = 20_000
+MAX_NEW_TOKENS = 512
 
 
 # The id of a piece.
-Piece = Annotated[int, Field(ge=0, lt=2**31)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Body(BaseModel):
@@ -85,11 +85,11 @@ class PredictBody(Body):
     by: Literal["text", "sentence"] = Field("text", description="Predict whole texts, or each of their sentences.")
 
 
-class FillBody(Body):
+class FillMaskBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Paris is the [MASK] of France.", "top": 5}]})
 
     text: str = Field(description="A text with [MASK] where a piece is missing.")
-    top: Annotated[int, Field(ge=1, le=MOST_TOP)] = 5
+    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 5
 
 
 class GenerateBody(Body):
@@ -100,23 +100,23 @@ class GenerateBody(Body):
     )
 
     text: str = Field(description="How the text begins; may be empty.")
-    pieces: Annotated[int, Field(ge=1, le=MOST_PIECES)] = 40
+    max_new_tokens: Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)] = 40
     top_k: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
         None, description="Draw among so many; 0: among all. null: 1 (the likeliest) if nothing else is asked, else 0."
     )
-    nucleus: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     temperature: Annotated[float, Field(ge=0.01, le=100)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
-    def drawing(self) -> Drawing:
-        return drawing_of(self.pieces, self.top_k, self.nucleus, self.temperature, self.seed)
+    def generation_config(self) -> GenerationConfig:
+        return make_generation_config(self.max_new_tokens, self.top_k, self.top_p, self.temperature, self.seed)
 
 
 class NextBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Paris is the", "top": 5, "backward": False}]})
 
     text: str
-    top: Annotated[int, Field(ge=1, le=MOST_TOP)] = 5
+    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 5
     backward: bool = Field(False, description="The words before the text; for models that fill blanks.")
 
 
@@ -143,7 +143,7 @@ class AttentionBody(Body):
 
     text: str
     pair: str | None = None
-    strongest: Annotated[int, Field(ge=1, le=MOST_LINKS)] = 200
+    num_links: Annotated[int, Field(ge=1, le=MAX_LINKS)] = 200
     layer: Annotated[int, Field(ge=0)] | None = None
     head: Annotated[int, Field(ge=0)] | None = None
 
@@ -169,7 +169,7 @@ class SearchBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how to read a file", "top": 5}]})
 
     query: str
-    top: Annotated[int, Field(ge=1, le=MOST_TOP)] = 10
+    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 10
 
 
 class EmbeddingsBody(BaseModel):
@@ -180,7 +180,7 @@ class EmbeddingsBody(BaseModel):
     )
 
     model: str
-    input: str | list[str] | list[Piece] | list[list[Piece]]
+    input: str | list[str] | list[TokenId] | list[list[TokenId]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, description="Only the model's own width.")
 
@@ -195,120 +195,120 @@ class EmbeddingsBody(BaseModel):
         return (one for one in self.inputs() if isinstance(one, str))
 
 
-class UsageAnswer(BaseModel):
-    pieces: int
-    windows: int
-    cut: int
+class UsageResponse(BaseModel):
+    num_tokens: int
+    num_windows: int
+    num_truncated: int
 
 
-class PredictAnswer(BaseModel):
+class PredictResponse(BaseModel):
     predictions: list[dict[str, Any]]
-    usage: UsageAnswer
+    usage: UsageResponse
 
 
-class FillAnswer(BaseModel):
+class FillMaskResponse(BaseModel):
     text: str
-    blanks: list[list[dict[str, Any]]]
-    fillings: list[dict[str, Any]]
+    mask_candidates: list[list[dict[str, Any]]]
+    sequences: list[dict[str, Any]]
 
 
-class GenerateAnswer(BaseModel):
+class GenerateResponse(BaseModel):
     text: str
-    added: str
-    pieces: list[str]
+    continuation: str
+    tokens: list[str]
     probabilities: list[float]
-    ended: Literal["end", "pieces", "positions"]
+    finish_reason: Literal["end", "pieces", "positions"]
 
 
-class WordAnswer(BaseModel):
+class WordCandidate(BaseModel):
     word: str
-    pieces: list[str]
+    tokens: list[str]
     probability: float
 
 
-class NextAnswer(BaseModel):
-    words: list[WordAnswer]
+class NextResponse(BaseModel):
+    words: list[WordCandidate]
 
 
-class EmbedAnswer(BaseModel):
+class EmbedResponse(BaseModel):
     vectors: list[list[float]]
     width: int
-    usage: UsageAnswer
+    usage: UsageResponse
 
 
-class TokenizeAnswer(BaseModel):
-    pieces: list[str]
-    ids: list[int]
-    segments: list[int]
-    positions: list[int]
+class TokenizeResponse(BaseModel):
+    tokens: list[str]
+    input_ids: list[int]
+    token_type_ids: list[int]
+    position_ids: list[int]
     offsets: list[list[int] | None]
     texts: list[str]
     norms: dict[str, list[float]] | None = None
     sample: dict[str, list[list[float]]] | None = None
 
 
-class AttentionAnswer(BaseModel):
-    pieces: list[str]
-    segments: list[int]
+class AttentionResponse(BaseModel):
+    tokens: list[str]
+    token_type_ids: list[int]
     num_layers: int
     num_heads: int
     links: list[list[float]] = Field(description="Each [layer, head, from, to, weight], the strongest first.")
-    cut: int
+    num_truncated: int
 
 
-class ExplainAnswer(BaseModel):
+class ExplainResponse(BaseModel):
     target: str
     output: float
     baseline_output: float
     texts: list[dict[str, Any]]
-    elsewhere: float
-    gap: float
+    context_weight: float
+    convergence_delta: float
     steps: int
-    cut: int
+    num_truncated: int
 
 
-class MapAnswer(BaseModel):
+class MapResponse(BaseModel):
     points: list[list[float]]
     scores: list[float] | None
 
 
-class Hit(BaseModel):
+class PassageHit(BaseModel):
     text: str
     score: float
     document: str
-    place: int
+    sentence_index: int
 
 
-class SearchAnswer(BaseModel):
-    results: list[Hit]
+class SearchResponse(BaseModel):
+    results: list[PassageHit]
 
 
-class EmbeddingsAnswer(BaseModel):
+class EmbeddingsResponse(BaseModel):
     object: str
     data: list[dict[str, Any]]
     model: str
     usage: dict[str, int]
 
 
-class ModelAnswer(BaseModel):
+class ModelResponse(BaseModel):
     name: str
     task: str | None
-    can: list[str]
+    capabilities: list[str]
     labels: list[str] | None
-    length: int
+    max_length: int
     languages: list[str] | None
     description: str
 
 
-class ModelsAnswer(BaseModel):
-    models: list[ModelAnswer]
+class ModelsResponse(BaseModel):
+    models: list[ModelResponse]
 
 
-class RunsAnswer(BaseModel):
+class RunsResponse(BaseModel):
     runs: list[dict[str, Any]]
 
 
-class RunAnswer(BaseModel):
+class RunResponse(BaseModel):
     name: str
     kind: str
     state: str
@@ -316,13 +316,13 @@ class RunAnswer(BaseModel):
     recipe: dict[str, Any]
     records: list[dict[str, Any]]
     samples: list[dict[str, Any]]
-    left_seconds: float | None
+    seconds_left: float | None
 
 
-class ErrorTold(BaseModel):
+class ErrorDetail(BaseModel):
     type: str
     message: str
 
 
-class ErrorAnswer(BaseModel):
-    error: ErrorTold
+class ErrorResponse(BaseModel):
+    error: ErrorDetail

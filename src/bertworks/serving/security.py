@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from bertworks.errors import InputError, SettingsError
-from bertworks.serving.errors import RefusedError
+from bertworks.serving.errors import RequestError
 from bertworks.serving.metrics import NONE, Metrics
 
 Message = MutableMapping[str, Any]
@@ -28,13 +28,13 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_SHORTEST_KEY = 16
+_MIN_KEY_LENGTH = 16
 # What needs no key: whether the server lives, the page (which asks for the key), and the reference.
-_OPEN = ("/health", "/ready", "/", "/docs", "/openapi.json", "/favicon.ico")
-_OPEN_BELOW = ("/page/",)
+_PUBLIC_PATHS = ("/health", "/ready", "/", "/docs", "/openapi.json", "/favicon.ico")
+_PUBLIC_PREFIXES = ("/page/",)
 
 # How much of a body that is refused is let pass, and for how long.
-_DISCARDED, _DISCARDING = 2**26, 5.0
+_MAX_DISCARDED_BYTES, _DISCARD_SECONDS = 2**26, 5.0
 
 # What every answer says. The page and the reference take nothing from elsewhere.
 _HEADERS = (
@@ -42,7 +42,7 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
 )
-_POLICY = (b"content-security-policy", b"default-src 'self'")
+_CONTENT_SECURITY_POLICY = (b"content-security-policy", b"default-src 'self'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,15 @@ class Access:
         if not self.keys:
             host = headers.get(b"host", b"").decode("latin-1").rpartition("@")[2]
             if _without_port(host) not in self.hosts:
-                raise RefusedError(403, "this server answers only under the name of this machine, such as 127.0.0.1")
+                raise RequestError(403, "this server answers only under the name of this machine, such as 127.0.0.1")
             return
-        if path in _OPEN or path.startswith(_OPEN_BELOW):
+        if path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIXES):
             return
-        if not self._knows(_key_in(headers)):
+        if not self._is_known_key(_key_in(headers)):
             message = "a key is needed; send it as the header: Authorization: Bearer KEY"
-            raise RefusedError(401, message, {"WWW-Authenticate": "Bearer"})
+            raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
 
-    def _knows(self, key: bytes) -> bool:
+    def _is_known_key(self, key: bytes) -> bool:
         """Compare with all keys, in a time that tells nothing about how far any of them agrees."""
         digest = hashlib.sha256(key).digest()
         found = False
@@ -105,16 +105,20 @@ def access_of(host: str, key_file: Path | None) -> Access:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the keys in {key_file} cannot be read ({error}); write one a line") from None
     keys = [line.strip() for line in lines if line.strip()]
-    if not keys or min(map(len, keys)) < _SHORTEST_KEY or not all(key.isascii() and key.isprintable() for key in keys):
+    if (
+        not keys
+        or min(map(len, keys)) < _MIN_KEY_LENGTH
+        or not all(key.isascii() and key.isprintable() for key in keys)
+    ):
         raise InputError(
-            f"{key_file} should hold keys, one a line, each of at least {_SHORTEST_KEY} letters, digits or marks; "
+            f"{key_file} should hold keys, one a line, each of at least {_MIN_KEY_LENGTH} letters, digits or marks; "
             f"make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
     return Access(tuple(hashlib.sha256(key.encode()).digest() for key in keys))
 
 
 @dataclass(slots=True)
-class Standing:
+class ServerState:
     """Whether the server is ready and takes requests, and how many it is answering."""
 
     is_ready: bool = False
@@ -130,64 +134,64 @@ class Guard:
     access: Access
     limits: Limits
     metrics: Metrics
-    standing: Standing = field(default_factory=Standing)
+    state: ServerState = field(default_factory=ServerState)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _Answer(send, scope["path"])
-        body = _Bounded(receive, self.limits)
+        answer = _ResponseSender(send, scope["path"])
+        body = _BoundedBody(receive, self.limits)
         started = time.monotonic()
-        self.standing.num_open += 1
+        self.state.num_open += 1
         try:
             headers = dict(scope["headers"])
             self.access.check(scope["path"], headers)
-            self._check_head(scope["method"], headers)
+            self._check_headers(scope["method"], headers)
             await self.app(scope, body, answer)
-        except RefusedError as refusal:
+        except RequestError as refusal:
             await body.discard()
             await answer.refuse(refusal)
         finally:
-            self.standing.num_open -= 1
+            self.state.num_open -= 1
             model, endpoint = scope.get("model"), getattr(scope.get("route"), "name", NONE)
-            self.metrics.answered(model, endpoint, answer.status, time.monotonic() - started)
+            self.metrics.record_request(model, endpoint, answer.status, time.monotonic() - started)
 
-    def _check_head(self, method: str, headers: Mapping[bytes, bytes]) -> None:
+    def _check_headers(self, method: str, headers: Mapping[bytes, bytes]) -> None:
         if method not in ("POST", "PUT", "PATCH"):
             return
-        if self.standing.is_draining:
-            raise RefusedError(503, "the server is going down; ask another one", {"Connection": "close"})
+        if self.state.is_draining:
+            raise RequestError(503, "the server is going down; ask another one", {"Connection": "close"})
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.limits.body_bytes:
             raise _too_large(self.limits)
         # A page of another origin can send a form or plain text without asking, but not JSON.
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
-            raise RefusedError(415, "send JSON, with the header: Content-Type: application/json")
+            raise RequestError(415, "send JSON, with the header: Content-Type: application/json")
 
 
 @dataclass(slots=True)
-class _Bounded:
+class _BoundedBody:
     """What receives a body: refused when it grows too large or comes too slowly."""
 
     receive: Receive
     limits: Limits
     num_bytes: int = 0
-    is_whole: bool = False
+    is_complete: bool = False
 
     async def __call__(self) -> Message:
-        if self.is_whole:  # only a disconnect can follow, and that may take as long as the answer
+        if self.is_complete:  # only a disconnect can follow, and that may take as long as the answer
             return await self.receive()
         try:
             async with asyncio.timeout(self.limits.seconds):
                 message = await self.receive()
         except TimeoutError:
-            self.is_whole = True  # there is nothing to wait for
-            raise RefusedError(408, "the body came too slowly; send it at once", {"Connection": "close"}) from None
+            self.is_complete = True  # there is nothing to wait for
+            raise RequestError(408, "the body came too slowly; send it at once", {"Connection": "close"}) from None
         if message["type"] == "http.request":
             self.num_bytes += len(message.get("body", b""))
-            self.is_whole = not message.get("more_body", False)
+            self.is_complete = not message.get("more_body", False)
             if self.num_bytes > self.limits.body_bytes:
                 await self.discard()
                 raise _too_large(self.limits)
@@ -195,17 +199,17 @@ class _Bounded:
 
     async def discard(self) -> None:
         """Let a body that nobody reads pass for a while: who is still sending would never see the answer."""
-        num_left = _DISCARDED
+        num_left = _MAX_DISCARDED_BYTES
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DISCARDING):
-                while not self.is_whole and num_left > 0:
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while not self.is_complete and num_left > 0:
                     message = await self.receive()
                     num_left -= len(message.get("body", b""))
-                    self.is_whole = not message.get("more_body", False)
+                    self.is_complete = not message.get("more_body", False)
 
 
 @dataclass(slots=True)
-class _Answer:
+class _ResponseSender:
     """What sends an answer, with the headers that all have; remembers the status."""
 
     send: Send
@@ -217,25 +221,25 @@ class _Answer:
             self.status = message["status"]
             headers = list(message.get("headers", []))
             names = {name.lower() for name, _ in headers}
-            headers += _HEADERS if _POLICY[0] in names else (*_HEADERS, _POLICY)
+            headers += _HEADERS if _CONTENT_SECURITY_POLICY[0] in names else (*_HEADERS, _CONTENT_SECURITY_POLICY)
             if self.path.startswith("/v1/"):
                 headers.append((b"cache-control", b"no-store"))
             message["headers"] = headers
         await self.send(message)
 
-    async def refuse(self, refusal: RefusedError) -> None:
+    async def refuse(self, refusal: RequestError) -> None:
         if self.status != 499:  # the answer has begun
             raise refusal
-        body = orjson.dumps(refusal.as_json())
+        body = orjson.dumps(refusal.to_dict())
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **refusal.headers}
         told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await self({"type": "http.response.start", "status": refusal.status, "headers": told})
         await self.send({"type": "http.response.body", "body": body})
 
 
-def _too_large(limits: Limits) -> RefusedError:
+def _too_large(limits: Limits) -> RequestError:
     message = f"the body is larger than {limits.body_bytes:,} bytes; send less at a time"
-    return RefusedError(413, message, {"Connection": "close"})
+    return RequestError(413, message, {"Connection": "close"})
 
 
 def _key_in(headers: Mapping[bytes, bytes]) -> bytes:

@@ -20,14 +20,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.datasets.choices import choices_of
-from bertworks.datasets.files import Line, read_lines
-from bertworks.encoders.stack import BertSizes
+from bertworks.datasets.files import Record, read_records
+from bertworks.encoders.stack import BertConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.sampling.batch import Batch
-from bertworks.sampling.windows import WindowRule, windows_of
-from bertworks.tasks.contract import Asked, Mistake, Question, Scored, Task, worst
-from bertworks.tasks.heads import SummaryHead, mean_by_group
+from bertworks.sampling.windows import WindowRule, make_windows
+from bertworks.tasks.contract import Features, InputSequence, Mistake, Task, TaskScores, worst_mistakes
+from bertworks.tasks.heads import PooledHead, mean_by_group
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -42,11 +42,11 @@ _ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceCase:
+class ChoiceExample:
     """A prompt and its endings; `label` is the number of the right one from 0, None where it is not known."""
 
     id: str
-    place: str
+    location: str
     prompt: str
     endings: tuple[str, ...]
     label: int | None = None
@@ -57,7 +57,7 @@ class ChoiceCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChoicePrediction:
     """The ending that was chosen, by number and as text, and the probability of each."""
 
     id: str
@@ -66,7 +66,7 @@ class Chosen:
     probabilities: tuple[float, ...]
     logits: Floats
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "choice": self.choice, "text": self.text, "probabilities": list(self.probabilities)}
 
 
@@ -76,85 +76,87 @@ class Choose:
 
     name: ClassVar[str] = "choose"
     head_kind: ClassVar[str] = "choices"
-    default_rule: ClassVar[WindowRule] = WindowRule()
+    default_window_rule: ClassVar[WindowRule] = WindowRule()
     temperature: float = 1.0
 
     @classmethod
-    def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[ChoiceCase]:
+    def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[ChoiceExample]:
         names = columns.get("header", "")
         wanted = {role: column for role, column in columns.items() if role != "header" and column != ""}
-        lines = (_renamed(line, wanted) for line in read_lines(path, names.split(",") if names else None))
+        lines = (_rename_fields(line, wanted) for line in read_records(path, names.split(",") if names else None))
         for one in choices_of(lines, Counts() if counts is None else counts):
-            yield ChoiceCase(one.id, one.place, one.prompt, one.endings, one.label)
+            yield ChoiceExample(one.id, one.location, one.prompt, one.endings, one.label)
 
     @classmethod
-    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[ChoiceCase]:
-        for one in choices_of(_renamed(line, columns) for line in lines):
-            yield ChoiceCase(one.id, one.place, one.prompt, one.endings)
+    def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[ChoiceExample]:
+        for one in choices_of(_rename_fields(line, columns) for line in records):
+            yield ChoiceExample(one.id, one.location, one.prompt, one.endings)
 
     @classmethod
-    def learned(cls, cases: Sequence[ChoiceCase], settings: Mapping[str, Any]) -> Choose:
-        if not cases:
+    def from_examples(cls, examples: Sequence[ChoiceExample], settings: Mapping[str, Any]) -> Choose:
+        if not examples:
             raise InputError("there are no choices to learn from; give a file with at least one labelled line")
-        for case in cases:
+        for case in examples:
             _target(case)
         return cls()
 
     @classmethod
-    def told(cls, told: Mapping[str, Any], config: Mapping[str, Any]) -> Choose:
-        return cls(told.get("temperature", 1.0))
+    def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Choose:
+        return cls(metadata.get("temperature", 1.0))
 
-    def tell(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return {"temperature": self.temperature}
 
     def config(self) -> dict[str, Any]:
         return {}  # transformers' class has one output whatever its config says
 
-    def head(self, sizes: BertSizes) -> nn.Module:
-        return SummaryHead(sizes.summary_width, 1, sizes.dropout)
+    def head(self, config: BertConfig) -> nn.Module:
+        return PooledHead(config.pooled_size, 1, config.hidden_dropout_prob)
 
     @property
-    def main(self) -> str:
+    def main_metric(self) -> str:
         return "accuracy"
 
-    def ask(self, case: ChoiceCase, tokenizer: Tokenizer, rule: WindowRule) -> Question:
-        if len(case.endings) < 2:
-            raise InputError(f"{case.place}: there is nothing to choose among {len(case.endings)} endings; give two")
-        prompt = tokenizer.cut(case.prompt)
-        rows: list[Asked] = []
+    def featurize(self, example: ChoiceExample, tokenizer: Tokenizer, window_rule: WindowRule) -> Features:
+        if len(example.endings) < 2:
+            raise InputError(
+                f"{example.location}: there is nothing to choose among {len(example.endings)} endings; give two"
+            )
+        prompt = tokenizer.tokenize(example.prompt)
+        rows: list[InputSequence] = []
         num_cut = 0
-        for unit, ending in enumerate(case.endings):
-            windows = windows_of(tokenizer, [prompt, tokenizer.cut(ending)], rule)
-            rows += [Asked(window, unit) for window in windows.rows]
-            num_cut += windows.num_cut
-        label = None if case.label is None else _target(case)
-        return Question(tuple(rows), len(case.endings), label, num_cut)
+        for unit, ending in enumerate(example.endings):
+            windows = make_windows(tokenizer, [prompt, tokenizer.tokenize(ending)], window_rule)
+            rows += [InputSequence(window, unit) for window in windows.sequences]
+            num_cut += windows.num_truncated
+        label = None if example.label is None else _target(example)
+        return Features(tuple(rows), len(example.endings), label, num_cut)
 
-    def labels_of(self, questions: Sequence[Question]) -> dict[str, torch.Tensor]:
+    def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
         return {
-            "choice": torch.tensor([question.label for question in questions]),
-            "num_units": torch.tensor([question.num_units for question in questions]),
+            "choice": torch.tensor([question.label for question in features]),
+            "num_units": torch.tensor([question.num_units for question in features]),
         }
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         scores = mean_by_group(outputs, batch.groups)[:, 0]  # (U,)
-        return F.cross_entropy(side_by_side(scores, batch.labels["num_units"]), batch.labels["choice"], reduction="sum")
+        return F.cross_entropy(pad_scores(scores, batch.labels["num_units"]), batch.labels["choice"], reduction="sum")
 
-    def num_answers(self, batch: Batch) -> int:
+    def num_targets(self, batch: Batch) -> int:
         return len(batch.labels["choice"])
 
-    def answer(self, case: ChoiceCase, question: Question, outputs: Sequence[Floats]) -> Chosen:
-        units = np.array([row.unit for row in question.rows])
-        sums = np.bincount(units, weights=np.concatenate(outputs), minlength=question.num_units)
-        logits = (sums / np.bincount(units, minlength=question.num_units)).astype(np.float32)  # (N,)
+    def decode(self, example: ChoiceExample, features: Features, outputs: Sequence[Floats]) -> ChoicePrediction:
+        units = np.array([row.unit for row in features.sequences])
+        sums = np.bincount(units, weights=np.concatenate(outputs), minlength=features.num_units)
+        logits = (sums / np.bincount(units, minlength=features.num_units)).astype(np.float32)  # (N,)
         scaled = logits.astype(np.float64) / self.temperature
         powers = np.exp(scaled - scaled.max())
         chances = powers / powers.sum()
         # Of endings that are alike the first, whatever rounding made of their scores.
         choice = int((logits >= logits.max() - _ROUNDING).argmax())
-        return Chosen(case.id, choice, case.endings[choice], tuple(chances.tolist()), logits)
+        return ChoicePrediction(example.id, choice, example.endings[choice], tuple(chances.tolist()), logits)
 
-    def score(self, pairs: Iterable[tuple[ChoiceCase, Chosen]]) -> Scored:
+    def score(self, pairs: Iterable[tuple[ChoiceExample, ChoicePrediction]]) -> TaskScores:
         bins = np.zeros((_NUM_BINS, 3))  # how many, their confidence, how many right
         mistakes: list[Mistake] = []
         for case, prediction in pairs:
@@ -163,22 +165,24 @@ class Choose:
             bins[math.ceil(sure * _NUM_BINS) - 1] += 1, sure, wanted == prediction.choice
             if wanted != prediction.choice:
                 right = case.endings[wanted]
-                mistakes = worst([*mistakes, Mistake(sure, (case.prompt,), right, prediction.text, case.place)])
+                mistakes = worst_mistakes(
+                    [*mistakes, Mistake(sure, (case.prompt,), right, prediction.text, case.location)]
+                )
         total, _, came = bins.sum(0)
         if not total:
             raise InputError("there is no choice to score; give a file with at least one labelled line")
         error = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / total)
         figures = {"accuracy": float(came / total), "calibration_error": error}
-        return Scored(figures, self.main, {"bins": bins, "mistakes": mistakes})
+        return TaskScores(figures, self.main_metric, {"bins": bins, "mistakes": mistakes})
 
-    def calibrated(self, cases: Sequence[ChoiceCase], predictions: Sequence[Chosen]) -> Task:
+    def calibrate(self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]) -> Task:
         logits = np.full((len(predictions), max(len(one.logits) for one in predictions)), -np.inf)  # (E, N)
         for row, one in zip(logits, predictions, strict=True):
             row[: len(one.logits)] = one.logits
-        return replace(self, temperature=fit_temperature(logits, np.array([_target(case) for case in cases])))
+        return replace(self, temperature=fit_temperature(logits, np.array([_target(case) for case in examples])))
 
 
-def side_by_side(scores: torch.Tensor, num_units: torch.Tensor) -> torch.Tensor:
+def pad_scores(scores: torch.Tensor, num_units: torch.Tensor) -> torch.Tensor:
     """Return (E, N): the scores (U,) of each example in a row, minus infinity where it has no more endings."""
     num_examples, most = len(num_units), int(num_units.max())
     rows = torch.repeat_interleave(torch.arange(num_examples, device=scores.device), num_units)  # (U,)
@@ -187,25 +191,27 @@ def side_by_side(scores: torch.Tensor, num_units: torch.Tensor) -> torch.Tensor:
     return scores.new_full((num_examples, most), float("-inf")).index_put((rows, columns), scores)
 
 
-def _target(case: ChoiceCase) -> int:
+def _target(example: ChoiceExample) -> int:
     """Return the number of the right ending; refuse a case that does not tell it, or tells one that is not there."""
-    if case.label is None:
-        raise InputError(f"{case.place}: there is no label; give the number of the right ending, from 0, as 'label'")
-    if not 0 <= case.label < len(case.endings):
+    if example.label is None:
         raise InputError(
-            f"{case.place}: the label {case.label} is no number from 0 to {len(case.endings) - 1}; mend it"
+            f"{example.location}: there is no label; give the number of the right ending, from 0, as 'label'"
         )
-    return case.label
+    if not 0 <= example.label < len(example.endings):
+        raise InputError(
+            f"{example.location}: the label {example.label} is no number from 0 to {len(example.endings) - 1}; mend it"
+        )
+    return example.label
 
 
-def _renamed(line: Line, columns: Mapping[str, str]) -> Line:
+def _rename_fields(record: Record, columns: Mapping[str, str]) -> Record:
     """Return a line whose fields have the names under which they are looked for."""
-    fields = dict(line.fields)
+    fields = dict(record.fields)
     for role, column in columns.items():
         if role not in _FIELDS:
             raise InputError(f"choices have no column '{role}'; name one of: {', '.join(_FIELDS)}")
         if column not in fields:
-            known = ", ".join(map(repr, line.fields))
-            raise InputError(f"{line.place}: no column '{column}'; there are {known}; name another with --{role}")
+            known = ", ".join(map(repr, record.fields))
+            raise InputError(f"{record.location}: no column '{column}'; there are {known}; name another with --{role}")
         fields[_FIELDS[role]] = fields.pop(column)
-    return Line(fields, line.place)
+    return Record(fields, record.location)

@@ -17,23 +17,23 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bertworks.datasets.files import Line
+from bertworks.datasets.files import Record
 from bertworks.encoders.encoded import Encoded
-from bertworks.encoders.layers import Seeds
-from bertworks.encoders.stack import BertSizes, Stack
+from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import Window, WindowRule
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
-class Case(Protocol):
+class TaskExample(Protocol):
     """One labelled example as its task reads it, before pieces. Each task has its own frozen dataclass."""
 
     @property
     def id(self) -> str: ...
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it comes from, such as "train.tsv, line 5"."""
         ...
 
@@ -49,20 +49,20 @@ class Case(Protocol):
 
 
 @runtime_checkable
-class Gathered(Protocol):
+class ExampleGroup(Protocol):
     """A case that gathers several examples, as a document does its sentences: `examples` are the texts of each."""
 
     @property
     def examples(self) -> tuple[tuple[str, ...], ...]: ...
 
 
-def examples_in(case: Any) -> tuple[tuple[str, ...], ...]:
+def examples_in(example: Any) -> tuple[tuple[str, ...], ...]:
     """Return the texts of each example in a case; most cases are one."""
-    return case.examples if isinstance(case, Gathered) else (case.texts,)
+    return example.examples if isinstance(example, ExampleGroup) else (example.texts,)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class InputSequence:
     """A row and what is asked there.
 
     unit      which unit of the example the row belongs to (always 0 but for choices)
@@ -74,21 +74,21 @@ class Asked:
     window: Window
     unit: int = 0
     labels: Mapping[str, int] = field(default_factory=dict)
-    places: npt.NDArray[np.int64] | None = None
+    positions: npt.NDArray[np.int64] | None = None
     targets: npt.NDArray[np.int64] | None = None
     target: Window | None = None
 
     @property
-    def num_pieces(self) -> int:
+    def num_tokens(self) -> int:
         return len(self.window) + (0 if self.target is None else len(self.target))
 
     @property
-    def num_places(self) -> int:
-        return 0 if self.places is None else len(self.places)
+    def num_positions(self) -> int:
+        return 0 if self.positions is None else len(self.positions)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Features:
     """A case ready for batches: its rows, how many units they form, its label, and how many pieces were cut off.
 
     num_examples   how many examples are asked in the rows: more than one where a case gathers several
@@ -96,65 +96,65 @@ class Question:
     teaches        whether there is something to learn from: not where a pair is too long to be read together
     """
 
-    rows: tuple[Asked, ...]
+    sequences: tuple[InputSequence, ...]
     num_units: int = 1
     label: Any = None
-    num_cut: int = 0
+    num_truncated: int = 0
     num_examples: int = 1
-    parts: tuple[Question, ...] = ()
-    teaches: bool = True
+    parts: tuple[Features, ...] = ()
+    is_trainable: bool = True
 
     @property
-    def num_pieces(self) -> int:
-        return sum(row.num_pieces for row in self.rows)
+    def num_tokens(self) -> int:
+        return sum(row.num_tokens for row in self.sequences)
 
     @property
-    def drawn(self) -> tuple[Question, ...]:
+    def training_parts(self) -> tuple[Features, ...]:
         """What training draws one by one."""
-        return self.parts or ((self,) if self.teaches else ())
+        return self.parts or ((self,) if self.is_trainable else ())
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class TaskScores:
     """How good predictions are: named figures, of which `main` is the one to choose models by (higher is better).
 
     A model whose main figure stays below `low` on its own training examples has not learned them.
     """
 
-    figures: Mapping[str, float]
-    main: str
+    metrics: Mapping[str, float]
+    main_metric: str
     details: Mapping[str, Any] = field(default_factory=dict)
-    low: float = 0.75
+    underfit_threshold: float = 0.75
 
     @property
-    def best(self) -> float:
-        return self.figures[self.main]
+    def main_value(self) -> float:
+        return self.metrics[self.main_metric]
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """A wrong prediction: how sure the model was, the texts, what is right, what was said, and where it stands."""
 
-    sure: float
+    confidence: float
     texts: tuple[str, ...]
-    right: str
-    said: str
-    place: str
+    expected: str
+    predicted: str
+    location: str
 
 
-def worst(mistakes: Iterable[Mistake], most: int = 20) -> list[Mistake]:
+def worst_mistakes(mistakes: Iterable[Mistake], max_mistakes: int = 20) -> list[Mistake]:
     """Return the mistakes of which the model was surest; call it with every new one, and memory stays bounded."""
-    return sorted(mistakes, key=lambda mistake: -mistake.sure)[:most]
+    return sorted(mistakes, key=lambda mistake: -mistake.confidence)[:max_mistakes]
 
 
 class Head(Protocol):
     """What a task puts on an encoder. Returns what `Task` methods call outputs: (B, …), or (P, …) with places asked."""
 
-    def places(self, batch: Batch) -> torch.Tensor | None:
+    def positions(self, batch: Batch) -> torch.Tensor | None:
         """Return at which places (row * T + place) it looks at the last layer; None where it looks at all of them."""
         ...
 
-    def __call__(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor: ...
+    def __call__(self, encoded: Encoded, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor: ...
 
 
 class Task(Protocol):
@@ -162,7 +162,7 @@ class Task(Protocol):
 
     name: ClassVar[str]
     head_kind: ClassVar[str]  # rows, places, choices, spans, translations: a family has names for the tensors of each
-    default_rule: ClassVar[WindowRule]  # how long texts are cut where neither a person nor a folder says
+    default_window_rule: ClassVar[WindowRule]  # how long texts are cut where neither a person nor a folder says
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[Any]:
@@ -172,21 +172,21 @@ class Task(Protocol):
         ...
 
     @classmethod
-    def unlabelled(cls, lines: Iterable[Line], columns: Mapping[str, str]) -> Iterator[Any]:
+    def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[Any]:
         """Yield cases without labels, one a line and at once: what there is to predict. A plain line is {"text": …}."""
         ...
 
     @classmethod
-    def learned(cls, cases: Sequence[Any], settings: Mapping[str, Any]) -> Task:
+    def from_examples(cls, examples: Sequence[Any], settings: Mapping[str, Any]) -> Task:
         """Return the task with the labels that the training cases have; refuse what cannot be learned from."""
         ...
 
     @classmethod
-    def told(cls, told: Mapping[str, Any], config: Mapping[str, Any]) -> Task:
+    def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Task:
         """Return the task that a model folder states: our bertworks.json, or only transformers' config.json."""
         ...
 
-    def tell(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return what bertworks.json has to keep of the task (not labels, which are in config.json)."""
         ...
 
@@ -194,20 +194,20 @@ class Task(Protocol):
         """Return what transformers' config.json has to say: id2label and so on."""
         ...
 
-    def head(self, sizes: BertSizes) -> nn.Module:
+    def head(self, config: BertConfig) -> nn.Module:
         """Return the head, its weights to be drawn by `stack.initialise`."""
         ...
 
     @property
-    def main(self) -> str:
+    def main_metric(self) -> str:
         """The figure of `score` to choose models by."""
         ...
 
-    def ask(self, case: Any, tokenizer: Tokenizer, rule: WindowRule) -> Question:
+    def featurize(self, example: Any, tokenizer: Tokenizer, window_rule: WindowRule) -> Features:
         """Return the rows of a case with what is asked there; a case without a label has none either."""
         ...
 
-    def labels_of(self, questions: Sequence[Question]) -> dict[str, torch.Tensor]:
+    def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
         """Return the labels of whole examples for a batch: {"class": (examples,)}."""
         ...
 
@@ -215,11 +215,11 @@ class Task(Protocol):
         """Return the loss summed over all answers."""
         ...
 
-    def num_answers(self, batch: Batch) -> int:
+    def num_targets(self, batch: Batch) -> int:
         """Return over how many answers `loss` sums."""
         ...
 
-    def answer(self, case: Any, question: Question, outputs: Sequence[npt.NDArray[np.float32]]) -> Any:
+    def decode(self, example: Any, features: Features, outputs: Sequence[npt.NDArray[np.float32]]) -> Any:
         """Return the prediction of one case from the outputs of its rows, in their order; each is what the head says of
         that row: (C,), or (its places, C) where places are asked, or (its length, 2).
 
@@ -227,34 +227,36 @@ class Task(Protocol):
         """
         ...
 
-    def score(self, pairs: Iterable[tuple[Any, Any]]) -> Scored:
+    def score(self, pairs: Iterable[tuple[Any, Any]]) -> TaskScores:
         """Return the scores of (case, prediction) pairs; one pass, in memory that does not grow with texts."""
         ...
 
-    def calibrated(self, cases: Sequence[Any], predictions: Sequence[Any]) -> Task:
+    def calibrate(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Task:
         """Return the task with what is tuned on dev (temperature, null threshold); itself if there is nothing."""
         ...
 
 
 @runtime_checkable
-class Writing(Protocol):
+class GenerativeTask(Protocol):
     """A task that answers in pieces, one after the other: its head and the encoder's decoder are asked for each."""
 
-    def losses(self, encoder: Stack, head: nn.Module, batch: Batch, seeds: Seeds | None) -> torch.Tensor:
+    def sequence_loss(
+        self, encoder: Encoder, head: nn.Module, batch: Batch, seeds: DropoutSeeds | None
+    ) -> torch.Tensor:
         """Return the summed loss of what a batch says is right: what `Task.loss` is given as outputs."""
         ...
 
-    def write(
-        self, encoder: Stack, head: nn.Module, batch: Batch, tokenizer: Tokenizer
+    def generate(
+        self, encoder: Encoder, head: nn.Module, batch: Batch, tokenizer: Tokenizer
     ) -> list[npt.NDArray[np.float32]]:
         """Return what is written for each row: what `Task.answer` is given as outputs."""
         ...
 
 
 @runtime_checkable
-class Scaled(Protocol):
+class ScaledTask(Protocol):
     """A task whose head learns in a scale of its own, such as prices less their mean, and gives it up at the end."""
 
-    def unscaled(self, head: nn.Module) -> Task:
+    def unscale(self, head: nn.Module) -> Task:
         """Change the head so that it says what is meant in the labels' own scale; return the task that goes with it."""
         ...

@@ -8,61 +8,61 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bertworks.encoders.dropout import drop
+from bertworks.encoders.dropout import dropout
 from bertworks.encoders.encoded import Encoded
-from bertworks.encoders.layers import Seeds
+from bertworks.encoders.layers import DropoutSeeds
 from bertworks.sampling.batch import Batch
 
 # The number of the place where a head drops values; an encoder counts its own from 0.
-_HEAD_PLACE = 10_000
+_HEAD_DROPOUT_INDEX = 10_000
 
 
-class SummaryHead(nn.Module):
+class PooledHead(nn.Module):
     """One product on the summary of each row: (B, C)."""
 
-    def __init__(self, width: int, num_outputs: int, dropout: float) -> None:
+    def __init__(self, hidden_size: int, num_outputs: int, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
-        self.score = nn.Linear(width, num_outputs)
+        self.score = nn.Linear(hidden_size, num_outputs)
 
-    def places(self, batch: Batch) -> torch.Tensor:
+    def positions(self, batch: Batch) -> torch.Tensor:
         """None: the summary is enough."""
-        return batch.ids.new_empty(0)
+        return batch.input_ids.new_empty(0)
 
-    def forward(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
-        assert encoded.summary is not None
-        return self.score(dropped(self, encoded.summary, seeds))
+    def forward(self, encoded: Encoded, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor:
+        assert encoded.pooled is not None
+        return self.score(apply_dropout(self, encoded.pooled, seeds))
 
 
-class PlaceHead(nn.Module):
+class PositionHead(nn.Module):
     """One product on the last layer at the places that are asked: (P, C)."""
 
-    def __init__(self, width: int, num_outputs: int, dropout: float) -> None:
+    def __init__(self, hidden_size: int, num_outputs: int, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
-        self.score = nn.Linear(width, num_outputs)
+        self.score = nn.Linear(hidden_size, num_outputs)
 
-    def places(self, batch: Batch) -> torch.Tensor | None:
-        return batch.places
+    def positions(self, batch: Batch) -> torch.Tensor | None:
+        return batch.positions
 
-    def forward(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
-        assert batch.places is not None
-        return self.score(dropped(self, encoded.at(batch.places), seeds))
+    def forward(self, encoded: Encoded, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor:
+        assert batch.positions is not None
+        return self.score(apply_dropout(self, encoded.gather(batch.positions), seeds))
 
 
 class SpanHead(nn.Module):
     """One product on every piece: does an answer begin, or end, there? (B, T, 2), minus infinity in padding."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.score = nn.Linear(width, 2)
+        self.score = nn.Linear(hidden_size, 2)
 
-    def places(self, batch: Batch) -> None:
+    def positions(self, batch: Batch) -> None:
         """All of them."""
 
-    def forward(self, encoded: Encoded, batch: Batch, seeds: Seeds | None = None) -> torch.Tensor:
+    def forward(self, encoded: Encoded, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor:
         rows, width = encoded.layout.shape
-        scores = self.score(encoded.last)  # (N, 2)
+        scores = self.score(encoded.last_hidden_state)  # (N, 2)
         if encoded.layout.index is not None:
             spread = scores.new_full((rows * width, 2), float("-inf"))
             return spread.index_copy(0, encoded.layout.index, scores).view(rows, width, 2)
@@ -70,10 +70,10 @@ class SpanHead(nn.Module):
         return scores.view(rows, width, 2).masked_fill(padding[..., None], float("-inf"))
 
 
-def dropped(head: nn.Module, values: torch.Tensor, seeds: Seeds | None) -> torch.Tensor:
+def apply_dropout(head: nn.Module, values: torch.Tensor, seeds: DropoutSeeds | None) -> torch.Tensor:
     """Return the values with some dropped at the head's rate, in training mode only."""
-    seed = seeds.of(_HEAD_PLACE) if seeds is not None and head.training else None
-    return drop(values, seed, float(head.dropout))  # type: ignore[arg-type]
+    seed = seeds.seed_for(_HEAD_DROPOUT_INDEX) if seeds is not None and head.training_settings else None
+    return dropout(values, seed, float(head.dropout))  # type: ignore[arg-type]
 
 
 def mean_by_group(values: torch.Tensor, groups: torch.Tensor | None) -> torch.Tensor:

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.errors import InputError
-from bertworks.vocabulary.tokenizer import Cut
+from bertworks.vocabulary.tokenizer import TokenizedText
 
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class WindowScores:
     """What one window says of n pieces of the passage, from its piece `first` on: an answer starts, and ends, there."""
 
     first: int
@@ -51,15 +51,15 @@ class Edges:
     ends: npt.NDArray[np.int32]
 
 
-def best_spans(stretches: Sequence[Stretch], longest: int, count: int) -> Spans:
+def best_spans(window_scores: Sequence[WindowScores], max_length: int, count: int) -> Spans:
     """Return the `count` best spans of at most `longest` pieces; the score of a span is that of its start and end."""
-    windows = _one_a_place(stretches)
+    windows = _merge_windows(window_scores)
     middles = [2 * window.first + len(window.starts) - 1 for window in windows]  # doubled, so that they are whole
     found: list[tuple[Ints, Ints, Floats]] = []
     for number, window in enumerate(windows):
         low = middles[number - 1] + middles[number] if number else None
         high = middles[number] + middles[number + 1] if number + 1 < len(windows) else None
-        found.append(_best_of_window(window, (low, high), longest, count))
+        found.append(_best_of_window(window, (low, high), max_length, count))
     firsts, lasts, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if not np.isfinite(scores).all():
         raise InputError("a score of the model is not a number: its training has diverged; train it at a lower rate")
@@ -67,35 +67,37 @@ def best_spans(stretches: Sequence[Stretch], longest: int, count: int) -> Spans:
     return Spans(firsts[order], lasts[order], scores[order])
 
 
-def _one_a_place(stretches: Sequence[Stretch]) -> list[Stretch]:
+def _merge_windows(window_scores: Sequence[WindowScores]) -> list[WindowScores]:
     """Return the windows in the order of the passage; those over the same pieces, under other parts of a question that
     is too long for one row, are averaged."""
-    together: dict[int, list[Stretch]] = {}
-    for stretch in stretches:
+    together: dict[int, list[WindowScores]] = {}
+    for stretch in window_scores:
         together.setdefault(stretch.first, []).append(stretch)
     return [
         same[0]
         if len(same) == 1
-        else Stretch(first, np.mean([one.starts for one in same], 0), np.mean([one.ends for one in same], 0))
+        else WindowScores(first, np.mean([one.starts for one in same], 0), np.mean([one.ends for one in same], 0))
         for first, same in sorted(together.items())
     ]
 
 
 def _best_of_window(
-    window: Stretch, own: tuple[int | None, int | None], longest: int, count: int
+    window: WindowScores, bounds: tuple[int | None, int | None], max_length: int, count: int
 ) -> tuple[Ints, Ints, Floats]:
     """Return firsts, lasts and scores of the best spans for which this window speaks.
 
     `own` bounds four times a span's middle: above the first number, and not above the second, the window is nearest.
     """
     num_pieces = len(window.starts)
-    longest = min(longest, num_pieces)
-    padded = np.concatenate([window.ends, np.full(longest - 1, -np.inf, dtype=window.ends.dtype)])
-    band = np.lib.stride_tricks.sliding_window_view(padded, longest)  # (n, L): the end of a span from i of j + 1 pieces
+    max_length = min(max_length, num_pieces)
+    padded = np.concatenate([window.ends, np.full(max_length - 1, -np.inf, dtype=window.ends.dtype)])
+    band = np.lib.stride_tricks.sliding_window_view(
+        padded, max_length
+    )  # (n, L): the end of a span from i of j + 1 pieces
     scores = window.starts[:, None] + band
-    low, high = own
+    low, high = bounds
     if low is not None or high is not None:
-        middles = 4 * (window.first + np.arange(num_pieces))[:, None] + 2 * np.arange(longest)  # (n, L)
+        middles = 4 * (window.first + np.arange(num_pieces))[:, None] + 2 * np.arange(max_length)  # (n, L)
         if low is not None:
             scores[middles <= low] = -np.inf
         if high is not None:
@@ -103,17 +105,17 @@ def _best_of_window(
     flat = scores.ravel()
     best = np.argpartition(flat, -count)[-count:] if len(flat) > count else np.arange(len(flat))
     best = best[flat[best] != -np.inf]
-    firsts = window.first + best // longest
-    return firsts, firsts + best % longest, flat[best]
+    firsts = window.first + best // max_length
+    return firsts, firsts + best % max_length, flat[best]
 
 
-def chances(scores: Floats) -> npt.NDArray[np.float64]:
+def softmax(scores: Floats) -> npt.NDArray[np.float64]:
     """Return the probability of each of some scores, as if one of them had to be right: softmax."""
     powers = np.exp(scores.astype(np.float64) - scores.max())
     return powers / powers.sum()
 
 
-def edges_of(cut: Cut, text: str) -> Edges:
+def edges_of(tokens: TokenizedText, text: str) -> Edges:
     """Return where answers begin and end, so that none cuts through a word and none has white space at its ends.
 
     An answer is what stands under its pieces in the text, to the letter, and reaches on to the ends of the words in
@@ -121,26 +123,26 @@ def edges_of(cut: Cut, text: str) -> Edges:
     may end at a hyphen or before "'s". Scripts that do not separate words (ideographs, kana, Thai), or write particles
     to them (Hangul, Arabic), have no such runs, and there pieces are taken as they are.
     """
-    if len(cut) == 0:
+    if len(tokens) == 0:
         return Edges(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
-    starts, furthest = cut.offsets[:, 0], np.maximum.accumulate(cut.offsets[:, 1])
-    begins_word = np.ones(len(cut), dtype=bool)
+    starts, furthest = tokens.offsets[:, 0], np.maximum.accumulate(tokens.offsets[:, 1])
+    begins_word = np.ones(len(tokens), dtype=bool)
     for place in (np.flatnonzero(starts[1:] <= furthest[:-1]) + 1).tolist():  # nothing stands between it and the last
         at = int(starts[place])
-        begins_word[place] = at == 0 or not (_is_of_word(text[at - 1]) and _is_of_word(text[at]))
-    numbers = np.arange(len(cut))
+        begins_word[place] = at == 0 or not (_is_word_character(text[at - 1]) and _is_word_character(text[at]))
+    numbers = np.arange(len(tokens))
     heads = np.maximum.accumulate(np.where(begins_word, numbers, 0))
     ends_word = np.append(begins_word[1:], True)
-    tails = np.minimum.accumulate(np.where(ends_word, numbers, len(cut))[::-1])[::-1]
-    return _without_space(starts[heads].astype(np.int32), furthest[tails].astype(np.int32), text)
+    tails = np.minimum.accumulate(np.where(ends_word, numbers, len(tokens))[::-1])[::-1]
+    return _trim_spaces(starts[heads].astype(np.int32), furthest[tails].astype(np.int32), text)
 
 
-def _is_of_word(character: str) -> bool:
+def _is_word_character(character: str) -> bool:
     """Whether a character is a cased letter, a digit, or a mark on the letter before it."""
     return character.lower() != character.upper() or character.isdecimal() or unicodedata.combining(character) > 0
 
 
-def _without_space(begins: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], text: str) -> Edges:
+def _trim_spaces(begins: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], text: str) -> Edges:
     """Move edges inwards over white space: byte-level pieces have the space before a word in front of them."""
     for place in [place for place, at in enumerate(begins.tolist()) if text[at : at + 1].isspace()]:
         while text[begins[place] : begins[place] + 1].isspace():
@@ -151,7 +153,7 @@ def _without_space(begins: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], t
     return Edges(begins, ends)
 
 
-def pieces_of(cut: Cut, begin: int, end: int) -> tuple[int, int] | None:
+def token_span_of(tokens: TokenizedText, begin: int, end: int) -> tuple[int, int] | None:
     """Return the first and the last piece of what stands in the text from `begin` to `end`; None if it has no piece."""
-    inside = np.flatnonzero((cut.offsets[:, 1] > begin) & (cut.offsets[:, 0] < end))
+    inside = np.flatnonzero((tokens.offsets[:, 1] > begin) & (tokens.offsets[:, 0] < end))
     return (int(inside[0]), int(inside[-1])) if len(inside) else None

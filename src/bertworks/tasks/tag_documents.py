@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.datasets.conll import Sentence, repaired, spans_of
+from bertworks.datasets.conll import Sentence, repair_tags, spans_of
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import reliability
-from bertworks.vocabulary.tokenizer import Cut, Tokenizer
+from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[Any]
@@ -32,11 +32,11 @@ NUM_BINS = 15
 
 # Which labels of a model may stand for a tag, in the order of preference: models from elsewhere may know only I- (IOB1
 # without two entities side by side), or say BIOES or BMES.
-_STAND_FOR = {"B": "BISU", "I": "IMELB"}
+_TAG_FALLBACKS = {"B": "BISU", "I": "IMELB"}
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EntitySpan:
     """An entity: characters `start` up to but not including `end` of the text that was given, verbatim in `text`.
 
     `probability` is that all its words are labelled right, taken as independent: the product of the probabilities of
@@ -49,12 +49,12 @@ class Span:
     text: str
     probability: float
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class SentenceContext:
     """What is asked, and what stands before and after it in its document, nearest to it in the middle.
 
     Where it is several sentences, `parts` are these, and `sentence` has the words of all.
@@ -76,25 +76,25 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class WordPieces:
+class WordTokens:
     """Words as pieces, and how many each word has (W,)."""
 
-    cut: Cut
+    tokens: TokenizedText
     counts: Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class TokenizedPassage:
     """What a model may read: pieces, context included; where the words that are asked begin (W,), and where each of
     their sentences begins and the last one ends (S + 1,)."""
 
-    cut: Cut
-    firsts: Ints
+    tokens: TokenizedText
+    first_tokens: Ints
     edges: Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SentenceRange:
     """Sentences `first` up to but not including `stop`, asked together among the pieces `begin` up to `end`."""
 
     first: int
@@ -103,13 +103,13 @@ class Stretch:
     end: int
 
 
-def in_documents(sentences: Iterable[Sentence]) -> Iterator[Around]:
+def group_by_document(sentences: Iterable[Sentence]) -> Iterator[SentenceContext]:
     """Yield the sentences of each document together; of a long one, a passage at a time with the words around it."""
     for _, document in itertools.groupby(sentences, key=lambda sentence: sentence.document):
         yield from _passages(document)
 
 
-def _passages(document: Iterator[Sentence]) -> Iterator[Around]:
+def _passages(document: Iterator[Sentence]) -> Iterator[SentenceContext]:
     before: list[Sentence] = []
     held: list[Sentence] = []
     while True:
@@ -121,7 +121,7 @@ def _passages(document: Iterator[Sentence]) -> Iterator[Around]:
             return
         count = max(1, _num_within(held, PASSAGE_WORDS))
         own, held = held[:count], held[count:]
-        yield gathered(own, before, held[: _num_within(held, CONTEXT_WORDS) + 1])
+        yield join_sentences(own, before, held[: _num_within(held, CONTEXT_WORDS) + 1])
         before = [*before, *own]
         del before[: -_num_within(before[::-1], CONTEXT_WORDS) - 1]
 
@@ -136,11 +136,13 @@ def _num_within(sentences: Sequence[Sentence], num_words: int) -> int:
     return sum(1 for _ in itertools.takewhile(lambda end: end <= num_words, ends))
 
 
-def gathered(sentences: Sequence[Sentence], before: Sequence[Sentence], after: Sequence[Sentence]) -> Around:
+def join_sentences(
+    sentences: Sequence[Sentence], before: Sequence[Sentence], after: Sequence[Sentence]
+) -> SentenceContext:
     """Return sentences that follow one another as a passage: their words as those of one, a line each in its text."""
     around = tuple(before), tuple(after)
     if len(sentences) == 1:
-        return Around(sentences[0], *around)
+        return SentenceContext(sentences[0], *around)
     texts = [one.text for one in sentences]
     begins = itertools.accumulate((len(text) + 1 for text in texts[:-1]), initial=0)
     offsets = tuple(
@@ -150,34 +152,36 @@ def gathered(sentences: Sequence[Sentence], before: Sequence[Sentence], after: S
     tags = None
     if all(one.tags is not None for one in sentences):
         tags = tuple(tag for one in sentences for tag in one.tags or ())
-    whole = Sentence(words, tags, "\n".join(texts), offsets, sentences[0].document, sentences[0].place)
-    return Around(whole, *around, tuple(sentences))
+    whole = Sentence(words, tags, "\n".join(texts), offsets, sentences[0].document, sentences[0].location)
+    return SentenceContext(whole, *around, tuple(sentences))
 
 
-def read_alone(around: Around, tokenizer: Tokenizer) -> Read:
+def tokenize_alone(context: SentenceContext, tokenizer: Tokenizer) -> TokenizedPassage:
     """Return the pieces of what is asked and nothing else."""
-    return read_in_context(around, tokenizer, 0)
+    return tokenize_in_context(context, tokenizer, 0)
 
 
-def read_in_context(around: Around, tokenizer: Tokenizer, margin: int) -> Read:
+def tokenize_in_context(context: SentenceContext, tokenizer: Tokenizer, margin: int) -> TokenizedPassage:
     """Return the pieces of what is asked between those of its document, at most `margin` of these on either side."""
-    own = pieces_of(_spaced(around.sentence), tokenizer)
+    own = tokenize_words(_words_with_spaces(context.sentence), tokenizer)
     # A word has at least one piece, so no more words than pieces are wanted.
-    before = pieces_of(_last_words(around.before, margin), tokenizer).cut
+    before = tokenize_words(_last_words(context.before, margin), tokenizer).tokens
     before = before.between(max(0, len(before) - margin), len(before))
-    after = pieces_of(_first_words(around.after, margin), tokenizer).cut.between(0, margin)
+    after = tokenize_words(_first_words(context.after, margin), tokenizer).tokens.between(0, margin)
     begins = np.concatenate([[0], np.cumsum(own.counts)]) + len(before)  # (W + 1,)
-    return Read(Cut.joined([before, own.cut, after]), begins[:-1], begins[around.word_edges])
+    return TokenizedPassage(
+        TokenizedText.concatenate([before, own.tokens, after]), begins[:-1], begins[context.word_edges]
+    )
 
 
-def packed(read: Read, room: int, margin: int) -> Iterator[Stretch]:
+def pack_sentences(passage: TokenizedPassage, room: int, margin: int) -> Iterator[SentenceRange]:
     """Yield which sentences stand together: as many as a row has room for beside `margin` pieces of context on either
     side, or all that the document has there.
 
     A sentence too long for that has what context its row has left; one that is longer than a row has all of it, to
     slide over.
     """
-    edges, total = read.edges.tolist(), len(read.cut)
+    edges, total = passage.edges.tolist(), len(passage.tokens)
 
     def context(first: int, stop: int) -> tuple[int, int]:
         return min(margin, edges[first]), min(margin, total - edges[stop])
@@ -192,24 +196,24 @@ def packed(read: Read, room: int, margin: int) -> Iterator[Stretch]:
         if spare >= 0:
             after = min(after, max(spare // 2, spare - before))
             before = min(before, spare - after)
-        yield Stretch(first, stop, edges[first] - before, edges[stop] + after)
+        yield SentenceRange(first, stop, edges[first] - before, edges[stop] + after)
         first = stop
 
 
-def each_alone(read: Read) -> Iterator[Stretch]:
+def separate_sentences(passage: TokenizedPassage) -> Iterator[SentenceRange]:
     """Yield the sentences one by one, with nothing around them."""
-    for number, (begin, end) in enumerate(itertools.pairwise(read.edges.tolist())):
-        yield Stretch(number, number + 1, begin, end)
+    for number, (begin, end) in enumerate(itertools.pairwise(passage.edges.tolist())):
+        yield SentenceRange(number, number + 1, begin, end)
 
 
-def pieces_of(words: Sequence[str], tokenizer: Tokenizer) -> WordPieces:
+def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> WordTokens:
     """Return the pieces of words, each cut by itself; a space behind a word tells kinds that care for it.
 
     A word of which nothing remains, such as a lone control character, is read as the unknown piece: so each has one.
     """
     flat = tokenizer.encode_sentences(words)
     counts = np.diff(flat.sentence_ends, prepend=0).astype(np.int64)
-    ids = flat.ids.astype(np.int64)
+    ids = flat.input_ids.astype(np.int64)
     empty = counts == 0
     if empty.any():
         ids = np.insert(ids, flat.sentence_ends[empty], tokenizer.specials.unknown)
@@ -218,11 +222,11 @@ def pieces_of(words: Sequence[str], tokenizer: Tokenizer) -> WordPieces:
     unknown: dict[int, str] = {}
     for number in np.unique(np.searchsorted(ends, np.flatnonzero(ids == tokenizer.specials.unknown), "right")):
         begin = int(ends[number] - counts[number])
-        unknown |= {begin + at: written for at, written in tokenizer.cut(words[number]).unknown.items()}
-    return WordPieces(Cut.of_ids(ids, unknown), counts)
+        unknown |= {begin + at: written for at, written in tokenizer.tokenize(words[number]).unknown.items()}
+    return WordTokens(TokenizedText.from_ids(ids, unknown), counts)
 
 
-def _spaced(sentence: Sentence) -> list[str]:
+def _words_with_spaces(sentence: Sentence) -> list[str]:
     """Return the words, each with a space behind it where one stands in the text."""
     starts = [start for start, _ in sentence.offsets[1:]]
     ends = [end for _, end in sentence.offsets]
@@ -235,7 +239,7 @@ def _last_words(sentences: Sequence[Sentence], count: int) -> list[str]:
     for sentence in reversed(sentences):
         if len(found) >= count:
             break
-        found = _spaced(sentence) + found
+        found = _words_with_spaces(sentence) + found
     return found[-count:]
 
 
@@ -244,7 +248,7 @@ def _first_words(sentences: Sequence[Sentence], count: int) -> list[str]:
     for sentence in sentences:
         if len(found) >= count:
             break
-        found += _spaced(sentence)
+        found += _words_with_spaces(sentence)
     return found[:count]
 
 
@@ -254,32 +258,32 @@ def labels_for(types: Iterable[str]) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def numbers_of(labels: tuple[str, ...]) -> Mapping[str, int]:
+def label_ids_of(labels: tuple[str, ...]) -> Mapping[str, int]:
     """Return the number of the label of each BIO tag; labels that are no such tags are refused."""
     # Each alone is legal, so only what is no tag at all is refused.
     for label in labels:
-        repaired((label,), "the labels of the model")
+        repair_tags((label,), "the labels of the model")
     known = {label if label == "O" else f"{label[0]}-{label[2:]}": number for number, label in enumerate(labels)}
     found = {"O": known["O"]} if "O" in known else {}
     for kind in {label[2:] for label in labels if label != "O"}:
-        for letter, others in _STAND_FOR.items():
+        for letter, others in _TAG_FALLBACKS.items():
             number = next((known[name] for other in others if (name := f"{other}-{kind}") in known), None)
             if number is not None:
                 found[f"{letter}-{kind}"] = number
     return found
 
 
-def number_of(tag: str, labels: tuple[str, ...], place: str) -> int:
+def label_id_of(tag: str, labels: tuple[str, ...], location: str) -> int:
     """Return the number of the label of a BIO tag; one that the training sentences lack is refused."""
-    number = numbers_of(labels).get(tag)
+    number = label_ids_of(labels).get(tag)
     if number is None:
         raise InputError(
-            f"{place}: the tag '{tag}' does not occur in the training sentences; known are: {', '.join(labels)}"
+            f"{location}: the tag '{tag}' does not occur in the training sentences; known are: {', '.join(labels)}"
         )
     return number
 
 
-def decoded(logits: Floats, labels: Sequence[str], temperature: float) -> tuple[tuple[str, ...], Floats]:
+def decode_tags(logits: Floats, labels: Sequence[str], temperature: float) -> tuple[tuple[str, ...], Floats]:
     """Return the legal BIO tags of words from their logits (W, C), and how probable each chosen label is (W,).
 
     Each word has its likeliest label. What is then illegal is mended from left to right: I-X that continues no X (after
@@ -287,28 +291,30 @@ def decoded(logits: Floats, labels: Sequence[str], temperature: float) -> tuple[
     probability stays that of the label as it was chosen.
     """
     chosen = [labels[number] for number in logits.argmax(axis=1)]
-    return repaired(chosen)[0], chances_of(logits, temperature).max(axis=1)
+    return repair_tags(chosen)[0], label_probabilities(logits, temperature).max(axis=1)
 
 
-def spans_in(sentence: Sentence, tags: Sequence[str], chances: Floats) -> tuple[Span, ...]:
+def spans_in(sentence: Sentence, tags: Sequence[str], probabilities: Floats) -> tuple[EntitySpan, ...]:
     """Return the entities that tags say, as they stand in the text."""
     found = []
     for first, end, label in spans_of(tags):
         start, stop = sentence.offsets[first][0], sentence.offsets[end - 1][1]
-        found.append(Span(start, stop, label, sentence.text[start:stop], float(np.prod(chances[first:end]))))
+        found.append(
+            EntitySpan(start, stop, label, sentence.text[start:stop], float(np.prod(probabilities[first:end])))
+        )
     return tuple(found)
 
 
-def chances_of(logits: Floats, temperature: float) -> Floats:
+def label_probabilities(logits: Floats, temperature: float) -> Floats:
     """Return the probability of each label of each word, (W, C)."""
     scaled = logits.astype(np.float64) / temperature
     powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def binned(chances: Floats, truth: Ints) -> Floats:
+def reliability_bins(probabilities: Floats, truth: Ints) -> Floats:
     """Return the bins of a reliability plot as sums that can be added up: how many words, how sure, how many right."""
-    bins = reliability(chances, truth, NUM_BINS)
+    bins = reliability(probabilities, truth, NUM_BINS)
     return np.array([[one.count, one.count * one.confidence, one.count * one.accuracy] for one in bins])
 
 

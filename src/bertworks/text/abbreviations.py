@@ -5,13 +5,13 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Stop(Enum):
+class AbbreviationKind(Enum):
     """What the full stop behind a word tells about the end of a sentence."""
 
     NEVER = "something always follows: Mr. e.g. vs."
     BEFORE_NUMBER = "shortened only in front of a number: No. 5, but also: No. It is not."
     BEFORE_NAME = "a capital letter proves nothing, a common first word does: U.S. Army, but: the U.S. They left."
-    OF_DAY = "a capital letter ends it unless it is a day or a time zone: 6 p.m. Monday"
+    TIME_OF_DAY = "a capital letter ends it unless it is a day or a time zone: 6 p.m. Monday"
 
 
 _NEVER = """
@@ -25,18 +25,22 @@ _BEFORE_NAME = """
 """
 
 # A single letter keeps its case: "p. 42" is a page, but the "P." in "J. P. Morgan" an initial.
-STOPS: dict[str, Stop] = {
+ABBREVIATIONS: dict[str, AbbreviationKind] = {
     form: stop
-    for stop, words in ((Stop.NEVER, _NEVER), (Stop.BEFORE_NUMBER, _BEFORE_NUMBER), (Stop.BEFORE_NAME, _BEFORE_NAME))
+    for stop, words in (
+        (AbbreviationKind.NEVER, _NEVER),
+        (AbbreviationKind.BEFORE_NUMBER, _BEFORE_NUMBER),
+        (AbbreviationKind.BEFORE_NAME, _BEFORE_NAME),
+    )
     for word in words.split()
     for form in ((word, word.capitalize()) if len(word) > 1 else word)
 }
-STOPS |= dict.fromkeys(("MR", "MRS", "MS", "DR"), Stop.NEVER)
-STOPS |= dict.fromkeys(("a.m", "p.m", "A.M", "P.M"), Stop.OF_DAY)
+ABBREVIATIONS |= dict.fromkeys(("MR", "MRS", "MS", "DR"), AbbreviationKind.NEVER)
+ABBREVIATIONS |= dict.fromkeys(("a.m", "p.m", "A.M", "P.M"), AbbreviationKind.TIME_OF_DAY)
 
 # Words that seldom follow an abbreviation inside a sentence, so that with a capital they begin one. Lower case serves
 # texts without any capital letter.
-_STARTERS = """
+_SENTENCE_STARTERS = """
     A After All Although An And Another Any Are As At Because Before Both But By Can Could Did Do Does During Each Even
     Every Everybody Everyone Few For From Had Has Have He Her Here His How However I If In Instead Is It Its Just Last
     Later Many May Maybe Meanwhile Most My Never Next No Nobody None Not Nothing Now Of On Once One Only Or Our Perhaps
@@ -44,7 +48,7 @@ _STARTERS = """
     Thus To Today Two Under Until Was We Were What When Where Whether Which While Who Why Will With Would Yes Yet You
     Your
 """
-STARTERS = frozenset(form for word in _STARTERS.split() for form in (word, word.lower()))
+SENTENCE_STARTERS = frozenset(form for word in _SENTENCE_STARTERS.split() for form in (word, word.lower()))
 
 # What may follow "6 p.m." with a capital inside a sentence.
 _DAY_WORDS = """

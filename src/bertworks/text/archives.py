@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any, cast
 
 from bertworks.errors import InputError
-from bertworks.text.compression import COMPRESSIONS, ByteStream, open_raw, unpacked
+from bertworks.text.compression import COMPRESSIONS, ByteStream, decompress, open_raw
 from bertworks.text.files import File
 
 _TAR_SUFFIXES = (".tar", ".tgz", *(f".tar{suffix}" for suffix in COMPRESSIONS))
@@ -24,7 +24,7 @@ class Member:
 
     file: File
     stream: ByteStream
-    position: Callable[[], int]
+    tell: Callable[[], int]
 
 
 def is_archive(name: str) -> bool:
@@ -41,14 +41,14 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
-def _member(content: IO[bytes], name: str, size: int, archive: File, position: Callable[[], int]) -> Member:
+def _member(content: IO[bytes], name: str, size: int, archive: File, tell: Callable[[], int]) -> Member:
     full_name = f"{archive.name}/{name.lstrip('/')}"
-    return Member(File("", full_name, size, named=False), unpacked(content, full_name), position)
+    return Member(File("", full_name, size, is_explicit=False), decompress(content, full_name), tell)
 
 
 def _tar_members(raw: IO[bytes], archive: File) -> Iterator[Member]:
     packed_name = archive.name[: -len(".tgz")] + ".gz" if archive.name.lower().endswith(".tgz") else archive.name
-    stream = unpacked(raw, packed_name)
+    stream = decompress(raw, packed_name)
     stream.name = archive.name
     try:
         with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:

@@ -13,82 +13,82 @@ from itertools import zip_longest
 import ftfy
 import ftfy.badness
 
-from bertworks.text.document import Document, Passage
-from bertworks.text.tally import Tally, shown_around
+from bertworks.text.document import Document, RawDocument
+from bertworks.text.tally import TextStatistics, preview_around
 
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 # Chinese in GB 18030 that was read as Latin-1 or cp1252: pairs of high characters in a row, as no western text has.
 _GB_AS_LATIN = re.compile("(?:[\xb0-\xf7][\xa1-\xfe]){4,}")
-_LEAST_DIFFERENT = 4
+_MIN_DIFFERENT = 4
 # Chinese in UTF-8 that was read as GB 18030: these stand for the first bytes of ，。“ and of 的, 是, 中 and others.
 _UTF8_AS_GB = re.compile("[锛銆鈥鐨鏄涓鍦]")
-_LEAST_UTF8_AS_GB = 3
-_LEAST_UTF8_AS_GB_RATE = 0.05
+_MIN_UTF8_AS_GB = 3
+_MIN_UTF8_AS_GB_RATIO = 0.05
 # U+FFFD in UTF-8, read as GB 18030; and memory that was never written to, as a debugger shows it.
 _LOST_AS_GB = re.compile("锟斤拷|烫烫烫|屯屯屯")
 _CHINESE_MOJIBAKE = re.compile(f"{_GB_AS_LATIN.pattern}|{_UTF8_AS_GB.pattern}|{_LOST_AS_GB.pattern}")
 
 
-def find_damage(passage: Passage, was_repaired: bool, tally: Tally) -> None:
+def find_damage(raw_document: RawDocument, was_repaired: bool, statistics: TextStatistics) -> None:
     """Count the damaged lines of a raw passage; `was_repaired` says that cleaning found mojibake it could undo."""
-    text = passage.text
+    text = raw_document.text
     if was_repaired:
-        _count_damage("mojibake, repaired by cleaning", _repaired_place, passage, tally)
+        _count_damage("mojibake, repaired by cleaning", _mojibake_index, raw_document, statistics)
     if text.isascii() and not _CONTROL.search(text):
         return
     for name, (guard, find) in _DAMAGE.items():
         if guard(text):
-            _count_damage(name, find, passage, tally)
+            _count_damage(name, find, raw_document, statistics)
 
 
 # A line in, the place of its damage out, or None.
-_Find = Callable[[str], int | None]
+_FindIndex = Callable[[str], int | None]
 
 
-def _count_damage(name: str, find: _Find, passage: Passage, tally: Tally) -> None:
-    for line in passage.text.split("\n"):
+def _count_damage(name: str, find: _FindIndex, raw_document: RawDocument, statistics: TextStatistics) -> None:
+    for line in raw_document.text.split("\n"):
         place = find(line)
         if place is not None:
-            tally.numbers[f"damage: {name}"] += 1
-            tally.note(name, shown_around(line, place), passage.source)
+            statistics.totals[f"damage: {name}"] += 1
+            statistics.add_excerpt(name, preview_around(line, place), raw_document.source)
 
 
-def _repaired_place(line: str) -> int | None:
+def _mojibake_index(line: str) -> int | None:
     if not ftfy.badness.is_bad(line):
         return None
     fixed = ftfy.fix_encoding(line)
     return next((place for place, (old, new) in enumerate(zip_longest(line, fixed)) if old != new), None)
 
 
-def _chinese_mojibake_place(line: str) -> int | None:
+def _chinese_mojibake_index(line: str) -> int | None:
     lost = _LOST_AS_GB.search(line)
     if lost:
         return lost.start()
     for match in _GB_AS_LATIN.finditer(line):
-        if len(set(match[0])) >= _LEAST_DIFFERENT:  # a row of middle dots is not Chinese
+        if len(set(match[0])) >= _MIN_DIFFERENT:  # a row of middle dots is not Chinese
             return match.start()
     found = _UTF8_AS_GB.findall(line)
     # Each of these is also a rare character of its own: 涓涓 is how water trickles.
-    if len(set(found)) > 1 and len(found) >= max(_LEAST_UTF8_AS_GB, _LEAST_UTF8_AS_GB_RATE * len(line)):
+    if len(set(found)) > 1 and len(found) >= max(_MIN_UTF8_AS_GB, _MIN_UTF8_AS_GB_RATIO * len(line)):
         return line.index(found[0])
     return None
 
 
-def _control_place(line: str) -> int | None:
+def _control_index(line: str) -> int | None:
     match = _CONTROL.search(line)
     return match.start() if match else None
 
 
-def _replacement_place(line: str) -> int | None:
+def _replacement_index(line: str) -> int | None:
     place = line.find("\ufffd")
     return place if place >= 0 else None
 
 
 # Of each kind of damage: what every text with any of it has, and where it is in a line.
-_DAMAGE: Mapping[str, tuple[Callable[[str], object], _Find]] = {
-    "mojibake, not repaired": (_CHINESE_MOJIBAKE.search, _chinese_mojibake_place),
-    "replacement characters (U+FFFD)": (lambda text: "\ufffd" in text, _replacement_place),
-    "control characters": (_CONTROL.search, _control_place),
+_DAMAGE: Mapping[str, tuple[Callable[[str], object], _FindIndex]] = {
+    "mojibake, not repaired": (_CHINESE_MOJIBAKE.search, _chinese_mojibake_index),
+    "replacement characters (U+FFFD)": (lambda text: "\ufffd" in text, _replacement_index),
+    "control characters": (_CONTROL.search, _control_index),
 }
 
 
@@ -114,7 +114,7 @@ _MARKUP: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "encoded data": (("+", "/", "="), re.compile(r"[A-Za-z0-9+/_-]{120}")),
 }
 # What is left of a tokenizer.
-_TOKENIZED: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
+_TOKENIZER_ARTIFACTS: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "@-@ marks": (("@-@", "@,@", "@.@"), re.compile(r" @[-,.]@ ")),
     "## pieces": (("##",), re.compile(r"\w ##\w")),
     "@@ pieces": (("@@ ",), re.compile(r"\w@@ \w")),
@@ -127,45 +127,45 @@ _SPACED_IDEOGRAPH = re.compile("[\u3400-\u9fff] +(?=[\u3400-\u9fff])")
 _LINE_END_MARKS = (".", "!", "?", "…", '."', ".”", '!"', "!”", '?"', "?”")
 
 
-def find_traces(document: Document, num_ideographs: int, tally: Tally) -> None:
+def find_artifacts(document: Document, num_ideographs: int, statistics: TextStatistics) -> None:
     """Count the lines of a clean document that show markup, a tokenizer's work, or the end of a sentence."""
     text = document.text
-    tally.numbers["lines"] += text.count("\n") + (not text.endswith("\n"))
-    for kind, patterns in (("markup", _MARKUP), ("tokenized", _TOKENIZED)):
+    statistics.totals["lines"] += text.count("\n") + (not text.endswith("\n"))
+    for kind, patterns in (("markup", _MARKUP), ("tokenized", _TOKENIZER_ARTIFACTS)):
         for name, (guards, pattern) in patterns.items():
             if any(guard in text for guard in guards):
-                _count_lines(f"{kind}: {name}", pattern, document, tally)
-    _count_spaced_marks(text, document.source, tally)
+                _count_lines(f"{kind}: {name}", pattern, document, statistics)
+    _count_spaced_marks(text, document.source, statistics)
     if num_ideographs:
         num_spaced = len(_SPACED_IDEOGRAPH.findall(text))
-        tally.numbers["spaced ideographs"] += num_spaced
+        statistics.totals["spaced ideographs"] += num_spaced
         if num_spaced > 0.1 * num_ideographs:
-            _note_match("spaced ideographs", _SPACED_IDEOGRAPH, text, document.source, tally)
-    tally.numbers["sentences with an end mark"] += sum(
+            _add_match_excerpt("spaced ideographs", _SPACED_IDEOGRAPH, text, document.source, statistics)
+    statistics.totals["sentences with an end mark"] += sum(
         sentence.rstrip().endswith(_LINE_END_MARKS) for sentence in document.sentences
     )
 
 
-def _count_lines(name: str, pattern: re.Pattern[str], document: Document, tally: Tally) -> None:
+def _count_lines(name: str, pattern: re.Pattern[str], document: Document, statistics: TextStatistics) -> None:
     num_lines = 0
     for line in document.text.split("\n"):
         if match := pattern.search(line):
             num_lines += 1
-            tally.note(name, shown_around(line, match.start()), document.source)
-    tally.numbers[name] += num_lines
+            statistics.add_excerpt(name, preview_around(line, match.start()), document.source)
+    statistics.totals[name] += num_lines
 
 
-def _count_spaced_marks(text: str, source: str, tally: Tally) -> None:
+def _count_spaced_marks(text: str, source: str, statistics: TextStatistics) -> None:
     """Count commas and full stops, and those with a space in front, which only a tokenizer puts there."""
-    tally.numbers["narrow marks"] += text.count(", ") + text.count(". ") + text.count(".\n") + text.count(",\n")
+    statistics.totals["narrow marks"] += text.count(", ") + text.count(". ") + text.count(".\n") + text.count(",\n")
     if " ," in text or " ." in text:
         num_spaced = len(_SPACED_MARK.findall(text))
-        tally.numbers["spaced marks"] += num_spaced
+        statistics.totals["spaced marks"] += num_spaced
         if num_spaced:
-            _note_match("spaced marks", _SPACED_MARK, text, source, tally)
+            _add_match_excerpt("spaced marks", _SPACED_MARK, text, source, statistics)
 
 
-def _note_match(name: str, pattern: re.Pattern[str], text: str, source: str, tally: Tally) -> None:
-    if name not in tally.examples and (match := pattern.search(text)):
+def _add_match_excerpt(name: str, pattern: re.Pattern[str], text: str, source: str, statistics: TextStatistics) -> None:
+    if name not in statistics.excerpts and (match := pattern.search(text)):
         start = text.rfind("\n", 0, match.start()) + 1
-        tally.note(name, shown_around(text[start:], match.start() - start), source)
+        statistics.add_excerpt(name, preview_around(text[start:], match.start() - start), source)

@@ -8,29 +8,36 @@ from dataclasses import dataclass
 from typing import IO
 
 from bertworks.text.archives import Member, is_archive, members
-from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
+from bertworks.text.compression import ByteStream, compression_of, decompress, open_raw
 from bertworks.text.decoding import HEAD_BYTES
 from bertworks.text.files import File
 from bertworks.text.formats import FORMATS
-from bertworks.text.formats.format import Reading, Stretch
+from bertworks.text.formats.format import FileChunk, FileSpec
 from bertworks.text.formats.parquet import row_group_sizes
 from bertworks.text.formats.wikipedia import PAGE_START
 from bertworks.text.portions import (
-    UNPACKED_RATIO,
+    COMPRESSION_RATIO,
     Bz2Streams,
     FileRange,
     Payload,
-    Portion,
     RowGroups,
-    Skipped,
+    SkippedFile,
+    TextPortion,
     WholeFile,
-    why_skipped,
+    skip_reason,
 )
-from bertworks.text.ranges import ReadSettings, decide, format_by_name, ranges, stretches, stretches_as
+from bertworks.text.ranges import (
+    ReadSettings,
+    byte_ranges,
+    detect_file_spec,
+    format_by_name,
+    read_chunks,
+    read_chunks_as,
+)
 
 # The start of a bzip2 stream with its first block. Ten bytes do not turn up by chance.
 _BZ2_START = re.compile(rb"BZh[1-9]1AY&SY")
-_BZ2_LOOK = 8 * 2**20
+_BZ2_READ_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +49,16 @@ class Block:
     """
 
     number: int
-    source: int
+    source_index: int
     origin: str
     num_bytes: int
-    portions: tuple[Portion, ...]
+    portions: tuple[TextPortion, ...]
     settings: ReadSettings
 
 
-def gather(portions: Iterable[Portion], block_bytes: int) -> Iterator[tuple[Portion, ...]]:
+def group_portions(portions: Iterable[TextPortion], block_bytes: int) -> Iterator[tuple[TextPortion, ...]]:
     """Group neighbours until they hold about a block of text."""
-    group: list[Portion] = []
+    group: list[TextPortion] = []
     size = 0
     for portion in portions:
         if group and size + portion.size > block_bytes:
@@ -63,21 +70,21 @@ def gather(portions: Iterable[Portion], block_bytes: int) -> Iterator[tuple[Port
         yield tuple(group)
 
 
-def origin(portions: tuple[Portion, ...]) -> str:
+def origin(portions: tuple[TextPortion, ...]) -> str:
     """A name for people: the first file, and how many more."""
     names = dict.fromkeys(portion.name for portion in portions)
     first = next(iter(names))
     return f"{first} and {len(names) - 1} more" if len(names) > 1 else first
 
 
-def portions_of(file: File, settings: ReadSettings) -> Iterator[Portion]:
+def portions_of(file: File, settings: ReadSettings) -> Iterator[TextPortion]:
     """Cut one file into portions; the parent reads no more of it than it must."""
     if is_archive(file.name):
         for member in members(file):
             yield from _member_portions(member, settings)
     elif is_parquet(file.name, settings):
         yield from _row_groups(file, settings)
-    elif file.size * (UNPACKED_RATIO if compression_of(file.name) else 1) <= settings.block_bytes:
+    elif file.size * (COMPRESSION_RATIO if compression_of(file.name) else 1) <= settings.block_bytes:
         yield WholeFile(file)
     else:
         yield from _large_file_portions(file, settings)
@@ -88,57 +95,59 @@ def is_parquet(name: str, settings: ReadSettings) -> bool:
     return format_by_name(name, settings) == "parquet" and not compression_of(name)
 
 
-def stream_portions(stream: ByteStream, file: File, settings: ReadSettings) -> Iterator[Portion]:
+def stream_portions(stream: ByteStream, file: File, settings: ReadSettings) -> Iterator[TextPortion]:
     """Portions of standard input or a pipe, which can only be read once."""
-    why_skipped(stream, file)
-    for stretch in stretches(stream, settings):
+    skip_reason(stream, file)
+    for stretch in read_chunks(stream, settings):
         yield Payload(stretch, len(stretch.data))
 
 
-def _member_portions(member: Member, settings: ReadSettings) -> Iterator[Portion]:
-    if why := "archive inside an archive" if is_archive(member.file.name) else why_skipped(member.stream, member.file):
-        yield Skipped(member.file.name, why, 0)
+def _member_portions(member: Member, settings: ReadSettings) -> Iterator[TextPortion]:
+    if why := "archive inside an archive" if is_archive(member.file.name) else skip_reason(member.stream, member.file):
+        yield SkippedFile(member.file.name, why, 0)
         return
-    yield from _payloads(stretches(member.stream, settings), member.position)
+    yield from _payloads(read_chunks(member.stream, settings), member.tell)
 
 
-def _payloads(parts: Iterator[Stretch], position: Callable[[], int]) -> Iterator[Portion]:
+def _payloads(chunks: Iterator[FileChunk], tell: Callable[[], int]) -> Iterator[TextPortion]:
     """Payloads that know how far the file on disk was read for each."""
     read_before = 0
-    for stretch in parts:
-        read = position()
+    for stretch in chunks:
+        read = tell()
         yield Payload(stretch, max(0, read - read_before))
         read_before = read
 
 
-def _large_file_portions(file: File, settings: ReadSettings) -> Iterator[Portion]:
+def _large_file_portions(file: File, settings: ReadSettings) -> Iterator[TextPortion]:
     with open_raw(file.path, file.name) as raw:
-        stream = unpacked(raw, file.name)
-        if why := why_skipped(stream, file):
-            yield Skipped(file.name, why, file.size)
+        stream = decompress(raw, file.name)
+        if why := skip_reason(stream, file):
+            yield SkippedFile(file.name, why, file.size)
             return
-        reading = decide(stream.peek(HEAD_BYTES), file.name, settings)
+        reading = detect_file_spec(stream.peek(HEAD_BYTES), file.name, settings)
         if compression_of(file.name) == ".bz2" and reading.format == "wikipedia" and _is_multistream(file):
             yield from _bz2_portions(file, reading, settings.block_bytes)
         elif compression_of(file.name) or stream.is_transcoded or FORMATS[reading.format].from_start:
-            yield from _payloads(stretches_as(reading, stream, settings.block_bytes), raw.tell)
+            yield from _payloads(read_chunks_as(reading, stream, settings.block_bytes), raw.tell)
         else:
-            yield from _range_portions(file, reading, stream.num_mark_bytes, settings.block_bytes)
+            yield from _range_portions(file, reading, stream.num_bom_bytes, settings.block_bytes)
 
 
-def _range_portions(file: File, reading: Reading, num_mark_bytes: int, block_bytes: int) -> Iterator[Portion]:
-    start = num_mark_bytes + len(reading.header)
-    line = 1 + reading.header.count(b"\n")
+def _range_portions(file: File, spec: FileSpec, num_bom_bytes: int, block_bytes: int) -> Iterator[TextPortion]:
+    start = num_bom_bytes + len(spec.header)
+    line = 1 + spec.header.count(b"\n")
     with open_raw(file.path, file.name) as raw:
-        for one in ranges(raw, start, reading, block_bytes):
-            stretch = Stretch(b"", reading, line, one.start, file.path, one.cut_before, one.cut_after)
+        for one in byte_ranges(raw, start, spec, block_bytes):
+            stretch = FileChunk(
+                b"", spec, line, one.start, file.path, one.starts_inside_document, one.ends_inside_document
+            )
             yield FileRange(file.path, stretch, one.end - one.start)
             line = 0  # lines are only known at the start: counting them would mean reading the file
 
 
-def _row_groups(file: File, settings: ReadSettings) -> Iterator[Portion]:
+def _row_groups(file: File, settings: ReadSettings) -> Iterator[TextPortion]:
     lines = settings.lines if settings.lines != "auto" else FORMATS["parquet"].lines
-    reading = Reading(file.name, "parquet", settings.field, lines, "utf-8")
+    reading = FileSpec(file.name, "parquet", settings.field, lines, "utf-8")
     for number, (on_disk, unpacked_size) in enumerate(row_group_sizes(file.path, reading)):
         yield RowGroups(file.path, reading, (number,), unpacked_size, on_disk)
 
@@ -147,7 +156,7 @@ def _bz2_starts(raw: IO[bytes], start: int, step: int) -> Iterator[int]:
     """Starts of bzip2 streams at least `step` bytes apart, behind the first one."""
     at, tail = start + step, b""
     raw.seek(at)
-    while data := raw.read(_BZ2_LOOK):
+    while data := raw.read(_BZ2_READ_BYTES):
         # The end of the last look is looked at again: a start may lie across.
         found = _BZ2_START.search(tail + data)
         if found:
@@ -169,13 +178,13 @@ def _is_multistream(file: File) -> bool:
         if start is None:
             return False
         raw.seek(start)
-        return unpacked(raw, file.name).peek(2**10).lstrip().startswith(PAGE_START)
+        return decompress(raw, file.name).peek(2**10).lstrip().startswith(PAGE_START)
 
 
-def _bz2_portions(file: File, reading: Reading, block_bytes: int) -> Iterator[Portion]:
+def _bz2_portions(file: File, spec: FileSpec, block_bytes: int) -> Iterator[TextPortion]:
     with open_raw(file.path, file.name) as raw:
         start = 0
-        for end in _bz2_starts(raw, 0, max(1, block_bytes // UNPACKED_RATIO)):
-            yield Bz2Streams(file.path, reading, start, end - start)
+        for end in _bz2_starts(raw, 0, max(1, block_bytes // COMPRESSION_RATIO)):
+            yield Bz2Streams(file.path, spec, start, end - start)
             start = end
-    yield Bz2Streams(file.path, reading, start, file.size - start)
+    yield Bz2Streams(file.path, spec, start, file.size - start)

@@ -12,7 +12,7 @@ import ftfy.badness
 import regex
 
 from bertworks.errors import SettingsError
-from bertworks.text.document import Counts, Document, Passage
+from bertworks.text.document import Counts, Document, RawDocument
 from bertworks.text.sentences import split_sentences
 
 
@@ -26,14 +26,14 @@ class CleanSettings:
     """
 
     min_characters: int = 20
-    max_symbol_rate: float = 0.4
+    max_symbol_ratio: float = 0.4
     repair: bool = True
 
     def __post_init__(self) -> None:
         if self.min_characters < 0:
             raise SettingsError(f"min_characters = {self.min_characters}: must be 0 or more")
-        if not 0 <= self.max_symbol_rate <= 1:
-            raise SettingsError(f"max_symbol_rate = {self.max_symbol_rate}: must lie in 0..1")
+        if not 0 <= self.max_symbol_ratio <= 1:
+            raise SettingsError(f"max_symbol_rate = {self.max_symbol_ratio}: must lie in 0..1")
 
 
 # Controls that are not white space, byte-order marks, soft hyphens and zero-width spaces (joiners U+200C and U+200D
@@ -55,17 +55,17 @@ _WRAPPED_UNSPACED = re.compile(f"(?<=[{_UNSPACED}])\n(?=[{_UNSPACED}])")
 _SUSPICIOUS = re.compile("[\xc2-\xf4\u201a][\x80-\xbfÄ€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]")
 
 
-def clean(passage: Passage, settings: CleanSettings, counts: Counts) -> Document | None:
+def clean(raw_document: RawDocument, settings: CleanSettings, counts: Counts) -> Document | None:
     """Return the clean document of a passage, or None if a filter dropped it; `counts` gets a line either way."""
     counts["documents read"] += 1
-    text = clean_text(passage.text, settings, counts)
+    text = clean_text(raw_document.text, settings, counts)
     reason = _reason_to_drop(text, settings)
     if reason:
         counts[f"documents dropped: {reason}"] += 1
         counts[f"characters dropped: {reason}"] += len(text)
         return None
-    sentences = tuple(_sentences(text, passage.lines))
-    return Document(sentences, passage.source)
+    sentences = tuple(_sentences(text, raw_document.lines))
+    return Document(sentences, raw_document.source)
 
 
 def clean_text(text: str, settings: CleanSettings, counts: Counts) -> str:
@@ -109,11 +109,11 @@ def _reason_to_drop(text: str, settings: CleanSettings) -> str | None:
         return "empty"
     if len(text) < settings.min_characters:
         return f"shorter than {settings.min_characters} characters"
-    if settings.max_symbol_rate < 1:
+    if settings.max_symbol_ratio < 1:
         # A sample decides for long documents: their start and their middle.
         sample = text if len(text) < 8192 else text[:4096] + text[len(text) // 2 :][:4096]
-        if len(_SYMBOL.findall(sample)) > settings.max_symbol_rate * len(sample):
-            return f"more than {settings.max_symbol_rate:.0%} symbols"
+        if len(_SYMBOL.findall(sample)) > settings.max_symbol_ratio * len(sample):
+            return f"more than {settings.max_symbol_ratio:.0%} symbols"
     return None
 
 

@@ -19,14 +19,14 @@ from itertools import pairwise
 from typing import TypeVar
 
 from bertworks.text.document import Document
-from bertworks.text.tally import Tally
+from bertworks.text.tally import TextStatistics
 
 # Of each block: enough to tell running text from a shuffled list with 30 standard errors between.
-_MOST_PAIRS = 1_000
+_MAX_PAIRS = 1_000
 # Fewer pairs to choose from cannot be paired anew in a sensible way.
-_LEAST_PAIRS = 8
+_MIN_PAIRS = 8
 # A shorter document has no sentence that is far from another.
-_LEAST_INSIDE = 10
+_MIN_DOCUMENT_SENTENCES = 10
 # Scores are added as integers, so that the sum does not depend on the order of blocks.
 SCORE_UNIT = 1_000_000
 
@@ -36,57 +36,61 @@ _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 
 Pair = tuple[str, str, str | None]
 _Terms = frozenset[str]
-_Place = TypeVar("_Place")
+_Item = TypeVar("_Item")
 
 
-def compare_neighbours(documents: Sequence[Document], tally: Tally) -> None:
+def measure_coherence(documents: Sequence[Document], statistics: TextStatistics) -> None:
     """Add the scores of neighbours to the tally: inside documents, and where one document ends and the next begins."""
-    _add_scores(_pairs_within(documents), "sentences", tally)
-    _add_scores(_pairs_between(documents), "documents", tally)
+    _add_scores(_pairs_within(documents), "sentences", statistics)
+    _add_scores(_pairs_between(documents), "documents", statistics)
 
 
 def _pairs_within(documents: Sequence[Document]) -> list[Pair]:
     places = [(number, place) for number, one in enumerate(documents) for place in range(len(one.sentences) - 1)]
     pairs: list[Pair] = []
-    for number, place in _spread_out(places):
+    for number, place in _subsample(places):
         sentences = documents[number].sentences
-        other = sentences[(place + len(sentences) // 2) % len(sentences)] if len(sentences) >= _LEAST_INSIDE else None
+        other = (
+            sentences[(place + len(sentences) // 2) % len(sentences)]
+            if len(sentences) >= _MIN_DOCUMENT_SENTENCES
+            else None
+        )
         pairs.append((sentences[place], sentences[place + 1], other))
     return pairs
 
 
 def _pairs_between(documents: Sequence[Document]) -> list[Pair]:
     pairs = [(one.sentences[-1], following.sentences[0]) for one, following in pairwise(documents)]
-    return [(left, right, None) for left, right in _spread_out(pairs)]
+    return [(left, right, None) for left, right in _subsample(pairs)]
 
 
-def _spread_out(places: Sequence[_Place]) -> Sequence[_Place]:
-    return places[:: -(-len(places) // _MOST_PAIRS) or 1]
+def _subsample(items: Sequence[_Item]) -> Sequence[_Item]:
+    return items[:: -(-len(items) // _MAX_PAIRS) or 1]
 
 
-def _add_scores(pairs: Sequence[Pair], name: str, tally: Tally) -> None:
+def _add_scores(pairs: Sequence[Pair], name: str, statistics: TextStatistics) -> None:
     # Copies say nothing about running text: a line and its copy are alike wherever they stand.
     pairs = [pair for pair in pairs if pair[0] != pair[1]]
     size = len(pairs)
-    if size < _LEAST_PAIRS:
+    if size < _MIN_PAIRS:
         return
     lefts, rights = [_terms(left) for left, _, _ in pairs], [_terms(right) for _, right, _ in pairs]
-    weigh = _Weights(lefts + rights)
+    weigh = _IdfWeights(lefts + rights)
     shifts = sorted({size // 2, size // 3, size // 5} - {0})
     for number, (left, right) in enumerate(zip(lefts, rights, strict=True)):
-        _add(f"neighbouring {name}: near", weigh.score(left, right), tally)
+        _add(f"neighbouring {name}: near", weigh.score(left, right), statistics)
         for shift in shifts:
-            _add(f"neighbouring {name}: far", weigh.score(left, rights[(number + shift) % size]), tally)
+            _add(f"neighbouring {name}: far", weigh.score(left, rights[(number + shift) % size]), statistics)
         other = pairs[number][2]
         if other is not None:
-            _add(f"neighbouring {name}: near, long documents", weigh.score(left, right), tally)
-            _add(f"neighbouring {name}: inside", weigh.score(left, _terms(other)), tally)
+            _add(f"neighbouring {name}: near, long documents", weigh.score(left, right), statistics)
+            _add(f"neighbouring {name}: inside", weigh.score(left, _terms(other)), statistics)
 
 
-def _add(name: str, score: int, tally: Tally) -> None:
-    tally.numbers[f"{name}, score"] += score
-    tally.numbers[f"{name}, squares"] += score * score
-    tally.numbers[f"{name}, pairs"] += 1
+def _add(name: str, score: int, statistics: TextStatistics) -> None:
+    statistics.totals[f"{name}, score"] += score
+    statistics.totals[f"{name}, squares"] += score * score
+    statistics.totals[f"{name}, pairs"] += 1
 
 
 def _terms(sentence: str) -> _Terms:
@@ -99,7 +103,7 @@ def _terms(sentence: str) -> _Terms:
     return frozenset(found)
 
 
-class _Weights:
+class _IdfWeights:
     """How much each term counts, by how few of the given sentences have it."""
 
     def __init__(self, sentences: Sequence[_Terms]) -> None:
@@ -107,7 +111,7 @@ class _Weights:
         for terms in sentences:
             frequency.update(terms)
         self._weights = {term: math.log(len(sentences) / number) ** 2 for term, number in frequency.items()}
-        self._rarest = math.log(len(sentences)) ** 2
+        self._max_weight = math.log(len(sentences)) ** 2
 
     def score(self, left: _Terms, right: _Terms) -> int:
         """Return the cosine of two sentences in SCORE_UNITs."""
@@ -116,4 +120,4 @@ class _Weights:
 
     def _sum(self, terms: _Terms) -> float:
         # fsum: the order of a set differs between processes, and a plain sum of floats depends on it.
-        return math.fsum(self._weights.get(term, self._rarest) for term in terms)
+        return math.fsum(self._weights.get(term, self._max_weight) for term in terms)

@@ -17,64 +17,71 @@ from typing import IO, Any, Protocol
 import zstandard
 
 from bertworks.errors import InputError
-from bertworks.text.object_stores import is_address, open_stored
+from bertworks.text.object_stores import is_address, open_object
 
 _CHUNK = 2**16
 
 
-class Readable(Protocol):
+class SupportsRead(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
 class _ZstdReader:
     """Unpack Zstandard frames. The package's own reader takes a truncated file for a finished one."""
 
-    def __init__(self, raw: Readable) -> None:
+    def __init__(self, raw: SupportsRead) -> None:
         self._raw = raw
         self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._left = b""
-        self._inside = False
+        self._unused_data = b""
+        self._in_frame = False
 
     def read(self, size: int, /) -> bytes:
         while True:
-            data = self._left or self._raw.read(2**14)
-            self._left = b""
+            data = self._unused_data or self._raw.read(2**14)
+            self._unused_data = b""
             if not data:
-                if self._inside:
+                if self._in_frame:
                     raise EOFError("ends inside a frame")
                 return b""
             unpacked: bytes = self._frame.decompress(data)
-            self._inside = not self._frame.eof
+            self._in_frame = not self._frame.eof
             if self._frame.eof:
-                self._left = self._frame.unused_data
+                self._unused_data = self._frame.unused_data
                 self._frame = zstandard.ZstdDecompressor().decompressobj()
             if unpacked:
                 return unpacked
 
 
-def _gzip(raw: IO[bytes]) -> Readable:
+def _gzip(raw: IO[bytes]) -> SupportsRead:
     return gzip.GzipFile(fileobj=raw, mode="rb")
 
 
-COMPRESSIONS: dict[str, Callable[[IO[bytes]], Readable]] = {
+COMPRESSIONS: dict[str, Callable[[IO[bytes]], SupportsRead]] = {
     ".gz": _gzip,
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
     ".zst": _ZstdReader,
 }
 
-_UNPACKING_FAULTS = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, tarfile.TarError, zipfile.BadZipFile)
-_FAULTS = (OSError, RuntimeError, *_UNPACKING_FAULTS)
+_DECOMPRESSION_ERRORS = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zstandard.ZstdError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+)
+_READ_ERRORS = (OSError, RuntimeError, *_DECOMPRESSION_ERRORS)
 
 
 class ByteStream:
     """Bytes that are read once from start to end, with a look ahead; a fault becomes an InputError naming the file."""
 
-    def __init__(self, stream: Readable, name: str) -> None:
+    def __init__(self, stream: SupportsRead, name: str) -> None:
         self.name = name
         self._pull = stream.read
         self._buffer = bytearray()
-        self.num_mark_bytes = 0
+        self.num_bom_bytes = 0
         self._decoder: codecs.IncrementalDecoder | None = None
 
     def peek(self, size: int) -> bytes:
@@ -95,7 +102,7 @@ class ByteStream:
             start, self._buffer = bytes(self._buffer), bytearray()
             self._buffer += self._transcode(start)
         elif self.peek(3) == codecs.BOM_UTF8:
-            self.num_mark_bytes = len(self.read(3))
+            self.num_bom_bytes = len(self.read(3))
 
     @property
     def is_transcoded(self) -> bool:
@@ -105,8 +112,8 @@ class ByteStream:
         while len(self._buffer) < size:
             try:
                 data = self._pull(max(_CHUNK, size - len(self._buffer)))
-            except _FAULTS as error:
-                raise InputError(_fault(self.name, error)) from error
+            except _READ_ERRORS as error:
+                raise InputError(_error_message(self.name, error)) from error
             if not data:
                 self._buffer += self._transcode(b"", final=True)
                 return
@@ -138,7 +145,7 @@ class RawStream(io.RawIOBase):
         return len(data)
 
 
-def _fault(name: str, error: Exception) -> str:
+def _error_message(name: str, error: Exception) -> str:
     if isinstance(error, EOFError):
         return f"{name} is truncated: its compressed data ends too early; copy or download it again"
     if isinstance(error, RuntimeError):
@@ -157,14 +164,14 @@ def compression_of(name: str) -> str:
 def open_raw(path: str, name: str) -> IO[bytes]:
     """Open a file's bytes as they lie on disk or in a store."""
     if is_address(path):
-        return open_stored(path)
+        return open_object(path)
     try:
         return Path(path).open("rb")
     except OSError as error:
-        raise InputError(_fault(name, error)) from error
+        raise InputError(_error_message(name, error)) from error
 
 
-def unpacked(raw: IO[bytes], name: str) -> ByteStream:
+def decompress(raw: IO[bytes], name: str) -> ByteStream:
     """The unpacked bytes of an open file, by the suffix of its name."""
     suffix = compression_of(name)
     return ByteStream(COMPRESSIONS[suffix](raw) if suffix else raw, name)

@@ -22,40 +22,40 @@ _SIGNATURES = (
 )
 # Bytes that text in any encoding we read hardly ever contains. NUL is the surest of them.
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))
-_MOST_CONTROLS = 0.005
+_MAX_CONTROL_RATIO = 0.005
 
 # In real GB18030 text nearly all high bytes stand in pairs of GB 2312, both bytes high. In western text of one byte a
 # letter, high bytes stand alone between ASCII letters.
 _GB_PAIRS = re.compile(rb"(?:[\xa1-\xf7][\xa1-\xfe])+")
 _HIGH_BYTES = bytes(range(128, 256))
-_LEAST_PAIRS = 0.8
+_MIN_PAIR_RATIO = 0.8
 
 
-def why_not_text(head: bytes) -> str:
+def non_text_reason(head: bytes) -> str:
     """What a file is if not text, and the way out; nothing for text."""
     for signature, what in _SIGNATURES:
         if head.startswith(signature):
             return what
     num_controls = len(head) - len(head.translate(None, _CONTROLS))
-    if num_controls > _MOST_CONTROLS * len(head):
+    if num_controls > _MAX_CONTROL_RATIO * len(head):
         return "binary, not text; convert it to text or leave it out"
     return ""
 
 
 def detect_encoding(head: bytes) -> str:
     """Decide the encoding of a file from its first bytes: "utf-8", "gb18030" or "cp1252"."""
-    if is_start_of(head, "utf-8"):
+    if is_valid_prefix(head, "utf-8"):
         return "utf-8"
     # A cut-off character at the end must not count as a bad line.
     lines = [line for line in head[: head.rfind(b"\n") + 1 or len(head)].split(b"\n") if not line.isascii()]
-    num_utf8 = sum(is_start_of(line, "utf-8") for line in lines)
+    num_utf8 = sum(is_valid_prefix(line, "utf-8") for line in lines)
     if 2 * num_utf8 > len(lines):
         return "utf-8"
     num_gb = sum(is_likely_gb18030(line) for line in lines)
     return "gb18030" if 2 * num_gb > len(lines) else "cp1252"
 
 
-def is_start_of(data: bytes, encoding: str) -> bool:
+def is_valid_prefix(data: bytes, encoding: str) -> bool:
     """Whether the bytes are valid in the encoding, a cut-off last character aside."""
     try:
         codecs.getincrementaldecoder(encoding)().decode(data, final=False)
@@ -68,12 +68,12 @@ def is_likely_gb18030(line: bytes) -> bool:
     """Whether bytes that are not UTF-8 decode as GB18030 and look like Chinese."""
     num_high = len(line) - len(line.translate(None, _HIGH_BYTES))
     num_paired = len(line) - len(_GB_PAIRS.sub(b"", line))
-    return num_paired >= _LEAST_PAIRS * num_high and is_start_of(line, "gb18030")
+    return num_paired >= _MIN_PAIR_RATIO * num_high and is_valid_prefix(line, "gb18030")
 
 
 def decode(data: bytes, encoding: str, name: str, counts: Counts) -> str:
     """Decode a stretch of a file; lines that are not in the file's encoding are decoded alone, and counted."""
-    if data.count(b"\0") > _MOST_CONTROLS * len(data):
+    if data.count(b"\0") > _MAX_CONTROL_RATIO * len(data):
         raise InputError(f"{name} is text at its start but binary further on; cut the binary part off or leave it out")
     try:
         text = data.decode(encoding)
@@ -106,7 +106,7 @@ def _decode_line(line: bytes, encoding: str, counts: Counts) -> str:
     return line.decode("latin-1")
 
 
-def whole_characters(data: bytes, encoding: str) -> int:
+def complete_characters_length(data: bytes, encoding: str) -> int:
     """How many of the bytes make up whole characters: where data that goes on may be cut."""
     if encoding == "gb18030":
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
@@ -116,12 +116,12 @@ def whole_characters(data: bytes, encoding: str) -> int:
         start = len(data) - 1
         while start > len(data) - 4 and 0x80 <= data[start] < 0xC0:
             start -= 1
-        if data[start] >= 0xC0 and not _is_whole(data[start:]):
+        if data[start] >= 0xC0 and not _is_complete(data[start:]):
             return start
     return len(data)
 
 
-def _is_whole(character: bytes) -> bool:
+def _is_complete(character: bytes) -> bool:
     try:
         character.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -11,7 +11,7 @@ Counts = Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class RawDocument:
     """One document as a reader found it: lines joined by newlines, not yet cleaned or split into sentences.
 
     `source` names the place for people: "emma.md", "dump.xml.bz2#Anarchism", "notes.txt:3041".

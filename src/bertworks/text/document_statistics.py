@@ -7,7 +7,7 @@ from collections import Counter
 
 from bertworks.text.document import Document
 from bertworks.text.languages import language_of, scripts_of
-from bertworks.text.tally import Tally
+from bertworks.text.tally import TextStatistics
 
 _UNSPACED_SCRIPTS = ("Han", "Hiragana", "Katakana", "Thai", "Khmer", "Myanmar")
 _SPACED_WORD = re.compile(
@@ -16,7 +16,7 @@ _SPACED_WORD = re.compile(
 _FIRST_LETTER = re.compile(r"[^\W\d_]")
 
 
-def add_figures(document: Document, tally: Tally) -> int:
+def add_document_statistics(document: Document, statistics: TextStatistics) -> int:
     """Add the figures of a document; return how many ideographs it has.
 
     Words are what stands between spaces; of scripts without spaces, each letter counts as one.
@@ -24,20 +24,20 @@ def add_figures(document: Document, tally: Tally) -> int:
     text = document.text
     characters = Counter(text)
     scripts = scripts_of(characters)
-    tally.numbers["documents"] += 1
-    tally.numbers["sentences"] += len(document.sentences)
-    tally.numbers["characters"] += len(text)
-    tally.numbers["words"] += _num_words(text, scripts)
-    tally.measure("sentences a document", len(document.sentences))
-    tally.measure("characters a document", len(text))
+    statistics.totals["documents"] += 1
+    statistics.totals["sentences"] += len(document.sentences)
+    statistics.totals["characters"] += len(text)
+    statistics.totals["words"] += _num_words(text, scripts)
+    statistics.add_length("sentences a document", len(document.sentences))
+    statistics.add_length("characters a document", len(text))
     for sentence in document.sentences:
-        tally.measure("characters a sentence", len(sentence.rstrip()))
+        statistics.add_length("characters a sentence", len(sentence.rstrip()))
     for script, number in scripts.items():
-        tally.numbers[f"script: {script}"] += number
+        statistics.totals[f"script: {script}"] += number
     language = language_of(text, characters, scripts)
     if language:
-        tally.numbers[f"language: {language}"] += scripts.total()
-    _add_case(document, characters, tally)
+        statistics.totals[f"language: {language}"] += scripts.total()
+    _add_case(document, characters, statistics)
     return scripts["Han"]
 
 
@@ -46,14 +46,14 @@ def _num_words(text: str, scripts: Counter[str]) -> int:
     return unspaced + len(_SPACED_WORD.findall(text)) if unspaced else len(text.split())
 
 
-def _add_case(document: Document, characters: Counter[str], tally: Tally) -> None:
+def _add_case(document: Document, characters: Counter[str], statistics: TextStatistics) -> None:
     for character, number in characters.items():
         if character.isupper():
-            tally.numbers["capital letters"] += number
+            statistics.totals["capital letters"] += number
         elif character.islower():
-            tally.numbers["small letters"] += number
+            statistics.totals["small letters"] += number
     for sentence in document.sentences:
         first = _FIRST_LETTER.search(sentence)
         if first and first[0].islower():
-            tally.numbers["sentences that begin with a small letter"] += 1
-            tally.note("sentences that begin with a small letter", sentence, document.source)
+            statistics.totals["sentences that begin with a small letter"] += 1
+            statistics.add_excerpt("sentences that begin with a small letter", sentence, document.source)

@@ -12,4 +12,4 @@ class File:
     path: str
     name: str
     size: int
-    named: bool
+    is_explicit: bool

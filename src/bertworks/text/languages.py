@@ -40,10 +40,10 @@ for _language, _words in _FUNCTION_WORDS.items():
         _LANGUAGES_OF.setdefault(_word, []).append(_language)
 
 _LATIN_WORD = re.compile(r"[^\W\d_]+")
-_MOST_CHARACTERS = 6_000  # about a thousand words; more would not change the guess
+_MAX_CHARACTERS = 6_000  # about a thousand words; more would not change the guess
 # Function words are a third of running text or more; the most frequent twenty are a fifth.
-_LEAST_RATE = 0.06
-_LEAST_HITS = 2
+_MIN_HIT_RATIO = 0.06
+_MIN_HITS = 2
 
 _LANGUAGE_OF_SCRIPT = {
     "Hangul": "ko",
@@ -93,23 +93,23 @@ def language_of(text: str, characters: Mapping[str, int], scripts: Mapping[str, 
     if script == "Latin":
         return _latin_language(text)
     if script == "Cyrillic":
-        return "uk" if _rate(characters, "іїєґ", scripts[script]) > 0.01 else "ru"
+        return "uk" if _ratio(characters, "іїєґ", scripts[script]) > 0.01 else "ru"
     if script == "Arabic":
-        return "fa" if _rate(characters, "پچژگ", scripts[script]) > 0.01 else "ar"
+        return "fa" if _ratio(characters, "پچژگ", scripts[script]) > 0.01 else "ar"
     return _LANGUAGE_OF_SCRIPT.get(script, f"other ({script})")
 
 
 def _latin_language(text: str) -> str:
-    words = _LATIN_WORD.findall(text[:_MOST_CHARACTERS].lower())
+    words = _LATIN_WORD.findall(text[:_MAX_CHARACTERS].lower())
     hits: Counter[str] = Counter()
     for word in words:
         hits.update(_LANGUAGES_OF.get(word, ()))
     if not hits:
         return "other (Latin)"
     best = max(sorted(hits), key=lambda language: hits[language])
-    enough = hits[best] >= max(_LEAST_HITS, _LEAST_RATE * len(words))
+    enough = hits[best] >= max(_MIN_HITS, _MIN_HIT_RATIO * len(words))
     return best if enough else "other (Latin)"
 
 
-def _rate(characters: Mapping[str, int], letters: str, total: int) -> float:
+def _ratio(characters: Mapping[str, int], letters: str, total: int) -> float:
     return sum(characters.get(letter, 0) for letter in letters) / total

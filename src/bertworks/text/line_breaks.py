@@ -13,12 +13,12 @@ _SENTENCE_BREAK = re.compile(rf"[.!?…]{_CLOSERS}\s+[\"'“‘«(\[]?[A-Z]|[。
 _ABBREVIATION = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Prof|Jr|Sr|vs|No|Mt|Gen|Col|Capt|Lt|Rev)\.(?=\s)")
 _WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]")
 
-_LEAST_ENDING_RATE = 0.9  # of lines that are sentences
-_MOST_SENTENCES_A_LINE = 1.3
+_MIN_ENDING_RATIO = 0.9  # of lines that are sentences
+_MAX_SENTENCES_PER_LINE = 1.3
 _WRAP_WIDTHS = range(40, 141)  # columns; a wide character takes two
-_LEAST_INNER_RATE = 0.4  # of lines that have a line of the same paragraph behind them
-_LEAST_FULL_RATE = 0.8  # of lines inside a paragraph that reach two thirds of the width
-_MOST_INNER_ENDING_RATE = 0.5
+_MIN_INNER_RATIO = 0.4  # of lines that have a line of the same paragraph behind them
+_MIN_FULL_RATIO = 0.8  # of lines inside a paragraph that reach two thirds of the width
+_MAX_INNER_ENDING_RATIO = 0.5
 
 
 def line_meaning(text: str) -> str:
@@ -37,16 +37,16 @@ def line_meaning(text: str) -> str:
 
 def _are_sentences(lines: list[str]) -> bool:
     num_ending = sum(_SENTENCE_END.search(line) is not None for line in lines)
-    if num_ending < _LEAST_ENDING_RATE * len(lines):
+    if num_ending < _MIN_ENDING_RATIO * len(lines):
         return False
     num_breaks = sum(len(_SENTENCE_BREAK.findall(_ABBREVIATION.sub("", line))) for line in lines)
-    return len(lines) + num_breaks <= _MOST_SENTENCES_A_LINE * len(lines)
+    return len(lines) + num_breaks <= _MAX_SENTENCES_PER_LINE * len(lines)
 
 
 def _are_wrapped(lines: list[str]) -> bool:
     """Lines with a line of the same paragraph behind them are nearly full and mostly stop inside a sentence."""
     inner = [line for line, following in pairwise(lines) if line and following]
-    if len(inner) < _LEAST_INNER_RATE * sum(map(bool, lines)) or not inner:
+    if len(inner) < _MIN_INNER_RATIO * sum(map(bool, lines)) or not inner:
         return False
     widths = sorted(len(line) + len(_WIDE.findall(line)) for line in inner)
     width = widths[int(0.95 * (len(widths) - 1))]
@@ -54,4 +54,4 @@ def _are_wrapped(lines: list[str]) -> bool:
         return False
     num_full = sum(3 * one >= 2 * width for one in widths)
     num_ending = sum(_SENTENCE_END.search(line) is not None for line in inner)
-    return num_full >= _LEAST_FULL_RATE * len(inner) and num_ending < _MOST_INNER_ENDING_RATE * len(inner)
+    return num_full >= _MIN_FULL_RATIO * len(inner) and num_ending < _MAX_INNER_ENDING_RATIO * len(inner)

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import IO, Any, TypeVar
 
-from bertworks.errors import BertworksError, InputError, MissingPartError
+from bertworks.errors import BertworksError, InputError, MissingDependencyError
 from bertworks.text.files import File
 
 _GLOB_SIGNS = "*["
 # The packages of the stores for which there is an extra.
 _EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs")}
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def is_address(path: str) -> bool:
@@ -24,23 +24,23 @@ def is_address(path: str) -> bool:
     return "://" in path
 
 
-def stored_files(address: str) -> list[File]:
+def list_files(address: str) -> list[File]:
     """Return the visible files that an address stands for: one, those of a folder and below, or those of a glob."""
     store, root = store_of(address)
-    return _told(address, lambda: _files(store, root.rstrip("/"), address))
+    return _translate_errors(address, lambda: _files(store, root.rstrip("/"), address))
 
 
-def open_stored(address: str) -> IO[bytes]:
+def open_object(address: str) -> IO[bytes]:
     """Open the bytes of a stored file; any part of it can be read without the rest."""
     store, path = store_of(address)
-    raw: IO[bytes] = _told(address, lambda: store.open(path, "rb"))
+    raw: IO[bytes] = _translate_errors(address, lambda: store.open(path, "rb"))
     return raw
 
 
 def stamp(address: str) -> str:
     """Return what changes when a stored file does: its version, or else its size and time."""
     store, path = store_of(address)
-    return str(_told(address, lambda: store.ukey(path)))
+    return str(_translate_errors(address, lambda: store.ukey(path)))
 
 
 def store_of(address: str) -> tuple[Any, str]:
@@ -49,11 +49,11 @@ def store_of(address: str) -> tuple[Any, str]:
 
     scheme = address.partition("://")[0]
     try:
-        store, root = _told(address, lambda: fsspec.url_to_fs(address))
+        store, root = _translate_errors(address, lambda: fsspec.url_to_fs(address))
     except ImportError as error:
         if scheme not in _EXTRAS:
             raise InputError(f"{address} cannot be read: {error}") from None
-        raise MissingPartError(*_EXTRAS[scheme], f"reading {scheme}:// addresses") from None
+        raise MissingDependencyError(*_EXTRAS[scheme], f"reading {scheme}:// addresses") from None
     return store, str(root)
 
 
@@ -81,10 +81,10 @@ def _files(store: Any, root: str, address: str) -> list[File]:
     return sorted(files, key=lambda file: file.name)
 
 
-def _told(address: str, do: Callable[[], Found]) -> Found:
+def _translate_errors(address: str, call: Callable[[], Result]) -> Result:
     """Do something with a store; each has errors of its own, and all become one sentence."""
     try:
-        return do()
+        return call()
     except (BertworksError, ImportError):
         raise
     except Exception as error:

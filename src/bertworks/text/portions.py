@@ -8,21 +8,21 @@ from typing import IO, Protocol, cast
 
 from bertworks.errors import InputError
 from bertworks.text import python_docs
-from bertworks.text.compression import ByteStream, compression_of, open_raw, unpacked
-from bertworks.text.decoding import HEAD_BYTES, why_not_text
-from bertworks.text.document import Counts, Passage
+from bertworks.text.compression import ByteStream, compression_of, decompress, open_raw
+from bertworks.text.decoding import HEAD_BYTES, non_text_reason
+from bertworks.text.document import Counts, RawDocument
 from bertworks.text.files import File
 from bertworks.text.formats import FORMATS
-from bertworks.text.formats.format import Reading, Stretch
+from bertworks.text.formats.format import FileChunk, FileSpec
 from bertworks.text.formats.parquet import read_row_groups
 from bertworks.text.formats.wikipedia import PAGE_START
-from bertworks.text.ranges import ReadSettings, stretches, stretches_as
+from bertworks.text.ranges import ReadSettings, read_chunks, read_chunks_as
 
-UNPACKED_RATIO = 3  # text is about three times as long as its compressed form
+COMPRESSION_RATIO = 3  # text is about three times as long as its compressed form
 PART_BYTES = 2**18  # what a part of the built-in corpus is taken to hold, for grouping and progress
 
 
-class Portion(Protocol):
+class TextPortion(Protocol):
     """Something to read. `size` is the text it holds, about; `num_bytes` what it takes from disk."""
 
     @property
@@ -31,16 +31,16 @@ class Portion(Protocol):
     def size(self) -> int: ...
     @property
     def num_bytes(self) -> int: ...
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]: ...
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]: ...
 
 
-def _read_stretch(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
+def _read_chunk(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
     num_passages = 0
-    for passage in FORMATS[stretch.reading.format].read(stretch, counts):
+    for passage in FORMATS[chunk.spec.format].read(chunk, counts):
         num_passages += 1
         yield passage
     # A document that fills a whole stretch was counted where it began.
-    if stretch.cut_after and not (stretch.cut_before and num_passages == 1):
+    if chunk.ends_inside_document and not (chunk.starts_inside_document and num_passages == 1):
         counts["documents cut: longer than a block"] += 1
 
 
@@ -56,45 +56,45 @@ class WholeFile:
 
     @property
     def size(self) -> int:
-        return self.file.size * (UNPACKED_RATIO if compression_of(self.file.path) else 1)
+        return self.file.size * (COMPRESSION_RATIO if compression_of(self.file.path) else 1)
 
     @property
     def num_bytes(self) -> int:
         return self.file.size
 
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:
         with open_raw(self.file.path, self.file.name) as raw:
-            stream = unpacked(raw, self.file.name)
-            why = why_skipped(stream, self.file)
+            stream = decompress(raw, self.file.name)
+            why = skip_reason(stream, self.file)
             if why:
                 counts[f"files skipped: {why}"] += 1
                 return
-            for stretch in stretches(stream, settings):
-                yield from _read_stretch(stretch, counts)
+            for stretch in read_chunks(stream, settings):
+                yield from _read_chunk(stretch, counts)
 
 
-def why_skipped(stream: ByteStream, file: File) -> str:
+def skip_reason(stream: ByteStream, file: File) -> str:
     """Why a file is passed over: "empty", "not text" or "" if it is not. One that a person named is refused instead."""
     stream.drop_byte_order_mark()
     head = stream.peek(HEAD_BYTES)
-    if head and not file.named:
-        return "not text" if why_not_text(head) else ""
-    if not head and file.named:
+    if head and not file.is_explicit:
+        return "not text" if non_text_reason(head) else ""
+    if not head and file.is_explicit:
         raise InputError(f"{file.name} is empty; fill it or leave it out")
     return "" if head else "empty"
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedFile:
     """A large file or a member of an archive that is not read; only counted."""
 
     name: str
-    why: str
+    reason: str
     num_bytes: int
     size: int = 0
 
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
-        counts[f"files skipped: {self.why}"] += 1
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:
+        counts[f"files skipped: {self.reason}"] += 1
         yield from ()
 
 
@@ -103,43 +103,43 @@ class FileRange:
     """Bytes of a large uncompressed file."""
 
     path: str
-    stretch: Stretch  # without its data
+    chunk: FileChunk  # without its data
     num_bytes: int
 
     @property
     def name(self) -> str:
-        return self.stretch.reading.name
+        return self.chunk.spec.name
 
     @property
     def size(self) -> int:
         return self.num_bytes
 
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:
         with open_raw(self.path, self.name) as raw:
-            raw.seek(self.stretch.offset)
+            raw.seek(self.chunk.offset)
             data = raw.read(self.num_bytes)
         if len(data) < self.num_bytes:
             raise InputError(f"{self.name} became shorter while it was read; start again when it no longer changes")
-        yield from _read_stretch(self.stretch.filled(data), counts)
+        yield from _read_chunk(self.chunk.with_data(data), counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
     """A stretch that the parent took from a stream."""
 
-    stretch: Stretch
+    chunk: FileChunk
     num_bytes: int
 
     @property
     def name(self) -> str:
-        return self.stretch.reading.name
+        return self.chunk.spec.name
 
     @property
     def size(self) -> int:
-        return len(self.stretch.data)
+        return len(self.chunk.data)
 
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
-        yield from _read_stretch(self.stretch, counts)
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:
+        yield from _read_chunk(self.chunk, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,37 +147,37 @@ class Bz2Streams:
     """Whole streams of a multi-stream dump, each of them whole pages."""
 
     path: str
-    reading: Reading
+    spec: FileSpec
     start: int
     num_bytes: int
 
     @property
     def name(self) -> str:
-        return self.reading.name
+        return self.spec.name
 
     @property
     def size(self) -> int:
-        return self.num_bytes * UNPACKED_RATIO
+        return self.num_bytes * COMPRESSION_RATIO
 
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:
         with open_raw(self.path, self.name) as raw:
             raw.seek(self.start)
-            stream = unpacked(cast(IO[bytes], _Part(raw, self.num_bytes)), self.name)
+            stream = decompress(cast(IO[bytes], _BoundedReader(raw, self.num_bytes)), self.name)
             if self.start and not stream.peek(HEAD_BYTES).lstrip().startswith((PAGE_START, b"</mediawiki>")):
                 raise InputError(f"{self.name}: the stream at byte {self.start} starts inside a page; recompress it")
-            for stretch in stretches_as(self.reading, stream, settings.block_bytes):
-                yield from _read_stretch(stretch, counts)
+            for stretch in read_chunks_as(self.spec, stream, settings.block_bytes):
+                yield from _read_chunk(stretch, counts)
 
 
-class _Part:
+class _BoundedReader:
     """The next bytes of a file as if they were all of it."""
 
     def __init__(self, raw: IO[bytes], size: int) -> None:
-        self._raw, self._left = raw, size
+        self._raw, self._remaining = raw, size
 
     def read(self, size: int = -1, /) -> bytes:
-        data = self._raw.read(min(size, self._left) if size >= 0 else self._left)
-        self._left -= len(data)
+        data = self._raw.read(min(size, self._remaining) if size >= 0 else self._remaining)
+        self._remaining -= len(data)
         return data
 
 
@@ -186,17 +186,17 @@ class RowGroups:
     """Row groups of a Parquet file."""
 
     path: str
-    reading: Reading
+    spec: FileSpec
     groups: tuple[int, ...]
     size: int
     num_bytes: int
 
     @property
     def name(self) -> str:
-        return self.reading.name
+        return self.spec.name
 
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
-        yield from read_row_groups(self.path, self.reading, self.groups, counts)
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:
+        yield from read_row_groups(self.path, self.spec, self.groups, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,5 +211,5 @@ class DocsPart:
     def name(self) -> str:
         return self.part
 
-    def passages(self, settings: ReadSettings, counts: Counts) -> Iterator[Passage]:
+    def read(self, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:
         yield from python_docs.read(self.part, counts=counts)

@@ -20,7 +20,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 from bertworks.errors import InputError
-from bertworks.text.document import Counts, Passage
+from bertworks.text.document import Counts, RawDocument
 
 # Folders whose texts are tests, copies of other projects, or written by programs.
 SKIPPED_FOLDER = re.compile(
@@ -31,59 +31,59 @@ MAX_FILE_BYTES = 1_000_000  # a longer module is a table or was written by a pro
 MAX_PACKAGE_BYTES = 1_000_000  # prose of one package, so that no giant drowns the rest; its parts share it equally
 MAX_PART_FILES = 2_000  # a package with more files is split, so that its parts can be read side by side
 
-OURSELVES = "bertworks"  # left out: the corpus must not change with every version of this project
+OWN_PACKAGE = "bertworks"  # left out: the corpus must not change with every version of this project
 # Parts which are not one package. No package can have such a name: it must be an identifier.
 SINGLE_FILES, DESCRIPTIONS = "single-files", "long-descriptions"
 TOPIC_RANGES = ("a-f", "g-m", "n-s", "t-z")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PythonPaths:
     """Where the corpus is found: the folder of the standard library, and those that packages are installed in."""
 
     library: Path
     packages: tuple[Path, ...]
 
 
-def running_python() -> Places:
+def running_python_paths() -> PythonPaths:
     """The places of the interpreter that runs this, in the order in which it would import from them."""
     paths = sysconfig.get_paths()
     installed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     folders = dict.fromkeys(Path(path) for path in [*installed, paths["purelib"], paths["platlib"]])
-    return Places(Path(paths["stdlib"]), tuple(folder for folder in folders if folder.is_dir()))
+    return PythonPaths(Path(paths["stdlib"]), tuple(folder for folder in folders if folder.is_dir()))
 
 
-def parts(places: Places | None = None) -> list[str]:
+def parts(paths: PythonPaths | None = None) -> list[str]:
     """The names of all parts, sorted: "topics:a-f", "stdlib:asyncio", "package:numpy", "package:torch/1-of-2"."""
-    places = places or running_python()
-    names = [f"topics:{letters}" for letters in TOPIC_RANGES if _topics_file(places).is_file()]
-    for kind, roots in (("stdlib", (places.library,)), ("package", places.packages)):
+    paths = paths or running_python_paths()
+    names = [f"topics:{letters}" for letters in TOPIC_RANGES if _topics_file(paths).is_file()]
+    for kind, roots in (("stdlib", (paths.library,)), ("package", paths.packages)):
         for package, folder in _packages(roots).items():
             names += _slice_names(f"{kind}:{package}", len(_modules(folder)))
         if any(_single_files(root) for root in roots):
             names.append(f"{kind}:{SINGLE_FILES}")
-    if any(metadata.distributions(path=[str(root) for root in places.packages])):
+    if any(metadata.distributions(path=[str(root) for root in paths.packages])):
         names.append(f"package:{DESCRIPTIONS}")
     return sorted(names)
 
 
-def read(part: str, places: Places | None = None, counts: Counts | None = None) -> Iterator[Passage]:
+def read(part: str, paths: PythonPaths | None = None, counts: Counts | None = None) -> Iterator[RawDocument]:
     """Yield one passage for each module, topic or description of `part` which has prose; one paragraph a line.
 
     A paragraph that was seen before in the part is dropped. What is left out is added to `counts`.
     """
     counts = Counts() if counts is None else counts
-    sources, limit = _sources(part, places or running_python(), counts)
-    return _passages(sources, limit, counts)
+    sources, limit = _sources(part, paths or running_python_paths(), counts)
+    return _raw_documents(sources, limit, counts)
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 # A name for people, and its raw texts in order. The texts are read when they are asked for, one file at a time.
-Source = tuple[str, Iterable[str]]
+DocTexts = tuple[str, Iterable[str]]
 
 
-def _passages(sources: Iterable[Source], limit: int, counts: Counts) -> Iterator[Passage]:
+def _raw_documents(sources: Iterable[DocTexts], limit: int, counts: Counts) -> Iterator[RawDocument]:
     seen_texts: set[int] = set()
     seen_paragraphs: set[int] = set()
 
@@ -102,15 +102,15 @@ def _passages(sources: Iterable[Source], limit: int, counts: Counts) -> Iterator
         text = "\n".join(paragraph for paragraph in paragraphs if is_new(paragraph, seen_paragraphs))
         size += len(text.encode())
         if text:
-            yield Passage(text, f"python-docs/{name}", "paragraphs")
+            yield RawDocument(text, f"python-docs/{name}", "paragraphs")
 
 
-def _sources(part: str, places: Places, counts: Counts) -> tuple[Iterator[Source], int]:
+def _sources(part: str, paths: PythonPaths, counts: Counts) -> tuple[Iterator[DocTexts], int]:
     """What a part is made of, and how many bytes of prose it may give."""
     kind, _, name = part.partition(":")
-    roots = {"stdlib": (places.library,), "package": places.packages}.get(kind, ())
-    if kind == "topics" and name in TOPIC_RANGES and _topics_file(places).is_file():
-        return _topics(_topics_file(places), name, counts), MAX_PACKAGE_BYTES
+    roots = {"stdlib": (paths.library,), "package": paths.packages}.get(kind, ())
+    if kind == "topics" and name in TOPIC_RANGES and _topics_file(paths).is_file():
+        return _topics(_topics_file(paths), name, counts), MAX_PACKAGE_BYTES
     if part == f"package:{DESCRIPTIONS}":
         return _descriptions(roots), MAX_PACKAGE_BYTES
     if roots and name == SINGLE_FILES:
@@ -142,7 +142,7 @@ def _packages(roots: Iterable[Path]) -> dict[str, Path]:
         for folder in sorted(root.iterdir()) if root.is_dir() else []:
             if folder.name.isidentifier() and not SKIPPED_FOLDER.fullmatch(folder.name) and folder.is_dir():
                 found.setdefault(folder.name, folder)
-    found.pop(OURSELVES, None)
+    found.pop(OWN_PACKAGE, None)
     return found
 
 
@@ -158,18 +158,18 @@ def _modules(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _module_sources(files: list[tuple[Path, Path]], counts: Counts) -> Iterator[Source]:
+def _module_sources(files: list[tuple[Path, Path]], counts: Counts) -> Iterator[DocTexts]:
     """Modules in an order drawn by a checksum, so that a limit keeps an even sample and not the first letters."""
     named = ((".".join(file.relative_to(root).with_suffix("").parts), file) for file, root in files)
     for name, file in sorted(named, key=lambda pair: (zlib.crc32(pair[0].encode()), pair)):
         yield name.removesuffix(".__init__"), _documentation_of(file, counts)
 
 
-def _topics_file(places: Places) -> Path:
-    return places.library / "pydoc_data" / "topics.py"
+def _topics_file(paths: PythonPaths) -> Path:
+    return paths.library / "pydoc_data" / "topics.py"
 
 
-def _topics(file: Path, letters: str, counts: Counts) -> Iterator[Source]:
+def _topics(file: Path, letters: str, counts: Counts) -> Iterator[DocTexts]:
     first, last = letters.split("-")
     for statement in _statements(file, counts):
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
@@ -178,12 +178,12 @@ def _topics(file: Path, letters: str, counts: Counts) -> Iterator[Source]:
                     yield f"topics.{name}", [text]
 
 
-def _descriptions(roots: Iterable[Path]) -> Iterator[Source]:
+def _descriptions(roots: Iterable[Path]) -> Iterator[DocTexts]:
     installed: dict[str, metadata.PackageMetadata] = {}
     for distribution in metadata.distributions(path=[str(root) for root in roots]):
         if distribution.read_text("METADATA"):  # a half removed distribution has none
             installed.setdefault(distribution.metadata["Name"], distribution.metadata)
-    for name in sorted(installed.keys() - {OURSELVES}):
+    for name in sorted(installed.keys() - {OWN_PACKAGE}):
         yield f"descriptions.{name}", [str(installed[name].json.get("description") or "")]
 
 
@@ -259,7 +259,7 @@ def prose(text: str, counts: Counts) -> Iterator[str]:
         kept = ""
         if _HAS_END.search(paragraph):
             starts_anywhere = number == 0 or block.is_item  # having lost its name or its mark, in a small letter
-            kept = _sentences_of_prose(_plain(paragraph), starts_anywhere)
+            kept = _sentences_of_prose(_strip_markup(paragraph), starts_anywhere)
         if kept.count(" ") + 1 >= (MIN_ITEM_WORDS if block.is_item or block.indent else MIN_WORDS):
             yield kept
         else:
@@ -285,7 +285,7 @@ def _visible_lines(text: str) -> Iterator[tuple[int, str]]:
         directive = _DIRECTIVE.match(line)
         if directive or _TYPE_FIELD.match(line):
             yield 0, ""
-            said = _said_by(directive) if directive else None
+            said = _directive_text(directive) if directive else None
             hidden = depth if said is None else None
             if said:
                 yield depth, f"- {said}"
@@ -298,7 +298,7 @@ def _visible_lines(text: str) -> Iterator[tuple[int, str]]:
         yield depth, line
 
 
-def _said_by(directive: re.Match[str]) -> str | None:
+def _directive_text(directive: re.Match[str]) -> str | None:
     """The words on the line of a directive whose body is prose; None if its body is to be dropped."""
     name, rest = (directive[1] or "").lower(), directive[2]
     if _PROSE_DIRECTIVE.fullmatch(name):
@@ -307,7 +307,7 @@ def _said_by(directive: re.Match[str]) -> str | None:
 
 
 @dataclass(slots=True)
-class _Block:
+class _TextBlock:
     """Lines that belong together. An item had a mark before its first line: a bullet, or the name of an argument."""
 
     lines: list[str]
@@ -315,9 +315,9 @@ class _Block:
     is_item: bool
 
 
-def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[_Block]:
+def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[_TextBlock]:
     """Join lines to blocks: one ends at an empty line, at another indentation, at the next item of a list."""
-    block: _Block | None = None
+    block: _TextBlock | None = None
     depth = 0  # of the last line of the block
     for indent, line in lines:
         mark = _BULLET.match(line) or _FIELD.match(line)
@@ -329,7 +329,7 @@ def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[_Block]:
             yield block
             block = None
         if line:
-            block = block or _Block([], indent, mark is not None)
+            block = block or _TextBlock([], indent, mark is not None)
             block.lines.append(line[mark.end() :] if mark else line)
         depth = indent
     if block:
@@ -358,7 +358,7 @@ _REPLACEMENTS = [
 ]
 
 
-def _plain(paragraph: str) -> str:
+def _strip_markup(paragraph: str) -> str:
     """Take the marks of reStructuredText and Markdown off the words."""
     if _MARKUP.search(paragraph):
         for pattern, replacement in _REPLACEMENTS:
@@ -374,24 +374,26 @@ _CODE = re.compile(
 _PLAIN_WORD = re.compile(r"[(\"']*(?:[A-Z]?[a-z]+|[AI])(?:[-'’/][A-Za-z]?[a-z]+)*[.,;:!?)\"']*")
 _SMALL_START = re.compile(r"[a-z]+(?:[-'’][a-z]+)?[,:]?\s")  # a word, not the name of a thing
 _LEGAL = re.compile(r"copyright|licen[sc]e|warrant|all rights reserved|redistribut", re.IGNORECASE)
-_SMALL_WORD = re.compile(
+_FUNCTION_WORD = re.compile(
     r"\b(?:an?|and|are|as|at|be|been|but|by|can|do|does|for|from|has|have|if|in|into|is|its?|may|must|no|not|of|on|or|"
     r"should|so|such|than|that|the|their|then|there|these|they|this|to|was|we|were|when|which|will|with|would|your?)\b",
     re.IGNORECASE,
 )
-MIN_PLAIN_RATE = 0.75  # of the words of a sentence: written in letters, small but for the first
-MIN_SMALL_RATE = 0.12  # of the words of a sentence: those no English text does without
-MIN_KEPT_RATE = 0.5  # of the length of a paragraph: with more cut out, what is left does not hang together
+MIN_PLAIN_RATIO = 0.75  # of the words of a sentence: written in letters, small but for the first
+MIN_FUNCTION_WORD_RATIO = 0.12  # of the words of a sentence: those no English text does without
+MIN_PROSE_RATIO = 0.5  # of the length of a paragraph: with more cut out, what is left does not hang together
 
 
-def _sentences_of_prose(paragraph: str, starts_anywhere: bool) -> str:
+def _sentences_of_prose(paragraph: str, allow_lowercase_start: bool) -> str:
     """The sentences of a paragraph that are English; empty if too much between them was not."""
-    if starts_anywhere and _SMALL_START.match(paragraph):
+    if allow_lowercase_start and _SMALL_START.match(paragraph):
         paragraph = paragraph[0].upper() + paragraph[1:]
-    if not (starts_anywhere or paragraph[:1].isupper() or paragraph[:1] in ("'", '"', "(")) or _LEGAL.search(paragraph):
+    if not (allow_lowercase_start or paragraph[:1].isupper() or paragraph[:1] in ("'", '"', "(")) or _LEGAL.search(
+        paragraph
+    ):
         return ""
     kept = " ".join(sentence for sentence in _SENTENCE_GAP.split(paragraph) if _is_prose(sentence))
-    return kept if len(kept) >= MIN_KEPT_RATE * len(paragraph) else ""
+    return kept if len(kept) >= MIN_PROSE_RATIO * len(paragraph) else ""
 
 
 def _is_prose(sentence: str) -> bool:
@@ -399,5 +401,5 @@ def _is_prose(sentence: str) -> bool:
         return False
     words = sentence.split(" ")
     num_plain = sum(1 for word in words if _PLAIN_WORD.fullmatch(word))
-    num_small = len(_SMALL_WORD.findall(sentence))
-    return num_plain >= MIN_PLAIN_RATE * len(words) and num_small >= MIN_SMALL_RATE * len(words)
+    num_small = len(_FUNCTION_WORD.findall(sentence))
+    return num_plain >= MIN_PLAIN_RATIO * len(words) and num_small >= MIN_FUNCTION_WORD_RATIO * len(words)

@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 from itertools import cycle
 
-from bertworks.text.abbreviations import DAY_WORDS, SPEECH_VERBS, SPEECH_VERBS_ZH, STARTERS, STOPS, Stop
+from bertworks.text.abbreviations import (
+    ABBREVIATIONS,
+    DAY_WORDS,
+    SENTENCE_STARTERS,
+    SPEECH_VERBS,
+    SPEECH_VERBS_ZH,
+    AbbreviationKind,
+)
 
 # Marks that end a sentence by themselves: Chinese and Japanese, doubled forms, Arabic and Urdu, Indic, Armenian,
 # Ethiopic, Khmer, Burmese, Mongolian. The Greek question mark is an English semicolon and is left alone.
@@ -29,10 +36,10 @@ _OPENERS = "\"'“‘„«‹»›([{¿¡_*—–-"
 _OPENER_SET = re.escape(_OPENERS)
 _HAN = r"[\u2e80-\u2fff\u3001-\u9fff\uf900-\ufaff\uff00-\uffef“‘\U00020000-\U0003ffff]"
 # Small letters of the scripts that have capitals. Georgian has only small ones and is left out.
-_SMALL = "a-z" + "".join(letter for letter in map(chr, range(0xDF, 0x590)) if letter.islower())
+_LOWERCASE = "a-z" + "".join(letter for letter in map(chr, range(0xDF, 0x590)) if letter.islower())
 
 
-def _ends(goes_on: str) -> re.Pattern[str]:
+def _end_pattern(continuation: str) -> re.Pattern[str]:
     """Every place where a sentence may end; `goes_on` matches what, behind white space, shows that it does not.
 
     The first set lets `re` skip quickly to a mark. A match without a group is a wide mark in front of plain text: an
@@ -44,19 +51,19 @@ def _ends(goes_on: str) -> re.Pattern[str]:
         rf"(?<=[{_WIDE}])(?![{_MARKS}{_CLOSERS}\s，、：,:])"
         rf"|(?<![{_MARKS}].)(?<!\.\s\.)(?:"
         rf"(?<=[{_WIDE}])([{_MARKS}]*+[{_CLOSERS}]*+\s*+)"
-        rf"|([{_NARROW}]*+(?:\s\.(?=[\s.]))*+{_NARROW_CLOSERS}\s++)(?!{goes_on})"
+        rf"|([{_NARROW}]*+(?:\s\.(?=[\s.]))*+{_NARROW_CLOSERS}\s++)(?!{continuation})"
         rf"|([{_MARKS}]*+[{_CLOSERS}]*+)(?={_HAN})"
         rf"))",
         re.DOTALL,
     )
 
 
-_CASED = _ends(rf"[{_OPENER_SET}\s]*+[{_SMALL}](?![{_SMALL}]*+[A-Z])")
-_UNCASED = _ends(r"\Z")
+_CASED_ENDS = _end_pattern(rf"[{_OPENER_SET}\s]*+[{_LOWERCASE}](?![{_LOWERCASE}]*+[A-Z])")
+_UNCASED_ENDS = _end_pattern(r"\Z")
 
 # "Stop!" Anna cried. But not: "Stop!" He said nothing.
 _SPEAKER = re.compile(
-    rf"(?!(?:{'|'.join(sorted(STARTERS - {'I', 'i'}))})\b)"
+    rf"(?!(?:{'|'.join(sorted(SENTENCE_STARTERS - {'I', 'i'}))})\b)"
     rf"(?:[A-Z][\w'’.-]* ){{1,3}}(?:{'|'.join(SPEECH_VERBS)})\b"
 )
 # “走吧！”他说。 But not: “走吧！”他没有回答。 Nor, for it leads on to the next words: “走吧！”他说：“快！”
@@ -75,9 +82,9 @@ _SHORTEST_CLAUSE = 5
 
 def split_sentences(paragraph: str) -> list[str]:
     """The sentences of one paragraph; joined without a separator they are the paragraph again."""
-    reading = _curled(paragraph) if '"' in paragraph and not paragraph.isascii() else paragraph
+    reading = _curl_quotes(paragraph) if '"' in paragraph and not paragraph.isascii() else paragraph
     # In a text without any capital a small letter proves nothing.
-    ends = _UNCASED if paragraph.islower() else _CASED
+    ends = _UNCASED_ENDS if paragraph.islower() else _CASED_ENDS
     sentences = []
     start, size = 0, len(paragraph)
     for match in ends.finditer(reading):
@@ -93,7 +100,7 @@ def split_sentences(paragraph: str) -> list[str]:
     return sentences
 
 
-def _curled(paragraph: str) -> str:
+def _curl_quotes(paragraph: str) -> str:
     """The paragraph with its straight quotation marks opening and closing in turn, where Chinese stands.
 
     Without white space around it a straight mark does not say which of the two it is. The length stays the same.
@@ -103,7 +110,7 @@ def _curled(paragraph: str) -> str:
     return "".join(part + mark for part, mark in zip(paragraph.split('"'), cycle("“”"), strict=False))[:-1]
 
 
-def _ends_wide(text: str, match: re.Match[str], start: int) -> bool:
+def _is_wide_end(text: str, match: re.Match[str], start: int) -> bool:
     """Whether a wide mark with more marks, closing marks or white space behind it ends the sentence from `start`."""
     following = text[match.end()]
     if following in "，、：；,:":
@@ -126,7 +133,7 @@ def _ends_wide(text: str, match: re.Match[str], start: int) -> bool:
     return not _SPEAKER_ZH.match(text, match.end())
 
 
-def _ends_tight(text: str, match: re.Match[str], start: int) -> bool:
+def _is_tight_end(text: str, match: re.Match[str], start: int) -> bool:
     """Whether a narrow mark with Chinese behind it, and no white space, ends the sentence from `start`."""
     first = match.start()
     marks = match[0].rstrip(_CLOSERS)
@@ -137,17 +144,17 @@ def _ends_tight(text: str, match: re.Match[str], start: int) -> bool:
         before = text[max(start, first - 2 * _SHORTEST_CLAUSE) : first]
         if "、" in before or len(_CLAUSE_MARKS.split(before)[-1]) < _SHORTEST_CLAUSE:
             return False
-    return _ends_wide(text, match, start)
+    return _is_wide_end(text, match, start)
 
 
-def _ends_spaced(text: str, match: re.Match[str], start: int) -> bool:
+def _is_spaced_end(text: str, match: re.Match[str], start: int) -> bool:
     """Whether a narrow mark in front of white space ends the sentence from `start`."""
     first = match.start()
     if text[first] == "." and text[first + 1] not in ".…!?":
         word = text[max(start, text.rfind(" ", start, first) + 1) : first].lstrip(_OPENERS)
-        if len(word) > 1 and word not in STOPS and word.isalpha() and not _ROMAN.fullmatch(word.upper()):
+        if len(word) > 1 and word not in ABBREVIATIONS and word.isalpha() and not _ROMAN.fullmatch(word.upper()):
             return True
-        return _ends_after(re.split("[—–-]", word)[-1], text, match, start)
+        return _is_end_after(re.split("[—–-]", word)[-1], text, match, start)
     if text[first] in ".…":
         # "I" is always a capital: Well ... I think so.
         following = _NEXT_WORD.match(text, match.end())
@@ -156,7 +163,7 @@ def _ends_spaced(text: str, match: re.Match[str], start: int) -> bool:
     return match[0].rstrip()[-1] not in "\"'”’" or not _SPEAKER.match(text, match.end())
 
 
-def _ends_after(word: str, text: str, match: re.Match[str], start: int) -> bool:
+def _is_end_after(word: str, text: str, match: re.Match[str], start: int) -> bool:
     """Whether the full stop behind a `word` that may be an abbreviation, an initial or a number ends the sentence."""
     following = _NEXT_WORD.match(text, match.end())
     next_word = following[1] if following else ""
@@ -166,28 +173,28 @@ def _ends_after(word: str, text: str, match: re.Match[str], start: int) -> bool:
         return False
     if roman and next_word[:1].isdigit():
         return False
-    stop = STOPS.get(word)
+    stop = ABBREVIATIONS.get(word)
     if len(word) == 1 and word.isalpha() and stop is None:
-        return _ends_after_letter(word, following)
-    if stop is Stop.NEVER:
+        return _is_end_after_letter(word, following)
+    if stop is AbbreviationKind.NEVER:
         return False
-    if stop is Stop.BEFORE_NUMBER:
+    if stop is AbbreviationKind.BEFORE_NUMBER:
         # A lone "I" speaks: "No. I had a hateful time."
         return not (next_word[:1].isdigit() or (next_word != "I" and _ROMAN.fullmatch(next_word)))
-    if stop is Stop.OF_DAY:
+    if stop is AbbreviationKind.TIME_OF_DAY:
         return next_word not in DAY_WORDS
-    return next_word in STARTERS if stop or _ACRONYM.fullmatch(word) else True
+    return next_word in SENTENCE_STARTERS if stop or _ACRONYM.fullmatch(word) else True
 
 
-def _ends_after_letter(letter: str, following: re.Match[str] | None) -> bool:
+def _is_end_after_letter(letter: str, following: re.Match[str] | None) -> bool:
     """Whether the full stop behind a single letter ends the sentence: that of an initial does not."""
     if following is None:
         return True
     next_word, next_stop = following[1], following[2]
     if len(next_word) == 1 and next_stop:
         return False
-    return next_word in STARTERS if letter.isupper() else not next_word[0].isdigit()
+    return next_word in SENTENCE_STARTERS if letter.isupper() else not next_word[0].isdigit()
 
 
 # By the number of the group in `_ends`.
-_CHECKS = {1: _ends_wide, 2: _ends_spaced, 3: _ends_tight}
+_CHECKS = {1: _is_wide_end, 2: _is_spaced_end, 3: _is_tight_end}

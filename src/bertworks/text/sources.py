@@ -13,26 +13,26 @@ from pathlib import Path
 from bertworks.errors import InputError, SettingsError
 from bertworks.text import python_docs
 from bertworks.text.archives import is_archive
-from bertworks.text.blocks import Block, gather, is_parquet, origin, portions_of, stream_portions
-from bertworks.text.compression import ByteStream, open_raw, unpacked
+from bertworks.text.blocks import Block, group_portions, is_parquet, origin, portions_of, stream_portions
+from bertworks.text.compression import ByteStream, decompress, open_raw
 from bertworks.text.decoding import HEAD_BYTES
-from bertworks.text.document import Counts, Passage
+from bertworks.text.document import Counts, RawDocument
 from bertworks.text.files import File
 from bertworks.text.formats.parquet import open_parquet
-from bertworks.text.object_stores import is_address, stamp, stored_files
-from bertworks.text.portions import PART_BYTES, DocsPart, Portion, why_skipped
-from bertworks.text.ranges import ReadSettings, decide
+from bertworks.text.object_stores import is_address, list_files, stamp
+from bertworks.text.portions import PART_BYTES, DocsPart, TextPortion, skip_reason
+from bertworks.text.ranges import ReadSettings, detect_file_spec
 
 __all__ = ["Block", "ReadSettings", "Source", "blocks", "inventory", "read", "total_bytes"]
 
 STANDARD_INPUT = "-"
 PYTHON_DOCS = "python-docs"
 _GLOB_SIGNS = "*?["
-_DOOR_FILES = 16  # of a source; a folder may hold a million
+_NUM_CHECKED_FILES = 16  # of a source; a folder may hold a million
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Where text comes from: a file, a folder, a glob, "-" for standard input, or "python-docs".
 
     Files, folders and globs may lie in a store that fsspec knows, such as s3://bucket/texts.
@@ -58,49 +58,49 @@ class _Pipe:
     path: str
 
 
-def blocks(sources: Sequence[Source], settings: ReadSettings) -> Iterator[Block]:
+def blocks(sources: Sequence[TextSource], settings: ReadSettings) -> Iterator[Block]:
     """Cut all sources into blocks, in order. Whatever can be refused at the door is refused before this returns."""
-    found = [(number, _found(source)) for number, source in enumerate(sources)]
+    found = [(number, _resolve(source)) for number, source in enumerate(sources)]
     if sum(isinstance(files, _Pipe) and files.path == STANDARD_INPUT for _, files in found) > 1:
         raise InputError("standard input ('-') is named twice; it can be read only once")
     for _, files in found:
         if isinstance(files, list):
             _check(files, settings)
-    return _number(found, settings)
+    return _number_blocks(found, settings)
 
 
-def read(block: Block, counts: Counts) -> Iterator[Passage]:
+def read(block: Block, counts: Counts) -> Iterator[RawDocument]:
     """Read a block: its documents in order. What was skipped, cut or replaced is added to `counts`."""
     for portion in block.portions:
-        yield from portion.passages(block.settings, counts)
+        yield from portion.read(block.settings, counts)
     for what in [what for what, num in counts.items() if not num]:
         del counts[what]
 
 
-def total_bytes(sources: Sequence[Source]) -> int | None:
+def total_bytes(sources: Sequence[TextSource]) -> int | None:
     """What all blocks will take from disk, about; None if a source is standard input or a pipe."""
     total = 0
     for source in sources:
-        files = _found(source)
+        files = _resolve(source)
         if isinstance(files, _Pipe):
             return None
         total += sum(PART_BYTES if isinstance(file, DocsPart) else file.size for file in files)
     return total
 
 
-_Found = list[File | DocsPart] | _Pipe
+_SourceFiles = list[File | DocsPart] | _Pipe
 
 
-def _number(found: list[tuple[int, _Found]], settings: ReadSettings) -> Iterator[Block]:
+def _number_blocks(numbered_sources: list[tuple[int, _SourceFiles]], settings: ReadSettings) -> Iterator[Block]:
     number = 0
-    for source, files in found:
-        for group in gather(_portions(files, settings), settings.block_bytes):
+    for source, files in numbered_sources:
+        for group in group_portions(_portions(files, settings), settings.block_bytes):
             num_bytes = sum(portion.num_bytes for portion in group)
             yield Block(number, source, origin(group), num_bytes, group, settings)
             number += 1
 
 
-def _portions(files: _Found, settings: ReadSettings) -> Iterator[Portion]:
+def _portions(files: _SourceFiles, settings: ReadSettings) -> Iterator[TextPortion]:
     if isinstance(files, _Pipe):
         yield from _pipe_portions(files, settings)
         return
@@ -111,31 +111,31 @@ def _portions(files: _Found, settings: ReadSettings) -> Iterator[Portion]:
             yield from portions_of(file, settings)
 
 
-def _pipe_portions(pipe: _Pipe, settings: ReadSettings) -> Iterator[Portion]:
+def _pipe_portions(pipe: _Pipe, settings: ReadSettings) -> Iterator[TextPortion]:
     if pipe.path == STANDARD_INPUT:
-        file = File("", "standard input", 0, named=True)
+        file = File("", "standard input", 0, is_explicit=True)
         yield from stream_portions(ByteStream(sys.stdin.buffer, file.name), file, settings)
         return
-    file = File(pipe.path, Path(pipe.path).name, 0, named=True)
+    file = File(pipe.path, Path(pipe.path).name, 0, is_explicit=True)
     with open_raw(pipe.path, file.name) as raw:
         yield from stream_portions(ByteStream(raw, file.name), file, settings)
 
 
-def _found(source: Source) -> _Found:
+def _resolve(source: TextSource) -> _SourceFiles:
     """What a source's name stands for; refused if that is nothing."""
     if source.path == STANDARD_INPUT:
         return _Pipe(STANDARD_INPUT)
     if source.path == PYTHON_DOCS:
         return [DocsPart(part) for part in python_docs.parts()]
     if is_address(source.path):
-        return [*stored_files(source.path)]
+        return [*list_files(source.path)]
     path = Path(source.path).expanduser()
     if path.is_dir():
         return [*_folder_files(path, path)]
     if path.exists():
         if not path.is_file():
             return _Pipe(str(path))
-        return [_file(path, path.parent, named=True)]
+        return [_file(path, path.parent, is_explicit=True)]
     if any(sign in source.path for sign in _GLOB_SIGNS):
         return [*_glob_files(path)]
     raise InputError(f"{source.path} does not exist; check the name (relative names start from {Path.cwd().name}/)")
@@ -147,7 +147,7 @@ def _folder_files(folder: Path, base: Path) -> list[File]:
     for parent, folders, names in os.walk(folder, onerror=_refuse_folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths += [Path(parent, name) for name in names if not name.startswith(".")]
-    files = [_file(path, base, named=False) for path in paths]
+    files = [_file(path, base, is_explicit=False) for path in paths]
     if not files:
         raise InputError(f"folder {folder} holds no files; give a folder with text in it")
     return sorted(files, key=lambda file: file.name)
@@ -166,7 +166,7 @@ def _glob_files(pattern: Path) -> list[File]:
     for path in sorted(base.glob("/".join(parts[fixed:]))):
         if any(part.startswith(".") for part in path.relative_to(base).parts):
             continue
-        files = [_file(path, base, named=True)] if path.is_file() else []
+        files = [_file(path, base, is_explicit=True)] if path.is_file() else []
         if path.is_dir() and any(path.iterdir()):
             files = _folder_files(path, base)
         found |= {file.path: file for file in files if file.path not in found}
@@ -177,7 +177,7 @@ def _glob_files(pattern: Path) -> list[File]:
     return sorted(found.values(), key=lambda file: file.name)
 
 
-def _file(path: Path, base: Path, named: bool) -> File:
+def _file(path: Path, base: Path, is_explicit: bool) -> File:
     """A file with its absolute path, since workers may run elsewhere, and its name below the folder that was given."""
     name = path.relative_to(base).as_posix()
     try:
@@ -188,31 +188,31 @@ def _file(path: Path, base: Path, named: bool) -> File:
         raise InputError(f"{name} is neither a file nor a folder; leave it out of the folder")
     if not os.access(path, os.R_OK):
         raise InputError(f"{name} cannot be read: no permission; change its permissions or leave it out")
-    if named and not status.st_size:
+    if is_explicit and not status.st_size:
         raise InputError(f"{name} is empty; fill it or leave it out")
-    return File(str(path.absolute()), name, status.st_size, named)
+    return File(str(path.absolute()), name, status.st_size, is_explicit)
 
 
 def _check(files: list[File | DocsPart], settings: ReadSettings) -> None:
     """Look at the start of a source's first files before any work is done; the others are checked when read."""
-    for file in files[:_DOOR_FILES]:
+    for file in files[:_NUM_CHECKED_FILES]:
         if isinstance(file, DocsPart) or is_archive(file.name):
             continue
         if is_parquet(file.name, settings):
             open_parquet(file.path, file.name, settings.field).close()
             continue
         with open_raw(file.path, file.name) as raw:
-            stream = unpacked(raw, file.name)
-            if not why_skipped(stream, file):
-                decide(stream.peek(HEAD_BYTES), file.name, settings)
+            stream = decompress(raw, file.name)
+            if not skip_reason(stream, file):
+                detect_file_spec(stream.peek(HEAD_BYTES), file.name, settings)
 
 
-def inventory(sources: Sequence[Source]) -> dict[str, int | str]:
+def inventory(sources: Sequence[TextSource]) -> dict[str, int | str]:
     """Return what the sources hold, told by names, sizes and times: equal before and after means nothing changed."""
     names, times = hashlib.sha256(), hashlib.sha256()
     num_files = num_bytes = 0
     for source in sources:
-        files = _found(source)
+        files = _resolve(source)
         for file in [] if isinstance(files, _Pipe) else files:
             size = PART_BYTES if isinstance(file, DocsPart) else file.size
             names.update(f"{file.name}\0{size}\0".encode(errors="surrogatepass"))

@@ -25,35 +25,35 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from bertworks.disk import explained, flush_folder, replacing, sha256, write_json
+from bertworks.disk import atomic_write, explain_os_error, flush_folder, sha256, write_json
 from bertworks.errors import FolderError
-from bertworks.training.devices import Scaling
-from bertworks.training.loop import Standing
+from bertworks.training.devices import LossScaler
+from bertworks.training.loop import TrainState
 
 _KINDS = ("model", "optimizer")
 
 # The name of a tensor -> which of its rows to read.
-Rows = Callable[[str], slice]
+RowSelector = Callable[[str], slice]
 
 
 def all_rows(name: str) -> slice:
     return slice(None)
 
 
-def _alone(text: str) -> list[str]:
+def _single_process(text: str) -> list[str]:
     return [text]
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class CheckpointProcessGroup:
     """Who writes a checkpoint together: the number of this process, and how many there are.
 
     `exchange` tells all a text, waits for theirs, and returns all texts by number.
     """
 
-    number: int = 0
-    count: int = 1
-    exchange: Callable[[str], list[str]] = _alone
+    rank: int = 0
+    world_size: int = 1
+    all_gather: Callable[[str], list[str]] = _single_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Checkpoint:
     folder: Path
     model: Mapping[str, torch.Tensor]
     optimizer: Mapping[str, torch.Tensor]
-    standing: Standing
+    train_state: TrainState
     recipe: str
 
 
@@ -75,52 +75,54 @@ def save_checkpoint(
     folder: Path,
     model: Mapping[str, torch.Tensor],
     optimizer: Mapping[str, torch.Tensor],
-    standing: Standing,
+    train_state: TrainState,
     recipe: str,
-    crew: Crew = Crew(),
+    process_group: CheckpointProcessGroup = CheckpointProcessGroup(),
 ) -> Path:
     """Write a checkpoint below `folder`, named by its step. A crash leaves either all of it or nothing to be found.
 
     Every process of a crew calls it with its own tensors; the first makes the folder and completes it.
     """
-    final = folder / checkpoint_name(standing.step)
+    final = folder / checkpoint_name(train_state.step)
     part = folder / f".{final.name}.part"
-    leads = crew.number == 0
+    leads = process_group.rank == 0
     try:
         if leads:
             _remove(folder.glob(".step-*"))  # what a crash left behind
             part.mkdir(parents=True)
-        crew.exchange("")
+        process_group.all_gather("")
         if not part.is_dir():
             raise FolderError(f"cannot write {part}, which another machine made; use a disk that all machines share")
-        hashes = _write(part, dict(zip(_KINDS, (model, optimizer), strict=True)), crew)
-        told = crew.exchange(json.dumps(hashes))
+        hashes = _write(part, dict(zip(_KINDS, (model, optimizer), strict=True)), process_group)
+        told = process_group.all_gather(json.dumps(hashes))
         if leads:
-            write_json(part / "standing.json", {**asdict(standing), "recipe": recipe})
+            write_json(part / "standing.json", {**asdict(train_state), "recipe": recipe})
             known = {name: digest for one in told for name, digest in json.loads(one).items()}
             write_json(part / "manifest.json", known | {"standing.json": sha256(part / "standing.json")})
             _put_in_place(part, final)
     except SafetensorError as error:
         raise FolderError(f"cannot write {final}: {error}; free some space and resume the run") from error
     except OSError as error:
-        raise explained(error, final) from error
+        raise explain_os_error(error, final) from error
     finally:
         if leads:
             _remove(folder.glob(".step-*"))
     return final
 
 
-def _write(part: Path, kinds: Mapping[str, Mapping[str, torch.Tensor]], crew: Crew) -> dict[str, str]:
+def _write(
+    part: Path, kinds: Mapping[str, Mapping[str, torch.Tensor]], process_group: CheckpointProcessGroup
+) -> dict[str, str]:
     """Write the tensors of this process; return the hash of each file."""
     for kind, tensors in kinds.items():
-        with replacing(part / _file(kind, crew.number, crew.count)) as temporary:
+        with atomic_write(part / _file(kind, process_group.rank, process_group.world_size)) as temporary:
             save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, temporary)
-    names = [_file(kind, crew.number, crew.count) for kind in kinds]
+    names = [_file(kind, process_group.rank, process_group.world_size) for kind in kinds]
     return {name: sha256(part / name) for name in names}
 
 
-def _file(kind: str, number: int, count: int) -> str:
-    return f"{kind}.safetensors" if count == 1 else f"{kind}-{number + 1:05d}-of-{count:05d}.safetensors"
+def _file(kind: str, rank: int, world_size: int) -> str:
+    return f"{kind}.safetensors" if world_size == 1 else f"{kind}-{rank + 1:05d}-of-{world_size:05d}.safetensors"
 
 
 def _put_in_place(part: Path, final: Path) -> None:
@@ -151,27 +153,29 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def check_checkpoint(path: Path) -> None:
     """Refuse a checkpoint that is not what was written, with the reason."""
-    with _damage(path):
+    with _report_damage(path):
         manifest = _manifest(path)
         for name in _files(manifest):
             if sha256(path / name) != manifest[name]:
                 raise FolderError(f"checkpoint {path}: {name} is not what was written")
 
 
-def read_checkpoint(path: Path, rows: Rows = all_rows) -> Checkpoint:
+def read_checkpoint(path: Path, rows: RowSelector = all_rows) -> Checkpoint:
     """Read a checkpoint, of every tensor only the rows that are asked for. Its bytes are not checked."""
-    with _damage(path):
+    with _report_damage(path):
         files = _files(_manifest(path))
         told: dict[str, Any] = json.loads((path / "standing.json").read_text(encoding="utf-8"))
         recipe = told.pop("recipe")
         told["phase_steps"] = {int(phase): steps for phase, steps in told["phase_steps"].items()}
-        told["scaling"] = Scaling(**told["scaling"])
-        model, optimizer = (_read([path / name for name in files if name.startswith(kind)], rows) for kind in _KINDS)
-        return Checkpoint(path, model, optimizer, Standing(**told), recipe)
+        told["scaling"] = LossScaler(**told["scaling"])
+        model, optimizer = (
+            _read_tensors([path / name for name in files if name.startswith(kind)], rows) for kind in _KINDS
+        )
+        return Checkpoint(path, model, optimizer, TrainState(**told), recipe)
 
 
 @contextlib.contextmanager
-def _damage(path: Path) -> Any:
+def _report_damage(path: Path) -> Any:
     try:
         yield
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
@@ -190,7 +194,7 @@ def _files(manifest: Mapping[str, str]) -> list[str]:
     return [_file(kind, number, count) for kind in _KINDS for number in range(count)] + ["standing.json"]
 
 
-def _read(files: Sequence[Path], rows: Rows) -> dict[str, torch.Tensor]:
+def _read_tensors(files: Sequence[Path], rows: RowSelector) -> dict[str, torch.Tensor]:
     """Return the wanted rows of every tensor in the parts."""
     with contextlib.ExitStack() as stack:
         holders: dict[str, list[Any]] = {}
@@ -198,25 +202,25 @@ def _read(files: Sequence[Path], rows: Rows) -> dict[str, torch.Tensor]:
             part = stack.enter_context(safe_open(file, "pt"))
             for name in part.keys():  # noqa: SIM118 (it is no dict)
                 holders.setdefault(name, []).append(part)
-        return {name: _joined(name, parts, rows(name)) for name, parts in holders.items()}
+        return {name: _read_rows(name, parts, rows(name)) for name, parts in holders.items()}
 
 
-def _joined(name: str, parts: Sequence[Any], wanted: slice) -> torch.Tensor:
-    if wanted == slice(None) and len(parts) == 1:
+def _read_rows(name: str, parts: Sequence[Any], rows: slice) -> torch.Tensor:
+    if rows == slice(None) and len(parts) == 1:
         return parts[0].get_tensor(name)
     found, first = [], 0
     for part in parts:
         stored = part.get_slice(name)
         count = stored.get_shape()[0]
-        start = max((wanted.start or 0) - first, 0)
-        stop = count if wanted.stop is None else min(wanted.stop - first, count)
+        start = max((rows.start or 0) - first, 0)
+        stop = count if rows.stop is None else min(rows.stop - first, count)
         if start < stop:
             found.append(stored[start:stop])
         first += count
     return torch.cat(found) if found else parts[0].get_tensor(name)[:0]
 
 
-def newest_good(folder: Path) -> tuple[Path | None, list[str]]:
+def find_latest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """Return the newest checkpoint that is whole, and a sentence for each newer one that is not."""
     damaged: list[str] = []
     for path in reversed(checkpoints_in(folder)):
@@ -229,13 +233,13 @@ def newest_good(folder: Path) -> tuple[Path | None, list[str]]:
     return None, damaged
 
 
-def last_good(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+def load_latest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint that is whole, read, and a sentence for each newer one that is not."""
-    path, damaged = newest_good(folder)
+    path, damaged = find_latest_checkpoint(folder)
     return None if path is None else read_checkpoint(path), damaged
 
 
-def keep_last(folder: Path, count: int, also: set[str]) -> None:
+def keep_last(folder: Path, count: int, keep_names: set[str]) -> None:
     """Remove all but the newest `count` checkpoints and those named in `also`."""
     paths = checkpoints_in(folder)
-    _remove(path for path in paths[: max(0, len(paths) - count)] if path.name not in also)
+    _remove(path for path in paths[: max(0, len(paths) - count)] if path.name not in keep_names)

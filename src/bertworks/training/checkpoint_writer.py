@@ -20,22 +20,22 @@ from torch import nn
 from bertworks.errors import FolderError
 from bertworks.training.checkpoint import (
     Checkpoint,
-    Crew,
+    CheckpointProcessGroup,
     checkpoint_name,
+    find_latest_checkpoint,
     keep_last,
-    newest_good,
     read_checkpoint,
     save_checkpoint,
 )
-from bertworks.training.loop import Standing, num_processes
-from bertworks.training.optimizer import PaperAdam
-from bertworks.training.process_group import exchange, from_first, is_first
-from bertworks.training.sharding import is_sharded, own_rows, own_state
+from bertworks.training.loop import TrainState, world_size
+from bertworks.training.optimizer import BertAdam
+from bertworks.training.process_group import all_gather, broadcast, is_main_process
+from bertworks.training.sharding import is_sharded, local_rows, local_state_dict
 
-_NUM_KEPT = 2
+_SAVE_TOTAL_LIMIT = 2
 
 
-class Saver:
+class CheckpointWriter:
     """Writes the checkpoints of a run one after another. Every process has one, and all call it at the same steps.
 
     `recipe` is what must be equal for a checkpoint to fit.
@@ -43,15 +43,17 @@ class Saver:
 
     def __init__(self, folder: Path, module: nn.Module, recipe: str, in_background: bool = False) -> None:
         self._folder, self._module, self._recipe = folder, module, recipe
-        self._crew = Crew()
-        self._thread: ThreadPoolExecutor | None = None
-        self._begun: Future[Path] | None = None
+        self._process_group = CheckpointProcessGroup()
+        self._executor: ThreadPoolExecutor | None = None
+        self._pending: Future[Path] | None = None
         if in_background:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="saving")
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="saving")
         if is_sharded(module):
             # A thread needs a group of its own: messages of two threads in one group would meet in any order.
             group = torch.distributed.new_group(backend="gloo") if in_background else None
-            self._crew = Crew(torch.distributed.get_rank(), num_processes(), lambda text: exchange(text, group))
+            self._process_group = CheckpointProcessGroup(
+                torch.distributed.get_rank(), world_size(), lambda text: all_gather(text, group)
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -59,51 +61,51 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._thread is not None:
-            self._thread.shutdown()
+        if self._executor is not None:
+            self._executor.shutdown()
 
     def save(
-        self, optimizer: PaperAdam, standing: Standing, best: str, carried: Mapping[str, torch.Tensor]
+        self, optimizer: BertAdam, train_state: TrainState, best: str, encoder_state: Mapping[str, torch.Tensor]
     ) -> list[Path]:
         """Write a checkpoint, or begin to. Return those that are on the disk now and had not been told of.
 
         Beside the newest ones, that called `best` is kept. `carried` is what rows leave for the next step's.
         """
-        if self._crew.count == 1 and not is_first():
+        if self._process_group.world_size == 1 and not is_main_process():
             return []
-        model, moments = own_state(self._module), {**optimizer.state(), **carried}
-        if self._thread is None:
-            return [self._written(model, moments, standing, best)]
+        model, moments = local_state_dict(self._module), {**optimizer.state(), **encoder_state}
+        if self._executor is None:
+            return [self._write(model, moments, train_state, best)]
         done = self.finish()  # before memory is taken for the next
-        model, moments = _copied(model), _copied(moments)
-        self._begun = self._thread.submit(self._written, model, moments, copy.deepcopy(standing), best)
+        model, moments = _copy_to_cpu(model), _copy_to_cpu(moments)
+        self._pending = self._executor.submit(self._write, model, moments, copy.deepcopy(train_state), best)
         return done
 
     def finish(self) -> list[Path]:
         """Wait until everything is on the disk; return what had not been told of."""
-        begun, self._begun = self._begun, None
+        begun, self._pending = self._pending, None
         return [] if begun is None else [begun.result()]
 
-    def _written(
-        self, model: dict[str, torch.Tensor], moments: dict[str, torch.Tensor], standing: Standing, best: str
+    def _write(
+        self, model: dict[str, torch.Tensor], moments: dict[str, torch.Tensor], train_state: TrainState, best: str
     ) -> Path:
-        path = save_checkpoint(self._folder, model, moments, standing, self._recipe, self._crew)
-        if self._crew.number == 0:
-            keep_last(self._folder, _NUM_KEPT, {best})
+        path = save_checkpoint(self._folder, model, moments, train_state, self._recipe, self._process_group)
+        if self._process_group.rank == 0:
+            keep_last(self._folder, _SAVE_TOTAL_LIMIT, {best})
         return path
 
 
-def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _copy_to_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: values.detach().to("cpu", copy=True) for name, values in tensors.items()}
 
 
-def newest(folder: Path, module: nn.Module) -> tuple[Checkpoint | None, list[str]]:
+def load_latest_for_module(folder: Path, module: nn.Module) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest checkpoint that is whole, with the rows that this process needs, and what is wrong with others.
 
     The first process checks all bytes and says which one it is.
     """
-    path, damaged = newest_good(folder) if is_first() else (None, [])
-    step = from_first(-1 if path is None else int(path.name.rpartition("-")[2]))
+    path, damaged = find_latest_checkpoint(folder) if is_main_process() else (None, [])
+    step = broadcast(-1 if path is None else int(path.name.rpartition("-")[2]))
     if step < 0:
         return None, damaged
     path = folder / checkpoint_name(step)
@@ -114,6 +116,6 @@ def newest(folder: Path, module: nn.Module) -> tuple[Checkpoint | None, list[str
         )
     if not is_sharded(module):
         return read_checkpoint(path), damaged
-    rows = {name: own_rows(values) for name, values in module.state_dict().items()}
+    rows = {name: local_rows(values) for name, values in module.state_dict().items()}
     # The moments of NAME are called mean/NAME and square/NAME.
     return read_checkpoint(path, lambda name: rows.get(name.rpartition("/")[2], slice(None))), damaged

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.errors import MissingPartError, SettingsError
+from bertworks.errors import MissingDependencyError, SettingsError
 
 CPU = torch.device("cpu")
 
@@ -19,35 +19,39 @@ CPU = torch.device("cpu")
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 # fp16 has so few small numbers that most slopes would be zero. They are scaled up, as far as none overflows.
-_FIRST_SCALE = 2.0**16
-_STEPS_TO_RAISE = 2_000
+_INITIAL_SCALE = 2.0**16
+_GROWTH_INTERVAL = 2_000
 
 
-def _is_cuda_here() -> bool:
+def _is_cuda_available() -> bool:
     return torch.cuda.is_available()
 
 
-def _is_mps_here() -> bool:
+def _is_mps_available() -> bool:
     return torch.backends.mps.is_available()
 
 
-_PRESENT: dict[str, Callable[[], bool]] = {"cuda": _is_cuda_here, "mps": _is_mps_here, "cpu": lambda: True}
+_IS_AVAILABLE: dict[str, Callable[[], bool]] = {
+    "cuda": _is_cuda_available,
+    "mps": _is_mps_available,
+    "cpu": lambda: True,
+}
 DEVICES = ("auto", "cpu", "cuda", "mps", "xla")
 
 
 def device_of(name: str) -> torch.device:
     """Return the device of that name; `auto` is the first of cuda, mps and cpu that is there."""
     if name == "auto":
-        name = next(one for one, is_here in _PRESENT.items() if is_here())
+        name = next(one for one, is_here in _IS_AVAILABLE.items() if is_here())
     if name not in DEVICES:
         raise SettingsError(f"there is no device '{name}'; choose one of: {', '.join(DEVICES)}")
     if name == "xla":
         try:
             found: torch.device = importlib.import_module("torch_xla").device()
         except ImportError as error:
-            raise MissingPartError("torch_xla", "torch_xla", "computing on a TPU") from error
+            raise MissingDependencyError("torch_xla", "torch_xla", "computing on a TPU") from error
         return found
-    if not _PRESENT[name]():
+    if not _IS_AVAILABLE[name]():
         raise SettingsError(f"this machine has no {name}, or this torch cannot use it; choose --device cpu")
     return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
 
@@ -59,24 +63,24 @@ def finish_step(device: torch.device) -> None:
 
 
 @dataclass(slots=True)
-class Scaling:
+class LossScaler:
     """By how much fp16 slopes are scaled up, and how many steps in a row have gone well. A checkpoint keeps it."""
 
-    scale: float = _FIRST_SCALE
-    num_good: int = 0
+    scale: float = _INITIAL_SCALE
+    num_good_steps: int = 0
 
-    def overflows(self, norm: float) -> bool:
+    def update(self, grad_norm: float) -> bool:
         """Learn from the norm of a step's gradients, and return whether they have overflowed because of the scale.
 
         An overflow halves the scale, many steps without one double it. Slopes that overflow without being scaled are
         no fault of the scale.
         """
-        if math.isfinite(norm):
-            self.num_good += 1
-            if self.num_good == _STEPS_TO_RAISE:
-                self.scale, self.num_good = self.scale * 2, 0
+        if math.isfinite(grad_norm):
+            self.num_good_steps += 1
+            if self.num_good_steps == _GROWTH_INTERVAL:
+                self.scale, self.num_good_steps = self.scale * 2, 0
             return False
-        self.num_good = 0
+        self.num_good_steps = 0
         if self.scale <= 1.0:
             return False
         self.scale /= 2
@@ -97,11 +101,11 @@ class Precision:
             raise SettingsError("this graphics card has no bf16; choose precision fp16 or fp32")
 
     @property
-    def scales(self) -> bool:
+    def should_scale_loss(self) -> bool:
         """Whether slopes have to be scaled up."""
         return self.name == "fp16"
 
-    def context(self) -> contextlib.AbstractContextManager[object]:
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Return the context in which a module computes."""
         if self.name == "fp32":
             return contextlib.nullcontext()

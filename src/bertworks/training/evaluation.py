@@ -13,8 +13,8 @@ import torch
 from bertworks.objectives.registry import Objective
 from bertworks.sampling.batch import Batch
 from bertworks.training.devices import Precision
-from bertworks.training.loop import added_up
-from bertworks.training.stateful import Carrying
+from bertworks.training.loop import all_reduce_sum
+from bertworks.training.stateful import StatefulBatches
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,10 @@ class Scores:
 
 @torch.no_grad()
 def evaluate(
-    module: Objective, batches: Iterable[Batch], precision: Precision = Precision(), num_counted: int | None = None
+    module: Objective,
+    batches: Iterable[Batch],
+    precision: Precision = Precision(),
+    num_scored_batches: int | None = None,
 ) -> Scores:
     """Return the scores over all batches; sums and counts are kept, nothing else.
 
@@ -43,23 +46,25 @@ def evaluate(
     that have more.
     """
     sums: dict[str, list[float]] = {}  # of each part: its loss, its answers, the right ones
-    carrying = Carrying()
+    carrying = StatefulBatches()
     was_training = module.training
     module.eval()
     try:
         for number, batch in enumerate(batches):
-            with precision.context():
-                loss = module(carrying.onto(batch.to(precision.device)), dict.fromkeys(module.counts(batch), 1.0))
-            carrying.keep(loss.state)
-            carrying.turn()
-            counts = num_counted is None or number < num_counted
+            with precision.autocast():
+                loss = module(
+                    carrying.attach_state(batch.to(precision.device)), dict.fromkeys(module.counts(batch), 1.0)
+                )
+            carrying.collect(loss.state)
+            carrying.end_step()
+            counts = num_scored_batches is None or number < num_scored_batches
             for name, part in loss.parts.items():
                 before = sums.get(name, [0.0, 0.0, 0.0])
                 told = (float(part.total), part.count, part.correct or 0)
                 sums[name] = [one + counts * more for one, more in zip(before, told, strict=True)]
     finally:
         module.train(was_training)
-    flat = added_up([number for one in sums.values() for number in one])
+    flat = all_reduce_sum([number for one in sums.values() for number in one])
     found = {name: flat[3 * place : 3 * place + 3] for place, name in enumerate(sums)}
     return Scores(
         {name: total / count for name, (total, count, _) in found.items()},

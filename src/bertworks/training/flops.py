@@ -13,53 +13,57 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bertworks.encoders.layers import Seeds
+from bertworks.encoders.layers import DropoutSeeds
 from bertworks.objectives.registry import Objective
 from bertworks.sampling.batch import Batch
 
 
-def _linear(values: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
+def _linear_flops(values: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
     return 2 * prod(values) * weight[0]
 
 
-def _added(place: Sequence[int], left: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:
+def _addmm_flops(accumulator: Sequence[int], left: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:
     return 2 * prod(left) * right[-1]
 
 
-def _attention(queries: Sequence[int], keys: Sequence[int], *_: Any, **__: Any) -> int:
+def _attention_flops(queries: Sequence[int], keys: Sequence[int], *_: Any, **__: Any) -> int:
     return 4 * prod(queries) * keys[-2]  # scores, and what is read
 
 
-def _attention_back(slopes: Sequence[int], queries: Sequence[int], keys: Sequence[int], *_: Any, **__: Any) -> int:
+def _attention_backward_flops(
+    grad_output: Sequence[int], queries: Sequence[int], keys: Sequence[int], *_: Any, **__: Any
+) -> int:
     return 10 * prod(queries) * keys[-2]  # the scores again, and the slopes of shares, queries, keys and values
 
 
-def _recurrent(values: Sequence[int], weight: Sequence[int], again: Sequence[int], *_: Any, **__: Any) -> int:
-    return 2 * values[0] * values[1] * (prod(weight) + prod(again))
+def _lstm_flops(
+    values: Sequence[int], weight: Sequence[int], recurrent_weight: Sequence[int], *_: Any, **__: Any
+) -> int:
+    return 2 * values[0] * values[1] * (prod(weight) + prod(recurrent_weight))
 
 
-def _recurrent_back(*shapes: Any, **told: Any) -> int:
-    return 2 * _recurrent(*shapes, **told)
+def _lstm_backward_flops(*shapes: Any, **kwargs: Any) -> int:
+    return 2 * _lstm_flops(*shapes, **kwargs)
 
 
 # What torch does not count by itself -> from the shapes of what enters to operations. A name that this torch lacks is
 # left out.
-_MORE: dict[tuple[str, str], Callable[..., int]] = {
-    ("mkldnn", "_linear_pointwise"): _linear,
-    ("aten", "addmm_"): _added,
-    ("aten", "baddbmm_"): _added,
-    ("aten", "_scaled_dot_product_flash_attention_for_cpu"): _attention,
-    ("aten", "_scaled_dot_product_flash_attention_for_cpu_backward"): _attention_back,
-    ("aten", "mkldnn_rnn_layer"): _recurrent,
-    ("aten", "mkldnn_rnn_layer_backward"): _recurrent_back,
+_EXTRA_FORMULAS: dict[tuple[str, str], Callable[..., int]] = {
+    ("mkldnn", "_linear_pointwise"): _linear_flops,
+    ("aten", "addmm_"): _addmm_flops,
+    ("aten", "baddbmm_"): _addmm_flops,
+    ("aten", "_scaled_dot_product_flash_attention_for_cpu"): _attention_flops,
+    ("aten", "_scaled_dot_product_flash_attention_for_cpu_backward"): _attention_backward_flops,
+    ("aten", "mkldnn_rnn_layer"): _lstm_flops,
+    ("aten", "mkldnn_rnn_layer_backward"): _lstm_backward_flops,
 }
 
 
-def counted_operations(module: Objective, batches: Iterable[Batch]) -> int:
+def count_flops(module: Objective, batches: Iterable[Batch]) -> int:
     """Return the operations of the matrix products of a training step, forward and backward; nothing is changed."""
     known = {
         getattr(getattr(torch.ops, room), name): formula
-        for (room, name), formula in _MORE.items()
+        for (room, name), formula in _EXTRA_FORMULAS.items()
         if hasattr(getattr(torch.ops, room), name)
     }
     counter = FlopCounterMode(display=False, custom_mapping=known)
@@ -67,7 +71,7 @@ def counted_operations(module: Objective, batches: Iterable[Batch]) -> int:
     module.train()
     with counter:
         for batch in batches:
-            seeds = Seeds(torch.zeros((), dtype=torch.int32, device=batch.ids.device))
+            seeds = DropoutSeeds(torch.zeros((), dtype=torch.int32, device=batch.input_ids.device))
             loss = module(batch, dict.fromkeys(module.counts(batch), 1.0), seeds)
             loss.value.backward()
     module.zero_grad(set_to_none=True)

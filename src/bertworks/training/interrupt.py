@@ -7,11 +7,11 @@ import signal
 from collections.abc import Iterator
 
 # What a run says that left because it was asked to.
-LEFT = "asked to stop: saved; the same command continues"
+STOP_MESSAGE = "asked to stop: saved; the same command continues"
 
 
 @contextlib.contextmanager
-def asked_to_stop() -> Iterator[list[str]]:
+def catch_stop_signals() -> Iterator[list[str]]:
     """Turn SIGTERM and Ctrl-C into a wish that is granted after the step: save, and leave."""
     wish: list[str] = []
     before = {}
@@ -19,7 +19,7 @@ def asked_to_stop() -> Iterator[list[str]]:
     def remember(number: int, frame: object) -> None:
         if wish:
             raise KeyboardInterrupt
-        wish.append(LEFT)
+        wish.append(STOP_MESSAGE)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError):  # not in the main thread: then somebody else handles signals

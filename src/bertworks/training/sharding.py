@@ -18,12 +18,12 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from bertworks.allocator import give_back_large_blocks
-from bertworks.encoders.linear import unpacked
+from bertworks.encoders.linear import disable_weight_packing
 from bertworks.errors import FolderError
 from bertworks.training.devices import PRECISIONS, Precision
 
 # By what methods values enter a layer besides `forward`: before each of them, the layer's parameters are gathered.
-_WAYS = ("at", "onward", "streams", "second_stream")
+_FORWARD_METHODS = ("at", "onward", "streams", "second_stream")
 
 
 def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> None:
@@ -42,7 +42,7 @@ def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> Non
         if norms and precision.name != "fp32":
             fully_shard(norms, mesh=mesh)
         fully_shard(layer, mesh=mesh, mp_policy=low)
-        for way in _WAYS:
+        for way in _FORWARD_METHODS:
             if hasattr(layer, way):
                 register_fsdp_forward_method(layer, way)
     fully_shard(module, mesh=mesh)
@@ -53,7 +53,7 @@ def is_sharded(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def gathered(module: nn.Module, precision: Precision) -> Iterator[None]:
+def gather_parameters(module: nn.Module, precision: Precision) -> Iterator[None]:
     """Have what lies outside of the layers whole, so that parts of a module can be called; all processes do it alike.
 
     Layers are gathered when they are called, as always: in the precision of the run, and each time anew, so that their
@@ -64,45 +64,47 @@ def gathered(module: nn.Module, precision: Precision) -> Iterator[None]:
         return
     module.unshard()
     try:
-        with unpacked(), precision.context():
+        with disable_weight_packing(), precision.autocast():
             yield
     finally:
         module.reshard()
 
 
 @torch.no_grad()
-def own(values: torch.Tensor) -> torch.Tensor:
+def to_local(values: torch.Tensor) -> torch.Tensor:
     """Return the rows of a tensor that this process keeps, in the memory they lie in; a plain tensor as it is."""
     return values.to_local() if isinstance(values, DTensor) else values
 
 
-def own_rows(values: torch.Tensor) -> slice:
+def local_rows(values: torch.Tensor) -> slice:
     """Return which rows of the whole those are."""
     if not isinstance(values, DTensor):
         return slice(None)
     count = -(-values.shape[0] // values.device_mesh.size())  # as torch shares them out: the last may get fewer
     start = min(values.device_mesh.get_rank() * count, values.shape[0])
-    return slice(start, start + own(values).shape[0])
+    return slice(start, start + to_local(values).shape[0])
 
 
-def own_state(module: nn.Module) -> dict[str, torch.Tensor]:
+def local_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
     """Return what this process keeps of every tensor of a module; tensors that all have whole are the first one's."""
     is_first = not is_sharded(module) or torch.distributed.get_rank() == 0
     return {
-        name: own(values) for name, values in module.state_dict().items() if isinstance(values, DTensor) or is_first
+        name: to_local(values)
+        for name, values in module.state_dict().items()
+        if isinstance(values, DTensor) or is_first
     }
 
 
 @torch.no_grad()
-def load_own(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+def load_local_state_dict(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
     """Take up the rows of this process, or whole tensors if it has all of them."""
     state = module.state_dict()
     unlike = sorted(
         name
         for name in {*state, *tensors}
-        if name not in state or name not in tensors or own(state[name]).shape != tensors[name].shape
+        if name not in state or name not in tensors or to_local(state[name]).shape != tensors[name].shape
     )
     if unlike:
         raise FolderError(f"the checkpoint is of another model: '{unlike[0]}' differs; start anew with --out")
     for name, values in state.items():
-        own(values).copy_(tensors[name])
+        to_local(values).copy_(tensors[name])

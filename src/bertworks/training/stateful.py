@@ -10,52 +10,56 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from bertworks.encoders.encoded import Carried
+from bertworks.encoders.encoded import EncoderState
 from bertworks.errors import FolderError
 from bertworks.sampling.batch import Batch
 
-_LENGTH = "carried/length"
+_LENGTH_KEY = "carried/length"
 
 
 @dataclass(slots=True)
-class Carrying:
+class StatefulBatches:
     """The state of all rows of the last step, and of those of this step that were computed."""
 
-    before: Carried | None = None
-    left: list[Carried] = field(default_factory=list)
+    previous_state: EncoderState | None = None
+    current_states: list[EncoderState] = field(default_factory=list)
 
-    def onto(self, batch: Batch) -> Batch:
+    def attach_state(self, batch: Batch) -> Batch:
         """Return the next batch of a step with what its rows go on from; as it is where they have nothing before."""
-        if batch.goes_on is None:
+        if batch.is_continuation is None:
             return batch
-        if not batch.goes_on:
-            return replace(batch, state=Carried())
-        assert self.before is not None, "rows go on, but nothing was read before"
-        first = sum(part.num_rows for part in self.left)
-        return replace(batch, state=self.before.of_rows(first, len(batch.ids)).to(batch.ids.device))
+        if not batch.is_continuation:
+            return replace(batch, state=EncoderState())
+        assert self.previous_state is not None, "rows go on, but nothing was read before"
+        first = sum(part.num_sequences for part in self.current_states)
+        return replace(
+            batch, state=self.previous_state.slice_sequences(first, len(batch.input_ids)).to(batch.input_ids.device)
+        )
 
-    def keep(self, state: object | None) -> None:
+    def collect(self, state: object | None) -> None:
         """Take what the batch left."""
-        if isinstance(state, Carried):
-            self.left.append(state)
+        if isinstance(state, EncoderState):
+            self.current_states.append(state)
 
-    def turn(self) -> None:
+    def end_step(self) -> None:
         """End the step: what its rows left is what the next ones go on from."""
-        self.before = Carried.joined(self.left) if self.left else None
-        self.left = []
+        self.previous_state = EncoderState.concat(self.current_states) if self.current_states else None
+        self.current_states = []
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all of it as tensors by name, between two steps."""
-        if self.before is None:
+        if self.previous_state is None:
             return {}
         named = {
-            f"carried/{number}/{side}": both[side] for number, both in enumerate(self.before.layers) for side in (0, 1)
+            f"carried/{number}/{side}": both[side]
+            for number, both in enumerate(self.previous_state.layers)
+            for side in (0, 1)
         }
-        return {_LENGTH: torch.tensor([self.before.length]), **named}
+        return {_LENGTH_KEY: torch.tensor([self.previous_state.length]), **named}
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take up what `tensors` returned; other names are passed over."""
-        if _LENGTH not in tensors:
+        if _LENGTH_KEY not in tensors:
             return
         num_layers = sum(name.startswith("carried/") for name in tensors) // 2
         try:
@@ -64,4 +68,4 @@ class Carrying:
             raise FolderError(
                 f"the checkpoint lacks {error}; go back to an older one, or start anew with --out"
             ) from None
-        self.before = Carried(int(tensors[_LENGTH]), tuple(layers))
+        self.previous_state = EncoderState(int(tensors[_LENGTH_KEY]), tuple(layers))

@@ -8,66 +8,66 @@ import numpy as np
 import tokenizers
 
 from bertworks.vocabulary.characters import IDEOGRAPH, SURROGATE
-from bertworks.vocabulary.token_arrays import FlatPieces, PlacedPiece, WordBoundaries, piece_type
+from bertworks.vocabulary.token_arrays import FlatTokens, TokenWithOffsets, WordBoundaries, token_dtype
 from bertworks.vocabulary.word_boundaries import jieba_words
 
 
-class BackendPieces:
+class BackendModel:
     """Cuts text with a `tokenizers.Tokenizer`: byte-level BPE, BPE, Unigram, whole words."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
-        self._type = piece_type(backend.get_vocab_size(with_added_tokens=True))
+        self._dtype = token_dtype(backend.get_vocab_size(with_added_tokens=True))
 
-    def encode(self, text: str) -> list[PlacedPiece]:
+    def encode(self, text: str) -> list[TokenWithOffsets]:
         encoding = self._backend.encode(text, add_special_tokens=False)
         begins = _starts_by_word(encoding)
         return [
-            PlacedPiece(number, start, end, begins_word)
+            TokenWithOffsets(number, start, end, begins_word)
             for number, (start, end), begins_word in zip(encoding.ids, encoding.offsets, begins, strict=True)
         ]
 
-    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatPieces:
+    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatTokens:
         """Return the pieces of many sentences as flat arrays; `boundaries`, if given, hold where ideographs are."""
         texts = _carry_spaces(sentences)
         # Not `encode_batch_fast`: it leaves out words and offsets.
         encodings = self._backend.encode_batch(texts, add_special_tokens=False)
         ends = np.cumsum(np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings)), dtype=np.int64)
         total = int(ends[-1]) if encodings else 0
-        ids = np.fromiter((number for one in encodings for number in one.ids), dtype=self._type, count=total)
+        ids = np.fromiter((number for one in encodings for number in one.ids), dtype=self._dtype, count=total)
         word_starts: list[bool] = []
         for text, encoding in zip(texts, encodings, strict=True):
             if boundaries is not None and IDEOGRAPH.search(text):
                 word_starts += _starts_by_boundary(encoding, boundaries(text).tolist())
             else:
                 word_starts += _starts_by_word(encoding)
-        return FlatPieces(ids, ends, np.array(word_starts, dtype=np.bool_))
+        return FlatTokens(ids, ends, np.array(word_starts, dtype=np.bool_))
 
 
-class JiebaPieces:
+class JiebaModel:
     """Cuts text into jieba's words, each of them a piece, or several where signs part it. Every piece is a word."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
-        self._type = piece_type(backend.get_vocab_size(with_added_tokens=True))
+        self._dtype = token_dtype(backend.get_vocab_size(with_added_tokens=True))
 
-    def encode(self, text: str) -> list[PlacedPiece]:
+    def encode(self, text: str) -> list[TokenWithOffsets]:
         words = jieba_words(text)
         found = self._backend.encode([word for _, word in words], is_pretokenized=True, add_special_tokens=False)
         begins = [words[word][0] for word in found.word_ids if word is not None]
         return [
-            PlacedPiece(number, begin + start, begin + end, True)
+            TokenWithOffsets(number, begin + start, begin + end, True)
             for number, begin, (start, end) in zip(found.ids, begins, found.offsets, strict=True)
         ]
 
-    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatPieces:
+    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatTokens:
         """Return the words of many sentences as flat arrays; `boundaries` have nothing to add."""
         texts = [[word for _, word in jieba_words(sentence)] for sentence in sentences]
         found = self._backend.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
         ends = np.cumsum(np.fromiter(map(len, found), dtype=np.int64, count=len(found)), dtype=np.int64)
         total = int(ends[-1]) if found else 0
-        ids = np.fromiter((number for one in found for number in one.ids), dtype=self._type, count=total)
-        return FlatPieces(ids, ends, np.ones(total, dtype=np.bool_))
+        ids = np.fromiter((number for one in found for number in one.ids), dtype=self._dtype, count=total)
+        return FlatTokens(ids, ends, np.ones(total, dtype=np.bool_))
 
 
 def _starts_by_word(encoding: tokenizers.Encoding) -> list[bool]:

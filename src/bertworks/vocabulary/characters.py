@@ -28,7 +28,7 @@ IDEOGRAPH = re.compile(f"[{_IDEOGRAPH_CLASS}]")
 SPACES = (
     " \t\n\r\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-REMOVED_BUT_CUT_BY_SPLIT = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+CONTROL_WHITESPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -12,7 +12,7 @@ import tokenizers
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
-from bertworks.vocabulary.algorithms import MAX_WORD_LENGTH, is_cased, kind_of, plain_specials
+from bertworks.vocabulary.algorithms import MAX_WORD_LENGTH, detect_kind, ignore_special_tokens_in_text, is_cased
 from bertworks.vocabulary.counting import NUM_DISTINCT, count_words
 
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -21,15 +21,15 @@ _ADDRESS = re.compile(r"\S*(?:://|www\.|@)\S*")
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class NewToken:
     """A new piece: its id, the pieces its word was split into before, and how often the word occurs.
 
     The mean of the embeddings of `split` is a good first embedding for the piece.
     """
 
-    piece: str
+    token: str
     id: int
-    split: tuple[str, ...]
+    subwords: tuple[str, ...]
     count: int
 
 
@@ -38,14 +38,14 @@ class Extension:
     """The extended backend and what was added, the most valuable first; `num_appended` ids are new at the end."""
 
     backend: tokenizers.Tokenizer
-    added: tuple[Addition, ...]
+    new_tokens: tuple[NewToken, ...]
     num_appended: int
 
 
 def extend(
     backend: tokenizers.Tokenizer,
     texts: Iterable[str],
-    num_new: int,
+    num_new_tokens: int,
     min_count: int = 5,
     counts: Counts | None = None,
 ) -> Extension:
@@ -54,29 +54,37 @@ def extend(
     The value of a word is how often it occurs times the pieces it saves. Words are letters only, at least `min_count`
     times in the texts; numbers and addresses are never added. Ids of old pieces do not change.
     """
-    kind = kind_of(backend)
+    kind = detect_kind(backend)
     if kind.name != "wordpiece":
         raise SettingsError(
             f"extending a {kind.name} vocabulary: whole words can only be added to a wordpiece vocabulary, since the"
             " other kinds reach a piece through merges or scores; train a new vocabulary on both texts instead"
         )
-    if num_new < 1 or min_count < 1:
+    if num_new_tokens < 1 or min_count < 1:
         raise SettingsError(
-            f"extending a vocabulary: num_new = {num_new} and min_count = {min_count} must be 1 or more"
+            f"extending a vocabulary: num_new = {num_new_tokens} and min_count = {min_count} must be 1 or more"
         )
     counts = Counts() if counts is None else counts
     plain = _without_addresses(texts, counts)
     words = count_words(plain, backend, kind.chunks(is_cased(backend)), NUM_DISTINCT, counts)
     if not words:
         raise InputError("extending a vocabulary: the texts hold not a single word; check the source and its cleaning")
-    splits = {word: _split(backend, word) for word, count in words.items() if count >= min_count and _is_word(word)}
-    values = {word: words[word] * _num_saved(word, split, kind.specials.unknown) for word, split in splits.items()}
-    best = sorted((word for word in values if values[word] > 0), key=lambda word: (-values[word], word))[:num_new]
+    splits = {
+        word: _split_word(backend, word) for word, count in words.items() if count >= min_count and _is_word(word)
+    }
+    values = {
+        word: words[word] * _num_saved_tokens(word, split, kind.specials.unknown) for word, split in splits.items()
+    }
+    best = sorted((word for word in values if values[word] > 0), key=lambda word: (-values[word], word))[
+        :num_new_tokens
+    ]
     counts["pieces added"] += len(best)
     content = json.loads(backend.to_str())
-    ids, num_appended = _place(content, best)
-    added = tuple(Addition(word, ids[word], splits[word], words[word]) for word in best)
-    return Extension(plain_specials(tokenizers.Tokenizer.from_str(json.dumps(content))), added, num_appended)
+    ids, num_appended = _insert_words(content, best)
+    added = tuple(NewToken(word, ids[word], splits[word], words[word]) for word in best)
+    return Extension(
+        ignore_special_tokens_in_text(tokenizers.Tokenizer.from_str(json.dumps(content))), added, num_appended
+    )
 
 
 def _without_addresses(texts: Iterable[str], counts: Counts) -> Iterator[str]:
@@ -91,18 +99,18 @@ def _is_word(word: str) -> bool:
     return word.isalpha() and len(word) <= MAX_WORD_LENGTH
 
 
-def _split(backend: tokenizers.Tokenizer, word: str) -> tuple[str, ...]:
+def _split_word(backend: tokenizers.Tokenizer, word: str) -> tuple[str, ...]:
     return tuple(token.value for token in backend.model.tokenize(word))
 
 
-def _num_saved(word: str, split: tuple[str, ...], unknown: str) -> int:
+def _num_saved_tokens(word: str, subwords: tuple[str, ...], unknown: str) -> int:
     # An unknown word is one piece, yet the worst split of all: it counts as if each character were a piece.
-    if split == (unknown,):
+    if subwords == (unknown,):
         return max(1, len(word) - 1)
-    return len(split) - 1
+    return len(subwords) - 1
 
 
-def _place(content: dict[str, Any], words: list[str]) -> tuple[dict[str, int], int]:
+def _insert_words(content: dict[str, Any], words: list[str]) -> tuple[dict[str, int], int]:
     """Write the words into the vocabulary of a `tokenizer.json`; their ids, and how many came behind the last one."""
     vocab: dict[str, int] = content["model"]["vocab"]
     taken = {**vocab, **{added["content"]: added["id"] for added in content["added_tokens"]}}

@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from bertworks.errors import FolderError, InputError
-from bertworks.vocabulary.algorithms import plain_specials, with_specials
+from bertworks.vocabulary.algorithms import add_missing_special_tokens, ignore_special_tokens_in_text
 
 
 def read_vocabulary(path: Path) -> list[str]:
@@ -34,7 +34,7 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def prefix_errors(path: Path) -> Iterator[None]:
     """Put the file's name before what is wrong with the vocabulary in it."""
     try:
         yield
@@ -61,4 +61,4 @@ def read_backend(path: Path) -> tokenizers.Tokenizer:
         raise InputError(f"{path} is not a tokenizer.json that `tokenizers` can read: {error}") from None
     backend.no_truncation()  # length is for batches to decide
     backend.no_padding()
-    return with_specials(plain_specials(backend))
+    return add_missing_special_tokens(ignore_special_tokens_in_text(backend))

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.int32]
 
 BORDER = -1
-_GONE = -2
+_TOMBSTONE = -2
 # A pair is one number, left * 2^32 + right: it sorts like the pair.
 _SHIFT = 32
 
@@ -46,11 +46,11 @@ def learn_merges(
 
     A word is a list of places in `symbols`, or BORDER where nothing may be joined, and how often it occurs.
     """
-    text = _Symbols.of(words)
+    text = _SymbolList.from_words(words)
     known = {symbol: number for number, symbol in enumerate(symbols)}
     names, pairs = list(symbols), []
     goal = len(names) + num_new
-    while len(names) < goal and (pair := text.best(min_count)) is not None:
+    while len(names) < goal and (pair := text.most_frequent_pair(min_count)) is not None:
         left, right = pair
         name = join(names[left], names[right])
         new = known.setdefault(name, len(names))
@@ -62,20 +62,20 @@ def learn_merges(
 
 
 @dataclass(slots=True)
-class _Symbols:
+class _SymbolList:
     """The words as a linked list in arrays, where each pair stands, and how often."""
 
-    symbol: Places  # (N,) number of the symbol, BORDER or _GONE
-    after: Places  # (N,) place of the next symbol
-    before: Places  # (N,) place of the previous symbol
+    symbol: Positions  # (N,) number of the symbol, BORDER or _GONE
+    next_position: Positions  # (N,) place of the next symbol
+    previous_position: Positions  # (N,) place of the previous symbol
     weight: Integers  # (N,) how often the word occurs
-    chosen: npt.NDArray[np.bool_]  # (N,) the places of the merge at work
-    places: dict[int, list[Places]] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
+    merge_mask: npt.NDArray[np.bool_]  # (N,) the places of the merge at work
+    pair_positions: dict[int, list[Positions]] = field(default_factory=dict)
+    pair_counts: dict[int, int] = field(default_factory=dict)
     heap: list[tuple[int, int]] = field(default_factory=list)
 
     @staticmethod
-    def of(words: Iterable[tuple[Iterable[int], int]]) -> _Symbols:
+    def from_words(words: Iterable[tuple[Iterable[int], int]]) -> _SymbolList:
         # Arrays grow word by word: lists of numbers would take ten times the memory.
         flat, ends, counts = array("i", [BORDER]), array("q", [1]), array("q")
         for word, count in words:
@@ -86,16 +86,16 @@ class _Symbols:
         symbol = np.array(flat, np.int32)
         weight = np.repeat(np.array([0, *counts], np.int64), np.diff(ends, prepend=0))
         place = np.arange(len(symbol), dtype=np.int32)
-        made = _Symbols(symbol, place + 1, place - 1, weight, np.zeros(len(symbol), np.bool_))
+        made = _SymbolList(symbol, place + 1, place - 1, weight, np.zeros(len(symbol), np.bool_))
         inner = np.flatnonzero((symbol[:-1] >= 0) & (symbol[1:] >= 0)).astype(np.int32)
-        made._add(_pairs(symbol[inner], symbol[inner + 1]), inner)
+        made._add(_pack_pairs(symbol[inner], symbol[inner + 1]), inner)
         return made
 
-    def best(self, min_count: int) -> tuple[int, int] | None:
+    def most_frequent_pair(self, min_count: int) -> tuple[int, int] | None:
         """The most frequent pair; of equals the one with the smaller left, then right symbol."""
         while self.heap:
             negative, pair = heapq.heappop(self.heap)
-            count = self.counts.get(pair, 0)
+            count = self.pair_counts.get(pair, 0)
             if count == -negative:
                 return (pair >> _SHIFT, pair & (2**_SHIFT - 1)) if count >= max(1, min_count) else None
             if count > 0:  # it lost occurrences since it was pushed
@@ -105,72 +105,72 @@ class _Symbols:
     def merge(self, left: int, right: int, new: int) -> None:
         """Put `new` wherever `left` stands before `right`, and count the neighbours anew."""
         pair = (left << _SHIFT) + right
-        del self.counts[pair]
-        place = self._standing(self.places.pop(pair), left, right)
-        self.chosen[place] = True
+        del self.pair_counts[pair]
+        place = self._find_pair(self.pair_positions.pop(pair), left, right)
+        self.merge_mask[place] = True
         self._remove(place, pair)
-        second = self.after[place]
-        behind = self.after[second]
+        second = self.next_position[place]
+        behind = self.next_position[second]
         self.symbol[place] = new
-        self.symbol[second] = _GONE
-        self.after[place] = behind
-        self.before[behind] = place
-        self._add_neighbours(place, new)
-        self.chosen[place] = False
+        self.symbol[second] = _TOMBSTONE
+        self.next_position[place] = behind
+        self.previous_position[behind] = place
+        self._add_neighbors(place, new)
+        self.merge_mask[place] = False
 
-    def _standing(self, candidates: list[Places], left: int, right: int) -> Places:
+    def _find_pair(self, candidates: list[Positions], left: int, right: int) -> Positions:
         place = np.sort(np.concatenate(candidates))
-        place = place[(self.symbol[place] == left) & (self.symbol[self.after[place]] == right)]
-        return place if left != right else self._every_other(place)
+        place = place[(self.symbol[place] == left) & (self.symbol[self.next_position[place]] == right)]
+        return place if left != right else self._non_overlapping(place)
 
-    def _every_other(self, place: Places) -> Places:
+    def _non_overlapping(self, positions: Positions) -> Positions:
         # "aaa" holds "aa" twice, but only the first can be joined.
         kept: list[int] = []
         taken = -1
-        for here in place.tolist():
+        for here in positions.tolist():
             if here != taken:
                 kept.append(here)
-                taken = int(self.after[here])
+                taken = int(self.next_position[here])
         return np.array(kept, np.int32)
 
-    def _remove(self, place: Places, merged: int) -> None:
-        front = self.before[place]
-        second = self.after[place]
-        behind = self.after[second]
+    def _remove(self, positions: Positions, merged_pair: int) -> None:
+        front = self.previous_position[positions]
+        second = self.next_position[positions]
+        behind = self.next_position[second]
         has_front = self.symbol[front] >= 0
         # Between two neighbouring merges lies one pair: it is taken away as the front of the second.
-        has_behind = (self.symbol[behind] >= 0) & ~self.chosen[behind]
+        has_behind = (self.symbol[behind] >= 0) & ~self.merge_mask[behind]
         pairs = np.concatenate(
             [
-                _pairs(self.symbol[front[has_front]], self.symbol[place[has_front]]),
-                _pairs(self.symbol[second[has_behind]], self.symbol[behind[has_behind]]),
+                _pack_pairs(self.symbol[front[has_front]], self.symbol[positions[has_front]]),
+                _pack_pairs(self.symbol[second[has_behind]], self.symbol[behind[has_behind]]),
             ]
         )
-        weight = self.weight[np.concatenate([place[has_front], place[has_behind]])]
-        for pair, total, _ in _totals(pairs, weight):
-            if pair != merged:
-                self.counts[pair] -= total
+        weight = self.weight[np.concatenate([positions[has_front], positions[has_behind]])]
+        for pair, total, _ in _sum_by_pair(pairs, weight):
+            if pair != merged_pair:
+                self.pair_counts[pair] -= total
 
-    def _add_neighbours(self, place: Places, new: int) -> None:
-        front, behind = self.before[place], self.after[place]
+    def _add_neighbors(self, positions: Positions, new: int) -> None:
+        front, behind = self.previous_position[positions], self.next_position[positions]
         front = front[self.symbol[front] >= 0]
-        here = place[(self.symbol[behind] >= 0) & ~self.chosen[behind]]
+        here = positions[(self.symbol[behind] >= 0) & ~self.merge_mask[behind]]
         start = np.concatenate([front, here])
-        self._add(_pairs(self.symbol[start], self.symbol[self.after[start]]), start)
+        self._add(_pack_pairs(self.symbol[start], self.symbol[self.next_position[start]]), start)
 
-    def _add(self, pairs: Integers, start: Places) -> None:
-        for pair, total, members in _totals(pairs, self.weight[start]):
-            count = self.counts.get(pair, 0) + total
-            self.counts[pair] = count
-            self.places.setdefault(pair, []).append(start[members])
+    def _add(self, pairs: Integers, positions: Positions) -> None:
+        for pair, total, members in _sum_by_pair(pairs, self.weight[positions]):
+            count = self.pair_counts.get(pair, 0) + total
+            self.pair_counts[pair] = count
+            self.pair_positions.setdefault(pair, []).append(positions[members])
             heapq.heappush(self.heap, (-count, pair))
 
 
-def _pairs(left: Places, right: Places) -> Integers:
+def _pack_pairs(left: Positions, right: Positions) -> Integers:
     return (left.astype(np.int64) << _SHIFT) + right
 
 
-def _totals(pairs: Integers, weight: Integers) -> Iterator[tuple[int, int, Integers]]:
+def _sum_by_pair(pairs: Integers, weight: Integers) -> Iterator[tuple[int, int, Integers]]:
     """Each different pair, the sum of its weights, and where it is in `pairs`."""
     if len(pairs) == 0:
         return

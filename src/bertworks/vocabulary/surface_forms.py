@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tokenizers import decoders
 
-from bertworks.vocabulary.algorithms import CONTINUING, SPACE_MARK, WORD_END
+from bertworks.vocabulary.algorithms import CONTINUATION_PREFIX, SPACE_MARK, WORD_END
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ _WIDE_END = re.compile(rf"(?:{_WIDE})[”’…—]*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SurfaceForm:
     """A piece without marks.
 
     space       whether a space stands before it; None where the vocabulary does not tell
@@ -31,26 +31,26 @@ class Written:
     ends        whether the word ends with it; None where only the beginning is marked
     """
 
-    letters: str
-    space: bool | None
-    continues: bool | None
-    ends: bool | None = None
+    text: str
+    has_space_before: bool | None
+    is_continuation: bool | None
+    is_word_end: bool | None = None
 
 
-def piece_written(tokenizer: Tokenizer, number: int) -> Written:
+def surface_form(tokenizer: Tokenizer, token_id: int) -> SurfaceForm:
     """Return how a piece is written."""
-    return _WAYS.get(tokenizer.kind, _words)(tokenizer.pieces[number])
+    return _SURFACE_FORMS.get(tokenizer.kind, _words)(tokenizer.tokens[token_id])
 
 
-def text_written(tokenizer: Tokenizer, numbers: Sequence[int]) -> str:
+def decode_tokens(tokenizer: Tokenizer, input_ids: Sequence[int]) -> str:
     """Return pieces as running text, as the vocabulary's own decoder writes it."""
-    text: str = tokenizer.backend.decode(list(numbers), skip_special_tokens=False)
+    text: str = tokenizer.backend.decode(list(input_ids), skip_special_tokens=False)
     return text
 
 
-def prose_written(tokenizer: Tokenizer, numbers: Sequence[int]) -> str:
+def decode_display_text(tokenizer: Tokenizer, input_ids: Sequence[int]) -> str:
     """Return pieces as a text that people read: no space stands beside an ideograph or a sign as wide as one."""
-    return _BESIDE_WIDE.sub("", text_written(tokenizer, numbers)).strip()
+    return _BESIDE_WIDE.sub("", decode_tokens(tokenizer, input_ids)).strip()
 
 
 def is_wide(text: str) -> bool:
@@ -58,36 +58,36 @@ def is_wide(text: str) -> bool:
     return bool(_WIDE_END.search(text))
 
 
-def _wordpiece(piece: str) -> Written:
-    continues = piece.startswith(CONTINUING)
-    return Written(piece.removeprefix(CONTINUING), False if continues else None, continues)
+def _wordpiece(token: str) -> SurfaceForm:
+    continues = token.startswith(CONTINUATION_PREFIX)
+    return SurfaceForm(token.removeprefix(CONTINUATION_PREFIX), False if continues else None, continues)
 
 
-def _bpe(piece: str) -> Written:
-    return Written(piece.removesuffix(WORD_END), None, None, piece.endswith(WORD_END))
+def _bpe(token: str) -> SurfaceForm:
+    return SurfaceForm(token.removesuffix(WORD_END), None, None, token.endswith(WORD_END))
 
 
-def _byte_bpe(piece: str) -> Written:
-    letters: str = decoders.ByteLevel().decode([piece])
-    return _marked(letters, " ")
+def _byte_bpe(token: str) -> SurfaceForm:
+    letters: str = decoders.ByteLevel().decode([token])
+    return _space_marked_form(letters, " ")
 
 
-def _unigram(piece: str) -> Written:
-    return _marked(piece, SPACE_MARK)
+def _unigram(token: str) -> SurfaceForm:
+    return _space_marked_form(token, SPACE_MARK)
 
 
-def _marked(piece: str, mark: str) -> Written:
+def _space_marked_form(token: str, mark: str) -> SurfaceForm:
     """Return a piece of a vocabulary that writes the space before a word into its first piece."""
-    letters, space = piece.removeprefix(mark), piece.startswith(mark)
+    letters, space = token.removeprefix(mark), token.startswith(mark)
     is_letter = letters[:1].isalnum() and not IDEOGRAPH.match(letters)  # an ideograph begins a word of its own
-    return Written(letters, space, not space and is_letter)
+    return SurfaceForm(letters, space, not space and is_letter)
 
 
-def _words(piece: str) -> Written:
-    return Written(piece, None, False, True)
+def _words(token: str) -> SurfaceForm:
+    return SurfaceForm(token, None, False, True)
 
 
-_WAYS: dict[str, Callable[[str], Written]] = {
+_SURFACE_FORMS: dict[str, Callable[[str], SurfaceForm]] = {
     "wordpiece": _wordpiece,
     "bpe": _bpe,
     "byte-bpe": _byte_bpe,

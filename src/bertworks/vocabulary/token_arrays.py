@@ -13,7 +13,7 @@ import numpy.typing as npt
 WordBoundaries = Callable[[str], npt.NDArray[np.bool_]]
 
 
-class PlacedPiece(NamedTuple):
+class TokenWithOffsets(NamedTuple):
     """One piece: its id, where it stands in the original text, and whether a word begins with it."""
 
     id: int
@@ -23,17 +23,17 @@ class PlacedPiece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FlatPieces:
+class FlatTokens:
     """The pieces of many sentences in a row.
 
     `ids` and `word_starts` have one element a piece; `sentence_ends[i]` is where sentence i ends among them.
     """
 
-    ids: npt.NDArray[np.integer]
+    input_ids: npt.NDArray[np.integer]
     sentence_ends: npt.NDArray[np.int64]
     word_starts: npt.NDArray[np.bool_]
 
 
-def piece_type(size: int) -> npt.DTypeLike:
+def token_dtype(vocab_size: int) -> npt.DTypeLike:
     """Return the smallest unsigned integer type that holds the ids of a vocabulary of `size` pieces."""
-    return np.dtype(np.uint16 if size <= 2**16 else np.uint32)
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)

@@ -15,12 +15,12 @@ import tokenizers
 
 from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.vocabulary.algorithms import is_cased, joins_ideographs, kind_of, wordpiece_backend
-from bertworks.vocabulary.backend import BackendPieces, JiebaPieces
+from bertworks.vocabulary.algorithms import detect_kind, has_multi_ideograph_words, is_cased, wordpiece_backend
+from bertworks.vocabulary.backend import BackendModel, JiebaModel
 from bertworks.vocabulary.characters import SURROGATE
-from bertworks.vocabulary.files import naming, read_backend, read_config, read_vocabulary
-from bertworks.vocabulary.special_tokens import BERT, Frame, frame_of
-from bertworks.vocabulary.token_arrays import FlatPieces, PlacedPiece, WordBoundaries
+from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary
+from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate, template_for
+from bertworks.vocabulary.token_arrays import FlatTokens, TokenWithOffsets, WordBoundaries
 from bertworks.vocabulary.word_boundaries import jieba_boundaries
 from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 
@@ -29,20 +29,20 @@ WORD_RULES: dict[str, WordBoundaries | None] = {"pieces": None, "jieba": jieba_b
 
 
 @dataclass(frozen=True, slots=True)
-class Specials:
+class SpecialTokenIds:
     """The ids of the five special pieces, by what they do: BERT writes [CLS], RoBERTa <s>, and so on; and where in a
     row they stand."""
 
     pad: int
     unknown: int
-    first: int
-    separator: int
+    cls: int
+    sep: int
     mask: int
-    frame: Frame = field(default=BERT, compare=False)
+    template: SpecialTokenTemplate = field(default=BERT, compare=False)
 
     @property
     def ids(self) -> tuple[int, ...]:
-        return (self.pad, self.unknown, self.first, self.separator, self.mask)
+        return (self.pad, self.unknown, self.cls, self.sep, self.mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,85 +55,90 @@ class Encoding:
     place where it stands.
     """
 
-    ids: tuple[int, ...]
-    pieces: tuple[str, ...]
+    input_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
     offsets: tuple[tuple[int, int] | None, ...]
-    words: tuple[int | None, ...]
-    segments: tuple[int, ...]
+    word_ids: tuple[int | None, ...]
+    token_type_ids: tuple[int, ...]
     num_replaced: int = 0
     unknown: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def positions(self) -> tuple[int, ...]:
-        return tuple(range(len(self.ids)))
+    def position_ids(self) -> tuple[int, ...]:
+        return tuple(range(len(self.input_ids)))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.input_ids)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TokenizedText:
     """One text as P pieces, none of them special: ids (P,), offsets into the text (P, 2), where words begin (P,); and
     how a word outside the vocabulary is written, by the number of its piece."""
 
-    ids: npt.NDArray[np.int64]
+    input_ids: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     begins_word: npt.NDArray[np.bool_]
     unknown: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of_ids(cls, ids: npt.NDArray[np.int64], unknown: Mapping[int, str] | None = None) -> Cut:
+    def from_ids(cls, input_ids: npt.NDArray[np.int64], unknown: Mapping[int, str] | None = None) -> TokenizedText:
         """Return pieces of which nobody knows where in a text they stand; each is taken as a word."""
-        return cls(ids, np.zeros((len(ids), 2), dtype=np.int64), np.ones(len(ids), dtype=np.bool_), unknown or {})
+        return cls(
+            input_ids,
+            np.zeros((len(input_ids), 2), dtype=np.int64),
+            np.ones(len(input_ids), dtype=np.bool_),
+            unknown or {},
+        )
 
     @classmethod
-    def joined(cls, cuts: Sequence[Cut]) -> Cut:
+    def concatenate(cls, parts: Sequence[TokenizedText]) -> TokenizedText:
         """Return the pieces of several one after the other; offsets stay those in the text of each."""
-        begins = np.cumsum([0, *map(len, cuts)]).tolist()
+        begins = np.cumsum([0, *map(len, parts)]).tolist()
         unknown = {
-            begin + at: word for begin, cut in zip(begins, cuts, strict=False) for at, word in cut.unknown.items()
+            begin + at: word for begin, cut in zip(begins, parts, strict=False) for at, word in cut.unknown.items()
         }
-        arrays = zip(*((cut.ids, cut.offsets, cut.begins_word) for cut in cuts), strict=True)
+        arrays = zip(*((cut.input_ids, cut.offsets, cut.begins_word) for cut in parts), strict=True)
         ids, offsets, begins_word = map(np.concatenate, arrays)
         return cls(ids, offsets, begins_word, unknown)
 
-    def between(self, first: int, stop: int) -> Cut:
+    def between(self, first: int, stop: int) -> TokenizedText:
         """Return the pieces `first` up to but not including `stop`."""
         own = slice(first, stop)
         unknown = {at - first: word for at, word in self.unknown.items() if first <= at < stop}
-        return Cut(self.ids[own], self.offsets[own], self.begins_word[own], unknown)
+        return TokenizedText(self.input_ids[own], self.offsets[own], self.begins_word[own], unknown)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.input_ids)
 
 
-class Pieces(Protocol):
+class TokenizerModel(Protocol):
     """What cuts text: WordPiece, or a `tokenizers` model of another kind."""
 
-    def encode(self, text: str) -> list[PlacedPiece]: ...
+    def encode(self, text: str) -> list[TokenWithOffsets]: ...
 
-    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatPieces: ...
+    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatTokens: ...
 
 
 class Tokenizer:
     """A vocabulary and the rules that go with it. Make one with `Tokenizer.load` or `Tokenizer.of`."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, specials: Specials) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, specials: SpecialTokenIds) -> None:
         state = json.loads(backend.to_str())
-        self.kind = kind_of(backend).name
+        self.kind = detect_kind(backend).name
         self.specials = specials
         self.backend = backend
-        vocabulary = _checked_ids(backend)
-        self.pieces: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+        vocabulary = _validate_vocab(backend)
+        self.tokens: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
         self.cased = is_cased(backend)
         # RoBERTa's mask takes the space before it along, for its words begin with theirs.
-        mask = self.pieces[specials.mask]
+        mask = self.tokens[specials.mask]
         self._mask_takes_space = any(added["lstrip"] for added in state["added_tokens"] if added["content"] == mask)
-        self._cut: Pieces = _cutter(state, self.pieces, backend)
+        self._model: TokenizerModel = _select_model(state, self.tokens, backend)
         self._state = state
 
     @classmethod
-    def of(cls, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None) -> Tokenizer:
+    def from_backend(cls, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None) -> Tokenizer:
         """Wrap a `tokenizers.Tokenizer`; `names` are Hugging Face's (cls_token and so on) where they are not usual."""
         return cls(backend, _find_specials(backend, names or {}))
 
@@ -157,10 +162,10 @@ class Tokenizer:
         else:
             pieces = read_vocabulary(path)
             cased = not config["do_lower_case"] if "do_lower_case" in config else _looks_cased(pieces)
-            with naming(path):
+            with prefix_errors(path):
                 backend = wordpiece_backend(pieces, cased)
-        with naming(path):
-            return cls.of(backend, config)
+        with prefix_errors(path):
+            return cls.from_backend(backend, config)
 
     def save(self, folder: str | Path, padding_side: str = "right") -> None:
         """Write what the Hugging Face ecosystem reads: tokenizer.json, tokenizer_config.json and, if any, vocab.txt.
@@ -170,12 +175,12 @@ class Tokenizer:
         folder = Path(folder)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
         if self.kind == "wordpiece":
-            write_text(folder / "vocab.txt", "\n".join(self.pieces) + "\n")
+            write_text(folder / "vocab.txt", "\n".join(self.tokens) + "\n")
         classes = {"wordpiece": "BertTokenizer"}
         names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
         config: dict[str, Any] = {
             "tokenizer_class": classes.get(self.kind, "PreTrainedTokenizerFast"),
-            **{name: self.pieces[number] for name, number in zip(names, self.specials.ids, strict=True)},
+            **{name: self.tokens[number] for name, number in zip(names, self.specials.ids, strict=True)},
         }
         if self.kind == "wordpiece":
             normalizer = self._state["normalizer"] or {}
@@ -186,13 +191,13 @@ class Tokenizer:
             }
         if padding_side != "right":  # that is what others do unasked
             config["padding_side"] = padding_side
-        if self.specials.frame.num_after:  # transformers leaves segments out of its rows, and XLNet's count
+        if self.specials.template.num_after:  # transformers leaves segments out of its rows, and XLNet's count
             config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         write_json(folder / "tokenizer_config.json", config)
 
     @property
-    def size(self) -> int:
-        return len(self.pieces)
+    def vocab_size(self) -> int:
+        return len(self.tokens)
 
     @property
     def hash(self) -> str:
@@ -200,85 +205,89 @@ class Tokenizer:
         told = [self._state["normalizer"], self._state["pre_tokenizer"], self._state["model"], self.specials.ids]
         return hashlib.sha256(json.dumps(told, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
-    def id_of(self, piece: str) -> int | None:
+    def token_to_id(self, token: str) -> int | None:
         """Return the id of a piece written out, special ones too, or None."""
-        number: int | None = self.backend.token_to_id(piece)
+        number: int | None = self.backend.token_to_id(token)
         return number
 
-    def encode(self, text: str, pair: str | None = None, *, masks: bool = False) -> Encoding:
+    def encode(self, text: str, pair: str | None = None, *, parse_masks: bool = False) -> Encoding:
         """Return `text`, or `text` and `pair`, between the special pieces, whatever its length.
 
         "[MASK]" in a text is plain text, unless `masks` asks that it be the special piece (as `fill` does).
         """
-        first, num_replaced = self._placed(text, masks)
-        parts = [(first, 0, self._unknown(text, first))]
+        first, num_replaced = self._tokenize_with_offsets(text, parse_masks)
+        parts = [(first, 0, self._unknown_words(text, first))]
         if pair is not None:
-            second, more = self._placed(pair, masks)
+            second, more = self._tokenize_with_offsets(pair, parse_masks)
             num_replaced += more
-            parts.append((second, self.specials.frame.segments[1], self._unknown(pair, second)))
+            parts.append((second, self.specials.template.token_type_ids[1], self._unknown_words(pair, second)))
         return self._assemble(parts, num_replaced)
 
-    def cut(self, text: str) -> Cut:
+    def tokenize(self, text: str) -> TokenizedText:
         """Return the pieces of a text without special ones, to be put together by `row`."""
-        placed, _ = self._placed(text, masks=False)
+        placed, _ = self._tokenize_with_offsets(text, parse_masks=False)
         table = np.array(placed, dtype=np.int64).reshape(-1, 4)
-        return Cut(table[:, 0], table[:, 1:3], table[:, 3].astype(bool), self._unknown(text, placed))
+        return TokenizedText(table[:, 0], table[:, 1:3], table[:, 3].astype(bool), self._unknown_words(text, placed))
 
-    def row(self, *parts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]]:
+    def build_inputs(
+        self, *parts: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]]:
         """Return the ids and segments of a row of one or two runs of pieces between special ones, as `encode` makes it,
         and at which place of the row each run begins."""
-        frame, first = self.specials.frame, self.specials.first
+        frame, first = self.specials.template, self.specials.cls
         ids, segments, starts = [[first] * frame.num_before], [[0] * frame.num_before], []
         at = frame.num_before
         for number, part in enumerate(parts):
             num_separators = frame.num_separators(number, len(parts))
             starts.append(at)
             at += len(part) + num_separators
-            ids += [part, [self.specials.separator] * num_separators]  # type: ignore[list-item]
-            segments.append([frame.segments[number]] * (len(part) + num_separators))
+            ids += [part, [self.specials.sep] * num_separators]  # type: ignore[list-item]
+            segments.append([frame.token_type_ids[number]] * (len(part) + num_separators))
         ids.append([first] * frame.num_after)
-        segments.append([frame.segments[2]] * frame.num_after)
+        segments.append([frame.token_type_ids[2]] * frame.num_after)
         return np.concatenate(ids).astype(np.int64), np.concatenate(segments).astype(np.int64), starts
 
-    def num_special(self, num_texts: int) -> int:
+    def num_special_tokens(self, num_texts: int) -> int:
         """Return how many special pieces a row of one or two texts has."""
-        return self.specials.frame.num_special(num_texts)
+        return self.specials.template.num_special_tokens(num_texts)
 
-    def encode_sentences(self, sentences: Sequence[str], words: str = "pieces") -> FlatPieces:
+    def encode_sentences(self, sentences: Sequence[str], word_rule: str = "pieces") -> FlatTokens:
         """Return many sentences as flat arrays, without special pieces; `words` is one of WORD_RULES."""
-        if words not in WORD_RULES:
-            raise SettingsError(f"there is no word rule '{words}'; choose one of: {', '.join(WORD_RULES)}")
-        return self._cut.encode_sentences(sentences, WORD_RULES[words])
+        if word_rule not in WORD_RULES:
+            raise SettingsError(f"there is no word rule '{word_rule}'; choose one of: {', '.join(WORD_RULES)}")
+        return self._model.encode_sentences(sentences, WORD_RULES[word_rule])
 
-    def _placed(self, text: str, masks: bool) -> tuple[list[PlacedPiece], int]:
+    def _tokenize_with_offsets(self, text: str, parse_masks: bool) -> tuple[list[TokenWithOffsets], int]:
         text, num_replaced = SURROGATE.subn("\ufffd", text)
-        if not masks:
-            return self._cut.encode(text), num_replaced
-        placed: list[PlacedPiece] = []
-        mask = self.pieces[self.specials.mask]
+        if not parse_masks:
+            return self._model.encode(text), num_replaced
+        placed: list[TokenWithOffsets] = []
+        mask = self.tokens[self.specials.mask]
         at = 0
         *before_masks, last = text.split(mask)
         for part in before_masks:
-            placed += self._placed_at(at, part.rstrip() if self._mask_takes_space else part)
+            placed += self._tokenize_part(at, part.rstrip() if self._mask_takes_space else part)
             at += len(part)
-            placed.append(PlacedPiece(self.specials.mask, at, at + len(mask), True))
+            placed.append(TokenWithOffsets(self.specials.mask, at, at + len(mask), True))
             at += len(mask)
-        return placed + self._placed_at(at, last), num_replaced
+        return placed + self._tokenize_part(at, last), num_replaced
 
-    def _placed_at(self, at: int, part: str) -> list[PlacedPiece]:
-        return [PlacedPiece(p.id, at + p.start, at + p.end, p.begins_word) for p in self._cut.encode(part)]
+    def _tokenize_part(self, offset: int, part: str) -> list[TokenWithOffsets]:
+        return [
+            TokenWithOffsets(p.id, offset + p.start, offset + p.end, p.begins_word) for p in self._model.encode(part)
+        ]
 
-    def _unknown(self, text: str, placed: list[PlacedPiece]) -> dict[int, str]:
+    def _unknown_words(self, text: str, tokens: list[TokenWithOffsets]) -> dict[int, str]:
         """Return how words outside the vocabulary are written, in the letters that the vocabulary has its own in."""
-        found = {number: piece for number, piece in enumerate(placed) if piece.id == self.specials.unknown}
-        return {number: self._in_letters(text[piece.start : piece.end]) for number, piece in found.items()}
+        found = {number: piece for number, piece in enumerate(tokens) if piece.id == self.specials.unknown}
+        return {number: self._normalize_word(text[piece.start : piece.end]) for number, piece in found.items()}
 
-    def _in_letters(self, word: str) -> str:
+    def _normalize_word(self, word: str) -> str:
         word, normalizer = SURROGATE.sub("\ufffd", word), self.backend.normalizer
         return word if normalizer is None else str(normalizer.normalize_str(word)).strip()
 
-    def _assemble(self, parts: list[tuple[list[PlacedPiece], int, dict[int, str]]], num_replaced: int) -> Encoding:
-        frame, first = self.specials.frame, self.specials.first
+    def _assemble(self, parts: list[tuple[list[TokenWithOffsets], int, dict[int, str]]], num_replaced: int) -> Encoding:
+        frame, first = self.specials.template, self.specials.cls
         ids, segments = [first] * frame.num_before, [0] * frame.num_before
         offsets: list[tuple[int, int] | None] = [None] * frame.num_before
         words: list[int | None] = [None] * frame.num_before
@@ -292,19 +301,19 @@ class Tokenizer:
                 ids.append(piece.id)
                 offsets.append((piece.start, piece.end))
                 words.append(word)
-            ids += [self.specials.separator] * num_separators
+            ids += [self.specials.sep] * num_separators
             offsets += [None] * num_separators
             words += [None] * num_separators
             segments += [segment] * (len(placed) + num_separators)
         ids += [first] * frame.num_after
-        segments += [frame.segments[2]] * frame.num_after
+        segments += [frame.token_type_ids[2]] * frame.num_after
         offsets += [None] * frame.num_after
         words += [None] * frame.num_after
-        pieces = tuple(self.pieces[number] for number in ids)
+        pieces = tuple(self.tokens[number] for number in ids)
         return Encoding(tuple(ids), pieces, tuple(offsets), tuple(words), tuple(segments), num_replaced, unknown)
 
 
-def _checked_ids(backend: tokenizers.Tokenizer) -> dict[str, int]:
+def _validate_vocab(backend: tokenizers.Tokenizer) -> dict[str, int]:
     """Return each piece's id. The ids must fill a row from 0: `pieces[id]` is how a piece is found."""
     ids: dict[str, int] = backend.get_vocab(with_added_tokens=True)
     if sorted(ids.values()) != list(range(len(ids))):
@@ -315,15 +324,15 @@ def _checked_ids(backend: tokenizers.Tokenizer) -> dict[str, int]:
     return ids
 
 
-def _cutter(state: dict[str, Any], pieces: Sequence[str], backend: tokenizers.Tokenizer) -> Pieces:
+def _select_model(state: dict[str, Any], tokens: Sequence[str], backend: tokenizers.Tokenizer) -> TokenizerModel:
     """Choose our exact WordPiece wherever the rules are BERT's; everything else is cut by `tokenizers` itself."""
     normalizer = state["normalizer"] or {}
     splitter = state["pre_tokenizer"] or {}
     is_bert = normalizer.get("type") == "BertNormalizer" and normalizer["clean_text"]
-    if state["model"]["type"] == "WordLevel" and joins_ideographs(state):
-        return JiebaPieces(backend)
+    if state["model"]["type"] == "WordLevel" and has_multi_ideograph_words(state):
+        return JiebaModel(backend)
     if not (state["model"]["type"] == "WordPiece" and is_bert and splitter.get("type") == "BertPreTokenizer"):
-        return BackendPieces(backend)
+        return BackendModel(backend)
     model = state["model"]
     lower = normalizer["lowercase"]
     strip = normalizer["strip_accents"]
@@ -335,12 +344,12 @@ def _cutter(state: dict[str, Any], pieces: Sequence[str], backend: tokenizers.To
         continuation=model["continuing_subword_prefix"],
         max_characters=model["max_input_chars_per_word"],
     )
-    return WordPiece(pieces, rules)
+    return WordPiece(tokens, rules)
 
 
 # Hugging Face's name of each special piece, and what the releases of the family call it. XLNet's has <s> and </s>, too,
 # and does not use them.
-_USUAL = {
+_DEFAULT_NAMES = {
     "pad_token": ("[PAD]", "<pad>"),
     "unk_token": ("[UNK]", "<unk>"),
     "cls_token": ("[CLS]", "<cls>", "<s>"),
@@ -349,9 +358,9 @@ _USUAL = {
 }
 
 
-def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> Specials:
+def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> SpecialTokenIds:
     found = []
-    for role, usual in _USUAL.items():
+    for role, usual in _DEFAULT_NAMES.items():
         told = names.get(role)
         told = told.get("content") if isinstance(told, dict) else told
         candidates = ((told,) if told else ()) + usual
@@ -360,14 +369,14 @@ def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> Spec
             raise InputError(f"the vocabulary has no {' or '.join(usual)} piece; BERT needs it, so add it")
         found.append(number)
     pad, unknown, first, separator, mask = found
-    return Specials(pad, unknown, first, separator, mask, frame_of(backend.id_to_token(first) or ""))
+    return SpecialTokenIds(pad, unknown, first, separator, mask, template_for(backend.id_to_token(first) or ""))
 
 
-def _looks_cased(pieces: Sequence[str]) -> bool:
+def _looks_cased(tokens: Sequence[str]) -> bool:
     """Guess from a bare vocab.txt: an uncased one has no piece that begins with a capital letter of any script.
 
     Special pieces such as [CLS], and the <S> and <T> of Chinese BERT, begin with a bracket; the ℝ of the uncased
     release is a capital that has no small form.
     """
-    firsts = {piece.removeprefix("##")[:1] for piece in pieces}
+    firsts = {piece.removeprefix("##")[:1] for piece in tokens}
     return any(first != first.lower() for first in firsts)

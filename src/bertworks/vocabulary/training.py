@@ -19,15 +19,15 @@ from tokenizers import pre_tokenizers
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
 from bertworks.vocabulary.algorithms import (
-    CONTINUING,
+    CONTINUATION_PREFIX,
     MAX_WORD_LENGTH,
     SPACE_MARK,
     WORD_END,
     Inventory,
-    kind_named,
-    unused_piece,
+    get_kind,
+    unused_token,
 )
-from bertworks.vocabulary.counting import NUM_DISTINCT, count_words, splitter
+from bertworks.vocabulary.counting import NUM_DISTINCT, count_words, word_splitter
 from bertworks.vocabulary.merges import BORDER, learn_merges
 from bertworks.vocabulary.unigram import MAX_RUN_LENGTH, learn_unigram
 
@@ -46,7 +46,7 @@ class VocabularySettings:
     """
 
     kind: str = "wordpiece"
-    size: int = 30_000
+    vocab_size: int = 30_000
     cased: bool = False
     min_count: int = 2
     num_unused: int = 0
@@ -54,7 +54,7 @@ class VocabularySettings:
     num_distinct: int = NUM_DISTINCT
 
     def __post_init__(self) -> None:
-        kind = kind_named(self.kind)
+        kind = get_kind(self.kind)
         least = len(kind.specials.order) + self.num_unused + (256 if self.kind == "byte-bpe" else 1)
         if self.num_unused < 0:
             raise SettingsError(f"vocabulary num_unused = {self.num_unused}: must be 0 or more")
@@ -63,9 +63,9 @@ class VocabularySettings:
                 f"vocabulary num_unused = {self.num_unused}: only a wordpiece vocabulary has free slots, not"
                 f" {self.kind}; set num_unused = 0"
             )
-        if self.size < least:
+        if self.vocab_size < least:
             raise SettingsError(
-                f"vocabulary size = {self.size}: a {self.kind} vocabulary needs at least {least} for its special"
+                f"vocabulary size = {self.vocab_size}: a {self.kind} vocabulary needs at least {least} for its special"
                 " pieces, free slots and characters; raise size"
             )
         for name in ("min_count", "num_distinct", "num_characters"):
@@ -74,14 +74,14 @@ class VocabularySettings:
                 raise SettingsError(f"vocabulary {name} = {value}: must be 1 or more")
 
     @property
-    def fixed(self) -> tuple[str, ...]:
+    def reserved_tokens(self) -> tuple[str, ...]:
         """The pieces that come first: special ones and free slots."""
-        return (*kind_named(self.kind).specials.order, *(unused_piece(number) for number in range(self.num_unused)))
+        return (*get_kind(self.kind).specials.order, *(unused_token(number) for number in range(self.num_unused)))
 
     @property
-    def room(self) -> int:
+    def num_learnable_tokens(self) -> int:
         """How many pieces are to be learnt."""
-        return self.size - len(self.fixed)
+        return self.vocab_size - len(self.reserved_tokens)
 
 
 def train(texts: Iterable[str], settings: VocabularySettings, counts: Counts | None = None) -> tokenizers.Tokenizer:
@@ -90,16 +90,16 @@ def train(texts: Iterable[str], settings: VocabularySettings, counts: Counts | N
     `counts` says how many are missing, and which characters and words were left out.
     """
     counts = Counts() if counts is None else counts
-    kind = kind_named(settings.kind)
-    reader = kind.reader(settings.cased)
+    kind = get_kind(settings.kind)
+    reader = kind.untrained_tokenizer(settings.cased)
     words = count_words(texts, reader, kind.chunks(settings.cased), settings.num_distinct, counts)
     if not words:
         raise InputError("training a vocabulary: the texts hold not a single word; check the source and its cleaning")
     counts["different words"] += len(words)
     inventory = _LEARNERS[settings.kind](words, settings, counts)
-    counts["pieces"] += len(inventory.pieces)
-    if len(inventory.pieces) < settings.size:
-        counts["pieces missing: too little text for the size"] += settings.size - len(inventory.pieces)
+    counts["pieces"] += len(inventory.tokens)
+    if len(inventory.tokens) < settings.vocab_size:
+        counts["pieces missing: too little text for the size"] += settings.vocab_size - len(inventory.tokens)
     return kind.build(inventory, settings.cased)
 
 
@@ -115,7 +115,7 @@ def _alphabet(
         for character in word:
             frequency[character] += number
     kept: list[str] = []
-    room = settings.room
+    room = settings.num_learnable_tokens
     for character, number in sorted(frequency.items(), key=lambda item: (-item[1], item[0])):
         reason = ""
         if number < settings.min_count:
@@ -133,7 +133,7 @@ def _alphabet(
 
 def _stands_alone(settings: VocabularySettings) -> Callable[[str], bool]:
     """Whether a character is always a word of its own: punctuation and Chinese. Such a one needs only one piece."""
-    split = splitter(kind_named(settings.kind).reader(settings.cased))
+    split = word_splitter(get_kind(settings.kind).untrained_tokenizer(settings.cased))
     return lambda character: len(split(f"a{character}")) > 1
 
 
@@ -144,22 +144,22 @@ def _learn_wordpiece(words: Mapping[str, int], settings: VocabularySettings, cou
     words = _without_long(words, counts)
     alone = _stands_alone(settings)
     alphabet = _alphabet(words, settings, counts, lambda character: 1 if alone(character) else 2)
-    continuing = [CONTINUING + character for character in alphabet if not alone(character)]
+    continuing = [CONTINUATION_PREFIX + character for character in alphabet if not alone(character)]
     symbols = [*alphabet, *continuing]
     number = {symbol: place for place, symbol in enumerate(symbols)}
 
     def spell(word: str) -> list[int]:
-        rest = [number.get(CONTINUING + character, BORDER) for character in word[1:]]
+        rest = [number.get(CONTINUATION_PREFIX + character, BORDER) for character in word[1:]]
         return [number.get(word[0], BORDER), *rest]
 
     merges = learn_merges(
         ((spell(word), count) for word, count in words.items()),
         symbols,
-        lambda left, right: left + right.removeprefix(CONTINUING),
-        settings.room - len(symbols),
+        lambda left, right: left + right.removeprefix(CONTINUATION_PREFIX),
+        settings.num_learnable_tokens - len(symbols),
         settings.min_count,
     )
-    return Inventory((*settings.fixed, *merges.symbols))
+    return Inventory((*settings.reserved_tokens, *merges.symbols))
 
 
 def _learn_bpe(words: Mapping[str, int], settings: VocabularySettings, counts: Counts) -> Inventory:
@@ -173,21 +173,29 @@ def _learn_bpe(words: Mapping[str, int], settings: VocabularySettings, counts: C
         front = [number.get(character, BORDER) for character in word[:-1]]
         return [*front, number.get(word[-1] + WORD_END, BORDER)]
 
-    return _learn_pairs(((spell(word), count) for word, count in words.items()), symbols, settings)
+    return _learn_merge_inventory(((spell(word), count) for word, count in words.items()), symbols, settings)
 
 
 def _learn_byte_bpe(words: Mapping[str, int], settings: VocabularySettings, counts: Counts) -> Inventory:
     # All 256 bytes get a piece, seen or not: no text can be unknown.
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
     number = {symbol: place for place, symbol in enumerate(symbols)}
-    return _learn_pairs((([number[byte] for byte in word], count) for word, count in words.items()), symbols, settings)
-
-
-def _learn_pairs(spelt: Iterable[tuple[list[int], int]], symbols: list[str], settings: VocabularySettings) -> Inventory:
-    merges = learn_merges(
-        spelt, symbols, lambda left, right: left + right, settings.room - len(symbols), settings.min_count
+    return _learn_merge_inventory(
+        (([number[byte] for byte in word], count) for word, count in words.items()), symbols, settings
     )
-    return Inventory((*settings.fixed, *merges.symbols), merges=merges.pairs)
+
+
+def _learn_merge_inventory(
+    symbol_words: Iterable[tuple[list[int], int]], symbols: list[str], settings: VocabularySettings
+) -> Inventory:
+    merges = learn_merges(
+        symbol_words,
+        symbols,
+        lambda left, right: left + right,
+        settings.num_learnable_tokens - len(symbols),
+        settings.min_count,
+    )
+    return Inventory((*settings.reserved_tokens, *merges.symbols), merges=merges.pairs)
 
 
 # Within a word, numbers, letters and signs are learnt apart, as SentencePiece does by default: ALBERT's "▁the" and ","
@@ -205,11 +213,12 @@ def _learn_unigram(words: Mapping[str, int], settings: VocabularySettings, count
         counts["words left out: unigram training takes the most frequent only"] += sum(runs[run] for run in rarest)
         for run in rarest:
             del runs[run]
-    learnt = learn_unigram(runs, characters, settings.room)
+    learnt = learn_unigram(runs, characters, settings.num_learnable_tokens)
     scores = dict(learnt)
     ordered = [*characters, *(piece for piece, _ in learnt if len(piece) > 1)]
     return Inventory(
-        (*settings.fixed, *ordered), scores=(*(0.0 for _ in settings.fixed), *(scores[piece] for piece in ordered))
+        (*settings.reserved_tokens, *ordered),
+        scores=(*(0.0 for _ in settings.reserved_tokens), *(scores[piece] for piece in ordered)),
     )
 
 
@@ -227,11 +236,11 @@ def _runs(words: Mapping[str, int], characters: set[str]) -> Counter[str]:
 
 def _learn_words(words: Mapping[str, int], settings: VocabularySettings, counts: Counts) -> Inventory:
     frequent = [word for word, count in words.items() if count >= settings.min_count]
-    kept = sorted(frequent, key=lambda word: (-words[word], word))[: settings.room]
+    kept = sorted(frequent, key=lambda word: (-words[word], word))[: settings.num_learnable_tokens]
     covered = sum(words[word] for word in kept)
     counts["different words left out: too rare or no room"] += len(words) - len(kept)
     counts["occurrences of words left out: too rare or no room"] += sum(words.values()) - covered
-    return Inventory((*settings.fixed, *kept))
+    return Inventory((*settings.reserved_tokens, *kept))
 
 
 def _without_long(words: Mapping[str, int], counts: Counts) -> dict[str, int]:

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from bertworks.commands.compare.member import Done, Point, Score
-from bertworks.commands.compare.recipe import Comparison, MemberRecipe, TaskRecipe
-from bertworks.commands.compare.standings import standings_of, told_standings
-from bertworks.metrics.seeds import Spread
+from bertworks.commands.compare.member import JobResult, Point, Score
+from bertworks.commands.compare.recipe import CompareRecipe, MemberRecipe, TaskRecipe
+from bertworks.commands.compare.standings import collect_member_results, member_results_to_json
+from bertworks.metrics.seeds import SeedStatistics
 from bertworks.reports.compare import CompareContents, markdown_of, picture_of, rows_of, write_compare_report
 
-COMPARISON = Comparison(
+COMPARISON = CompareRecipe(
     (MemberRecipe("one", "tiny"), MemberRecipe("two", "mini")), (TaskRecipe("classify", "A"), TaskRecipe("tag", "B"))
 )
 POINTS = [Point(1.0, 100, 51_000, 60.0, 2e12, 1_250_000, "masked", loss) for loss in (4.0, 5.0)]
@@ -21,32 +21,32 @@ def scored(member: str, seed: int, point: Point, **values: float) -> list[Score]
     return [Score(member, seed, point, task, "accuracy", value) for task, value in values.items()]
 
 
-def found() -> list[Done]:
-    first = Done("one, seed 0", [("one", 0, POINTS[0])], scored("one", 0, POINTS[0], A=0.8, B=0.5))
-    second = Done("one, seed 1", [("one", 1, POINTS[1])], scored("one", 1, POINTS[1], A=0.9, B=0.7))
-    third = Done("two, seed 0", [("two", 0, OTHER)], scored("two", 0, OTHER, A=0.6))
+def found() -> list[JobResult]:
+    first = JobResult("one, seed 0", [("one", 0, POINTS[0])], scored("one", 0, POINTS[0], A=0.8, B=0.5))
+    second = JobResult("one, seed 1", [("one", 1, POINTS[1])], scored("one", 1, POINTS[1], A=0.9, B=0.7))
+    third = JobResult("two, seed 0", [("two", 0, OTHER)], scored("two", 0, OTHER, A=0.6))
     return [first, second, third]
 
 
 def test_means_and_deviations_by_hand():
-    one, two = standings_of(COMPARISON, found())
+    one, two = collect_member_results(COMPARISON, found())
     assert one.scores["A"].mean == pytest.approx(0.85)
-    assert one.scores["A"].deviation == pytest.approx(0.1 / math.sqrt(2))  # of two values: their difference / sqrt 2
-    assert one.quality.values == pytest.approx((0.65, 0.8))
-    assert (one.held_out.mean, one.minutes.mean, one.flops.mean) == (4.5, 1.0, 2e12)
+    assert one.scores["A"].std == pytest.approx(0.1 / math.sqrt(2))  # of two values: their difference / sqrt 2
+    assert one.mean_score.values == pytest.approx((0.65, 0.8))
+    assert (one.held_out_loss.mean, one.minutes.mean, one.flops.mean) == (4.5, 1.0, 2e12)
     assert two.scores["A"].values == (0.6,)
-    assert math.isnan(two.scores["A"].deviation)
-    assert two.scores["B"].values == two.quality.values == ()  # a task lacks, so that there is no mean of tasks
+    assert math.isnan(two.scores["A"].std)
+    assert two.scores["B"].values == two.mean_score.values == ()  # a task lacks, so that there is no mean of tasks
 
 
 def test_a_spread_in_words():
-    assert Spread.of([0.8, 0.9]).words(1, 100) == "85.0 ± 7.1"
-    assert Spread.of([4.0]).words(2) == "4.00"
-    assert Spread.of([]).words(1) == "–"
+    assert SeedStatistics.from_values([0.8, 0.9]).format(1, 100) == "85.0 ± 7.1"
+    assert SeedStatistics.from_values([4.0]).format(2) == "4.00"
+    assert SeedStatistics.from_values([]).format(1) == "–"
 
 
 def contents(failures: tuple[str, ...] = ()) -> CompareContents:
-    return CompareContents("Comparison x", standings_of(COMPARISON, found()), ["A", "B"], failures)
+    return CompareContents("Comparison x", collect_member_results(COMPARISON, found()), ["A", "B"], failures)
 
 
 def test_the_table_by_hand():
@@ -65,7 +65,7 @@ def test_the_table_by_hand():
 
 
 def test_json_has_no_number_that_is_none():
-    told = told_standings(standings_of(COMPARISON, found()))
+    told = member_results_to_json(collect_member_results(COMPARISON, found()))
     assert told[1]["scores"]["A"] == {"mean": 0.6, "deviation": None, "values": [0.6]}
     assert told[1]["quality"]["mean"] is None
 

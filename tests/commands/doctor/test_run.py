@@ -14,7 +14,7 @@ from bertworks.commands.doctor.findings import SEVERITIES
 from bertworks.commands.doctor.run import Diagnosis, Finding, Inspection, examine, measure
 from bertworks.commands.prepare import Progress
 from bertworks.errors import InputError
-from bertworks.text.sources import ReadSettings, Source, blocks
+from bertworks.text.sources import ReadSettings, TextSource, blocks
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -92,10 +92,10 @@ class Patient:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def source(self, text: str | bytes, name: str = "text.txt") -> Source:
+    def source(self, text: str | bytes, name: str = "text.txt") -> TextSource:
         path = self.folder / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return Source(str(path))
+        return TextSource(str(path))
 
     def examine(self, text: str | bytes, vocabulary: Tokenizer | None = None) -> Diagnosis:
         return examine([self.source(text)], vocabulary=vocabulary, workers=1)
@@ -118,7 +118,7 @@ def serious(diagnosis: Diagnosis) -> list[str]:
 
 
 def tokenizer_of(pieces: list[str], cased: bool = False) -> Tokenizer:
-    return Tokenizer.of(wordpiece_backend([*SPECIALS, *pieces], cased))
+    return Tokenizer.from_backend(wordpiece_backend([*SPECIALS, *pieces], cased))
 
 
 def words_of(text: str) -> list[str]:
@@ -129,13 +129,13 @@ def words_of(text: str) -> list[str]:
 # ---------------------------------------------------------------- good text
 
 
-@pytest.mark.parametrize("texts", [english(), chinese()], ids=["english", "chinese"])
+@pytest.marker.parametrize("texts", [english(), chinese()], ids=["english", "chinese"])
 def test_good_text_raises_no_warning(patient: Patient, texts: list[list[str]]) -> None:
     diagnosis = patient.examine(laid_out(texts))
     assert serious(diagnosis) == []
     assert diagnosis.documents == 40
     assert diagnosis.sentences == 480
-    assert diagnosis.pairable_rate == 1.0
+    assert diagnosis.pairable_ratio == 1.0
 
 
 def test_good_english_with_a_vocabulary_that_fits_raises_no_warning(patient: Patient) -> None:
@@ -143,8 +143,8 @@ def test_good_english_with_a_vocabulary_that_fits_raises_no_warning(patient: Pat
     diagnosis = patient.examine(text, tokenizer_of(words_of(text.lower())))
     assert serious(diagnosis) == []
     assert diagnosis.vocabulary is not None
-    assert diagnosis.vocabulary.unknown_rate == 0.0
-    assert diagnosis.vocabulary.pieces_per_word == 1.0
+    assert diagnosis.vocabulary.unknown_ratio == 0.0
+    assert diagnosis.vocabulary.tokens_per_word == 1.0
 
 
 def test_little_text_is_only_a_note(patient: Patient) -> None:
@@ -161,7 +161,7 @@ def test_a_blank_line_after_every_sentence_is_found(patient: Patient) -> None:
     assert found.severity == "warning"
     assert "480 of 480 documents" in found.evidence
     assert "running text" in found.evidence
-    assert diagnosis.pairable_rate == 0.0
+    assert diagnosis.pairable_ratio == 0.0
     assert "shuffled" not in str(diagnosis.findings)
 
 
@@ -183,7 +183,7 @@ def test_one_giant_document_is_found(patient: Patient) -> None:
     assert "480 sentences in 1 document" in found.evidence
 
 
-@pytest.mark.parametrize("texts", [english(60, 15), chinese(60, 15)], ids=["english", "chinese"])
+@pytest.marker.parametrize("texts", [english(60, 15), chinese(60, 15)], ids=["english", "chinese"])
 def test_a_shuffled_list_of_sentences_is_found(patient: Patient, texts: list[list[str]]) -> None:
     found = finding(patient.examine(laid_out(shuffled(texts))), "sentences seem to be shuffled")
     assert found.severity == "warning"
@@ -200,7 +200,7 @@ def test_shuffling_inside_documents_is_found(patient: Patient) -> None:
 def test_copies_of_documents_are_found_and_counted(patient: Patient) -> None:
     texts = english(30)
     diagnosis = patient.examine(laid_out(texts + texts[:15]))
-    assert diagnosis.duplicate_documents_rate == pytest.approx(15 / 45)
+    assert diagnosis.duplicate_documents_ratio == pytest.approx(15 / 45)
     assert diagnosis.duplicates_exact
     assert finding(diagnosis, "more than once").severity == "warning"
 
@@ -212,7 +212,7 @@ def test_lines_that_are_mostly_the_same_are_found_with_the_line(patient: Patient
     assert found.severity == "warning"
     assert "“Home | About | Contact”" in found.evidence
     assert diagnosis.lines == 240
-    assert diagnosis.copied_lines_rate == pytest.approx((240 - 62) / 240)
+    assert diagnosis.copied_lines_ratio == pytest.approx((240 - 62) / 240)
 
 
 # ---------------------------------------------------------------- what was done to the text
@@ -229,7 +229,7 @@ def test_lower_cased_text_is_harmless_with_an_uncased_vocabulary(patient: Patien
     assert finding(patient.examine(text, tokenizer_of(words_of(text))), "lower-cased").severity == "note"
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("before", "after", "told"),
     [
         (",", " ,", "have a space in front"),
@@ -251,7 +251,7 @@ def test_chinese_with_spaces_between_words_is_found(patient: Patient) -> None:
     assert "Chinese characters have a space behind them" in found.evidence
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("line", "told"),
     [
         ('<div class="entry"><a href="/x">The miller</a> came home late.</div>', "HTML"),
@@ -280,7 +280,7 @@ def test_mojibake_is_found_with_its_line(patient: Patient) -> None:
     assert "cafÃ©" in found.evidence
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     "line",
     [
         "磨坊主的女儿站在雨中，没有人知道原因。".encode("gb18030").decode("latin-1"),
@@ -328,7 +328,7 @@ def test_text_of_which_nothing_is_left_is_an_error(patient: Patient) -> None:
 
 def test_a_missing_source_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"nowhere\.txt does not exist"):
-        examine([Source("nowhere.txt")])
+        examine([TextSource("nowhere.txt")])
 
 
 # ---------------------------------------------------------------- vocabulary
@@ -380,7 +380,7 @@ def test_held_out_text_in_the_training_text_is_found_exactly(patient: Patient) -
     diagnosis = examine([training], [held_out], workers=1)
     assert diagnosis.held_out is not None
     assert diagnosis.held_out.documents == 20
-    assert diagnosis.held_out.shared_documents_rate == pytest.approx(4 / 20)
+    assert diagnosis.held_out.shared_documents_ratio == pytest.approx(4 / 20)
     assert diagnosis.held_out.exact
     found = finding(diagnosis, "Held-out text")
     assert found.severity == "error"
@@ -393,7 +393,7 @@ def test_held_out_text_that_stands_nowhere_else_is_no_finding(patient: Patient) 
     held_out = patient.source(laid_out(texts[40:]), "held-out.txt")
     diagnosis = examine([patient.source(laid_out(texts[:40]))], [held_out], workers=1)
     assert diagnosis.held_out is not None
-    assert diagnosis.held_out.shared_lines_rate == 0.0
+    assert diagnosis.held_out.shared_lines_ratio == 0.0
     assert serious(diagnosis) == []
 
 
@@ -411,10 +411,10 @@ def test_the_order_of_merging_does_not_matter(patient: Patient) -> None:
         for part in order:
             total.merge(part)
         sums.append(total)
-    assert sums[0].tally == sums[1].tally
+    assert sums[0].statistics == sums[1].statistics
     assert sums[0].counts == sums[1].counts
     assert sums[0].lines.values.tolist() == sums[1].lines.values.tolist()
-    assert sums[0].lines.times.tolist() == sums[1].lines.times.tolist()
+    assert sums[0].lines.counts.tolist() == sums[1].lines.counts.tolist()
 
 
 def test_two_workers_find_what_one_finds(patient: Patient) -> None:
@@ -422,7 +422,7 @@ def test_two_workers_find_what_one_finds(patient: Patient) -> None:
     text = laid_out(english() + chinese())
     tokenizer = tokenizer_of(words_of(laid_out(english()).lower()))
     source, held_out = patient.source(text), patient.source(laid_out(chinese()[:3]), "held-out.txt")
-    told = [examine([source], [held_out], tokenizer, reading, workers).to_json() for workers in (1, 2)]
+    told = [examine([source], [held_out], tokenizer, reading, workers).to_dict() for workers in (1, 2)]
     assert told[0] == told[1]
     assert json.loads(json.dumps(told[0])) == json.loads(json.dumps(told[1]))
 
@@ -430,7 +430,7 @@ def test_two_workers_find_what_one_finds(patient: Patient) -> None:
 def test_progress_reaches_the_size_of_the_sources(patient: Patient) -> None:
     text = laid_out(english())
     seen: list[Progress] = []
-    examine([patient.source(text)], reading=ReadSettings(block_bytes=8192), workers=1, watch=seen.append)
+    examine([patient.source(text)], read_settings=ReadSettings(block_bytes=8192), workers=1, watch=seen.append)
     assert len(seen) > 2
     assert seen[-1] == Progress("reading", len(text), len(text), "bytes")
 
@@ -444,7 +444,7 @@ def test_findings_come_worst_first_and_tell_what_to_do(patient: Patient) -> None
 
 
 def test_json_has_stable_keys(patient: Patient) -> None:
-    told = patient.examine(laid_out(english())).to_json()
+    told = patient.examine(laid_out(english())).to_dict()
     assert {"documents", "sentences", "languages", "scripts", "cleaning", "vocabulary", "held_out"} < set(told)
     assert told["sentences_per_document"]["shares"] == {
         "1": 0.0, "2-4": 0.0, "5-19": 1.0, "20-99": 0.0, "100-999": 0.0, "1000+": 0.0,

@@ -15,7 +15,7 @@ import transformers
 from family_models import MEMBERS, Member, drawn
 from small_run import WORDS
 
-from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import finetune
 from bertworks.commands.predict import PredictRequest, predict
@@ -24,15 +24,15 @@ from bertworks.errors import SettingsError
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.model import load
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_theirs
+from bertworks.models.tensor_names import to_hf_names
 from bertworks.sampling.batch import Batch
-from bertworks.tasks.contract import Asked
+from bertworks.tasks.contract import InputSequence
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 CLOSE = 1e-5
-TUNING = Tuning(batch=4, rate=1e-2, epochs=1, dropout=0.0, restarts=0)
+TUNING = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=1, dropout=0.0, max_restarts=0)
 TASKS = ("classify", "regress", "choose", "tag", "answer")
 TUNED = {**MEMBERS, "xlnet": Member("xlnet", "unigram", 40, "permuted")}
 PLACES = ("river", "garden", "road")
@@ -48,12 +48,18 @@ def base(member: Member, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pretrained model, as far as anybody can tell: two layers, every weight drawn at random."""
     folder = tmp_path_factory.mktemp(member.family) / "model"
     lines = [" ".join(random.Random(number).choices([*WORDS, "the", "where", "is"], k=8)) + "." for number in range(99)]
-    tokenizer = Tokenizer.of(train(lines, VocabularySettings(kind=member.kind, size=member.size)))
+    tokenizer = Tokenizer.from_backend(train(lines, VocabularySettings(kind=member.kind, vocab_size=member.size)))
     family = family_of(member.family)
-    sizes = replace(family.released("tiny", tokenizer.size), width=16, num_heads=2, inner=64, positions=64)
+    sizes = replace(
+        family.config_from_preset("tiny", tokenizer.vocab_size),
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
     encoder = drawn(family.build(sizes, None))
-    config = family.config_of(sizes, [architecture_of(sizes)])
-    write_folder(folder, config, to_theirs(encoder.state_dict(), family.names_of(sizes)), tokenizer, {})
+    config = family.config_to_dict(sizes, [architecture_of(sizes)])
+    write_folder(folder, config, to_hf_names(encoder.state_dict(), family.tensor_names(sizes)), tokenizer, {})
     return folder
 
 
@@ -93,7 +99,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name.split(".")[0]: folder / name for name in lines}
 
 
-def theirs_of(peer: Any, rows: list[Asked], task: str, family: str) -> np.ndarray:
+def theirs_of(peer: Any, rows: list[InputSequence], task: str, family: str) -> np.ndarray:
     """What transformers says of the first row, or of all rows of a choice."""
     width = max(len(row.window) for row in rows)
     ids = torch.full((len(rows), width), peer.config.pad_token_id)
@@ -101,8 +107,8 @@ def theirs_of(peer: Any, rows: list[Asked], task: str, family: str) -> np.ndarra
     for at, row in enumerate(rows):
         length = len(row.window)
         own = slice(0, length) if family_of(family).padding_side == "right" else slice(width - length, width)
-        ids[at, own] = torch.from_numpy(row.window.ids)
-        kinds[at, own] = torch.from_numpy(row.window.segments)
+        ids[at, own] = torch.from_numpy(row.window.input_ids)
+        kinds[at, own] = torch.from_numpy(row.window.token_type_ids)
         real[at, own] = 1
     given = {"input_ids": ids, "attention_mask": real}
     if family in ("albert", "xlnet"):
@@ -114,31 +120,31 @@ def theirs_of(peer: Any, rows: list[Asked], task: str, family: str) -> np.ndarra
     if task == "answer":
         return torch.stack([found.start_logits, found.end_logits], -1)[0].numpy()
     if task == "tag":
-        return found.logits[0, rows[0].places].numpy()
+        return found.logits[0, rows[0].positions].numpy()
     return found.logits[0].numpy()
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.marker.parametrize("task", TASKS)
 def test_a_member_learns_a_task_and_its_folder_says_the_same_in_transformers(
     member: Member, base: Path, files: dict[str, Path], task: str, tmp_path: Path
 ):
-    request = FinetuneRequest(task, str(base), files[task], tmp_path / "run", tuning=TUNING)
-    assert list(finetune(request))[-1].sealed == tmp_path / "run" / "model"
+    request = FinetuneRequest(task, str(base), files[task], tmp_path / "run", recipe=TUNING)
+    assert list(finetune(request))[-1].model_folder == tmp_path / "run" / "model"
     folder = tmp_path / "run" / "model"
     predictor = load_predictor(folder)
     case = next(iter(predictor.module.task.read(files[task], {})))
-    question = predictor.module.task.ask(case, predictor.tokenizer, predictor.rule)
+    question = predictor.module.task.featurize(case, predictor.tokenizer, predictor.window_rule)
     found = predictor.outputs([question])[0]
     ours = np.concatenate(found) if task == "choose" else found[0]
-    own = getattr(transformers, architecture_of(predictor.module.encoder.sizes, predictor.module.task.head_kind), None)
+    own = getattr(transformers, architecture_of(predictor.module.encoder.config, predictor.module.task.head_kind), None)
     if own is None:  # then the encoder is theirs, and the head is under a name of ours
         assert member.family == "openai-gpt"
-        assert load(folder).report.unused == ()
+        assert load(folder).report.unexpected_keys == ()
         assert json.loads((folder / "config.json").read_text())["architectures"] == ["OpenAIGPTModel"]
         return
     peer, told = own.from_pretrained(folder, output_loading_info=True)
     assert not told["missing_keys"]
-    said = theirs_of(peer.eval(), list(question.rows), task, member.family)
+    said = theirs_of(peer.eval(), list(question.sequences), task, member.family)
     if task == "regress" and member.family == "openai-gpt":
         assert peer.score.bias is None
         assert predictor.module.task.mean != 0  # which has no place in a head without a bias
@@ -147,23 +153,23 @@ def test_a_member_learns_a_task_and_its_folder_says_the_same_in_transformers(
 
 def test_a_classifier_of_transformers_loads_in_ours_with_the_same_logits(member: Member, base: Path, tmp_path: Path):
     config = transformers.AutoConfig.from_pretrained(base, num_labels=3)
-    kind = getattr(transformers, family_of(member.family).classes + "ForSequenceClassification")
+    kind = getattr(transformers, family_of(member.family).class_prefix + "ForSequenceClassification")
     peer = drawn(kind(config))
     peer.save_pretrained(tmp_path / "theirs")
     transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")
     ours = load(tmp_path / "theirs")
     text = "the river and the stone"
     with torch.no_grad():
-        said = peer(torch.tensor([ours.tokenizer.encode(text).ids])).logits[0].numpy()
+        said = peer(torch.tensor([ours.tokenizer.encode(text).input_ids])).logits[0].numpy()
     assert np.abs(ours.predict([text])[0].logits - said).max() < CLOSE
 
 
-@pytest.mark.parametrize("task", ["classify", "tag"])  # which do and do not ask for a summary
+@pytest.marker.parametrize("task", ["classify", "tag"])  # which do and do not ask for a summary
 def test_stopped_and_continued_it_is_the_same_to_the_bit(base: Path, files: dict[str, Path], task: str, tmp_path: Path):
-    request = FinetuneRequest(task, str(base), files[task], tmp_path / "whole", tuning=TUNING)
+    request = FinetuneRequest(task, str(base), files[task], tmp_path / "whole", recipe=TUNING)
     list(finetune(request))
-    list(finetune(replace(request, out=tmp_path / "parts", stop_after=2)))
-    list(finetune(replace(request, out=tmp_path / "parts")))
+    list(finetune(replace(request, output=tmp_path / "parts", stop_after=2)))
+    list(finetune(replace(request, output=tmp_path / "parts")))
     one, other = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "parts"))
     assert one.read_bytes() == other.read_bytes()
 
@@ -171,8 +177,8 @@ def test_stopped_and_continued_it_is_the_same_to_the_bit(base: Path, files: dict
 def test_next_pieces_are_learned_beside_the_task_where_a_model_reads_to_the_left(
     member: Member, base: Path, files: dict[str, Path], tmp_path: Path
 ):
-    tuning = replace(TUNING, next_weight=0.5, epochs=4)
-    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "run", tuning=tuning)
+    tuning = replace(TUNING, lm_weight=0.5, epochs=4)
+    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "run", recipe=tuning)
     if member.family != "openai-gpt":
         with pytest.raises(SettingsError, match="for a model that reads to the left; ask for masked"):
             list(finetune(request))
@@ -181,28 +187,28 @@ def test_next_pieces_are_learned_beside_the_task_where_a_model_reads_to_the_left
     assert set(losses[0]) == {"task", "next"}
     assert sum(one["next"] for one in losses[-3:]) < sum(one["next"] for one in losses[:3])
     with pytest.raises(SettingsError, match="fills no blanks; ask for next pieces"):
-        list(finetune(replace(request, out=tmp_path / "other", tuning=replace(TUNING, masked_weight=0.1))))
+        list(finetune(replace(request, output=tmp_path / "other", recipe=replace(TUNING, mlm_weight=0.1))))
 
 
 def test_predictions_and_vectors_come_through_the_usual_verbs(base: Path, files: dict[str, Path], tmp_path: Path):
-    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "run", tuning=TUNING)
+    request = FinetuneRequest("classify", str(base), files["classify"], tmp_path / "run", recipe=TUNING)
     list(finetune(request))
     (tmp_path / "texts.txt").write_text("the river\nwinter bread\n")
     found = list(predict(PredictRequest(str(tmp_path / "run" / "model"), tmp_path / "texts.txt", "text")))
     assert [one["label"] in ("True", "False") for one in found] == [True, True]
-    vectors = load(base).embed(["the river", "winter bread"])
+    vectors = load(base).encode(["the river", "winter bread"])
     assert vectors.shape == (2, 16)
     assert np.isfinite(vectors).all()
 
 
 def test_a_graph_says_the_same(base: Path):
-    ours, graph = load(base).embed(["the river"]), load(base, engine="onnx").embed(["the river"])
+    ours, graph = load(base).encode(["the river"]), load(base, engine="onnx").encode(["the river"])
     assert np.abs(ours - graph).max() < 1e-4
 
 
 def test_the_summary_of_a_row_is_that_of_the_last_piece_where_a_member_sums_it_up_so(base: Path, member: Member):
     model = load(base)
-    ids = torch.tensor([model.tokenizer.encode("the river").ids])
+    ids = torch.tensor([model.tokenizer.encode("the river").input_ids])
     with torch.no_grad():
         encoded = model.encoder(Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]])))
         summing = encoded.last[-1 if member.family in ("openai-gpt", "xlnet") else 0]

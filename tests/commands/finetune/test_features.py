@@ -20,17 +20,17 @@ from typer.testing import CliRunner
 import bertworks
 from bertworks.cli.app import app
 from bertworks.commands.finetune import feature_cache as caching
-from bertworks.commands.finetune.recipe import Tuning
-from bertworks.commands.finetune.request import FinetuneRequest, Told
+from bertworks.commands.finetune.recipe import FinetuneRecipe
+from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import finetune
 from bertworks.commands.finetune.sweep import seeds_of, sweep
 from bertworks.embeddings.strategies import STRATEGIES
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import FolderError, SettingsError
-from bertworks.inference.attribution import case_of, explain
+from bertworks.inference.attribution import example_from_texts, explain
 from bertworks.inference.finetuned import load_predictor
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_theirs
+from bertworks.models.tensor_names import to_hf_names
 from bertworks.sampling.batch import Batch
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.vocabulary.algorithms import wordpiece_backend
@@ -39,20 +39,26 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 PLAIN = "the a walked by and saw over road then quiet".split()
 COLOURS, ANIMALS, NAMES = "red blue green".split(), "cat dog fox".split(), "ann bob eve".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PLAIN, *COLOURS, *ANIMALS, *NAMES, "which", "colour", "animal"]
-TUNING = Tuning(batch=8, rate=2e-2, epochs=4, restarts=0, features="last", recurrent_width=32)
+TUNING = FinetuneRecipe(
+    batch_size=8, learning_rate=2e-2, epochs=4, max_restarts=0, feature_layers="last", recurrent_hidden_size=32
+)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of four layers, drawn at random: its features still tell one piece from another, wherever they stand."""
     folder = tmp_path_factory.mktemp("base") / "model"
-    tokenizer = Tokenizer.of(wordpiece_backend(PIECES, cased=False))
-    sizes = BertSizes(tokenizer.size, 32, 4, 2, 64, 32, spread=0.05)
+    tokenizer = Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
+    sizes = BertConfig(tokenizer.vocab_size, 32, 4, 2, 64, 32, initializer_range=0.05)
     encoder = Bert(sizes, torch.Generator().manual_seed(0))
     write_folder(
-        folder, config_of(sizes, ["BertModel"]), to_theirs(encoder.state_dict(), names_of(sizes)), tokenizer, {}
+        folder,
+        config_to_dict(sizes, ["BertModel"]),
+        to_hf_names(encoder.state_dict(), tensor_names(sizes)),
+        tokenizer,
+        {},
     )
     return folder
 
@@ -120,9 +126,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pat
 Files = dict[str, tuple[Path, Path]]
 
 
-def request_of(base: Path, files: Files, out: Path, task: str = "classify", tuning: Tuning = TUNING) -> FinetuneRequest:
+def request_of(
+    base: Path, files: Files, out: Path, task: str = "classify", tuning: FinetuneRecipe = TUNING
+) -> FinetuneRequest:
     train, dev = files[task]
-    return FinetuneRequest(task, str(base), train, out, dev, tuning=tuning)
+    return FinetuneRequest(task, str(base), train, out, dev, recipe=tuning)
 
 
 def scores_of(out: Path) -> Any:
@@ -135,7 +143,7 @@ def kept_in(out: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(base: Path, files: Files, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Told]]:
+def run(base: Path, files: Files, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[FinetuneEvent]]:
     out = tmp_path_factory.mktemp("run") / "run"
     return out, list(finetune(request_of(base, files, out)))
 
@@ -147,18 +155,18 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     forward = Bert.forward
 
     def counted(self: Bert, batch: Batch, *more: Any, **named: Any) -> Any:
-        found.append(len(batch.ids))
+        found.append(len(batch.input_ids))
         return forward(self, batch, *more, **named)
 
     monkeypatch.setattr(Bert, "forward", counted)
     return found
 
 
-def test_texts_are_classified_from_features(run: tuple[Path, list[Told]]):
+def test_texts_are_classified_from_features(run: tuple[Path, list[FinetuneEvent]]):
     assert scores_of(run[0])["dev"]["accuracy"] == 1.0
 
 
-def test_a_run_says_that_the_model_is_frozen_and_where_its_features_are(run: tuple[Path, list[Told]]):
+def test_a_run_says_that_the_model_is_frozen_and_where_its_features_are(run: tuple[Path, list[FinetuneEvent]]):
     out, told = run
     (note,) = [one.note for one in told if one.note.startswith("the model is frozen")]
     assert "a recurrent head learns at a rate of 0.02" in note
@@ -176,7 +184,7 @@ def test_passages_are_answered_from_features(base: Path, files: Files, tmp_path:
     assert scores_of(tmp_path / "run")["dev"]["f1"] >= 0.95
 
 
-def test_the_encoder_stays_as_it_was_to_the_byte(base: Path, run: tuple[Path, list[Told]]):
+def test_the_encoder_stays_as_it_was_to_the_byte(base: Path, run: tuple[Path, list[FinetuneEvent]]):
     before, after = load_file(base / "model.safetensors"), load_file(run[0] / "model" / "model.safetensors")
     assert all(torch.equal(after[name], values) for name, values in before.items())
     assert {name for name in after if name not in before} == {
@@ -190,7 +198,7 @@ def test_the_encoder_stays_as_it_was_to_the_byte(base: Path, run: tuple[Path, li
     }
 
 
-def test_the_optimizer_knows_only_the_head(run: tuple[Path, list[Told]]):
+def test_the_optimizer_knows_only_the_head(run: tuple[Path, list[FinetuneEvent]]):
     (last,) = checkpoints_in(run[0] / "checkpoints")[-1:]
     moments = load_file(last / "optimizer.safetensors")
     assert moments
@@ -211,14 +219,14 @@ def test_sentences_that_share_a_row_are_computed_together(base: Path, tmp_path: 
         lines += [*(f"{word} O" for word in PLAIN[number : number + 5]), f"{name} B-PER", ""]
     path = tmp_path / "train.txt"
     path.write_text("\n".join(["-DOCSTART- O", "", *lines]), encoding="utf-8")
-    request = FinetuneRequest("tag", str(base), path, tmp_path / "run", tuning=replace(TUNING, epochs=1))
+    request = FinetuneRequest("tag", str(base), path, tmp_path / "run", recipe=replace(TUNING, epochs=1))
     list(finetune(request))
     assert computed == [1]
     assert np.load(kept_in(tmp_path / "run") / "vectors.npy").shape == (4 * 6, 1, 32)
 
 
 def test_a_run_that_is_stopped_and_continued_is_the_same_to_the_bit(
-    base: Path, files: Files, run: tuple[Path, list[Told]], tmp_path: Path, computed: list[int]
+    base: Path, files: Files, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path, computed: list[int]
 ):
     request = request_of(base, files, tmp_path / "run")
     for stop_after in (5, 20, None):
@@ -233,7 +241,7 @@ def test_features_that_were_begun_are_continued_to_the_same_bytes(
 ):
     monkeypatch.setattr(caching, "_ROWS", 32)
     list(finetune(request_of(base, files, tmp_path / "whole")))
-    compute = caching.KeptFeatures._computed
+    compute = caching.FeatureCache._compute
     begun: list[int] = []
 
     def killed(self: caching.KeptFeatures, numbers: range) -> Any:
@@ -242,7 +250,7 @@ def test_features_that_were_begun_are_continued_to_the_same_bytes(
             raise KeyboardInterrupt
         return compute(self, numbers)
 
-    monkeypatch.setattr(caching.KeptFeatures, "_computed", killed)
+    monkeypatch.setattr(caching.FeatureCache, "_computed", killed)
     with pytest.raises(KeyboardInterrupt):
         list(finetune(request_of(base, files, tmp_path / "killed")))
     with (kept_in(tmp_path / "killed") / "vectors.npy").open("ab") as file:
@@ -256,18 +264,20 @@ def test_features_that_were_begun_are_continued_to_the_same_bytes(
 def test_other_rows_or_layers_are_kept_apart_and_equal_ones_shared(
     base: Path, files: Files, tmp_path: Path, computed: list[int]
 ):
-    request = replace(request_of(base, files, tmp_path / "runs"), kept=tmp_path / "kept")
-    request = replace(request, tuning=replace(TUNING, epochs=1))
-    list(sweep(request, seeds_of(request.tuning, 2)))
+    request = replace(request_of(base, files, tmp_path / "runs"), feature_folder=tmp_path / "kept")
+    request = replace(request, recipe=replace(TUNING, epochs=1))
+    list(sweep(request, seeds_of(request.recipe, 2)))
     assert sum(computed) == 152
     assert len(list((tmp_path / "kept").iterdir())) == 1
-    layers = replace(request.tuning, features="embeddings")
-    list(finetune(replace(request, out=tmp_path / "layers", tuning=layers)))
-    list(finetune(replace(request, out=tmp_path / "rows", dev=None)))
+    layers = replace(request.recipe, feature_layers="embeddings")
+    list(finetune(replace(request, output=tmp_path / "layers", recipe=layers)))
+    list(finetune(replace(request, output=tmp_path / "rows", dev=None)))
     assert len(list((tmp_path / "kept").iterdir())) == 3
 
 
-def test_features_that_are_damaged_are_named(base: Path, files: Files, run: tuple[Path, list[Told]], tmp_path: Path):
+def test_features_that_are_damaged_are_named(
+    base: Path, files: Files, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path
+):
     request = request_of(base, files, tmp_path / "run", tuning=replace(TUNING, epochs=1))
     list(finetune(replace(request, stop_after=1)))
     vectors = kept_in(tmp_path / "run") / "vectors.npy"
@@ -275,10 +285,12 @@ def test_features_that_are_damaged_are_named(base: Path, files: Files, run: tupl
     with pytest.raises(FolderError, match=f"{vectors.parent} is damaged .* remove it, and it is made anew"):
         list(finetune(request))
     vectors.unlink()
-    assert any(one.sealed for one in finetune(request))
+    assert any(one.model_folder for one in finetune(request))
 
 
-def test_half_precision_takes_half_the_room(base: Path, files: Files, run: tuple[Path, list[Told]], tmp_path: Path):
+def test_half_precision_takes_half_the_room(
+    base: Path, files: Files, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path
+):
     tuning = replace(TUNING, feature_precision="half")
     list(finetune(request_of(base, files, tmp_path / "run", tuning=tuning)))
     vectors, full = (np.load(kept_in(out) / "vectors.npy") for out in (tmp_path / "run", run[0]))
@@ -287,11 +299,11 @@ def test_half_precision_takes_half_the_room(base: Path, files: Files, run: tuple
     assert scores_of(tmp_path / "run")["dev"]["accuracy"] == 1.0
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.marker.parametrize("name", STRATEGIES)
 def test_tagging_runs_on_every_strategy_and_its_folder_says_the_same(
     base: Path, files: Files, tmp_path: Path, name: str
 ):
-    tuning = replace(TUNING, features=name, epochs=3)
+    tuning = replace(TUNING, feature_layers=name, epochs=3)
     list(finetune(request_of(base, files, tmp_path / "run", "tag", tuning)))
     assert scores_of(tmp_path / "run")["dev"]["f1"] >= 0.9
     told = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
@@ -299,11 +311,11 @@ def test_tagging_runs_on_every_strategy_and_its_folder_says_the_same(
     predictor = load_predictor(tmp_path / "run" / "model", "tag")
     cases = list(predictor.module.task.read(files["tag"][1], {}))
     assert (
-        predictor.module.task.score(predictor.predict(cases)).figures["f1"] == scores_of(tmp_path / "run")["dev"]["f1"]
+        predictor.module.task.score(predictor.predict(cases)).metrics["f1"] == scores_of(tmp_path / "run")["dev"]["f1"]
     )
 
 
-def test_a_folder_loads_in_python_and_its_encoder_in_transformers(run: tuple[Path, list[Told]]):
+def test_a_folder_loads_in_python_and_its_encoder_in_transformers(run: tuple[Path, list[FinetuneEvent]]):
     folder = run[0] / "model"
     model = bertworks.load(folder)
     assert [one.label for one in model.predict(["the red road", "a dog walked by"])] == ["colour", "animal"]
@@ -313,33 +325,33 @@ def test_a_folder_loads_in_python_and_its_encoder_in_transformers(run: tuple[Pat
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         states = theirs.eval()(**tokenizer("the red road", return_tensors="pt")).last_hidden_state[0]  # (T, D)
-    mean = model.embed(["the red road"], "mean")[0]
+    mean = model.encode(["the red road"], "mean")[0]
     np.testing.assert_allclose(mean, states.mean(0).numpy(), atol=1e-5)
 
 
-def test_a_prediction_from_features_can_be_explained(run: tuple[Path, list[Told]]):
+def test_a_prediction_from_features_can_be_explained(run: tuple[Path, list[FinetuneEvent]]):
     predictor = load_predictor(run[0] / "model")
-    found = explain(predictor, case_of("classify", ["the fox walked over and then saw a road"]))
-    weights = dict(zip(found.texts[0].pieces, found.texts[0].weights, strict=True))
+    found = explain(predictor, example_from_texts("classify", ["the fox walked over and then saw a road"]))
+    weights = dict(zip(found.texts[0].tokens, found.texts[0].weights, strict=True))
     assert found.target == "'animal'"
     assert max(weights, key=lambda piece: weights[piece]) == "fox"
 
 
 def test_the_usual_rate_depends_on_what_learns():
-    assert (Tuning().rate, Tuning(features="last").rate) == (3e-5, 1e-3)
-    assert Tuning(features="last", rate=2e-4).rate == 2e-4
-    assert replace(Tuning(features="last"), seed=1).rate == 1e-3
+    assert (FinetuneRecipe().learning_rate, FinetuneRecipe(feature_layers="last").learning_rate) == (3e-5, 1e-3)
+    assert FinetuneRecipe(feature_layers="last", learning_rate=2e-4).learning_rate == 2e-4
+    assert replace(FinetuneRecipe(feature_layers="last"), seed=1).learning_rate == 1e-3
 
 
 def test_settings_that_cannot_be_are_refused(base: Path, files: Files, tmp_path: Path):
     with pytest.raises(SettingsError, match="no choice of layers 'first'; choose one of: embeddings"):
-        Tuning(features="first")
+        FinetuneRecipe(feature_layers="first")
     with pytest.raises(SettingsError, match="learns no masked words"):
-        Tuning(features="last", masked_weight=0.1)
+        FinetuneRecipe(feature_layers="last", mlm_weight=0.1)
     with pytest.raises(SettingsError, match="recurrent_width is -1"):
-        Tuning(recurrent_width=-1)
+        FinetuneRecipe(recurrent_hidden_size=-1)
     with pytest.raises(SettingsError, match="cannot be kept in 'double'; choose one of: full, half"):
-        Tuning(feature_precision="double")
+        FinetuneRecipe(feature_precision="double")
 
 
 def test_the_command_line_has_features_and_says_its_rate(base: Path, files: Files, tmp_path: Path):

@@ -13,10 +13,10 @@ import transformers
 from family_models import drawn
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import finetune
-from bertworks.datasets.labelled_texts import TextCase
+from bertworks.datasets.labelled_texts import TextExample
 from bertworks.errors import SettingsError
 from bertworks.inference.attribution import explain
 from bertworks.inference.finetuned import load_predictor
@@ -24,10 +24,10 @@ from bertworks.inference.model import load
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 LETTERS = "abcdefghijklmnoprstuvwy"
 VOCABULARY = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>", ".</w>"]
-TUNING = Tuning(batch=4, rate=1e-2, epochs=2, dropout=0.0, restarts=0, orders="both")
+TUNING = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=2, dropout=0.0, max_restarts=0, pair_order="both")
 PAIRS = [("the river", "a road"), ("stone", "the stone"), ("winter", "bread"), ("a garden", "the garden")]
 
 
@@ -59,16 +59,16 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tuned(released: Path, labelled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tuned") / "run"
-    list(finetune(FinetuneRequest("regress", str(released), labelled, out, tuning=TUNING)))
+    list(finetune(FinetuneRequest("regress", str(released), labelled, out, recipe=TUNING)))
     return out / "model"
 
 
 def test_the_special_pieces_stand_behind_the_last_and_begin_in_the_middle(released: Path):
     model = load(released)
     size = len(VOCABULARY)
-    assert model.tokenizer.pieces[size:] == ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-    assert model.tokenizer.encode("the.").pieces == ("[CLS]", "the</w>", ".</w>", "[SEP]")
-    table = model.encoder.pieces.weight
+    assert model.tokenizer.tokens[size:] == ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+    assert model.tokenizer.encode("the.").tokens == ("[CLS]", "the</w>", ".</w>", "[SEP]")
+    table = model.encoder.token_embeddings.weight
     assert table.shape[0] == size + 4
     torch.testing.assert_close(table[size:], table[:size].mean(0).expand(4, -1))
 
@@ -76,15 +76,15 @@ def test_the_special_pieces_stand_behind_the_last_and_begin_in_the_middle(releas
 def test_what_was_there_reads_as_before(released: Path):
     model = load(released)
     peer = transformers.OpenAIGPTModel.from_pretrained(released).eval()
-    ids = torch.tensor([model.tokenizer.cut("the river.").ids.tolist()])
+    ids = torch.tensor([model.tokenizer.tokenize("the river.").input_ids.tolist()])
     with torch.no_grad():
         wanted = peer(ids).last_hidden_state[0]
-        found = model.encoder.through(
-            model.encoder.pieces(ids[0]) + model.encoder.positions.weight[: ids.shape[1]],
-            model.encoder.laid(Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]]))),
-        ).last
+        found = model.encoder.forward_layers(
+            model.encoder.token_embeddings(ids[0]) + model.encoder.positions.weight[: ids.shape[1]],
+            model.encoder.create_layout(Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]]))),
+        ).last_hidden_state
     assert (found - wanted).abs().max() < 1e-5
-    assert model.generate("the").added
+    assert model.generate("the").continuation
 
 
 def test_a_tuned_release_is_a_folder_of_transformers_with_four_pieces_more(tuned: Path):
@@ -103,7 +103,8 @@ def test_likeness_has_no_order(tuned: Path, released: Path, labelled: Path, tmp_
     peer = transformers.OpenAIGPTForSequenceClassification.from_pretrained(tuned).eval()
     with torch.no_grad():
         said = [
-            float(peer(torch.tensor([model.tokenizer.encode(*pair).ids])).logits) for pair in (PAIRS[0], PAIRS[0][::-1])
+            float(peer(torch.tensor([model.tokenizer.encode(*pair).input_ids])).logits)
+            for pair in (PAIRS[0], PAIRS[0][::-1])
         ]
     assert one == pytest.approx(np.mean(said) + model.predictor.module.task.mean, abs=1e-5)
     assert abs(said[0] - said[1]) > 1e-4
@@ -111,15 +112,15 @@ def test_likeness_has_no_order(tuned: Path, released: Path, labelled: Path, tmp_
 
 def test_a_pair_is_two_rows_whose_runs_name_the_texts_in_their_order(tuned: Path):
     predictor = load_predictor(tuned)
-    case = TextCase("1", "here", ("the river", "a road"))
-    first, second = predictor.module.task.ask(case, predictor.tokenizer, predictor.rule).rows
-    assert sorted(first.window.ids.tolist()) == sorted(second.window.ids.tolist())
-    assert first.window.runs[0].place < first.window.runs[1].place
-    assert second.window.runs[0].place > second.window.runs[1].place
+    case = TextExample("1", "here", ("the river", "a road"))
+    first, second = predictor.module.task.featurize(case, predictor.tokenizer, predictor.window_rule).sequences
+    assert sorted(first.window.input_ids.tolist()) == sorted(second.window.input_ids.tolist())
+    assert first.window.spans[0].position < first.window.spans[1].position
+    assert second.window.spans[0].position > second.window.spans[1].position
     for row in (first, second):
-        for run, text in zip(row.window.runs, case.texts, strict=True):
-            own = row.window.ids[run.place : run.place + run.count]
-            assert own.tolist() == predictor.tokenizer.cut(text).ids.tolist()
+        for run, text in zip(row.window.spans, case.texts, strict=True):
+            own = row.window.input_ids[run.position : run.position + run.count]
+            assert own.tolist() == predictor.tokenizer.tokenize(text).input_ids.tolist()
     told = explain(predictor, case)
     gap = told.output - told.baseline_output - sum(text.weights.sum() for text in told.texts)
     assert abs(gap) < 0.02 * sum(np.abs(text.weights).sum() for text in told.texts) + 1e-6
@@ -127,8 +128,8 @@ def test_a_pair_is_two_rows_whose_runs_name_the_texts_in_their_order(tuned: Path
 
 def test_two_orders_are_refused_where_there_are_none(released: Path, tmp_path: Path):
     (tmp_path / "texts.tsv").write_text("text\tlabel\nthe river\tyes\na road\tno\n")
-    request = FinetuneRequest("classify", str(released), tmp_path / "texts.tsv", tmp_path / "run", tuning=TUNING)
+    request = FinetuneRequest("classify", str(released), tmp_path / "texts.tsv", tmp_path / "run", recipe=TUNING)
     with pytest.raises(SettingsError, match="orders = both is for pairs"):
         list(finetune(request))
     with pytest.raises(SettingsError, match="choose one of: given, both"):
-        WindowRule(orders="none")
+        WindowRule(pair_order="none")

@@ -6,30 +6,32 @@ import numpy as np
 import pytest
 import torch
 
-from bertworks.commands.finetune.recipe import Tuning, goal_of
+from bertworks.commands.finetune.recipe import FinetuneRecipe, parse_target_metric
 from bertworks.commands.finetune.verdict import verdict_of
 from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
-from bertworks.objectives.causal import NextPiece
+from bertworks.objectives.causal import CausalLmObjective
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.classify import Classify
-from bertworks.tasks.contract import Scored
+from bertworks.tasks.contract import TaskScores
 from bertworks.tasks.module import TaskModule
-from bertworks.training.optimizer import AdamSettings, DepthSettings, PaperAdam, depths_of
-from bertworks.training.schedule import Triangular
+from bertworks.training.optimizer import AdamSettings, BertAdam, LayerwiseSettings, parameter_depths
+from bertworks.training.schedule import SlantedTriangularSchedule
 
 
 def test_windows_are_the_task_s_unless_they_are_said():
     usual = WindowRule(384, 96)
-    assert Tuning().rule(usual, 512) == WindowRule(384, 96)
-    assert Tuning().rule(usual, 64) == WindowRule(64, 16)
-    assert Tuning(length=128, overlap=8, truncate=True).rule(usual, 512) == WindowRule(128, 8, truncate=True)
+    assert FinetuneRecipe().window_rule(usual, 512) == WindowRule(384, 96)
+    assert FinetuneRecipe().window_rule(usual, 64) == WindowRule(64, 16)
+    assert FinetuneRecipe(max_length=128, overlap=8, truncate=True).window_rule(usual, 512) == WindowRule(
+        128, 8, truncate=True
+    )
 
 
 def test_the_slanted_triangle_by_hand():
     """Ten steps, a fifth of them up, peak 32, ratio 32: from 1 to 32 in two steps, then down by 31/8 a step."""
-    pace = Triangular(10, 0.2, 32.0)
-    found = [pace.at(step, 0.0).rate for step in range(10)]
+    pace = SlantedTriangularSchedule(10, 0.2, 32.0)
+    found = [pace.at(step, 0.0).learning_rate for step in range(10)]
     assert found[:3] == pytest.approx([1.0, 16.5, 32.0])
     assert found[9] == pytest.approx(32 - 7 * 31 / 8)
     assert pace.at(10, 0.0).phase is None
@@ -38,9 +40,9 @@ def test_the_slanted_triangle_by_hand():
 def depths_of_tiny(family: str, num_layers: int) -> dict[str, int]:
     own = family_of(family)
     with torch.device("meta"):
-        encoder = own.build(replace(own.released("tiny", 50), num_layers=num_layers), None)
+        encoder = own.build(replace(own.config_from_preset("tiny", 50), num_hidden_layers=num_layers), None)
         module = TaskModule(encoder, Classify(("no", "yes")))
-    return depths_of(module, num_layers)
+    return parameter_depths(module, num_layers)
 
 
 def test_a_layer_that_is_passed_many_times_learns_as_the_one_below_the_head():
@@ -53,28 +55,28 @@ def test_rates_by_depth():
     depths = depths_of_tiny("bert", 4)
     assert [depths[f"encoder.{name}.bias"] for name in ("norm", "layers.0.norm", "layers.3.inner")] == [0, 1, 4]
     assert [depths[name] for name in ("encoder.pooler.bias", "head.score.weight")] == [5, 5]
-    slow = DepthSettings(layer_rate=0.5)
+    slow = LayerwiseSettings(layer_lr_decay=0.5)
     assert [slow.factor(below, 0) for below in (0, 1, 3)] == [1.0, 0.5, 0.125]
-    gradual = DepthSettings(unfreeze_every=10)
+    gradual = LayerwiseSettings(unfreeze_steps=10)
     assert [gradual.factor(1, step) for step in (9, 10)] == [0.0, 1.0]
     assert [gradual.factor(2, step) for step in (19, 20)] == [0.0, 1.0]
 
 
 def test_layers_thaw_over_a_share_of_the_run():
-    half = DepthSettings(unfreeze_rate=0.5)
-    assert half.over(80, 3) == DepthSettings(unfreeze_every=10)  # three layers and the embeddings by step 40
-    assert half.over(2, 3).unfreeze_every == 1
-    assert DepthSettings(unfreeze_every=7).over(80, 3) == DepthSettings(unfreeze_every=7)
+    half = LayerwiseSettings(unfreeze_ratio=0.5)
+    assert half.resolve(80, 3) == LayerwiseSettings(unfreeze_steps=10)  # three layers and the embeddings by step 40
+    assert half.resolve(2, 3).unfreeze_steps == 1
+    assert LayerwiseSettings(unfreeze_steps=7).resolve(80, 3) == LayerwiseSettings(unfreeze_steps=7)
     with pytest.raises(SettingsError, match="both say when layers begin to learn"):
-        DepthSettings(unfreeze_every=5, unfreeze_rate=0.5)
+        LayerwiseSettings(unfreeze_steps=5, unfreeze_ratio=0.5)
     with pytest.raises(SettingsError, match="the second from 0 to 1"):
-        DepthSettings(unfreeze_rate=1.5)
+        LayerwiseSettings(unfreeze_ratio=1.5)
 
 
 def test_without_a_head_the_last_layer_learns_at_the_full_rate():
-    module = NextPiece(family_of("awd-lstm").build(family_of("awd-lstm").released("tiny", 20), None))
+    module = CausalLmObjective(family_of("awd-lstm").build(family_of("awd-lstm").config_from_preset("tiny", 20), None))
     before = {name: one.detach().clone() for name, one in module.named_parameters()}
-    optimizer = PaperAdam(module, AdamSettings(weight_decay=0.0, clip=0.0), DepthSettings(layer_rate=0.5), 3)
+    optimizer = BertAdam(module, AdamSettings(weight_decay=0.0, clip=0.0), LayerwiseSettings(layer_lr_decay=0.5), 3)
     for one in module.parameters():
         one.grad = torch.ones_like(one) if one.requires_grad else None
     optimizer.step(0.01)
@@ -84,15 +86,15 @@ def test_without_a_head_the_last_layer_learns_at_the_full_rate():
 
 
 def test_goals():
-    assert goal_of("accuracy=0.9") == ("accuracy", 0.9)
-    assert goal_of("") is None
+    assert parse_target_metric("accuracy=0.9") == ("accuracy", 0.9)
+    assert parse_target_metric("") is None
     with pytest.raises(SettingsError, match="is no goal"):
-        goal_of("accuracy>0.9")
+        parse_target_metric("accuracy>0.9")
     with pytest.raises(SettingsError, match=r"never reached: no figure is above 1; write it as accuracy=0\.9"):
-        goal_of("accuracy=90")
+        parse_target_metric("accuracy=90")
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("settings", "message"),
     [
         ({"batch": 0}, "batch is 0; give at least 1"),
@@ -104,23 +106,23 @@ def test_goals():
 )
 def test_settings_that_cannot_be_are_refused(settings: dict, message: str):
     with pytest.raises(SettingsError, match=message):
-        Tuning(**settings)
+        FinetuneRecipe(**settings)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("train", "dev", "word"),
     [(0.95, 0.93, "fits"), (0.99, 0.85, "over-fitted"), (0.6, 0.58, "under-fitted"), (0.42, 0.2, "under-fitted")],
 )
 def test_verdicts(train: float, dev: float, word: str):
-    scored = {"train": Scored({"f1": train}, "f1"), "dev": Scored({"f1": dev}, "f1")}
+    scored = {"train": TaskScores({"f1": train}, "f1"), "dev": TaskScores({"f1": dev}, "f1")}
     assert verdict_of("f1", scored).startswith(f"{word}: f1 is {train:.3f} on train and {dev:.3f} on dev")
 
 
 def test_a_high_score_of_a_model_that_tells_nothing_apart_is_no_fit():
     details = {"confusion": np.array([[92, 0], [8, 0]]), "labels": ("ham", "spam")}
-    scored = {split: Scored({"accuracy": 0.92}, "accuracy", details) for split in ("train", "dev")}
+    scored = {split: TaskScores({"accuracy": 0.92}, "accuracy", details) for split in ("train", "dev")}
     assert verdict_of("accuracy", scored).startswith("under-fitted: accuracy is 0.920 on train and 0.920 on dev, but")
 
 
 def test_without_dev_nobody_can_say():
-    assert "give some with --dev" in verdict_of("f1", {"train": Scored({"f1": 1.0}, "f1")})
+    assert "give some with --dev" in verdict_of("f1", {"train": TaskScores({"f1": 1.0}, "f1")})

@@ -14,23 +14,25 @@ import pytest
 import torch
 
 from bertworks.commands.embed import EmbedRequest, embed
-from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import finetune
-from bertworks.commands.senses import SensesRequest, senses, uses_in
+from bertworks.commands.senses import SensesRequest, read_uses, senses
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import read_vectors, write_vectors
-from bertworks.encoders.bert import Bert, BertSizes, config_of, names_of
+from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import load
 from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_theirs
+from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 COLOURS, ANIMALS = "red blue green".split(), "tiger lion elephant".split()
 OTHERS = "the a stands by old tree on big hill".split()
-FEATURES = Tuning(batch=4, rate=2e-2, epochs=6, restarts=0, features="embeddings", recurrent_width=16)
+FEATURES = FinetuneRecipe(
+    batch_size=4, learning_rate=2e-2, epochs=6, max_restarts=0, feature_layers="embeddings", recurrent_hidden_size=16
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +52,19 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_bert(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of the same words, its weights drawn at random."""
     tokenizer = Tokenizer.load(vectors)
-    sizes = BertSizes(tokenizer.size, width=16, num_layers=2, num_heads=2, inner=16, positions=16, spread=0.2)
+    sizes = BertConfig(
+        tokenizer.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        initializer_range=0.2,
+    )
     encoder = Bert(sizes, torch.Generator().manual_seed(0))
     folder = tmp_path_factory.mktemp("bert") / "bert"
-    tensors = to_theirs(encoder.state_dict(), names_of(sizes))
-    write_folder(folder, config_of(sizes, ["BertModel"]), tensors, tokenizer, {})
+    tensors = to_hf_names(encoder.state_dict(), tensor_names(sizes))
+    write_folder(folder, config_to_dict(sizes, ["BertModel"]), tensors, tokenizer, {})
     return folder
 
 
@@ -80,18 +90,18 @@ def tags_file(count: int) -> str:
 TOYS: dict[str, tuple[Any, str, str]] = {"classify": (texts_file, "tsv", "accuracy"), "tag": (tags_file, "txt", "f1")}
 
 
-def tuned(task: str, model: Path, folder: Path, tuning: Tuning) -> tuple[dict[str, float], list[str]]:
+def tuned(task: str, model: Path, folder: Path, tuning: FinetuneRecipe) -> tuple[dict[str, float], list[str]]:
     make, end, _ = TOYS[task]
     (folder / f"train.{end}").write_text(make(120), encoding="utf-8")
     (folder / f"dev.{end}").write_text(make(25), encoding="utf-8")
     request = FinetuneRequest(
-        task, str(model), folder / f"train.{end}", folder / "run", folder / f"dev.{end}", tuning=tuning
+        task, str(model), folder / f"train.{end}", folder / "run", folder / f"dev.{end}", recipe=tuning
     )
     notes = [told.note for told in finetune(request) if told.note]
     return json.loads((folder / "run" / "run.json").read_text())["scores"]["dev"], notes
 
 
-@pytest.mark.parametrize("task", list(TOYS))
+@pytest.marker.parametrize("task", list(TOYS))
 def test_a_task_learns_from_static_vectors_as_features(task: str, vectors: Path, tmp_path: Path):
     scores, _ = tuned(task, vectors, tmp_path, FEATURES)
     assert scores[TOYS[task][2]] >= 0.9, scores
@@ -102,7 +112,9 @@ def test_a_task_learns_from_static_vectors_as_features(task: str, vectors: Path,
 
 
 def test_vectors_themselves_learn_a_task_and_stay_vectors(vectors: Path, tmp_path: Path):
-    scores, _ = tuned("classify", vectors, tmp_path, Tuning(batch=8, rate=3e-2, epochs=5, restarts=0))
+    scores, _ = tuned(
+        "classify", vectors, tmp_path, FinetuneRecipe(batch_size=8, learning_rate=3e-2, epochs=5, max_restarts=0)
+    )
     assert scores["accuracy"] >= 0.9, scores
     before, after = read_vectors(vectors), read_vectors(tmp_path / "run" / "model")
     assert after.words == before.words
@@ -115,7 +127,7 @@ def test_words_without_a_vector_are_counted(vectors: Path, tmp_path: Path):
     unknown = sum("green" in line for line in texts_file(120).splitlines())
     assert any(f"{unknown} of 840 pieces are words that the vocabulary does not have" in note for note in notes), notes
     done = embed(EmbedRequest(str(vectors), str(tmp_path / "texts.txt"), tmp_path / "words", unit="words"))
-    assert (done.num_rows, done.width) == (6, 8)
+    assert (done.num_rows, done.vector_size) == (6, 8)
     assert done.counts["words outside the vocabulary"] == 1
     found = np.load(tmp_path / "words" / "vectors.npy")
     assert not found[1].any()
@@ -141,9 +153,9 @@ def test_a_word_is_one_point_by_static_vectors_and_many_by_bert(vectors: Path, s
     (tmp_path / "uses.tsv").write_text("\n".join(sentences()) + "\n")
     request = SensesRequest("tiger", tmp_path / "uses.tsv", (str(vectors), str(small_bert)), tmp_path / "p.svg")
     static, bert = senses(request)
-    assert (static.name, static.lying.num_places) == (vectors.name, 1)
-    assert static.lying.told_apart == pytest.approx(1 / 3)
-    assert bert.lying.num_places == 4
+    assert (static.name, static.projection.num_distinct_vectors) == (vectors.name, 1)
+    assert static.projection.nearest_neighbor_accuracy == pytest.approx(1 / 3)
+    assert bert.projection.num_distinct_vectors == 4
     assert (tmp_path / "p.svg").read_text().startswith("<svg")
     (tmp_path / "green.tsv").write_text("text\tlabel\ngreen hill\ta\nthe green\tb\n")
     with pytest.raises(InputError, match="has no vector for 'green'"):
@@ -153,4 +165,4 @@ def test_a_word_is_one_point_by_static_vectors_and_many_by_bert(vectors: Path, s
 def test_a_sentence_without_the_word_is_refused_by_its_line(tmp_path: Path):
     (tmp_path / "uses.tsv").write_text("text\tlabel\na stick\twood\nsticks and stones\twood\n")
     with pytest.raises(InputError, match=r"line 3: the word 'stick' does not stand in it"):
-        uses_in(tmp_path / "uses.tsv", "stick")
+        read_uses(tmp_path / "uses.tsv", "stick")

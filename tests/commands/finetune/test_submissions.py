@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bertworks.commands.evaluate import files_of_set
-from bertworks.commands.finetune.submissions import Published
+from bertworks.commands.finetune.submissions import BenchmarkDataset
 from bertworks.errors import InputError, SettingsError
 
 
@@ -17,26 +17,26 @@ def put(data: Path, *names: str) -> None:
 
 def test_what_is_there_is_handed_in(tmp_path: Path):
     put(tmp_path, "glue/MRPC/test.tsv", "glue/MNLI/test_mismatched.tsv", "squad/dev-v1.1.json")
-    assert Published("glue/mrpc", tmp_path).to_hand_in() == [("glue/MRPC", "test")]
-    assert Published("glue/MNLI", tmp_path).to_hand_in() == [("glue/MNLI", "test_mismatched")]
-    assert Published("squad1", tmp_path).to_hand_in() == [("squad1", "dev")]
+    assert BenchmarkDataset("glue/mrpc", tmp_path).submission_splits() == [("glue/MRPC", "test")]
+    assert BenchmarkDataset("glue/MNLI", tmp_path).submission_splits() == [("glue/MNLI", "test_mismatched")]
+    assert BenchmarkDataset("squad1", tmp_path).submission_splits() == [("squad1", "dev")]
 
 
 def test_the_diagnostic_set_goes_with_mnli_and_not_without_it(tmp_path: Path):
     put(tmp_path, "glue/AX/diagnostic.tsv")
     with pytest.raises(InputError, match=r"no test_matched file of glue/MNLI; put test_matched\.tsv"):
-        Published("glue/MNLI", tmp_path).to_hand_in()
+        BenchmarkDataset("glue/MNLI", tmp_path).submission_splits()
     put(tmp_path, "glue/MNLI/test_matched.tsv", "glue/RTE/test.tsv")
     found = [("glue/MNLI", "test_matched"), ("glue/AX", "test")]
-    assert Published("glue/MNLI", tmp_path).to_hand_in() == found
-    assert Published("glue/RTE", tmp_path).to_hand_in() == [("glue/RTE", "test")]
+    assert BenchmarkDataset("glue/MNLI", tmp_path).submission_splits() == found
+    assert BenchmarkDataset("glue/RTE", tmp_path).submission_splits() == [("glue/RTE", "test")]
 
 
 def test_a_set_that_nobody_takes_in_or_without_a_test_file_is_refused(tmp_path: Path):
     with pytest.raises(SettingsError, match="chnsenticorp has no official submission for --test to write"):
-        Published("chnsenticorp", tmp_path).to_hand_in()
+        BenchmarkDataset("chnsenticorp", tmp_path).submission_splits()
     with pytest.raises(InputError, match=r"no test file of glue/MRPC; put test\.tsv \(or \.gz\) into"):
-        Published("glue/MRPC", tmp_path).to_hand_in()
+        BenchmarkDataset("glue/MRPC", tmp_path).submission_splits()
 
 
 def test_the_labelled_files_of_a_set_are_those_that_are_there(tmp_path: Path):
@@ -55,4 +55,4 @@ def test_the_labelled_files_of_a_set_are_those_that_are_there(tmp_path: Path):
 
 def test_a_set_with_one_dev_set_has_no_further_scores(tmp_path: Path):
     put(tmp_path, "glue/RTE/dev.tsv")
-    assert Published("glue/RTE", tmp_path).further_scores(tmp_path / "run", lambda progress: None) == {}
+    assert BenchmarkDataset("glue/RTE", tmp_path).score_other_dev_sets(tmp_path / "run", lambda progress: None) == {}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.commands.finetune.targets import target_of
+from bertworks.commands.finetune.targets import resolve_dataset
 from bertworks.errors import BertworksError, InputError, SettingsError
 
 NONE = {"train": None, "dev": None, "test": None}
@@ -13,7 +13,7 @@ NONE = {"train": None, "dev": None, "test": None}
 def test_a_task_with_files_of_one_s_own(tmp_path: Path):
     file = tmp_path / "some.tsv"
     file.write_text("text\tlabel\na\tb\n")
-    target = target_of("classify", {**NONE, "train": file}, None, {"text": "text"})
+    target = resolve_dataset("classify", {**NONE, "train": file}, None, {"text": "text"})
     assert (target.task, target.files, target.columns[""]) == ("classify", {"train": file}, {"text": "text"})
 
 
@@ -22,7 +22,7 @@ def test_a_published_set_brings_files_columns_labels_and_metrics(tmp_path: Path)
     folder.mkdir(parents=True)
     for split in ("train", "dev", "test"):
         (folder / f"{split}.tsv").write_text("x\n")
-    target = target_of("glue/cola", NONE, tmp_path, {})
+    target = resolve_dataset("glue/cola", NONE, tmp_path, {})
     assert target.task == "classify"
     assert target.files == {split: folder / f"{split}.tsv" for split in ("train", "dev", "test")}
     assert target.columns["train"] == {"header": "source,label,star,sentence"}
@@ -33,10 +33,10 @@ def test_a_published_set_brings_files_columns_labels_and_metrics(tmp_path: Path)
 
 def test_what_is_not_there_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="is not there; name a labelled file"):
-        target_of("classify", {**NONE, "train": tmp_path / "no.tsv"}, None, {})
+        resolve_dataset("classify", {**NONE, "train": tmp_path / "no.tsv"}, None, {})
     with pytest.raises(SettingsError, match="there is no task or set 'classfy'; tasks are classify, regress"):
-        target_of("classfy", NONE, None, {})
+        resolve_dataset("classfy", NONE, None, {})
     with pytest.raises(SettingsError, match="needs its files: give the folder that holds them with --data"):
-        target_of("glue/MRPC", NONE, None, {})
+        resolve_dataset("glue/MRPC", NONE, None, {})
     with pytest.raises(BertworksError, match="no data set is named 'glue/mrcp'"):
-        target_of("glue/mrcp", NONE, tmp_path, {})
+        resolve_dataset("glue/mrcp", NONE, tmp_path, {})

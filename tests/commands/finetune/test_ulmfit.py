@@ -15,24 +15,24 @@ import torch
 from small_run import RECIPE, WORDS, assert_close, assert_same, prepare_corpus, run, state
 
 import bertworks
-from bertworks.commands.finetune.recipe import Tuning, usual_rate
+from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import finetune
-from bertworks.commands.pretrain.batches import Rows
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe, recipe_path
+from bertworks.commands.pretrain.batches import PretrainBatches
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe, recipe_path
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.awd_lstm import AwdLstm
 from bertworks.errors import SettingsError
-from bertworks.inference.generate import Drawing
-from bertworks.models.folder import encoder_of, read_folder
+from bertworks.inference.generate import GenerationConfig
+from bertworks.models.folder import load_encoder, read_folder
 from bertworks.settings import from_table, read_recipe, recipe_table
-from bertworks.training.optimizer import DepthSettings
+from bertworks.training.optimizer import LayerwiseSettings
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-MODEL = ModelRecipe("tiny", width=16, inner=24, positions=64, family="awd-lstm")
-LANGUAGE = replace(RECIPE, model=MODEL, objective="next-stream", rate=1e-2)
-TUNING = from_table(Tuning, recipe_table(recipe_path("ulmfit", "finetune")), "ulmfit")
+pytestmark = pytest.marker.usefixtures("one_thread")
+MODEL = ModelRecipe("tiny", hidden_size=16, intermediate_size=24, max_position_embeddings=64, family="awd-lstm")
+LANGUAGE = replace(RECIPE, model=MODEL, objective="next-stream", learning_rate=1e-2)
+TUNING = from_table(FinetuneRecipe, recipe_table(recipe_path("ulmfit", "finetune")), "ulmfit")
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +57,20 @@ def test_stopped_and_continued_it_is_the_same_to_the_bit_state_and_all(whole: Pa
 
 
 def test_micro_batches_change_nothing_though_each_row_has_a_state(corpus: Path, tmp_path: Path):
-    recipe = replace(LANGUAGE, model=replace(MODEL, dropout=0.0))
-    found = [run(corpus, tmp_path / str(size), replace(recipe, micro_batch=size)) for size in (8, 2)]
+    recipe = replace(LANGUAGE, model=replace(MODEL, hidden_dropout_prob=0.0))
+    found = [run(corpus, tmp_path / str(size), replace(recipe, micro_batch_size=size)) for size in (8, 2)]
     assert_close(*found)
 
 
 def test_rows_of_a_step_go_on_where_those_of_the_last_ended(corpus: Path):
-    rows = Rows(Corpus.open(corpus), LANGUAGE)
-    steps = [rows.draw(0, number) for number in range(4)]
-    assert [[batch.goes_on for batch in batches] for batches in steps] == [[False] * 2, *[[True] * 2] * 3]
+    rows = PretrainBatches(Corpus.open(corpus), LANGUAGE)
+    steps = [rows.get_batches(0, number) for number in range(4)]
+    assert [[batch.is_continuation for batch in batches] for batches in steps] == [[False] * 2, *[[True] * 2] * 3]
     for batches, following in pairwise(steps):
         for batch, after in zip(batches, following, strict=True):
             assert batch.targets is not None
-            last = batch.targets.view(batch.ids.shape)[:, -1]
-            assert torch.equal(last, after.ids[:, 0])
+            last = batch.targets.view(batch.input_ids.shape)[:, -1]
+            assert torch.equal(last, after.input_ids[:, 0])
 
 
 def test_a_model_that_cannot_go_on_and_a_step_too_many_are_refused():
@@ -81,35 +81,35 @@ def test_a_model_that_cannot_go_on_and_a_step_too_many_are_refused():
     ):
         replace(LANGUAGE, objective="masked")
     with pytest.raises(SettingsError, match="unfreeze_rate is for fine-tuning"):
-        replace(LANGUAGE, depths=DepthSettings(unfreeze_rate=0.5))
+        replace(LANGUAGE, layerwise=LayerwiseSettings(unfreeze_ratio=0.5))
 
 
 def test_several_processes_are_refused(corpus: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bertworks.commands.pretrain.batches._place", lambda: (0, 2))
     with pytest.raises(SettingsError, match="read by a single process"):
-        Rows(Corpus.open(corpus), LANGUAGE)
+        PretrainBatches(Corpus.open(corpus), LANGUAGE)
 
 
 def test_a_folder_says_what_it_is_and_is_read_again(whole: Path):
     folder = read_folder(whole / "model")
     assert folder.config["model_type"] == "awd-lstm"
     assert folder.config["architectures"] == ["AwdLstmLMHeadModel"]
-    assert (folder.told["objective"], folder.told["reads"]) == ("next-stream", "left")
-    assert folder.sizes == MODEL.sizes(folder.tokenizer.size)
-    encoder, report = encoder_of(folder)
-    assert (report.newly_initialised, report.unused) == ((), ())
+    assert (folder.metadata["objective"], folder.metadata["reads"]) == ("next-stream", "left")
+    assert folder.encoder_config == MODEL.config(folder.tokenizer.vocab_size)
+    encoder, report = load_encoder(folder)
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
     assert isinstance(encoder, AwdLstm)
-    assert torch.equal(encoder.layers[1].again, folder.tensors["awd_lstm.layers.1.again"])
+    assert torch.equal(encoder.layers[1].weight_hh, folder.tensors["awd_lstm.layers.1.again"])
 
 
 def test_it_goes_on_with_a_text_beyond_its_positions_tells_the_next_word_and_embeds(whole: Path):
     model = bertworks.load(whole / "model")
-    told = model.generate("The river", Drawing(max_pieces=100, top_k=0, seed=1))
-    assert told.ended in ("pieces", "end")
-    assert len(told.pieces) == 100 or told.ended == "end"
+    told = model.generate("The river", GenerationConfig(max_new_tokens=100, top_k=0, seed=1))
+    assert told.finish_reason in ("pieces", "end")
+    assert len(told.tokens) == 100 or told.finish_reason == "end"
     first, second = model.next_words("The river", 2)
     assert 1 > first.probability >= second.probability > 0
-    alone, both = model.embed(["The river."]), model.embed(["The river.", "The stone the bread."])
+    alone, both = model.encode(["The river."]), model.encode(["The river.", "The stone the bread."])
     assert both.shape == (2, 16)
     np.testing.assert_allclose(alone[0], both[0], atol=1e-6)
 
@@ -118,10 +118,10 @@ def test_it_goes_on_with_a_text_beyond_its_positions_tells_the_next_word_and_emb
 def adapted(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The second step, by the shipped recipe but for its length."""
     folder = tmp_path_factory.mktemp("target")
-    recipe = read_recipe(recipe_path("ulmfit-target"), Recipe)
-    short = replace(recipe, batch=8, warmup=1, phases=(PhaseRecipe(32, 6, 1.0),), evaluate_examples=8)
+    recipe = read_recipe(recipe_path("ulmfit-target"), PretrainRecipe)
+    short = replace(recipe, batch_size=8, warmup_steps=1, phases=(PhaseRecipe(32, 6, 1.0),), num_eval_examples=8)
     corpus = prepare_corpus(folder, 20)
-    list(pretrain(PretrainRequest(short, corpus, folder / "run", start=str(whole / "model"))))
+    list(pretrain(PretrainRequest(short, corpus, folder / "run", init_model=str(whole / "model"))))
     return folder / "run"
 
 
@@ -152,8 +152,15 @@ def tuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     files = labelled(folder / "train.tsv", 160), labelled(folder / "dev.tsv", 24)
     # Its layers have learned hardly anything before, so that the lower ones have more to learn than the paper's.
-    tuning = replace(TUNING, rate=0.02, batch=16, restarts=0, dropout=0.0, depths=DepthSettings(0.9, unfreeze_rate=0.4))
-    request = FinetuneRequest("classify", str(adapted / "model"), files[0], folder / "run", files[1], tuning=tuning)
+    tuning = replace(
+        TUNING,
+        learning_rate=0.02,
+        batch_size=16,
+        max_restarts=0,
+        dropout=0.0,
+        layerwise=LayerwiseSettings(0.9, unfreeze_ratio=0.4),
+    )
+    request = FinetuneRequest("classify", str(adapted / "model"), files[0], folder / "run", files[1], recipe=tuning)
     list(finetune(request))
     return folder / "run"
 
@@ -170,32 +177,32 @@ def test_the_third_step_learns_a_task_and_its_folder_predicts(tuned: Path):
 
 def test_a_long_text_is_one_row_and_no_window_however_far_slopes_reach(adapted: Path, tmp_path: Path):
     folder = read_folder(adapted / "model")
-    assert folder.sizes.positions == 64
+    assert folder.encoder_config.max_position_embeddings == 64
     train = labelled(tmp_path / "train.tsv", 8, length=60)
-    tuning = Tuning(batch=4, rate=1e-2, epochs=1, restarts=0, length=64)
-    told = list(finetune(FinetuneRequest("classify", str(adapted / "model"), train, tmp_path / "run", tuning=tuning)))
-    assert told[-1].sealed is not None
+    tuning = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=1, max_restarts=0, max_length=64)
+    told = list(finetune(FinetuneRequest("classify", str(adapted / "model"), train, tmp_path / "run", recipe=tuning)))
+    assert told[-1].model_folder is not None
     predictor = bertworks.load(tmp_path / "run" / "model").predictor
     assert predictor is not None
     case = next(iter(predictor.module.task.read(train, {})))
-    (row,) = predictor.module.task.ask(case, predictor.tokenizer, predictor.rule).rows
+    (row,) = predictor.module.task.featurize(case, predictor.tokenizer, predictor.window_rule).sequences
     assert len(row.window) == 62
 
 
-@pytest.mark.parametrize("family", ["bert", "awd-lstm"])
+@pytest.marker.parametrize("family", ["bert", "awd-lstm"])
 def test_layers_thaw_from_the_top_down_in_any_model(family: str, corpus: Path, tmp_path: Path):
     recipe = LANGUAGE if family == "awd-lstm" else RECIPE
     run(corpus, tmp_path / "base", replace(recipe, phases=(PhaseRecipe(16, 4, 1.0),)))
     train = labelled(tmp_path / "train.tsv", 40)
     base = read_folder(tmp_path / "base" / "model")
-    tuning = replace(TUNING, rate=1e-3, batch=4, epochs=2, restarts=0)
-    num_layers = base.sizes.num_layers
+    tuning = replace(TUNING, learning_rate=1e-3, batch_size=4, epochs=2, max_restarts=0)
+    num_layers = base.encoder_config.num_hidden_layers
     every = round(20 * 0.4 / (num_layers + 1))  # of 20 steps
-    request = FinetuneRequest("classify", str(base.path), train, tmp_path / "run", tuning=tuning)
+    request = FinetuneRequest("classify", str(base.path), train, tmp_path / "run", recipe=tuning)
     for num_thawed in range(num_layers + 2):
         list(finetune(replace(request, stop_after=every)))
         saved = state(tmp_path / "run")
-        tables = base.family.names_of(base.sizes)
+        tables = base.family.tensor_names(base.encoder_config)
         lasts = ["pieces.weight", *_one_of_each_layer(tables, num_layers)]  # the lowest first
         changed = [not torch.equal(saved[f"model/encoder.{name}"], _ours(base.tensors, tables[name])) for name in lasts]
         assert changed == [False] * (num_layers + 1 - num_thawed) + [True] * num_thawed
@@ -210,15 +217,20 @@ def _ours(tensors: dict[str, torch.Tensor], names: tuple[str, ...]) -> torch.Ten
 
 
 def test_the_usual_rate_is_the_family_s(whole: Path):
-    assert usual_rate(str(whole / "model")) == 1e-2
+    assert default_learning_rate(str(whole / "model")) == 1e-2
 
 
 def test_the_paper_s_recipe_is_the_paper_s():
-    recipe = read_recipe(recipe_path("paper-ulmfit"), Recipe)
-    sizes = recipe.model.sizes(30_000)
-    assert (sizes.width, sizes.inner, sizes.num_layers, sizes.dropout) == (400, 1_150, 3, 0.4)
-    assert (recipe.batch, recipe.optimizer.beta1, recipe.optimizer.beta2) == (64, 0.7, 0.99)
-    assert TUNING.depths == DepthSettings(layer_rate=0.384_615, unfreeze_rate=0.4)
+    recipe = read_recipe(recipe_path("paper-ulmfit"), PretrainRecipe)
+    sizes = recipe.model.config(30_000)
+    assert (sizes.hidden_size, sizes.intermediate_size, sizes.num_hidden_layers, sizes.hidden_dropout_prob) == (
+        400,
+        1_150,
+        3,
+        0.4,
+    )
+    assert (recipe.batch_size, recipe.optimizer.beta1, recipe.optimizer.beta2) == (64, 0.7, 0.99)
+    assert TUNING.layerwise == LayerwiseSettings(layer_lr_decay=0.384_615, unfreeze_ratio=0.4)
     assert (TUNING.schedule, TUNING.epochs) == ("triangular", 10)
     # With three layers and ten epochs, one layer more an epoch.
-    assert TUNING.depths.over(1_000, 3).unfreeze_every == 100
+    assert TUNING.layerwise.resolve(1_000, 3).unfreeze_steps == 100

@@ -3,44 +3,44 @@
 import pytest
 
 from bertworks.commands.plan.forecast import step_flops
-from bertworks.commands.plan.hardware import HARDWARE, hardware_by_rate, hardware_of
-from bertworks.encoders.bert import BertSizes
+from bertworks.commands.plan.hardware import HARDWARE, hardware_from_flops, parse_hardware
+from bertworks.encoders.bert import BertConfig
 from bertworks.errors import SettingsError
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("told", "name", "num_devices"),
     [("8xA100", "A100", 8), ("8 x a100", "A100", 8), ("H100", "H100", 1), ("16×TPUv2", "TPUv2", 16)],
 )
 def test_a_name_says_how_many_of_what(told: str, name: str, num_devices: int):
-    found = hardware_of(told)
+    found = parse_hardware(told)
     assert (found.name, found.num_devices) == (name, num_devices)
 
 
-@pytest.mark.parametrize("told", ["8xB9000", "", "x", "A100x8", "-1xA100"])
+@pytest.marker.parametrize("told", ["8xB9000", "", "x", "A100x8", "-1xA100"])
 def test_unknown_hardware_is_refused_with_the_list_of_what_is_known(told: str):
     with pytest.raises(SettingsError, match="TPUv2, V100, A100, H100, T4, RTX3090, RTX4090") as refused:
-        hardware_of(told)
+        parse_hardware(told)
     assert "--flops" in str(refused.value)
 
 
 def test_no_devices_are_refused():
     with pytest.raises(SettingsError, match="at least 1"):
-        hardware_of("0xA100")
+        parse_hardware("0xA100")
 
 
 def test_time_is_operations_by_devices_peak_and_utilisation():
     # Two devices of 100 operations a second that reach a quarter of them do 50 a second.
-    assert hardware_by_rate(100.0, 2, 0.25).seconds(5000.0) == 100.0
+    assert hardware_from_flops(100.0, 2, 0.25).seconds(5000.0) == 100.0
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("flops", "devices", "utilisation", "said"),
     [(0.0, 1, 0.5, "312e12"), (-1e12, 1, 0.5, "312e12"), (1e12, 0, 0.5, "at least 1"), (1e12, 1, 1.5, "up to 1")],
 )
 def test_rates_that_cannot_be_are_refused(flops: float, devices: int, utilisation: float, said: str):
     with pytest.raises(SettingsError, match=said):
-        hardware_by_rate(flops, devices, utilisation)
+        hardware_from_flops(flops, devices, utilisation)
 
 
 def test_every_kind_says_where_its_utilisation_comes_from():
@@ -49,19 +49,19 @@ def test_every_kind_says_where_its_utilisation_comes_from():
 
 def test_the_papers_runs_take_about_the_four_days_that_it_tells():
     for size, chips in (("base", 16), ("large", 64)):
-        sizes = BertSizes.released(size, 30_522)
+        sizes = BertConfig.from_preset(size, 30_522)
         flops = 900_000 * step_flops(sizes, 256, 128) + 100_000 * step_flops(sizes, 256, 512)
-        assert hardware_of(f"{chips}xTPUv2").seconds(flops) / 86_400 == pytest.approx(4.0, rel=0.1)
+        assert parse_hardware(f"{chips}xTPUv2").seconds(flops) / 86_400 == pytest.approx(4.0, rel=0.1)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("told", "sequences_128", "sequences_512"), [("8xV100", 1305.6, 231.68), ("8xA100", 3231.0, 620.0)]
 )
 def test_utilisation_lies_between_the_published_ones_of_short_and_long_rows(
     told: str, sequences_128: float, sequences_512: float
 ):
-    large, hardware = BertSizes.released("large", 30_522), hardware_of(told)
-    peak = hardware.num_devices * hardware.peak
+    large, hardware = BertConfig.from_preset("large", 30_522), parse_hardware(told)
+    peak = hardware.num_devices * hardware.peak_flops
     short = sequences_128 * step_flops(large, 1, 128) / peak
     long = sequences_512 * step_flops(large, 1, 512) / peak
     assert long < hardware.utilisation < short

@@ -10,21 +10,21 @@ from known_speed import KnownSpeed
 from small_run import prepare_corpus
 
 from bertworks.commands.plan import run as plan_module
-from bertworks.commands.plan.forecast import forecast_loss, step_flops, useful_pieces
-from bertworks.commands.plan.run import Plan, PlanRequest, Text, plan, text_of
+from bertworks.commands.plan.forecast import effective_tokens, forecast_loss, step_flops
+from bertworks.commands.plan.run import CorpusSummary, Plan, PlanRequest, plan, summarize_corpus
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import Recipe, as_toml
+from bertworks.commands.pretrain.recipe import PretrainRecipe, to_toml
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.units import PrepareSettings
-from bertworks.encoders.bert import BertSizes
+from bertworks.encoders.bert import BertConfig
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.settings import read_recipe
-from bertworks.text.sources import Source
+from bertworks.text.sources import TextSource
 from bertworks.training.memory import step_bytes
 
 LOTS = 2**40
 # Text without end and with long documents, so that nothing but speed decides.
-ENDLESS = Text(8192, 10**12, "masked-next", 1.0, math.log(8192), 6.5)
+ENDLESS = CorpusSummary(8192, 10**12, "masked-next", 1.0, math.log(8192), 6.5)
 Make = Callable[..., Plan]
 
 
@@ -37,7 +37,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Return a function that plans on a machine and a text that are known."""
 
-    def plan_for(budget: str, text: Text = ENDLESS, speed: KnownSpeed | None = None, memory: int = LOTS) -> Plan:
+    def plan_for(
+        budget: str, text: CorpusSummary = ENDLESS, speed: KnownSpeed | None = None, memory: int = LOTS
+    ) -> Plan:
         monkeypatch.setattr(plan_module, "text_of", lambda corpus: text)
         return plan(PlanRequest(corpus, budget, memory=memory), speed or KnownSpeed())
 
@@ -46,12 +48,12 @@ def make(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 def test_steps_pieces_and_epochs_follow_from_the_speed(make: Make):
     # mini takes 16 * 0.004 + 0.1 = 0.164 s a step of 16 examples of 0.9 * 128 pieces.
-    mini = make("30m", replace(ENDLESS, pieces=10_000_000)).candidates[1]
-    assert (mini.size, mini.batch, mini.steps) == ("mini", 16, 10_975)
-    assert mini.pieces == pytest.approx(10_975 * 16 * 115.2)
-    assert mini.epochs == pytest.approx(mini.pieces / 10_000_000)
-    useful = useful_pieces(mini.pieces, 10_000_000)
-    assert mini.loss == forecast_loss(BertSizes.released("mini", 8192), useful, 6.5, "neighbours")
+    mini = make("30m", replace(ENDLESS, num_tokens=10_000_000)).candidates[1]
+    assert (mini.size, mini.batch_size, mini.steps) == ("mini", 16, 10_975)
+    assert mini.num_tokens == pytest.approx(10_975 * 16 * 115.2)
+    assert mini.epochs == pytest.approx(mini.num_tokens / 10_000_000)
+    useful = effective_tokens(mini.num_tokens, 10_000_000)
+    assert mini.loss == forecast_loss(BertConfig.from_preset("mini", 8192), useful, 6.5, "neighbours")
 
 
 def test_the_size_with_the_lowest_forecast_loss_is_chosen(make: Make):
@@ -70,13 +72,15 @@ def test_more_time_means_a_larger_model(make: Make):
 
 def test_the_batch_is_the_largest_that_leaves_ten_thousand_steps(make: Make):
     # A step of tiny: 0.116 s for 16 examples, 0.132 for 32, 0.164 for 64, 0.228 for 128, 0.356 for 256.
-    batches = {budget: make(budget).candidates[0].batch for budget in ("2m", "1310s", "1330s", "1650s", "1h", "10d")}
+    batches = {
+        budget: make(budget).candidates[0].batch_size for budget in ("2m", "1310s", "1330s", "1650s", "1h", "10d")
+    }
     assert batches == {"2m": 16, "1310s": 16, "1330s": 32, "1650s": 64, "1h": 256, "10d": 256}
 
 
 def test_a_size_that_could_not_win_at_the_full_rate_is_not_measured(make: Make):
     # At this rate base would do 1,000 steps of 16 in an hour if it lost no time at all.
-    base = BertSizes.released("base", 8192)
+    base = BertConfig.from_preset("base", 8192)
     speed = KnownSpeed(rate=1000.5 * step_flops(base, 16, 128) / 3600)
     found = make("1h", speed=speed)
     assert "base" not in [size for size, _ in speed.asked]
@@ -99,22 +103,22 @@ def test_trials_together_take_less_than_a_minute(make: Make):
 
 def test_long_documents_give_long_rows_a_tenth_of_the_time(make: Make):
     found = make("6h")
-    assert [(phase.length, phase.share) for phase in found.recipe.phases] == [(128, 0.9), (512, 0.1)]
+    assert [(phase.max_length, phase.budget_ratio) for phase in found.recipe.phases] == [(128, 0.9), (512, 0.1)]
     # mini: 256 * 0.004 + 0.1 = 1.124 s a step at 128, 256 * 0.02 + 0.1 = 5.22 s at 512; 19,440 s and 2,160 s of them.
-    assert (found.recipe.model.size, found.recipe.batch) == ("mini", 256)
+    assert (found.recipe.model.size, found.recipe.batch_size) == ("mini", 256)
     assert [phase.steps for phase in found.recipe.phases] == [17_295, 413]
-    assert found.pieces == pytest.approx(256 * 0.9 * (17_295 * 128 + 413 * 512))
+    assert found.num_tokens == pytest.approx(256 * 0.9 * (17_295 * 128 + 413 * 512))
 
 
 def test_half_as_many_long_documents_give_long_rows_half_as_much(make: Make):
-    assert make("10d", replace(ENDLESS, long_rate=0.5)).recipe.phases[1].share == 0.05
+    assert make("10d", replace(ENDLESS, long_document_ratio=0.5)).recipe.phases[1].budget_ratio == 0.05
 
 
 def test_short_documents_give_no_long_rows(make: Make):
     speed = KnownSpeed()
-    found = make("1d", replace(ENDLESS, long_rate=0.1), speed)
-    assert [phase.length for phase in found.recipe.phases] == [128]
-    assert found.recipe.phases[0].share == 1.0
+    found = make("1d", replace(ENDLESS, long_document_ratio=0.1), speed)
+    assert [phase.max_length for phase in found.recipe.phases] == [128]
+    assert found.recipe.phases[0].budget_ratio == 1.0
     assert (found.recipe.model.size, 512) not in speed.asked
     assert any("10% of the pieces stand in documents of 512" in reason for reason in found.reasons)
 
@@ -122,59 +126,59 @@ def test_short_documents_give_no_long_rows(make: Make):
 def test_a_short_budget_leaves_no_time_for_long_rows(make: Make):
     # A tenth of five minutes is 30 s, which are 71 steps of 16 rows of mini at 512, each of 16 * 0.02 + 0.1 s.
     found = make("5m")
-    assert [phase.length for phase in found.recipe.phases] == [128]
+    assert [phase.max_length for phase in found.recipe.phases] == [128]
     assert any("71 steps at 512, fewer than 300" in reason for reason in found.reasons)
 
 
 def test_warmup_is_a_tenth_of_a_short_run_and_the_papers_steps_of_a_long_one(make: Make):
     short, long = make("30m"), make("1000d")
-    assert short.recipe.warmup_rate == 0.1
-    assert short.recipe.warmup == short.steps // 10
+    assert short.recipe.warmup_ratio == 0.1
+    assert short.recipe.warmup_steps == short.steps // 10
     assert long.steps > 1_000_000
-    assert long.recipe.warmup == pytest.approx(10_000, rel=0.02)
+    assert long.recipe.warmup_steps == pytest.approx(10_000, rel=0.02)
 
 
 def test_scores_and_checkpoints_come_a_sensible_number_of_times(make: Make):
     for budget in ("2m", "2h", "2d"):
         found = make(budget)
-        assert 1 <= found.steps / found.recipe.evaluate_every <= 60
-        assert found.recipe.evaluate_every >= 100
-        assert found.recipe.save_every <= found.steps
+        assert 1 <= found.steps / found.recipe.eval_steps <= 60
+        assert found.recipe.eval_steps >= 100
+        assert found.recipe.save_steps <= found.steps
 
 
 def test_what_does_not_fit_is_computed_in_micro_batches_or_not_chosen(make: Make):
-    mini, base = (BertSizes.released(size, 8192) for size in ("mini", "base"))
+    mini, base = (BertConfig.from_preset(size, 8192) for size in ("mini", "base"))
     memory = int(step_bytes(mini, 16, 512) / 0.8) + 1000
     assert step_bytes(base, 1, 128) > 0.8 * memory
     found = make("6h", memory=memory)
     assert found.recipe.model.size == "mini"
-    assert (found.recipe.batch, found.recipe.micro_batch) == (256, 16)
+    assert (found.recipe.batch_size, found.recipe.micro_batch_size) == (256, 16)
     assert found.memory == step_bytes(mini, 16, 512)
     assert found.candidates[-1].reason == "does not fit into memory"
     assert any("micro-batches of 16" in reason for reason in found.reasons)
 
 
 def test_more_epochs_than_the_papers_are_pointed_out(make: Make):
-    assert any("more text would help" in reason for reason in make("2h", replace(ENDLESS, pieces=500_000)).reasons)
+    assert any("more text would help" in reason for reason in make("2h", replace(ENDLESS, num_tokens=500_000)).reasons)
     assert not any("more text would help" in reason for reason in make("2h").reasons)
 
 
 def test_values_are_dropped_only_where_text_is_seen_often(make: Make):
     fresh = make("2h")
-    assert (fresh.epochs < 4, fresh.recipe.model.dropout) == (True, 0.0)
-    stale = make("2h", replace(ENDLESS, pieces=10_000_000))
-    assert (stale.epochs > 4, stale.recipe.model.dropout) == (True, 0.1)
+    assert (fresh.epochs < 4, fresh.recipe.model.hidden_dropout_prob) == (True, 0.0)
+    stale = make("2h", replace(ENDLESS, num_tokens=10_000_000))
+    assert (stale.epochs > 4, stale.recipe.model.hidden_dropout_prob) == (True, 0.1)
 
 
 def test_the_recipe_reads_back_as_it_was(make: Make, tmp_path: Path):
     for budget in ("5m", "1h30m", "1000000s"):
         found = make(budget)
-        (tmp_path / "plan.toml").write_text(as_toml(found.recipe), encoding="utf-8")
-        assert read_recipe(tmp_path / "plan.toml", Recipe) == found.recipe
+        (tmp_path / "plan.toml").write_text(to_toml(found.recipe), encoding="utf-8")
+        assert read_recipe(tmp_path / "plan.toml", PretrainRecipe) == found.recipe
         assert found.recipe.budget == budget
 
 
-@pytest.mark.parametrize("budget", ["", "soon", "0s"])
+@pytest.marker.parametrize("budget", ["", "soon", "0s"])
 def test_a_budget_that_is_none_is_refused(corpus: Path, budget: str):
     with pytest.raises(SettingsError, match=r"budget 2h|is no time"):
         plan(PlanRequest(corpus, budget), KnownSpeed())
@@ -201,24 +205,24 @@ def test_a_folder_that_is_no_corpus_is_refused(tmp_path: Path):
 def test_a_real_corpus_is_looked_at_and_planned_for(corpus: Path):
     found = plan(PlanRequest(corpus, "2h", memory=LOTS), KnownSpeed())
     opened = Corpus.open(corpus)
-    assert found.text == text_of(opened)
-    assert found.text.pieces == opened.split("train").num_pieces
-    assert found.text.objective == "masked-next"
-    assert found.text.long_rate == 0.0  # documents of six short sentences
-    assert [phase.length for phase in found.recipe.phases] == [128]
+    assert found.corpus_summary == summarize_corpus(opened)
+    assert found.corpus_summary.num_tokens == opened.split("train").num_tokens
+    assert found.corpus_summary.objective == "masked-next"
+    assert found.corpus_summary.long_document_ratio == 0.0  # documents of six short sentences
+    assert [phase.max_length for phase in found.recipe.phases] == [128]
 
 
 def prepared(folder: Path, lines: str, held_out_rate: float = 0.2) -> Corpus:
     (folder / "text.txt").write_text(lines, encoding="utf-8")
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n.\nthe\nriver\nstone\n", encoding="utf-8")
-    settings = PrepareSettings(held_out_rate=held_out_rate)
-    request = PrepareRequest((Source(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus", settings)
+    settings = PrepareSettings(held_out_ratio=held_out_rate)
+    request = PrepareRequest((TextSource(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus", settings)
     return Corpus.open(prepare(request, 1))
 
 
 def test_documents_of_one_sentence_are_planned_without_pairs(tmp_path: Path):
     lines = "\n\n".join(f"The river {'stone ' * number}the river the stone the river." for number in range(1, 40))
-    assert text_of(prepared(tmp_path, lines)).objective == "masked"
+    assert summarize_corpus(prepared(tmp_path, lines)).objective == "masked"
 
 
 def test_a_corpus_without_held_out_text_is_refused_before_anything_is_measured(tmp_path: Path):

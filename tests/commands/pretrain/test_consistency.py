@@ -8,18 +8,18 @@ import pytest
 from small_run import RECIPE, prepare_corpus
 
 from bertworks.commands.pretrain import consistency as agreement
-from bertworks.commands.pretrain.consistency import Facts, agree, facts_to_agree_on
+from bertworks.commands.pretrain.consistency import RunFingerprint, check_consistency, run_fingerprint
 from bertworks.corpus.corpus import Corpus
 from bertworks.errors import SettingsError
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def facts(tmp_path_factory: pytest.TempPathFactory) -> RunFingerprint:
     corpus = Corpus.open(prepare_corpus(tmp_path_factory.mktemp("agreement"), 10), None)
-    return facts_to_agree_on(RECIPE, corpus, "", {"shard": True})
+    return run_fingerprint(RECIPE, corpus, "", {"shard": True})
 
 
-def other(monkeypatch: pytest.MonkeyPatch, facts: Facts, kind: str, part: str, value: str | None) -> None:
+def other(monkeypatch: pytest.MonkeyPatch, facts: RunFingerprint, kind: str, part: str, value: str | None) -> None:
     """Let a second machine say the same but for one thing, or leave that out."""
     changed = copy.deepcopy(facts)
     if value is None:
@@ -32,7 +32,7 @@ def other(monkeypatch: pytest.MonkeyPatch, facts: Facts, kind: str, part: str, v
     monkeypatch.setenv("GROUP_RANK", "0")
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("kind", "part", "value", "told"),
     [
         ("recipe", "model.dropout", "0.2", "recipe, model.dropout is 0.1 on node 0 (alpha), but 0.2 on node 1 (beta)"),
@@ -52,20 +52,20 @@ def other(monkeypatch: pytest.MonkeyPatch, facts: Facts, kind: str, part: str, v
 def test_what_differs_is_named_with_its_machine_and_a_way_out(facts, monkeypatch, kind, part, value, told):
     other(monkeypatch, facts, kind, part, value)
     with pytest.raises(SettingsError) as caught:
-        agree(facts)
+        check_consistency(facts)
     assert str(caught.value).startswith("the machines do not mean the same run: ")
     assert told in str(caught.value)
 
 
-def test_where_all_say_the_same_nothing_is_said(facts: Facts, monkeypatch: pytest.MonkeyPatch):
+def test_where_all_say_the_same_nothing_is_said(facts: RunFingerprint, monkeypatch: pytest.MonkeyPatch):
     other(monkeypatch, facts, "run", "shard", "True")
-    agree(facts)
+    check_consistency(facts)
     monkeypatch.undo()
-    agree(facts)  # alone
+    check_consistency(facts)  # alone
 
 
-def test_another_corpus_has_other_facts(facts: Facts, tmp_path: Path):
+def test_another_corpus_has_other_facts(facts: RunFingerprint, tmp_path: Path):
     corpus = Corpus.open(prepare_corpus(tmp_path, 11), None)
-    found = facts_to_agree_on(RECIPE, corpus, "", {"shard": True})
+    found = run_fingerprint(RECIPE, corpus, "", {"shard": True})
     assert found["corpus"]["sha256"] != facts["corpus"]["sha256"]
     assert {kind: found[kind] for kind in found if kind != "corpus"} == {k: facts[k] for k in facts if k != "corpus"}

@@ -17,30 +17,30 @@ from small_run import RECIPE, assert_same, run
 
 import bertworks
 from bertworks.commands.embed import EmbedRequest, embed
-from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import finetune
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.build import build, start_of
-from bertworks.commands.pretrain.recipe import ModelRecipe, Recipe, recipe_path
+from bertworks.commands.pretrain.build import build, resolve_model_init
+from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe, recipe_path
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.elmo import Elmo
 from bertworks.errors import SettingsError
-from bertworks.models.folder import encoder_of, read_folder
-from bertworks.objectives.bilm import TwoWay
+from bertworks.models.folder import load_encoder, read_folder
+from bertworks.objectives.bilm import BiLmObjective
 from bertworks.objectives.large_softmax import SOFTMAXES, TableSoftmax
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe
-from bertworks.text.sources import Source
-from bertworks.vocabulary.spelling import spelled_pieces
+from bertworks.text.sources import TextSource
+from bertworks.vocabulary.spelling import spell_vocabulary
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 ENGLISH = "river stone cloud garden window letter winter bread silver morning".split()
 CHINESE = "北京 上海 天气 喜欢 我们 今天 学校 老师 学生 图书馆".split()
 COLOURS, ANIMALS = "红色 蓝色 绿色".split(), "老虎 狮子 大象".split()
-MODEL = ModelRecipe("tiny", width=32, inner=40, positions=64, family="elmo")
+MODEL = ModelRecipe("tiny", hidden_size=32, intermediate_size=40, max_position_embeddings=64, family="elmo")
 RECIPES = {
     "words": replace(RECIPE, model=MODEL, objective="two-way"),
     "jieba-words": replace(RECIPE, model=replace(MODEL, spelling="strokes"), objective="two-way"),
@@ -63,8 +63,8 @@ def prepared(folder: Path, kind: str) -> Path:
     lines = sentences(kind)
     documents = ["\n".join(lines[start : start + 6]) for start in range(0, 240, 6)]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    Tokenizer.of(train(lines, VocabularySettings(kind=kind, size=60))).save(folder / "vocabulary")
-    sources = (Source(str(folder / "text.txt")),)
+    Tokenizer.from_backend(train(lines, VocabularySettings(kind=kind, vocab_size=60))).save(folder / "vocabulary")
+    sources = (TextSource(str(folder / "text.txt")),)
     return prepare(PrepareRequest(sources, folder / "vocabulary", folder / "corpus"), 1)
 
 
@@ -91,7 +91,7 @@ def test_what_a_sampled_softmax_draws_is_the_same_after_a_stop(
     corpus: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(SOFTMAXES, "sampled", partial(TableSoftmax, num_samples=8))  # of a vocabulary this small
-    recipe = replace(RECIPES[kind], model=replace(RECIPES[kind].model, scoring="sampled"))
+    recipe = replace(RECIPES[kind], model=replace(RECIPES[kind].model, softmax_kind="sampled"))
     run(corpus, tmp_path / "whole", recipe)
     run(corpus, tmp_path / "parts", recipe, stop_after=7)
     run(corpus, tmp_path / "parts", recipe)
@@ -103,48 +103,50 @@ def test_a_folder_says_what_it_is_and_is_read_again(whole: Path, kind: str, corp
     folder = read_folder(whole / "model")
     assert folder.config["model_type"] == "elmo"
     assert folder.config["architectures"] == ["ElmoForTwoWayLM"]
-    assert folder.told["objective"] == "two-way"
-    assert folder.sizes == RECIPES[kind].model.sizes(folder.tokenizer.size)
-    encoder, report = encoder_of(folder)
-    assert report.newly_initialised == ()
+    assert folder.metadata["objective"] == "two-way"
+    assert folder.encoder_config == RECIPES[kind].model.config(folder.tokenizer.vocab_size)
+    encoder, report = load_encoder(folder)
+    assert report.missing_keys == ()
     assert isinstance(encoder, Elmo)
-    expected = spelled_pieces(folder.tokenizer, encoder.sizes.spelling, encoder.sizes.word_symbols)
+    expected = spell_vocabulary(folder.tokenizer, encoder.config.spelling, encoder.config.max_symbols_per_word)
     assert np.array_equal(encoder.spelling.numpy(), expected)
     # Everything, its head too, goes on as the start of another run.
     opened = Corpus.open(corpus)
-    module, notes = build(start_of(RECIPES[kind], opened.tokenizer, str(whole / "model")), RECIPES[kind], np.zeros(60))
-    assert isinstance(module, TwoWay)
+    module, notes = build(
+        resolve_model_init(RECIPES[kind], opened.tokenizer, str(whole / "model")), RECIPES[kind], np.zeros(60)
+    )
+    assert isinstance(module, BiLmObjective)
     assert not any("begin at random" in note for note in notes)
-    assert torch.equal(module.two_way.head.weight, folder.tensors["two_way.head.weight"])
+    assert torch.equal(module.bilm_head.head.weight, folder.tensors["two_way.head.weight"])
 
 
 def test_texts_and_words_have_vectors(whole: Path, kind: str, tmp_path: Path):
     model = bertworks.load(whole / "model")
     first, second = sentences(kind)[:2]
-    alone, both = model.embed([first]), model.embed([first, second, "？"])
+    alone, both = model.encode([first]), model.encode([first, second, "？"])
     assert both.shape == (3, 32)
     np.testing.assert_allclose(alone[0], both[0], atol=1e-6)
     (tmp_path / "texts.txt").write_text(f"{first}\n{second}\n", encoding="utf-8")
     found = embed(EmbedRequest(str(whole / "model"), str(tmp_path / "texts.txt"), tmp_path / "words", unit="words"))
-    num_words = sum(len(model.tokenizer.cut(text)) for text in (first, second))
-    assert (found.num_rows, found.width) == (num_words, 32)
+    num_words = sum(len(model.tokenizer.tokenize(text)) for text in (first, second))
+    assert (found.num_rows, found.vector_size) == (num_words, 32)
 
 
 def test_the_words_beside_a_text_are_those_that_its_halves_tell(whole: Path, kind: str):
     model = bertworks.load(whole / "model")
     text = sentences(kind)[0][:-1]
-    assert model.two_way is not None
+    assert model.bilm_head is not None
     for backward in (False, True):
         found = model.next_words(text, 3, backward)
-        ids = model.tokenizer.encode(text).ids
+        ids = model.tokenizer.encode(text).input_ids
         ids = ids[1:] if backward else ids[:-1]
         batch = Batch(torch.tensor([ids]), torch.zeros(1, len(ids), dtype=torch.long), torch.tensor([len(ids)]))
         with torch.no_grad():
             last = model.encoder(batch).last[0 if backward else -1].chunk(2)[backward]
-            likely = model.two_way.log_prob(last[None])[0].exp()
+            likely = model.bilm_head.log_prob(last[None])[0].exp()
         likely[list(model.tokenizer.specials.ids)] = 0.0
         best = (likely / likely.sum()).topk(3)
-        assert [one.word for one in found] == [model.tokenizer.pieces[number] for number in best.indices]
+        assert [one.word for one in found] == [model.tokenizer.tokens[number] for number in best.indices]
         np.testing.assert_allclose([one.probability for one in found], best.values, rtol=1e-5)
 
 
@@ -186,15 +188,22 @@ TOYS: dict[str, tuple[Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["jieba-words"], indirect=True)
-@pytest.mark.parametrize("task", list(TOYS))
+@pytest.marker.parametrize("kind", ["jieba-words"], indirect=True)
+@pytest.marker.parametrize("task", list(TOYS))
 def test_a_task_learns_from_the_weighted_sum_of_its_layers(task: str, whole: Path, kind: str, tmp_path: Path):
     make, end, figure = TOYS[task]
     train_file, dev = tmp_path / f"train.{end}", tmp_path / f"dev.{end}"
     train_file.write_text(make(random.Random(0), 160), encoding="utf-8")
     dev.write_text(make(random.Random(1), 24), encoding="utf-8")
-    tuning = Tuning(batch=8, rate=1e-2, epochs=6, restarts=0, features="sum-with-embeddings", recurrent_width=24)
-    list(finetune(FinetuneRequest(task, str(whole / "model"), train_file, tmp_path / "run", dev, tuning=tuning)))
+    tuning = FinetuneRecipe(
+        batch_size=8,
+        learning_rate=1e-2,
+        epochs=6,
+        max_restarts=0,
+        feature_layers="sum-with-embeddings",
+        recurrent_hidden_size=24,
+    )
+    list(finetune(FinetuneRequest(task, str(whole / "model"), train_file, tmp_path / "run", dev, recipe=tuning)))
     scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]
     assert scores[figure] >= 0.9, scores
     sealed = read_folder(tmp_path / "run" / "model")
@@ -203,17 +212,22 @@ def test_a_task_learns_from_the_weighted_sum_of_its_layers(task: str, whole: Pat
 
 
 def test_the_shipped_recipe_is_512_wide_with_two_layers():
-    recipe = read_recipe(recipe_path("elmo"), Recipe)
-    sizes = recipe.model.sizes(50_000)
-    assert (sizes.family, sizes.width, sizes.num_layers, recipe.objective) == ("elmo", 512, 2, "two-way")
+    recipe = read_recipe(recipe_path("elmo"), PretrainRecipe)
+    sizes = recipe.model.config(50_000)
+    assert (sizes.model_type, sizes.hidden_size, sizes.num_hidden_layers, recipe.objective) == (
+        "elmo",
+        512,
+        2,
+        "two-way",
+    )
 
 
 def test_a_recipe_that_cannot_be_is_refused():
     with pytest.raises(SettingsError, match="spelling is for ELMo; leave it out for the family 'bert'"):
-        ModelRecipe("tiny", spelling="strokes").sizes(10)
+        ModelRecipe("tiny", spelling="strokes").config(10)
     with pytest.raises(SettingsError, match="scoring is for ELMo; leave it out for the family 'bert'"):
-        ModelRecipe("tiny", scoring="full").sizes(10)
+        ModelRecipe("tiny", softmax_kind="full").config(10)
     with pytest.raises(
         SettingsError, match="cannot learn by the objective 'masked-next'; choose one of: next, two-way"
     ):
-        Recipe(MODEL)
+        PretrainRecipe(MODEL)

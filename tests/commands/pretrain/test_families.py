@@ -12,16 +12,16 @@ import transformers
 from family_models import MEMBERS, Member, drawn
 from small_run import RECIPE, assert_same, prepare_corpus, run
 
-from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.errors import SettingsError
 from bertworks.inference.model import Model, load
-from bertworks.objectives.causal import next_scores
+from bertworks.objectives.causal import next_token_logits
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 CLOSE = 1e-5
 CLASSES = {"roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining", "gpt": "OpenAIGPTLMHeadModel"}
 TEXT = "The river stone garden winter bread."
@@ -54,9 +54,9 @@ def scores_of(model: Model, ids: torch.Tensor) -> torch.Tensor:
     """Return (V,): what ours says of the last place, or of what follows it."""
     batch = Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]]))
     with torch.no_grad():
-        if model.masked is None:
-            return next_scores(model.encoder, batch)[0]
-        return model.masked(model.encoder(batch).padded()[0, -1:], model.encoder.pieces.weight)[0]
+        if model.mlm_head is None:
+            return next_token_logits(model.encoder, batch)[0]
+        return model.mlm_head(model.encoder(batch).padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
 
 
 def theirs_of(peer: transformers.PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ def test_a_run_ends_with_a_folder_that_transformers_loads_with_the_same_logits(w
     assert not told["missing_keys"]
     assert json.loads((whole / "model" / "config.json").read_text())["architectures"] == [CLASSES[name]]
     ours = load(whole / "model")
-    ids = torch.tensor([ours.tokenizer.encode(TEXT).ids])
+    ids = torch.tensor([ours.tokenizer.encode(TEXT).input_ids])
     assert float((scores_of(ours, ids) - theirs_of(peer.eval(), ids)).abs().max()) < CLOSE
     tokenizer = transformers.AutoTokenizer.from_pretrained(whole / "model")
     assert tokenizer(TEXT)["input_ids"] == ids[0].tolist()
@@ -82,7 +82,7 @@ def test_a_model_of_transformers_loads_in_ours_with_the_same_logits(whole: Path,
     peer.save_pretrained(tmp_path / "theirs")
     transformers.AutoTokenizer.from_pretrained(whole / "model").save_pretrained(tmp_path / "theirs")
     ours = load(tmp_path / "theirs")
-    ids = torch.tensor([ours.tokenizer.encode(TEXT).ids])
+    ids = torch.tensor([ours.tokenizer.encode(TEXT).input_ids])
     assert float((scores_of(ours, ids) - theirs_of(peer, ids)).abs().max()) < CLOSE
 
 
@@ -94,7 +94,7 @@ def test_stopped_and_continued_it_is_the_same_to_the_bit(whole: Path, member: Me
 
 
 def test_a_model_goes_on_from_a_folder(whole: Path, member: Member, corpus: Path, tmp_path: Path):
-    request = PretrainRequest(member.recipe, corpus, tmp_path / "more", start=str(whole / "model"), stop_after=1)
+    request = PretrainRequest(member.recipe, corpus, tmp_path / "more", init_model=str(whole / "model"), stop_after=1)
     told = list(pretrain(request))
     assert any(one.note == "the vocabulary is the model's own" for one in told)
     assert not any("begin at random" in one.note for one in told)
@@ -102,16 +102,18 @@ def test_a_model_goes_on_from_a_folder(whole: Path, member: Member, corpus: Path
 
 def test_what_a_run_of_the_recipe_reads_can_be_shown(corpus: Path, member: Member):
     shown = list(
-        examples(ShowRequest(corpus, member.objective, length=32, count=3, max_ngram=member.masking.max_ngram))
+        examples(
+            ShowRequest(corpus, member.objective, max_length=32, num_examples=3, max_ngram=member.masking.max_ngram)
+        )
     )
     assert len(shown) == 3
     for one in shown:
         if member.objective == "next":
-            assert one.hidden == {place: one.pieces[place + 1] for place in range(len(one.pieces) - 1)}
+            assert one.masked_tokens == {place: one.tokens[place + 1] for place in range(len(one.tokens) - 1)}
         assert (one.label in ("in order", "swapped")) == (member.objective == "masked-order")
 
 
-@pytest.mark.parametrize("padding", [0, 1])
+@pytest.marker.parametrize("padding", [0, 1])
 def test_roberta_counts_positions_from_behind_its_padding_piece(tmp_path: Path, padding: int):
     """With a WordPiece vocabulary the padding piece is 0, and transformers begins at position 1."""
     (tmp_path / "wordpiece").mkdir()
@@ -122,12 +124,12 @@ def test_roberta_counts_positions_from_behind_its_padding_piece(tmp_path: Path, 
     assert (config["pad_token_id"], config["max_position_embeddings"]) == (padding, 32 + 1 + padding)
     peer = transformers.RobertaForMaskedLM.from_pretrained(tmp_path / "run" / "model").eval()
     ours = load(tmp_path / "run" / "model")
-    ids = torch.tensor([ours.tokenizer.encode(TEXT).ids])
+    ids = torch.tensor([ours.tokenizer.encode(TEXT).input_ids])
     assert float((scores_of(ours, ids) - theirs_of(peer, ids)).abs().max()) < CLOSE
 
 
 def test_a_head_start_suits_roberta_and_is_refused_where_it_does_not_suit(corpus: Path, member: Member, tmp_path: Path):
-    model = replace(member.recipe.model, position_start="neighbours")
+    model = replace(member.recipe.model, position_init="neighbours")
     recipe = replace(member.recipe, model=model)
     if member.family == "roberta":
         assert len(run(corpus, tmp_path / "run", recipe, stop_after=1)) == 1
@@ -143,18 +145,23 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("recipe", PUBLISHED)
+@pytest.marker.parametrize("recipe", PUBLISHED)
 def test_the_published_recipes_are_12_layers_of_768_with_the_papers_numbers(recipe: str):
-    found = read_recipe(recipe_path(recipe), Recipe)
-    sizes = found.model.sizes(30_000)
-    assert (sizes.num_layers, sizes.width, sizes.num_heads, sizes.inner) == (12, 768, 12, 3072)
+    found = read_recipe(recipe_path(recipe), PretrainRecipe)
+    sizes = found.model.config(30_000)
+    assert (sizes.num_hidden_layers, sizes.hidden_size, sizes.num_attention_heads, sizes.intermediate_size) == (
+        12,
+        768,
+        12,
+        3072,
+    )
     steps = sum(phase.steps for phase in found.phases)
-    assert (found.model.family, found.batch, found.rate, found.warmup, steps) == PUBLISHED[recipe]
+    assert (found.model.family, found.batch_size, found.learning_rate, found.warmup_steps, steps) == PUBLISHED[recipe]
 
 
-@pytest.mark.parametrize("recipe", ["roberta", "albert", "gpt"])
+@pytest.marker.parametrize("recipe", ["roberta", "albert", "gpt"])
 def test_the_small_recipes_are_those_of_a_laptop(recipe: str):
-    found = read_recipe(recipe_path(recipe), Recipe)
-    assert found.model.sizes(8_000).num_layers == 4
-    assert found.batch == 32
+    found = read_recipe(recipe_path(recipe), PretrainRecipe)
+    assert found.model.config(8_000).num_hidden_layers == 4
+    assert found.batch_size == 32
     assert found.objective == MEMBERS[recipe].objective

@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 
 import bertworks
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe, as_toml, recipe_path, seconds_of
-from bertworks.encoders.bert import BertSizes
+from bertworks.commands.pretrain.recipe import (
+    ModelRecipe,
+    PhaseRecipe,
+    PretrainRecipe,
+    parse_duration,
+    recipe_path,
+    to_toml,
+)
+from bertworks.encoders.bert import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.sampling.masking import MaskSettings
 from bertworks.settings import from_table, read_recipe
@@ -18,45 +25,45 @@ SHIPPED = sorted((Path(bertworks.__file__).parent / "recipes").glob("*.toml"))
 NAMES = {"base", "demo", "large", "medium", "mini", "paper-base", "paper-base-chinese", "paper-large", "small", "tiny"}
 
 
-def shipped(name: str) -> Recipe:
-    return read_recipe(recipe_path(name), Recipe)
+def shipped(name: str) -> PretrainRecipe:
+    return read_recipe(recipe_path(name), PretrainRecipe)
 
 
 def test_these_recipes_come_with_the_package():
     assert {path.stem for path in SHIPPED} >= NAMES
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.marker.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_recipe_is_read_and_fits_its_own_positions(path: Path):
-    recipe = read_recipe(path, Recipe)
-    sizes = recipe.model.sizes(30_522)
-    assert max(phase.length for phase in recipe.phases) <= sizes.positions
+    recipe = read_recipe(path, PretrainRecipe)
+    sizes = recipe.model.config(30_522)
+    assert max(phase.max_length for phase in recipe.phases) <= sizes.max_position_embeddings
     assert path.read_text(encoding="utf-8").startswith("# ")  # and says what it is for
 
 
-@pytest.mark.parametrize("name", ["tiny", "mini", "small", "medium", "base", "large"])
+@pytest.marker.parametrize("name", ["tiny", "mini", "small", "medium", "base", "large"])
 def test_a_recipe_of_a_size_trains_that_size(name: str):
-    assert shipped(name).model.sizes(30_522) == BertSizes.released(name, 30_522)
+    assert shipped(name).model.config(30_522) == BertConfig.from_preset(name, 30_522)
 
 
-@pytest.mark.parametrize("name", ["paper-base", "paper-large", "paper-base-chinese"])
+@pytest.marker.parametrize("name", ["paper-base", "paper-large", "paper-base-chinese"])
 def test_the_paper_s_recipe_is_the_paper_s(name: str):
     recipe = shipped(name)
     assert recipe.objective == "masked-next"
-    assert recipe.batch == 256
-    assert [(phase.length, phase.steps) for phase in recipe.phases] == [(128, 900_000), (512, 100_000)]
+    assert recipe.batch_size == 256
+    assert [(phase.max_length, phase.steps) for phase in recipe.phases] == [(128, 900_000), (512, 100_000)]
     assert recipe.budget == ""
-    assert recipe.rate == 1e-4
-    assert recipe.warmup == 10_000
+    assert recipe.learning_rate == 1e-4
+    assert recipe.warmup_steps == 10_000
     adam = recipe.optimizer
     assert (adam.beta1, adam.beta2, adam.weight_decay) == (0.9, 0.999, 0.01)
-    assert (recipe.model.dropout, recipe.model.sizes(100).activation) == (0.1, "gelu")
+    assert (recipe.model.hidden_dropout_prob, recipe.model.config(100).hidden_act) == (0.1, "gelu")
     masking = recipe.masking
-    assert (masking.rate, masking.mask_rate, masking.random_rate) == (0.15, 0.8, 0.1)
+    assert (masking.mask_prob, masking.mask_replace_prob, masking.random_replace_prob) == (0.15, 0.8, 0.1)
     assert not masking.whole_words
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("name", "vocabulary", "shape", "count"),
     [
         ("paper-base", 30_522, (12, 768, 12, 3_072), 109_482_240),
@@ -65,42 +72,57 @@ def test_the_paper_s_recipe_is_the_paper_s(name: str):
     ],
 )
 def test_the_paper_s_sizes(name: str, vocabulary: int, shape: tuple[int, ...], count: int):
-    sizes = shipped(name).model.sizes(vocabulary)
-    assert (sizes.num_layers, sizes.width, sizes.num_heads, sizes.inner) == shape
-    assert (sizes.positions, sizes.segments) == (512, 2)
-    assert (sizes.dropout, sizes.attention_dropout, sizes.activation) == (0.1, 0.1, "gelu")
+    sizes = shipped(name).model.config(vocabulary)
+    assert (sizes.num_hidden_layers, sizes.hidden_size, sizes.num_attention_heads, sizes.intermediate_size) == shape
+    assert (sizes.max_position_embeddings, sizes.type_vocab_size) == (512, 2)
+    assert (sizes.hidden_dropout_prob, sizes.attention_probs_dropout_prob, sizes.hidden_act) == (0.1, 0.1, "gelu")
     assert num_parameters(sizes) == count
 
 
 def test_a_recipe_that_is_silent_says_what_the_paper_says():
-    assert from_table(Recipe, {}, "here") == Recipe() == shipped("paper-base")
+    assert from_table(PretrainRecipe, {}, "here") == PretrainRecipe() == shipped("paper-base")
 
 
 def test_numbers_beside_a_size_change_it():
-    sizes = ModelRecipe("tiny", num_layers=3, width=32, num_heads=4, positions=64, dropout=0.2).sizes(60)
-    assert sizes == BertSizes(60, 32, 3, 4, 128, 64, dropout=0.2, attention_dropout=0.2)
+    sizes = ModelRecipe(
+        "tiny",
+        num_hidden_layers=3,
+        hidden_size=32,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        hidden_dropout_prob=0.2,
+    ).config(60)
+    assert sizes == BertConfig(60, 32, 3, 4, 128, 64, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("told", "seconds"),
     [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1h30m", 5_400), ("4d", 345_600), ("0.5h", 1_800), ("1m1.5s", 61.5)],
 )
 def test_times_are_told_in_units(told: str, seconds: float):
-    assert seconds_of(told) == seconds
+    assert parse_duration(told) == seconds
 
 
 def test_no_time_is_none():
-    assert seconds_of("") is None
+    assert parse_duration("") is None
 
 
-@pytest.mark.parametrize("told", ["30", "m", "30 m", "5x", "-5m", "1h 30m", "1.m", "h1", "30m\n", "0s", "0h0m"])
+@pytest.marker.parametrize("told", ["30", "m", "30 m", "5x", "-5m", "1h 30m", "1.m", "h1", "30m\n", "0s", "0h0m"])
 def test_what_is_no_time_is_refused_with_an_example(told: str):
     with pytest.raises(SettingsError, match="is no time; write it as 90s, 30m, 2h or 1h30m"):
-        seconds_of(told)
+        parse_duration(told)
 
 
-FULL = Recipe(
-    ModelRecipe("tiny", num_layers=1, width=16, num_heads=2, positions=64, activation="relu", dropout=0.0),
+FULL = PretrainRecipe(
+    ModelRecipe(
+        "tiny",
+        num_hidden_layers=1,
+        hidden_size=16,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        hidden_act="relu",
+        hidden_dropout_prob=0.0,
+    ),
     "masked",
     MaskSettings(0.2, 0.7, 0.2, True, 20),
     3,
@@ -121,27 +143,27 @@ FULL = Recipe(
 )
 
 
-@pytest.mark.parametrize("recipe", [Recipe(), FULL, *map(shipped, sorted(NAMES))], ids=str)
-def test_a_recipe_written_out_and_read_again_is_the_same(tmp_path: Path, recipe: Recipe):
+@pytest.marker.parametrize("recipe", [PretrainRecipe(), FULL, *map(shipped, sorted(NAMES))], ids=str)
+def test_a_recipe_written_out_and_read_again_is_the_same(tmp_path: Path, recipe: PretrainRecipe):
     path = tmp_path / "recipe.toml"
-    path.write_text(as_toml(recipe), encoding="utf-8")
-    assert read_recipe(path, Recipe) == recipe
+    path.write_text(to_toml(recipe), encoding="utf-8")
+    assert read_recipe(path, PretrainRecipe) == recipe
 
 
 def test_a_recipe_is_written_in_full():
-    text = as_toml(Recipe())
+    text = to_toml(PretrainRecipe())
     for line in ("batch = 256", "rate = 0.0001", "warmup = 10000", "compile = false", 'size = "base"', "eps = 1e-06"):
         assert line in text.splitlines()
     assert text.count("[[phases]]") == 2
 
 
-def changed(**changes: object) -> Recipe:
-    return replace(Recipe(), **changes)  # type: ignore[arg-type]
+def changed(**changes: object) -> PretrainRecipe:
+    return replace(PretrainRecipe(), **changes)  # type: ignore[arg-type]
 
 
 REFUSED = {
     "longer than the positions": (
-        {"model": ModelRecipe(positions=256)},
+        {"model": ModelRecipe(max_position_embeddings=256)},
         "phase 2 has length 512, but the model has 256 positions; raise model.positions or shorten the phase",
     ),
     "neither steps nor budget": (
@@ -169,28 +191,28 @@ REFUSED = {
     "a rate that is no number": ({"rate": float("nan")}, "rate is nan; give a number above 0"),
     "all warm-up": ({"warmup_rate": 1.0}, "warmup_rate is 1.0; give a number from 0 to below 1"),
     "everything dropped": (
-        {"model": ModelRecipe(dropout=1.0)},
+        {"model": ModelRecipe(hidden_dropout_prob=1.0)},
         "model.dropout is 1.0; give a number from 0 to below 1",
     ),
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.marker.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
 def test_a_recipe_that_cannot_work_is_refused(changes: dict[str, object], message: str):
     with pytest.raises(SettingsError, match=message):
         changed(**changes)
 
 
 def test_with_a_budget_neither_steps_nor_a_warm_up_in_steps_matter():
-    recipe = changed(phases=(PhaseRecipe(128, share=1.0),), budget="5m")
-    assert seconds_of(recipe.budget) == 300
+    recipe = changed(phases=(PhaseRecipe(128, budget_ratio=1.0),), budget="5m")
+    assert parse_duration(recipe.budget) == 300
 
 
 def test_a_misspelt_key_is_refused_with_the_file_and_the_nearest(tmp_path: Path):
     path = tmp_path / "mine.toml"
     path.write_text("bacth = 32\n", encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
-        read_recipe(path, Recipe)
+        read_recipe(path, PretrainRecipe)
     assert str(caught.value).startswith(f"{path}: there is no key 'bacth'; did you mean 'batch'? Known here: model, ")
 
 
@@ -198,11 +220,11 @@ def test_a_refused_recipe_names_its_file_and_table(tmp_path: Path):
     path = tmp_path / "mine.toml"
     path.write_text("[model]\npositions = 64\n", encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
-        read_recipe(path, Recipe)
+        read_recipe(path, PretrainRecipe)
     assert str(caught.value).startswith(f"{path}: phase 1 has length 128, but the model has 64 positions")
     path.write_text("[masking]\nrate = 2\n", encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
-        read_recipe(path, Recipe)
+        read_recipe(path, PretrainRecipe)
     assert str(caught.value).startswith(f"{path}, masking: masking rates lie in 0..1")
 
 
@@ -227,4 +249,4 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
 
 def test_two_phases_of_one_length_are_refused() -> None:
     with pytest.raises(SettingsError, match="two phases have the same length"):
-        Recipe(phases=(PhaseRecipe(128, 10), PhaseRecipe(128, 20)))
+        PretrainRecipe(phases=(PhaseRecipe(128, 10), PhaseRecipe(128, 20)))

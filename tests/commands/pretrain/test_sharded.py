@@ -14,23 +14,23 @@ from safetensors.torch import load_file
 from small_run import RECIPE, assert_close, curve, prepare_corpus, run
 
 import bertworks.commands.pretrain.run
-from bertworks.commands.pretrain.batches import Rows
-from bertworks.commands.pretrain.build import build, start_of
+from bertworks.commands.pretrain.batches import PretrainBatches
+from bertworks.commands.pretrain.build import build, resolve_model_init
 from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
-from bertworks.commands.run_facts import piece_counts
+from bertworks.commands.run_facts import count_tokens
 from bertworks.corpus.corpus import Corpus
-from bertworks.encoders.layers import Seeds
+from bertworks.encoders.layers import DropoutSeeds
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.training.checkpoint import checkpoints_in, load_checkpoint
-from bertworks.training.checkpoint_writer import Saver
+from bertworks.training.checkpoint_writer import CheckpointWriter
 from bertworks.training.devices import Precision
 from bertworks.training.loop import Step
-from bertworks.training.process_group import joined
-from bertworks.training.sharding import own, own_rows, shard
+from bertworks.training.process_group import process_group
+from bertworks.training.sharding import local_rows, shard, to_local
 
-STILL = replace(RECIPE, model=replace(RECIPE.model, dropout=0.0), batch=12, micro_batch=2)
-pytestmark = pytest.mark.usefixtures("one_thread")
+STILL = replace(RECIPE, model=replace(RECIPE.model, hidden_dropout_prob=0.0), batch_size=12, micro_batch_size=2)
+pytestmark = pytest.marker.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ class Seen:
 def work(requests: list[PretrainRequest], saves_in_background: bool) -> list[Seen]:
     """Do one run after another, as a process of torchrun would. (One group for all saves the time to form it.)"""
     if saves_in_background:
-        bertworks.commands.pretrain.run._saver = lambda run: Saver(
-            run.request.out / "checkpoints", run.module, run.digest, in_background=True
+        bertworks.commands.pretrain.run._create_saver = lambda run: CheckpointWriter(
+            run.request.output / "checkpoints", run.module, run.digest, in_background=True
         )
     found = []
-    with joined():
+    with process_group():
         for request in requests:
             steps, notes, error = [], [], ""
             try:
@@ -85,10 +85,10 @@ def chances(out: Path) -> list[float]:
 
 
 def test_two_processes_resume_exactly_and_leave_a_checkpoint_in_parts(corpus, tmp_path):
-    recipe = replace(RECIPE, micro_batch=2)
+    recipe = replace(RECIPE, micro_batch_size=2)
     request = PretrainRequest(recipe, corpus, tmp_path / "whole", shard=True)
-    parts = replace(request, out=tmp_path / "parts")
-    half = replace(request, recipe=replace(recipe, precision="bf16"), out=tmp_path / "half", stop_after=6)
+    parts = replace(request, output=tmp_path / "parts")
+    half = replace(request, recipe=replace(recipe, precision="bf16"), output=tmp_path / "half", stop_after=6)
     *_, in_half = together(2, request, replace(parts, stop_after=7), parts, half)
     assert (len(in_half.steps), in_half.error) == (6, "")
     rough = chances(tmp_path / "half")
@@ -145,22 +145,22 @@ FAMILIES = {
 
 def gradients(corpus: Path, families: tuple[str, ...], precision: Precision) -> dict[str, tuple[float, float]]:
     """Return by family the largest gradient of a whole module, and the largest difference to one that is spread."""
-    with joined():
+    with process_group():
         return {family: _gradients(Corpus.open(corpus, None), family, precision) for family in families}
 
 
 def _gradients(corpus: Corpus, family: str, precision: Precision) -> tuple[float, float]:
     objective, recompute = FAMILIES[family]
-    model = ModelRecipe("tiny", width=16, num_heads=2, positions=32, family=family)
-    recipe = replace(RECIPE, model=model, objective=objective, recompute=recompute)
-    start = start_of(recipe, corpus.tokenizer, None)
-    plain, spread = (build(start, recipe, piece_counts(corpus))[0] for _ in range(2))
+    model = ModelRecipe("tiny", hidden_size=16, num_attention_heads=2, max_position_embeddings=32, family=family)
+    recipe = replace(RECIPE, model=model, objective=objective, activation_checkpointing=recompute)
+    start = resolve_model_init(recipe, corpus.tokenizer, None)
+    plain, spread = (build(start, recipe, count_tokens(corpus))[0] for _ in range(2))
     shard(spread, spread.encoder.layers, precision)
-    for batch in Rows(corpus, recipe).draw(0, 0):
+    for batch in PretrainBatches(corpus, recipe).get_batches(0, 0):
         for module in (plain, spread):
-            seeds = Seeds(torch.tensor(5 + torch.distributed.get_rank(), dtype=torch.int32))
+            seeds = DropoutSeeds(torch.tensor(5 + torch.distributed.get_rank(), dtype=torch.int32))
             module.train()
-            with precision.context():
+            with precision.autocast():
                 loss = module(batch, dict.fromkeys(module.counts(batch), 1.0), seeds)
             loss.value.backward()
     largest = worst = 0.0
@@ -170,7 +170,9 @@ def _gradients(corpus: Corpus, family: str, precision: Precision) -> tuple[float
             torch.distributed.all_reduce(expected)
             expected /= torch.distributed.get_world_size()
             largest = max(largest, float(expected.abs().max()))
-            apart = (own(other.grad) - expected[own_rows(other)]).abs()  # of one row only the first process has any
+            apart = (
+                to_local(other.grad) - expected[local_rows(other)]
+            ).abs()  # of one row only the first process has any
             worst = max(worst, float(apart.max()) if apart.numel() else 0.0)
     return largest, worst
 
@@ -195,10 +197,13 @@ def disagree(requests: list[PretrainRequest]) -> str:
     return seen.error
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("change", "told"),
     [
-        ({"recipe": replace(RECIPE, rate=5e-4)}, "recipe, rate is 0.001 on .*, but 0.0005 on .*; start all machines"),
+        (
+            {"recipe": replace(RECIPE, learning_rate=5e-4)},
+            "recipe, rate is 0.001 on .*, but 0.0005 on .*; start all machines",
+        ),
         ({"shard": True}, "run, shard is False on .*, but True on"),
     ],
 )

@@ -12,28 +12,28 @@ import torch
 import transformers
 from small_run import RECIPE, WORDS, assert_same, prepare_corpus, run
 
-from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import finetune
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import Recipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.errors import SettingsError
 from bertworks.inference.model import load
 from bertworks.models.folder import read_folder
 from bertworks.sampling.masking import MaskSettings
 from bertworks.settings import read_recipe
-from bertworks.text.sources import Source
+from bertworks.text.sources import TextSource
 from bertworks.training.checkpoint import load_checkpoint
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.marker.usefixtures("one_thread")
 CLOSE = 1e-5
 TEXT = "The river stone garden winter bread."
 XLNET = replace(
     RECIPE,
     model=replace(RECIPE.model, family="xlnet"),
     objective="permuted",
-    masking=MaskSettings(rate=1 / 6, whole_words=True, max_ngram=5),
+    masking=MaskSettings(mask_prob=1 / 6, whole_words=True, max_ngram=5),
 )
 
 
@@ -65,9 +65,9 @@ def test_transformers_reads_the_folder_and_predicts_the_same(whole: Path):
     assert json.loads((whole / "model" / "config.json").read_text())["architectures"] == ["XLNetLMHeadModel"]
     folder = read_folder(whole / "model")
     model = load(whole / "model")
-    ids = torch.tensor([model.tokenizer.encode(TEXT).ids])
+    ids = torch.tensor([model.tokenizer.encode(TEXT).input_ids])
     expected = peer.eval().transformer(ids).last_hidden_state[0]
-    found = model.embed([TEXT], "mean")[0]
+    found = model.encode([TEXT], "mean")[0]
     assert np.abs(found - expected.mean(0).detach().numpy()).max() < CLOSE
     assert torch.equal(folder.tensors["lm_loss.bias"], peer.lm_loss.bias)
     tokenizer = transformers.AutoTokenizer.from_pretrained(whole / "model")
@@ -75,7 +75,7 @@ def test_transformers_reads_the_folder_and_predicts_the_same(whole: Path):
 
 
 def test_what_is_remembered_travels_from_step_to_step_and_through_checkpoints(corpus: Path, tmp_path: Path):
-    going_on = replace(XLNET, objective="permuted-stream", model=replace(XLNET.model, memory=24))
+    going_on = replace(XLNET, objective="permuted-stream", model=replace(XLNET.model, mem_len=24))
     steps = run(corpus, tmp_path / "whole", going_on)
     assert steps[-1].losses["permuted"] < steps[0].losses["permuted"]
     for count in (2, 5):  # so that a checkpoint lies between
@@ -84,7 +84,7 @@ def test_what_is_remembered_travels_from_step_to_step_and_through_checkpoints(co
     assert_same(tmp_path / "whole", tmp_path / "parts")
     checkpoint = load_checkpoint(max((tmp_path / "whole" / "checkpoints").glob("step-*")))
     remembered = [checkpoint.optimizer[f"carried/{number}/0"] for number in range(2)]
-    assert [tuple(one.shape[:2]) for one in remembered] == [(going_on.batch, 24)] * 2
+    assert [tuple(one.shape[:2]) for one in remembered] == [(going_on.batch_size, 24)] * 2
     assert json.loads((tmp_path / "whole" / "model" / "config.json").read_text())["mem_len"] == 24
 
 
@@ -92,16 +92,16 @@ def test_without_a_bound_to_memory_rows_that_go_on_are_refused(corpus: Path, tmp
     with pytest.raises(SettingsError, match="memory = 128"):
         run(corpus, tmp_path / "run", replace(XLNET, objective="permuted-stream"))
     with pytest.raises(SettingsError, match="memory is for XLNet; leave it out for the family 'bert'"):
-        replace(XLNET.model, memory=24, family="bert").sizes(50)
+        replace(XLNET.model, mem_len=24, family="bert").config(50)
 
 
 def test_the_recipe_is_that_of_a_laptop_and_a_sixth_is_predicted():
-    found = read_recipe(recipe_path("xlnet"), Recipe)
-    assert found.model.sizes(8_000).num_layers == 4
+    found = read_recipe(recipe_path("xlnet"), PretrainRecipe)
+    assert found.model.config(8_000).num_hidden_layers == 4
     assert (found.model.family, found.objective) == ("xlnet", "permuted")
-    assert abs(found.masking.rate - 1 / 6) < 1e-4
-    more = read_recipe(recipe_path("xlnet-memory"), Recipe)
-    assert (more.objective, more.model.sizes(8_000).memory, more.phases) == ("permuted-stream", 128, found.phases)
+    assert abs(found.masking.mask_prob - 1 / 6) < 1e-4
+    more = read_recipe(recipe_path("xlnet-memory"), PretrainRecipe)
+    assert (more.objective, more.model.config(8_000).memory, more.phases) == ("permuted-stream", 128, found.phases)
 
 
 LETTERS = [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyz."]
@@ -137,7 +137,7 @@ def logits_of_theirs(folder: Path, *texts: tuple[str, ...]) -> np.ndarray:
 
 def test_a_released_folder_gives_the_logits_of_transformers_for_texts_and_pairs(theirs: Path):
     model = load(theirs)
-    assert model.report.newly_initialised == ()
+    assert model.report.missing_keys == ()
     texts = [("the river stone",), ("The winter bread and the silver window.",)]
     found = np.stack([one.logits for one in model.predict([text for (text,) in texts])])
     assert np.abs(found - logits_of_theirs(theirs, *texts)).max() < CLOSE
@@ -152,14 +152,14 @@ def labelled(folder: Path) -> Path:
     return folder / "train.tsv"
 
 
-@pytest.mark.parametrize("start", ["ours", "theirs"])
+@pytest.marker.parametrize("start", ["ours", "theirs"])
 def test_a_fine_tuned_folder_says_the_same_in_transformers(whole: Path, theirs: Path, tmp_path: Path, start: str):
     base = whole / "model" if start == "ours" else theirs
-    tuning = Tuning(batch=8, rate=1e-2, epochs=2, restarts=0)
-    list(finetune(FinetuneRequest("classify", str(base), labelled(tmp_path), tmp_path / "run", tuning=tuning)))
+    tuning = FinetuneRecipe(batch_size=8, learning_rate=1e-2, epochs=2, max_restarts=0)
+    list(finetune(FinetuneRequest("classify", str(base), labelled(tmp_path), tmp_path / "run", recipe=tuning)))
     folder = tmp_path / "run" / "model"
     model = load(folder)
-    assert model.report.newly_initialised == ()
+    assert model.report.missing_keys == ()
     texts = [("the river stone",), ("the winter bread garden window letter",)]
     found = np.stack([one.logits for one in model.predict([text for (text,) in texts])])
     assert np.abs(found - logits_of_theirs(folder, *texts)).max() < CLOSE
@@ -169,9 +169,9 @@ def test_a_fine_tuned_folder_says_the_same_in_transformers(whole: Path, theirs: 
 
 def test_rows_of_pretraining_are_laid_out_as_those_of_the_vocabulary(theirs: Path, tmp_path: Path):
     (tmp_path / "text.txt").write_text("\n\n".join("The river stone.\nThe winter bread." for _ in range(30)) + "\n")
-    corpus = prepare(PrepareRequest((Source(str(tmp_path / "text.txt")),), theirs, tmp_path / "corpus"), 1)
-    for one in examples(ShowRequest(corpus, "permuted", length=16, count=3)):
-        assert one.pieces[-2:] == ("<sep>", "<cls>")
-        assert "<cls>" not in one.pieces[:-1]
-        assert one.segments == (0,) * (len(one.pieces) - 1) + (2,)
-        assert all(one.pieces[place] == piece for place, piece in one.hidden.items())  # nothing is masked
+    corpus = prepare(PrepareRequest((TextSource(str(tmp_path / "text.txt")),), theirs, tmp_path / "corpus"), 1)
+    for one in examples(ShowRequest(corpus, "permuted", max_length=16, num_examples=3)):
+        assert one.tokens[-2:] == ("<sep>", "<cls>")
+        assert "<cls>" not in one.tokens[:-1]
+        assert one.token_type_ids == (0,) * (len(one.tokens) - 1) + (2,)
+        assert all(one.tokens[place] == piece for place, piece in one.masked_tokens.items())  # nothing is masked

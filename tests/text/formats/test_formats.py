@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertworks.errors import InputError, MissingPartError
-from bertworks.text.document import Counts, Passage
-from bertworks.text.formats.markdown import plain_words
+from bertworks.errors import InputError, MissingDependencyError
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.formats.markdown import plain_text
 from bertworks.text.formats.wiki_markup import prose
-from bertworks.text.formats.wikitext import join_words
-from bertworks.text.sources import ReadSettings, Source, blocks, read
+from bertworks.text.formats.wikitext import detokenize
+from bertworks.text.sources import ReadSettings, TextSource, blocks, read
 
 
-def read_all(path: Path | str, settings: ReadSettings | None = None) -> tuple[list[Passage], Counts]:
+def read_all(path: Path | str, settings: ReadSettings | None = None) -> tuple[list[RawDocument], Counts]:
     counts = Counts()
-    found = [p for block in blocks([Source(str(path))], settings or ReadSettings()) for p in read(block, counts)]
+    found = [p for block in blocks([TextSource(str(path))], settings or ReadSettings()) for p in read(block, counts)]
     return found, counts
 
 
@@ -33,9 +33,9 @@ def test_plain_text_starts_a_document_at_each_empty_line_and_names_its_first_lin
     path = written(tmp_path / "notes.txt", "\nOne line\nand more words\r\n \nTwo\n\n\n\nThree words here\n")
     found, counts = read_all(path)
     assert found == [
-        Passage("One line\nand more words", "notes.txt:2", "paragraphs"),
-        Passage("Two", "notes.txt:5", "paragraphs"),
-        Passage("Three words here", "notes.txt:9", "paragraphs"),
+        RawDocument("One line\nand more words", "notes.txt:2", "paragraphs"),
+        RawDocument("Two", "notes.txt:5", "paragraphs"),
+        RawDocument("Three words here", "notes.txt:9", "paragraphs"),
     ]
     assert not counts
 
@@ -50,8 +50,8 @@ def test_wrapped_text_keeps_its_paragraphs_in_one_document_until_two_empty_lines
     )
     found, _ = read_all(written(tmp_path / "book.txt", chapter + "\n\n" + chapter))
     assert found == [
-        Passage(chapter.strip(), "book.txt:1", "wrapped"),
-        Passage(chapter.strip(), "book.txt:9", "wrapped"),
+        RawDocument(chapter.strip(), "book.txt:1", "wrapped"),
+        RawDocument(chapter.strip(), "book.txt:9", "wrapped"),
     ]
 
 
@@ -101,7 +101,7 @@ def test_markdown_keeps_running_words_and_counts_what_it_drops(tmp_path: Path) -
         "A fine day with bold and words, code and a link to\nsnake_case_name.\n\n"
         "A cat sat.  A*star, 3 * 4 * 5.\n\nQuoted words.\n\none\n\ntwo"
     )
-    assert found == [Passage(text, "page.md", "wrapped")]
+    assert found == [RawDocument(text, "page.md", "wrapped")]
     assert counts == {
         "front matter dropped": 1,
         "headings dropped": 2,
@@ -112,7 +112,7 @@ def test_markdown_keeps_running_words_and_counts_what_it_drops(tmp_path: Path) -
     }
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("marked", "words"),
     [
         ("__init__ and _it_", "init and it"),
@@ -128,7 +128,7 @@ def test_markdown_keeps_running_words_and_counts_what_it_drops(tmp_path: Path) -
     ],
 )
 def test_markdown_marks_go_and_words_stay(marked: str, words: str) -> None:
-    assert plain_words(marked, Counts()) == words
+    assert plain_text(marked, Counts()) == words
 
 
 WIKITEXT = (
@@ -140,13 +140,13 @@ WIKITEXT = (
 def test_wikitext_is_recognised_and_gives_an_article_a_document(tmp_path: Path) -> None:
     found, counts = read_all(written(tmp_path / "wiki.txt", WIKITEXT))
     assert found == [
-        Passage("It is 5% —, he said.\nMore text.", "wiki.txt#First Page", "paragraphs"),
-        Passage("Text-two.", "wiki.txt#Second", "paragraphs"),
+        RawDocument("It is 5% —, he said.\nMore text.", "wiki.txt#First Page", "paragraphs"),
+        RawDocument("Text-two.", "wiki.txt#Second", "paragraphs"),
     ]
     assert counts == {"headings dropped": 3, "unknown words replaced by a dash": 1}
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("cut", "joined"),
     [
         (" 1 @,@ 000 ( 24 in ) , 0 @.@ 5 ", " 1,000 (24 in), 0.5 "),
@@ -158,14 +158,18 @@ def test_wikitext_is_recognised_and_gives_an_article_a_document(tmp_path: Path) 
     ],
 )
 def test_wikitext_words_are_joined_as_in_running_text(cut: str, joined: str) -> None:
-    assert join_words(cut) == joined
+    assert detokenize(cut) == joined
 
 
 def test_json_lines_takes_one_field_a_line(tmp_path: Path) -> None:
     lines = [{"body": "Ein\nText"}, {"body": None}, {"body": " "}, {"body": "二"}]
     path = written(tmp_path / "a.jsonl", "\n".join(json.dumps(one) for one in lines) + '\n\n{"body": "a\\ud800b"}\n')
     found, counts = read_all(path, ReadSettings(field="body"))
-    assert found == [Passage("Ein\nText", "a.jsonl:1"), Passage("二", "a.jsonl:4"), Passage("a\ufffdb", "a.jsonl:6")]
+    assert found == [
+        RawDocument("Ein\nText", "a.jsonl:1"),
+        RawDocument("二", "a.jsonl:4"),
+        RawDocument("a\ufffdb", "a.jsonl:6"),
+    ]
     assert counts == {"records skipped: no text": 2, "characters replaced: half of a surrogate pair": 1}
 
 
@@ -190,11 +194,11 @@ def test_missing_json_field_names_the_line_and_the_fields(tmp_path: Path) -> Non
 def test_csv_reads_quoted_newlines_and_quotes(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", '\ufeffid,text\n1,"two\nlines, ""q"""\n2,5" pipe\n3,\n')
     found, counts = read_all(path)
-    assert found == [Passage('two\nlines, "q"', "a.csv:2"), Passage('5" pipe', "a.csv:4")]
+    assert found == [RawDocument('two\nlines, "q"', "a.csv:2"), RawDocument('5" pipe', "a.csv:4")]
     assert counts == {"records skipped: no text": 1}
 
 
-@pytest.mark.parametrize("block_bytes", [8, 20, 50, 1000])
+@pytest.marker.parametrize("block_bytes", [8, 20, 50, 1000])
 def test_csv_is_cut_only_between_records(tmp_path: Path, block_bytes: int) -> None:
     rows = [f'{number},"line one\nline, ""two"" of {number}"' for number in range(30)]
     path = written(tmp_path / "a.csv", "id,text\n" + "\n".join(rows) + "\n")
@@ -220,32 +224,36 @@ def test_short_tsv_row_is_refused_with_its_line(tmp_path: Path) -> None:
         read_all(path)
 
 
-@pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
+@pytest.marker.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
 def test_missing_column_is_refused_at_the_door_with_the_columns_there_are(tmp_path: Path, name: str, sign: str) -> None:
     path = written(tmp_path / name, f"id{sign}body\n1{sign}a\n")
     with pytest.raises(InputError, match=r"line 1: no column 'text'; the columns are 'id', 'body'"):
-        blocks([Source(str(path))], ReadSettings())
+        blocks([TextSource(str(path))], ReadSettings())
 
 
 def test_parquet_reads_a_column_by_row_groups(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["one", None, "two\r\nlines", "三"], "n": [1, 2, 3, 4]}), path, row_group_size=2)
     found, counts = read_all(path, ReadSettings(block_bytes=1))
-    assert found == [Passage("one", "a.parquet:1"), Passage("two\nlines", "a.parquet:3"), Passage("三", "a.parquet:4")]
+    assert found == [
+        RawDocument("one", "a.parquet:1"),
+        RawDocument("two\nlines", "a.parquet:3"),
+        RawDocument("三", "a.parquet:4"),
+    ]
     assert counts == {"records skipped: no text": 1}
-    assert len(list(blocks([Source(str(path))], ReadSettings(block_bytes=1)))) == 2
+    assert len(list(blocks([TextSource(str(path))], ReadSettings(block_bytes=1)))) == 2
     with pytest.raises(InputError, match=r"a\.parquet: no column 'body'; the columns are 'text', 'n'"):
-        blocks([Source(str(path))], ReadSettings(field="body"))
+        blocks([TextSource(str(path))], ReadSettings(field="body"))
     with pytest.raises(InputError, match="column 'n' holds int64, not text"):
-        blocks([Source(str(path))], ReadSettings(field="n"))
+        blocks([TextSource(str(path))], ReadSettings(field="n"))
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1")
-    with pytest.raises(MissingPartError, match=r"pip install 'bertworks\[parquet\]'"):
-        blocks([Source(str(path))], ReadSettings())
+    with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[parquet\]'"):
+        blocks([TextSource(str(path))], ReadSettings())
 
 
 def page(title: str, text: str, namespace: int = 0) -> str:
@@ -268,8 +276,8 @@ DUMP = "<mediawiki>\n  <siteinfo/>\n" + "".join(DUMP_PAGES) + "</mediawiki>\n"
 def test_wikipedia_dump_gives_the_prose_of_articles(tmp_path: Path) -> None:
     found, counts = read_all(written(tmp_path / "d.xml", DUMP))
     assert found == [
-        Passage("A is a object.\nMore.", "d.xml#A & B"),
-        Passage("Last words.", "d.xml#E"),
+        RawDocument("A is a object.\nMore.", "d.xml#A & B"),
+        RawDocument("Last words.", "d.xml#E"),
     ]
     assert counts == {
         "wiki notes and formulas dropped": 1,
@@ -291,10 +299,10 @@ def test_truncated_dump_is_refused(tmp_path: Path) -> None:
 def test_xml_that_is_no_dump_is_refused_at_the_door(tmp_path: Path) -> None:
     path = written(tmp_path / "d.xml", "<root>words</root>")
     with pytest.raises(InputError, match="not a MediaWiki dump"):
-        blocks([Source(str(path))], ReadSettings())
+        blocks([TextSource(str(path))], ReadSettings())
 
 
-@pytest.mark.parametrize(
+@pytest.marker.parametrize(
     ("markup", "words"),
     [
         ("a {{b|{{c|{{d}}}}|e}} f", "a f"),
@@ -319,7 +327,7 @@ def test_wiki_markup_leaves_prose(markup: str, words: str) -> None:
     assert prose(markup, Counts()) == words
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.md", "wiki.txt", "a.xml"])
+@pytest.marker.parametrize("name", ["a.txt", "a.md", "wiki.txt", "a.xml"])
 def test_counts_hold_no_zeros(tmp_path: Path, name: str) -> None:
     _, counts = read_all(written(tmp_path / name, DUMP if name == "a.xml" else "Some words [here] | there.\n"))
     assert all(counts.values())

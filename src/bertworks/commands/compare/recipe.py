@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertworks.commands.finetune.recipe import Tuning
-from bertworks.commands.pretrain.recipe import Recipe, recipe_path, seconds_of
-from bertworks.datasets.published import NAMED
+from bertworks.commands.finetune.recipe import FinetuneRecipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe, parse_duration, recipe_path
+from bertworks.datasets.published import DATASETS
 from bertworks.errors import SettingsError
-from bertworks.settings import from_table, merged, recipe_table
+from bertworks.settings import from_table, merge_tables, recipe_table
 from bertworks.vocabulary.training import VocabularySettings
 
-BUILT_IN = ("family", "ablations", "masking", "sizes", "convergence")
+BUILTIN_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")
 _FOLDER = "compare"  # of the built-in ones among the recipes
-_THOUSANDS = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9}
+_MULTIPLIERS = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9}
 UNITS = ("steps", "pieces", "flops")
 
 
@@ -29,15 +29,15 @@ class Budget:
     unit: str = ""
 
 
-def budget_of(told: str) -> Budget:
+def parse_budget(text: str) -> Budget:
     """Return the budget of "800 steps", "2M pieces", "5e12 flops", or of a time such as 30m; none for nothing."""
-    found = re.fullmatch(rf"(\d[\d_]*(?:\.\d+)?(?:e\d+)?) ?([kMB]?) ({'|'.join(UNITS)})", told)
+    found = re.fullmatch(rf"(\d[\d_]*(?:\.\d+)?(?:e\d+)?) ?([kMB]?) ({'|'.join(UNITS)})", text)
     if found is None:
-        seconds = seconds_of(told)
+        seconds = parse_duration(text)
         return Budget() if seconds is None else Budget(seconds, "seconds")
-    amount = float(found[1]) * _THOUSANDS[found[2]]
+    amount = float(found[1]) * _MULTIPLIERS[found[2]]
     if amount <= 0:
-        raise SettingsError(f"a budget of {told} is nothing; give more")
+        raise SettingsError(f"a budget of {text} is nothing; give more")
     return Budget(amount, found[3])
 
 
@@ -56,7 +56,7 @@ class TaskRecipe:
     train: Path | None = None
     dev: Path | None = None
     columns: dict[str, str] = field(default_factory=dict)
-    tuning: dict[str, Any] = field(default_factory=dict)
+    finetune: dict[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -76,23 +76,23 @@ class MemberRecipe:
 
     name: str
     recipe: str = ""
-    like: str = ""
+    base_member: str = ""
     vocabulary: str = ""
-    changes: dict[str, Any] = field(default_factory=dict)
-    tuning: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
+    finetune: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if bool(self.recipe) == bool(self.like):
+        if bool(self.recipe) == bool(self.base_member):
             raise SettingsError(f"member '{self.name}' needs either a recipe or the name of one it is like")
-        if self.like and (self.changes or self.vocabulary):
+        if self.base_member and (self.overrides or self.vocabulary):
             raise SettingsError(
-                f"member '{self.name}' takes the model of '{self.like}'; changes and vocabulary belong there, or give "
+                f"member '{self.name}' takes the model of '{self.base_member}'; changes and vocabulary belong there, or give "
                 f"it a recipe of its own"
             )
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CompareRecipe:
     """Members on one corpus with one budget, scored by the same tasks.
 
     corpus             a prepared corpus, and `corpus_vocabulary` one of its vocabularies if it has several; or
@@ -110,13 +110,13 @@ class Comparison:
     corpus: Path | None = None
     corpus_vocabulary: str = ""
     texts: tuple[str, ...] = ()
-    vocabulary: VocabularySettings = field(default_factory=lambda: VocabularySettings(size=8_000))
+    vocabulary: VocabularySettings = field(default_factory=lambda: VocabularySettings(vocab_size=8_000))
     sets: Path | None = None
     budget: str = ""
     seeds: tuple[int, ...] = (0,)
-    measured_at: tuple[float, ...] = (1.0,)
-    changes: dict[str, Any] = field(default_factory=dict)
-    tuning: dict[str, Any] = field(default_factory=dict)
+    eval_ratios: tuple[float, ...] = (1.0,)
+    overrides: dict[str, Any] = field(default_factory=dict)
+    finetune: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what, names in (
@@ -130,71 +130,80 @@ class Comparison:
                 raise SettingsError(f"of the {what}, '{wrong[0]}' is there twice, or is no name; give each its own")
         if not self.members or not self.seeds:
             raise SettingsError("a comparison needs at least one member and one seed; add [[members]]")
-        self._check_likes()
-        self._check_shares()
+        self._check_base_members()
+        self._check_eval_ratios()
 
-    def _check_likes(self) -> None:
-        roots = {one.name for one in self.members if not one.like}
+    def _check_base_members(self) -> None:
+        roots = {one.name for one in self.members if not one.base_member}
         for one in self.members:
-            if one.like and one.like not in roots:
+            if one.base_member and one.base_member not in roots:
                 known = ", ".join(sorted(roots))
-                raise SettingsError(f"member '{one.name}' is like '{one.like}', which has no recipe; choose: {known}")
+                raise SettingsError(
+                    f"member '{one.name}' is like '{one.base_member}', which has no recipe; choose: {known}"
+                )
 
-    def _check_shares(self) -> None:
-        budget = budget_of(self.budget)
-        if not self.measured_at or list(self.measured_at) != sorted(set(self.measured_at)):
+    def _check_eval_ratios(self) -> None:
+        budget = parse_budget(self.budget)
+        if not self.eval_ratios or list(self.eval_ratios) != sorted(set(self.eval_ratios)):
             raise SettingsError("measured_at has to rise, such as [0.25, 0.5, 1.0]")
-        if not 0 < self.measured_at[0] <= self.measured_at[-1] <= 1:
+        if not 0 < self.eval_ratios[0] <= self.eval_ratios[-1] <= 1:
             raise SettingsError("measured_at are shares of the budget, from above 0 to 1.0")
-        if self.measured_at[0] < 1 and budget.unit == "seconds":
+        if self.eval_ratios[0] < 1 and budget.unit == "seconds":
             raise SettingsError("at which step a share of time is over is not known before; count steps or pieces")
 
     @property
-    def roots(self) -> list[MemberRecipe]:
+    def pretrained_members(self) -> list[MemberRecipe]:
         """The members that are pretrained."""
-        return [one for one in self.members if not one.like]
+        return [one for one in self.members if not one.base_member]
 
-    def sharing(self, root: str) -> list[MemberRecipe]:
+    def members_with_base(self, base_member: str) -> list[MemberRecipe]:
         """Return all members that take the pretrained model of that one, itself first."""
-        return sorted((one for one in self.members if root in (one.name, one.like)), key=lambda one: bool(one.like))
+        return sorted(
+            (one for one in self.members if base_member in (one.name, one.base_member)),
+            key=lambda one: bool(one.base_member),
+        )
 
-    def pretraining(self, member: MemberRecipe, seed: int) -> Recipe:
+    def pretrain_recipe(self, member: MemberRecipe, seed: int) -> PretrainRecipe:
         """Return the recipe of a member's pretraining, its length still its own."""
         table = recipe_table(recipe_path(member.recipe))
-        for changes in (self.changes, member.changes, {"seed": seed}):
-            table = merged(table, changes)
+        for changes in (self.overrides, member.overrides, {"seed": seed}):
+            table = merge_tables(table, changes)
         if self.budget:  # then steps follow from it, and the warm-up is the recipe's share of them
             phases = [{"steps": 1, **phase} for phase in table.get("phases", [])]
             table = {**table, "warmup": 0, **({"phases": phases} if phases else {})}
-        return from_table(Recipe, table, f"member '{member.name}', recipe {member.recipe}")
+        return from_table(PretrainRecipe, table, f"member '{member.name}', recipe {member.recipe}")
 
-    def tuned(self, member: MemberRecipe, task: TaskRecipe, seed: int) -> Tuning:
+    def finetune_recipe(self, member: MemberRecipe, task: TaskRecipe, seed: int) -> FinetuneRecipe:
         """Return the settings of a member's fine-tuning on a task."""
         table: dict[str, Any] = {}
-        for changes in (self.tuning, task.tuning, member.tuning, {"seed": seed}):
-            table = merged(table, changes)
-        return from_table(Tuning, table, f"member '{member.name}', task '{task.title}'")
+        for changes in (self.finetune, task.finetune, member.finetune, {"seed": seed}):
+            table = merge_tables(table, changes)
+        return from_table(FinetuneRecipe, table, f"member '{member.name}', task '{task.title}'")
 
-    def narrowed(
-        self, tasks: Sequence[str], only: Sequence[str], changes: Mapping[str, Any], tuning: Mapping[str, Any]
-    ) -> Comparison:
+    def with_overrides(
+        self,
+        task_names: Sequence[str],
+        member_names: Sequence[str],
+        overrides: Mapping[str, Any],
+        finetune: Mapping[str, Any],
+    ) -> CompareRecipe:
         """Return the comparison with other tasks, of some members only, and with more changes for all of them."""
-        unknown = [name for name in only if name not in {one.name for one in self.members}]
+        unknown = [name for name in member_names if name not in {one.name for one in self.members}]
         if unknown:
             names = ", ".join(one.name for one in self.members)
             raise SettingsError(f"there is no member '{unknown[0]}'; choose one of: {names}")
-        wanted = {one.name for one in self.members if not only or one.name in only}
-        wanted |= {one.like for one in self.members if one.name in wanted and one.like}
+        wanted = {one.name for one in self.members if not member_names or one.name in member_names}
+        wanted |= {one.base_member for one in self.members if one.name in wanted and one.base_member}
         known = {one.title: one for one in self.tasks}
         return replace(
             self,
             members=tuple(
-                replace(one, changes=merged(one.changes, dict(changes)) if one.recipe else {})
+                replace(one, overrides=merge_tables(one.overrides, dict(overrides)) if one.recipe else {})
                 for one in self.members
                 if one.name in wanted
             ),
-            tasks=tuple(known.get(name, TaskRecipe(name)) for name in tasks) or self.tasks,
-            tuning=merged(self.tuning, dict(tuning)),
+            tasks=tuple(known.get(name, TaskRecipe(name)) for name in task_names) or self.tasks,
+            finetune=merge_tables(self.finetune, dict(finetune)),
         )
 
     def check(self) -> None:
@@ -205,28 +214,28 @@ class Comparison:
             raise SettingsError("there is nothing to score by; name a task with --task, or add [[tasks]] to the recipe")
         for task in self.tasks:
             own = task.train is not None and task.dev is not None
-            if not own and (task.task not in NAMED or self.sets is None):
+            if not own and (task.task not in DATASETS or self.sets is None):
                 raise SettingsError(
-                    f"task '{task.title}' needs train and dev files, or to be a published set ({', '.join(NAMED)}) "
+                    f"task '{task.title}' needs train and dev files, or to be a published set ({', '.join(DATASETS)}) "
                     f"whose folder is given with --sets"
                 )
         for member in self.members:
             if member.recipe:
-                self.pretraining(member, self.seeds[0])
+                self.pretrain_recipe(member, self.seeds[0])
             for task in self.tasks:
-                self.tuned(member, task, self.seeds[0])
+                self.finetune_recipe(member, task, self.seeds[0])
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the whole recipe as JSON can hold it."""
         table: dict[str, Any] = asdict(self)
-        return {name: _plain(value) for name, value in table.items()}
+        return {name: _to_json_value(value) for name, value in table.items()}
 
 
-def read_comparison(name: str, told: Mapping[str, Any] | None = None) -> Comparison:
+def read_compare_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> CompareRecipe:
     """Return a comparison: a .toml file, or one that is built in; what is told besides goes before."""
     path = recipe_path(name, _FOLDER)
-    found = from_table(Comparison, recipe_table(path), str(path))
-    return replace(found, **dict(told or {}))
+    found = from_table(CompareRecipe, recipe_table(path), str(path))
+    return replace(found, **dict(overrides or {}))
 
 
 def folder_name(name: str) -> str:
@@ -234,9 +243,9 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", name).strip("-.")
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+        return {name: _to_json_value(one) for name, one in value.items()}
+    return [_to_json_value(one) for one in value] if isinstance(value, list | tuple) else value

@@ -8,49 +8,51 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bertworks.commands.compare.member import Done, Point, Score
-from bertworks.commands.compare.recipe import Comparison
-from bertworks.metrics.seeds import Spread, Standing
+from bertworks.commands.compare.member import JobResult, Point, Score
+from bertworks.commands.compare.recipe import CompareRecipe
+from bertworks.metrics.seeds import MemberResult, SeedStatistics
 
 
-def standings_of(comparison: Comparison, found: Sequence[Done]) -> list[Standing]:
+def collect_member_results(comparison: CompareRecipe, results: Sequence[JobResult]) -> list[MemberResult]:
     """Return a standing for each member and share of the budget that is reached, in the order of the recipe."""
-    points = [one for done in found for one in done.points]
-    scores = [one for done in found for one in done.scores]
+    points = [one for done in results for one in done.points]
+    scores = [one for done in results for one in done.scores]
     return [
-        _standing(comparison, member.name, own, [one for one in scores if one.member == member.name])
+        _member_result(comparison, member.name, own, [one for one in scores if one.member == member.name])
         for member in comparison.members
-        for share in comparison.measured_at
-        if (own := [point for name, _, point in points if name == member.name and point.share == share])
+        for share in comparison.eval_ratios
+        if (own := [point for name, _, point in points if name == member.name and point.budget_ratio == share])
     ]
 
 
-def _standing(comparison: Comparison, member: str, points: Sequence[Point], scores: Sequence[Score]) -> Standing:
-    share, tasks = points[0].share, [task.title for task in comparison.tasks]
+def _member_result(
+    comparison: CompareRecipe, member: str, points: Sequence[Point], scores: Sequence[Score]
+) -> MemberResult:
+    share, tasks = points[0].budget_ratio, [task.title for task in comparison.tasks]
     by_seed: dict[int, dict[str, float]] = {}
     for score in scores:
-        if score.point.share == share:
+        if score.point.budget_ratio == share:
             by_seed.setdefault(score.seed, {})[score.task] = score.value
     whole = [statistics.fmean(own.values()) for own in by_seed.values() if len(own) == len(tasks)]
-    return Standing(
+    return MemberResult(
         member,
         share,
-        Spread.of(point.steps for point in points),
-        Spread.of(point.pieces for point in points),
-        Spread.of(point.seconds / 60 for point in points),
-        Spread.of(point.flops for point in points),
-        points[0].parameters,
-        points[0].asks,
-        Spread.of(point.held_out for point in points),
-        {task: Spread.of(own[task] for own in by_seed.values() if task in own) for task in tasks},
-        {score.task: score.figure for score in scores},
-        Spread.of(whole),
+        SeedStatistics.from_values(point.steps for point in points),
+        SeedStatistics.from_values(point.num_tokens for point in points),
+        SeedStatistics.from_values(point.seconds / 60 for point in points),
+        SeedStatistics.from_values(point.flops for point in points),
+        points[0].num_parameters,
+        points[0].loss_part,
+        SeedStatistics.from_values(point.held_out_loss for point in points),
+        {task: SeedStatistics.from_values(own[task] for own in by_seed.values() if task in own) for task in tasks},
+        {score.task: score.metric for score in scores},
+        SeedStatistics.from_values(whole),
     )
 
 
-def told_standings(standings: Sequence[Standing]) -> list[dict[str, Any]]:
+def member_results_to_json(member_results: Sequence[MemberResult]) -> list[dict[str, Any]]:
     """Return standings as JSON holds them; what is not a number is null."""
-    return [_finite(asdict(one)) for one in standings]
+    return [_finite(asdict(one)) for one in member_results]
 
 
 def _finite(value: Any) -> Any:

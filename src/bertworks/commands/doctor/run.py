@@ -20,22 +20,22 @@ import numpy as np
 from bertworks.commands.doctor.diagnosis import Diagnosis, Finding, Measurements, diagnose
 from bertworks.commands.doctor.findings import find
 from bertworks.corpus.deduplication import fingerprint, long_lines
-from bertworks.corpus.fingerprint_sample import Values, no_values, sample_of
+from bertworks.corpus.fingerprint_sample import Fingerprints, empty_fingerprints, sample_fingerprints
 from bertworks.parallel.workers import Workers, num_cores, run_units
-from bertworks.progress import Progress, Watch
-from bertworks.text.artifacts import find_damage, find_traces
+from bertworks.progress import Progress, ProgressCallback
+from bertworks.text.artifacts import find_artifacts, find_damage
 from bertworks.text.cleaning import CleanSettings, clean
-from bertworks.text.coherence import compare_neighbours
+from bertworks.text.coherence import measure_coherence
 from bertworks.text.document import Document
-from bertworks.text.document_statistics import add_figures
-from bertworks.text.sources import Block, ReadSettings, Source, blocks, read, total_bytes
-from bertworks.text.tally import Tally
-from bertworks.vocabulary.corpus_fit import measure_fit, nature_of
+from bertworks.text.document_statistics import add_document_statistics
+from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read, total_bytes
+from bertworks.text.tally import TextStatistics
+from bertworks.vocabulary.corpus_fit import measure_fit, profile_vocabulary
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 __all__ = ["Diagnosis", "Finding", "examine", "measure"]
 
-_AS_USUAL = ReadSettings()
+_DEFAULT_READ_SETTINGS = ReadSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class Inspection:
     clean: CleanSettings = field(default_factory=CleanSettings)
     vocabulary: Path | None = None
     vocabulary_hash: str = ""
-    held_out_documents: Values = field(default_factory=no_values)
-    held_out_lines: Values = field(default_factory=no_values)
+    held_out_documents: Fingerprints = field(default_factory=empty_fingerprints)
+    held_out_lines: Fingerprints = field(default_factory=empty_fingerprints)
 
 
 def examine(
-    sources: Sequence[Source],
-    held_out: Sequence[Source] = (),
+    sources: Sequence[TextSource],
+    held_out: Sequence[TextSource] = (),
     vocabulary: Tokenizer | Path | None = None,
-    reading: ReadSettings = _AS_USUAL,
+    read_settings: ReadSettings = _DEFAULT_READ_SETTINGS,
     workers: Workers | None = None,
-    watch: Watch = lambda progress: None,
+    watch: ProgressCallback = lambda progress: None,
 ) -> Diagnosis:
     """Measure the sources and say what is wrong with them.
 
@@ -67,38 +67,40 @@ def examine(
         tokenizer = Tokenizer.load(vocabulary) if isinstance(vocabulary, Path) else vocabulary
         inspection = Inspection()
         if tokenizer is not None:
-            place = vocabulary.absolute() if isinstance(vocabulary, Path) else _lay_down(tokenizer, stack)
+            place = vocabulary.absolute() if isinstance(vocabulary, Path) else _save_temporarily(tokenizer, stack)
             inspection = replace(inspection, vocabulary=place, vocabulary_hash=tokenizer.hash)
         apart = None
         if held_out:
-            apart = _measure_all(held_out, Inspection(), (reading, workers), _stage("reading held-out text", watch))
+            apart = _measure_all(
+                held_out, Inspection(), (read_settings, workers), _stage_progress("reading held-out text", watch)
+            )
             inspection = replace(
                 inspection, held_out_documents=apart.documents.values, held_out_lines=apart.lines.values
             )
-        found = _measure_all(sources, inspection, (reading, workers), _stage("reading", watch))
-    diagnosis = diagnose(found, apart, nature_of(tokenizer) if tokenizer else None)
+        found = _measure_all(sources, inspection, (read_settings, workers), _stage_progress("reading", watch))
+    diagnosis = diagnose(found, apart, profile_vocabulary(tokenizer) if tokenizer else None)
     return replace(diagnosis, findings=find(diagnosis))
 
 
-def _lay_down(tokenizer: Tokenizer, stack: ExitStack) -> Path:
+def _save_temporarily(tokenizer: Tokenizer, stack: ExitStack) -> Path:
     """Write a tokenizer to where worker processes can load it."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bertworks-doctor-")))
     tokenizer.save(folder)
     return folder
 
 
-def _stage(name: str, watch: Watch) -> Callable[[int, int | None], None]:
+def _stage_progress(name: str, watch: ProgressCallback) -> Callable[[int, int | None], None]:
     return lambda done, total: watch(Progress(name, done, total, "bytes"))
 
 
 def _measure_all(
-    sources: Sequence[Source],
+    sources: Sequence[TextSource],
     inspection: Inspection,
-    how: tuple[ReadSettings, Workers],
+    settings_and_workers: tuple[ReadSettings, Workers],
     watch: Callable[[int, int | None], None],
 ) -> Measurements:
     """Measure all blocks of the sources and add them up as they come."""
-    reading, workers = how
+    reading, workers = settings_and_workers
     total, done = total_bytes(sources), 0
     found = Measurements()
     work = functools.partial(_measure_block, inspection=inspection)
@@ -115,73 +117,73 @@ def _measure_block(block: Block, inspection: Inspection) -> tuple[int, Measureme
 
 def measure(block: Block, inspection: Inspection) -> Measurements:
     """Measure one block: a pure function, so that it does not matter who does it, and when."""
-    found = Measurements(tally=Tally(block.number))
+    found = Measurements(statistics=TextStatistics(block.number))
     documents = _read_documents(block, inspection, found)
     for document in documents:
-        num_ideographs = add_figures(document, found.tally)
-        find_traces(document, num_ideographs, found.tally)
-    compare_neighbours(documents, found.tally)
+        num_ideographs = add_document_statistics(document, found.statistics)
+        find_artifacts(document, num_ideographs, found.statistics)
+    measure_coherence(documents, found.statistics)
     _add_fingerprints(documents, inspection, found)
     if inspection.vocabulary is not None:
-        tokenizer = _tokenizer(inspection.vocabulary, inspection.vocabulary_hash)
+        tokenizer = _load_tokenizer(inspection.vocabulary, inspection.vocabulary_hash)
         for document in documents:
-            measure_fit(document, tokenizer, found.tally, found.unknown)
+            measure_fit(document, tokenizer, found.statistics, found.unknown_words)
     return found
 
 
-def _read_documents(block: Block, inspection: Inspection, found: Measurements) -> list[Document]:
+def _read_documents(block: Block, inspection: Inspection, measurements: Measurements) -> list[Document]:
     documents = []
-    for passage in read(block, found.counts):
-        repaired_before = found.counts["lines repaired: mojibake"]
-        document = clean(passage, inspection.clean, found.counts)
-        found.tally.numbers["documents read"] += 1
-        find_damage(passage, found.counts["lines repaired: mojibake"] > repaired_before, found.tally)
+    for passage in read(block, measurements.counts):
+        repaired_before = measurements.counts["lines repaired: mojibake"]
+        document = clean(passage, inspection.clean, measurements.counts)
+        measurements.statistics.totals["documents read"] += 1
+        find_damage(passage, measurements.counts["lines repaired: mojibake"] > repaired_before, measurements.statistics)
         if document is not None:
             documents.append(document)
         elif passage.text.strip():
-            found.tally.note("dropped by cleaning", passage.text, passage.source)
-    for name, number in found.counts.items():
+            measurements.statistics.add_excerpt("dropped by cleaning", passage.text, passage.source)
+    for name, number in measurements.counts.items():
         if "not valid UTF-8" in name:
-            found.tally.numbers["damage: bytes that are not UTF-8"] += number
-            found.tally.note("bytes that are not UTF-8", "", block.origin)
+            measurements.statistics.totals["damage: bytes that are not UTF-8"] += number
+            measurements.statistics.add_excerpt("bytes that are not UTF-8", "", block.origin)
     return documents
 
 
-def _add_fingerprints(documents: Sequence[Document], inspection: Inspection, found: Measurements) -> None:
+def _add_fingerprints(documents: Sequence[Document], inspection: Inspection, measurements: Measurements) -> None:
     """Note which documents and long lines stand here, which of them again and again, and which are held out."""
     wholes = [fingerprint(document.text) for document in documents]
     lines = [(value, text, place) for place, one in enumerate(documents) for _, value, text in long_lines(one)]
-    found.documents = sample_of(wholes)
-    found.lines = sample_of([value for value, _, _ in lines])
-    _note_copies(documents, found.tally)
-    found.shared_documents = np.intersect1d(np.array(wholes, np.uint64), inspection.held_out_documents)
+    measurements.documents = sample_fingerprints(wholes)
+    measurements.lines = sample_fingerprints([value for value, _, _ in lines])
+    _count_repeated_lines(documents, measurements.statistics)
+    measurements.shared_documents = np.intersect1d(np.array(wholes, np.uint64), inspection.held_out_documents)
     shared = np.intersect1d(np.array([value for value, _, _ in lines], np.uint64), inspection.held_out_lines)
-    found.shared_lines = shared
-    known, known_lines = set(found.shared_documents.tolist()), set(shared.tolist())
+    measurements.shared_lines = shared
+    known, known_lines = set(measurements.shared_documents.tolist()), set(shared.tolist())
     for document, value in zip(documents, wholes, strict=True):
         if value in known:
-            found.tally.note("held-out documents", document.text, document.source)
+            measurements.statistics.add_excerpt("held-out documents", document.text, document.source)
             break
     for value, text, place in lines:
         if value in known_lines:
-            found.tally.note("held-out lines", text, documents[place].source)
+            measurements.statistics.add_excerpt("held-out lines", text, documents[place].source)
             break
 
 
-def _note_copies(documents: Sequence[Document], tally: Tally) -> None:
+def _count_repeated_lines(documents: Sequence[Document], statistics: TextStatistics) -> None:
     """Count the lines, short ones too, that stand in this block before; the most frequent is the example."""
     lines: Counter[str] = Counter()
     for document in documents:
         lines.update(line for line in document.text.split("\n") if line)
-    tally.numbers["copied lines"] += lines.total() - len(lines)
+    statistics.totals["copied lines"] += lines.total() - len(lines)
     for line, times in lines.most_common(1):
         if times > 1:
             source = next(one.source for one in documents if line in one.text)
-            tally.note("copied lines", line, source, weight=-times)
+            statistics.add_excerpt("copied lines", line, source, weight=-times)
 
 
 @functools.lru_cache(maxsize=2)
-def _tokenizer(path: Path, vocabulary_hash: str) -> Tokenizer:
+def _load_tokenizer(path: Path, vocabulary_hash: str) -> Tokenizer:
     """Load a vocabulary once in each worker; the hash is there so that a changed file is loaded anew."""
     del vocabulary_hash
     return Tokenizer.load(path)

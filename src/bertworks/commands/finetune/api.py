@@ -14,4 +14,4 @@ def finetune(request: FinetuneRequest) -> Model:
     for told in steps_of(request):
         if told.warning:
             warnings.warn(told.warning, stacklevel=2)
-    return load(request.out / "model")
+    return load(request.output / "model")

@@ -13,99 +13,101 @@ import torch
 
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.example import Example
-from bertworks.sampling.loading import Hider
-from bertworks.tasks.batching import batch_of_questions
-from bertworks.tasks.contract import Asked, Question, Task
+from bertworks.sampling.loading import Corruption
+from bertworks.tasks.batching import batch_of_features
+from bertworks.tasks.contract import Features, InputSequence, Task
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Examples of similar length are looked for among so many batches, so that chance keeps the upper hand.
 _POOL = 50
 # Places computed at once; a step with more is done in several micro-batches, which changes nothing but memory.
-_MOST_PLACES = 16_384
+_MAX_POSITIONS = 16_384
 
 
-class Drawer:
+class FinetuneBatches:
     """Draws the examples of a step, grouped by length; with a hider also a copy of them that is asked about pieces.
 
     Where several examples stand in one row, as sentences do, so many rows are drawn that they hold `batch` examples on
     average.
     """
 
-    def __init__(self, questions: Sequence[Question], task: Task, tokenizer: Tokenizer, batch: int, seed: int) -> None:
-        self._questions = [part for question in questions for part in question.drawn]
+    def __init__(
+        self, all_features: Sequence[Features], task: Task, tokenizer: Tokenizer, batch_size: int, seed: int
+    ) -> None:
+        self._features = [part for question in all_features for part in question.training_parts]
         self._task = task
         self._tokenizer = tokenizer
-        num_examples = sum(question.num_examples for question in self._questions)
-        self._batch = max(1, round(batch * len(self._questions) / num_examples))
+        num_examples = sum(question.num_examples for question in self._features)
+        self._batch_size = max(1, round(batch_size * len(self._features) / num_examples))
         self._seed = seed
-        self._lengths = np.array([question.num_pieces for question in self._questions])
+        self._lengths = np.array([question.num_tokens for question in self._features])
         self._epoch: tuple[int, list[np.ndarray]] | None = None
-        self.hider: Hider | None = None
+        self.corruption: Corruption | None = None
 
     @property
     def num_steps(self) -> int:
         """How many steps an epoch has."""
-        return -(-len(self._questions) // self._batch)
+        return -(-len(self._features) // self._batch_size)
 
     @property
-    def rows(self) -> Iterator[Asked]:
+    def sequences(self) -> Iterator[InputSequence]:
         """All rows that are drawn from."""
-        return (row for question in self._questions for row in question.rows)
+        return (row for question in self._features for row in question.sequences)
 
-    def draw(self, phase: int, step: int) -> list[Batch]:
+    def get_batches(self, phase: int, step: int) -> list[Batch]:
         """Return the micro-batches of a step."""
         epoch, place = divmod(step, self.num_steps)
         if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = (epoch, self._arranged(epoch))
-        chosen = [self._questions[number] for number in self._epoch[1][place]]
-        return [self._made(group, step) for group in _in_budget(chosen)]
+            self._epoch = (epoch, self._epoch_batches(epoch))
+        chosen = [self._features[number] for number in self._epoch[1][place]]
+        return [self._collate(group, step) for group in _split_micro_batches(chosen)]
 
-    def _arranged(self, epoch: int) -> list[np.ndarray]:
+    def _epoch_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the batches of an epoch: shuffled, sorted by length within pools, and the batches shuffled again."""
         generator = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
-        order = generator.permutation(len(self._questions))
-        size = self._batch * _POOL
+        order = generator.permutation(len(self._features))
+        size = self._batch_size * _POOL
         pools = [order[start : start + size] for start in range(0, len(order), size)]
         order = np.concatenate([pool[np.argsort(-self._lengths[pool], kind="stable")] for pool in pools])
-        batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
+        batches = [order[start : start + self._batch_size] for start in range(0, len(order), self._batch_size)]
         return [batches[number] for number in generator.permutation(len(batches))]
 
-    def _made(self, questions: Sequence[Question], step: int) -> Batch:
-        batch = batch_of_questions(questions, self._task, self._tokenizer.specials.pad)
-        if self.hider is None:
+    def _collate(self, all_features: Sequence[Features], step: int) -> Batch:
+        batch = batch_of_features(all_features, self._task, self._tokenizer.specials.pad)
+        if self.corruption is None:
             return batch
-        return replace(batch, masked=self._masked(batch, step))
+        return replace(batch, auxiliary_batch=self._corrupt(batch, step))
 
-    def _masked(self, batch: Batch, step: int) -> Batch:
+    def _corrupt(self, batch: Batch, step: int) -> Batch:
         """Return the same rows, asked about their pieces."""
-        assert self.hider is not None
+        assert self.corruption is not None
         generator = np.random.Generator(np.random.Philox(key=[self._seed, 2**32 + step]))
-        ids, places, targets = batch.ids.clone(), [], []
+        ids, places, targets = batch.input_ids.clone(), [], []
         specials = np.array(self._tokenizer.specials.ids)
         for row, length in enumerate(batch.lengths.tolist()):
-            own = batch.ids[row, :length].numpy().astype(np.int32)
-            continues = np.array([self._tokenizer.pieces[number].startswith("##") for number in own])
+            own = batch.input_ids[row, :length].numpy().astype(np.int32)
+            continues = np.array([self._tokenizer.tokens[number].startswith("##") for number in own])
             example = Example(
-                own, batch.segments[row, :length].numpy().astype(np.int8), ~continues, np.isin(own, specials)
+                own, batch.token_type_ids[row, :length].numpy().astype(np.int8), ~continues, np.isin(own, specials)
             )
-            hidden = self.hider.hide(example, generator)
-            ids[row, :length] = torch.from_numpy(hidden.ids.astype(np.int64))
-            places.append(hidden.places.astype(np.int64) + row * ids.shape[1])
+            hidden = self.corruption.mask(example, generator)
+            ids[row, :length] = torch.from_numpy(hidden.input_ids.astype(np.int64))
+            places.append(hidden.positions.astype(np.int64) + row * ids.shape[1])
             targets.append(hidden.targets.astype(np.int64))
         found = torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(targets))
-        return Batch(ids, batch.segments, batch.lengths, places=found[0], targets=found[1])
+        return Batch(ids, batch.token_type_ids, batch.lengths, positions=found[0], targets=found[1])
 
 
-def _in_budget(questions: Sequence[Question]) -> Iterator[list[Question]]:
+def _split_micro_batches(all_features: Sequence[Features]) -> Iterator[list[Features]]:
     """Yield groups of questions, each of at most a budget of places unless one alone has more."""
-    group: list[Question] = []
+    group: list[Features] = []
     longest = num_rows = 0
-    for question in questions:
-        width = max(row.num_pieces for row in question.rows)
-        if group and (num_rows + len(question.rows)) * max(longest, width) > _MOST_PLACES:
+    for question in all_features:
+        width = max(row.num_tokens for row in question.sequences)
+        if group and (num_rows + len(question.sequences)) * max(longest, width) > _MAX_POSITIONS:
             yield group
             group, longest, num_rows = [], 0, 0
         group.append(question)
-        longest, num_rows = max(longest, width), num_rows + len(question.rows)
+        longest, num_rows = max(longest, width), num_rows + len(question.sequences)
     if group:
         yield group

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 # A class with this share of dev is the answer a model may rightly start with.
-_NEARLY_ALL = 0.9
+_DOMINANT_RATIO = 0.9
 
 
-def collapsed(
+def describe_collapse(
     counts: npt.NDArray[Any],
     names: Sequence[str],
     remedy: str = "The run is started again with another seed.",
@@ -33,13 +33,13 @@ def collapsed(
     )
 
 
-def _reason(own_rate: float, most_frequent: bool) -> str:
-    if own_rate >= _NEARLY_ALL:
+def _reason(class_ratio: float, is_most_frequent: bool) -> str:
+    if class_ratio >= _DOMINANT_RATIO:
         return (
-            f"That class is {own_rate:.0%} of dev, so the model may just not have seen enough of the others yet: more "
+            f"That class is {class_ratio:.0%} of dev, so the model may just not have seen enough of the others yet: more "
             f"epochs or more examples of them help."
         )
-    if most_frequent:
+    if is_most_frequent:
         return (
             "Only how frequent the classes are was learnt: most often the learning rate is too high for so few "
             "examples, or the seed unlucky; if every seed does so, look whether the labels fit the texts."

@@ -7,28 +7,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertworks.commands.finetune.request import FinetuneRequest, Told
+from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.verdict import verdict_of
-from bertworks.commands.pretrain.recipe import as_toml
+from bertworks.commands.pretrain.recipe import to_toml
 from bertworks.commands.run_facts import now
 from bertworks.disk import sha256, write_json
-from bertworks.inference.attribution import CASES, explain
-from bertworks.inference.finetuned import seal
+from bertworks.inference.attribution import EXPLAINABLE_TASKS, explain
+from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
-from bertworks.models.provenance import folders_of, hashes_of, usual_name
-from bertworks.parallel.machine import machine
+from bertworks.models.provenance import display_name, folders_of, hashes_of
+from bertworks.parallel.machine import machine_info
 from bertworks.records import ScoreRecord
-from bertworks.reports.finetune import Coverage, TuningContents, write_tuning_report
-from bertworks.tasks.contract import Scored, examples_in
+from bertworks.reports.finetune import FinetuneContents, WindowCoverage, write_finetune_report
+from bertworks.tasks.contract import TaskScores, examples_in
 
 # Of how many training examples the final score is measured, to set beside dev's.
 _TRAIN_SAMPLE = 2_000
 # How many predictions the report explains, and of how many pieces they may be: a page is to be read.
-_EXPLAINED, _LONGEST = 3, 256
+_NUM_EXPLANATIONS, _MAX_TOKENS = 3, 256
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRun:
     """A run that has come to its end.
 
     step       the one whose model is kept
@@ -38,73 +38,75 @@ class Finished:
 
     request: FinetuneRequest
     predictor: Predictor
-    cases: Mapping[str, Sequence[Any]]
+    examples: Mapping[str, Sequence[Any]]
     step: int
     records: Path
-    coverage: Coverage
+    coverage: WindowCoverage
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
 
 
-def sealed(run: Finished) -> Iterator[Told]:
+def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
     """Calibrate the model on dev, score all splits, and write the folder and the report."""
-    scored = yield from _scored(run)
-    folder, base = run.request.out / "model", run.request.model
+    scored = yield from _score_splits(run)
+    folder, base = run.request.output / "model", run.request.model
     told = {
-        **({"base": usual_name(base), **hashes_of(base)} if base else {}),
-        "recipe": asdict(run.request.tuning),
-        "scores": {split: dict(one.figures) for split, one in scored.items()},
+        **({"base": display_name(base), **hashes_of(base)} if base else {}),
+        "recipe": asdict(run.request.recipe),
+        "scores": {split: dict(one.metrics) for split, one in scored.items()},
         "data": {
             split: {"file": path.name, "sha256": sha256(path), "examples": sum(len(examples_in(case)) for case in some)}
-            for split, some in run.cases.items()
+            for split, some in run.examples.items()
             if (path := getattr(run.request, split)) is not None
         },
     }
-    seal(folder, run.predictor, told)
-    facts = {"task": run.request.task, "machine": machine(), "finished": now(), **told, **folders_of(base or None)}
-    write_json(run.request.out / "run.json", facts)
-    verdict = verdict_of(run.predictor.module.task.main, scored)
-    yield Told(note=verdict)
-    yield Told(note=f"report: {_reported(run, scored, verdict, facts)}")
-    yield Told(note=f"model: {folder}", sealed=folder)
+    save_finetuned(folder, run.predictor, told)
+    facts = {"task": run.request.task, "machine": machine_info(), "finished": now(), **told, **folders_of(base or None)}
+    write_json(run.request.output / "run.json", facts)
+    verdict = verdict_of(run.predictor.module.task.main_metric, scored)
+    yield FinetuneEvent(note=verdict)
+    yield FinetuneEvent(note=f"report: {_write_report(run, scored, verdict, facts)}")
+    yield FinetuneEvent(note=f"model: {folder}", model_folder=folder)
 
 
-def _scored(run: Finished) -> Generator[Told, None, dict[str, Scored]]:
+def _score_splits(run: FinishedRun) -> Generator[FinetuneEvent, None, dict[str, TaskScores]]:
     """Tune on dev what is tuned there, then score a sample of train, dev and test; return all scores."""
     module = run.predictor.module
-    if "dev" in run.cases:
-        predictions = [prediction for _, prediction in run.predictor.predict(run.cases["dev"])]
-        module.task = module.task.calibrated(run.cases["dev"], predictions)
-    scored: dict[str, Scored] = {}
-    for split, some in run.cases.items():
+    if "dev" in run.examples:
+        predictions = [prediction for _, prediction in run.predictor.predict(run.examples["dev"])]
+        module.task = module.task.calibrate(run.examples["dev"], predictions)
+    scored: dict[str, TaskScores] = {}
+    for split, some in run.examples.items():
         if split == "test" and any(case.label is None for case in some):
             continue  # a test file without labels is for `predict`
         sample = some[:: max(1, len(some) // _TRAIN_SAMPLE)] if split == "train" else some
         scored[split] = module.task.score(run.predictor.predict(sample))
-        yield Told(score=ScoreRecord(run.step, split, dict(scored[split].figures)))
+        yield FinetuneEvent(score=ScoreRecord(run.step, split, dict(scored[split].metrics)))
     return scored
 
 
-def _reported(run: Finished, scored: Mapping[str, Scored], verdict: str, facts: Mapping[str, Any]) -> Path:
-    contents = TuningContents(
+def _write_report(
+    run: FinishedRun, scores: Mapping[str, TaskScores], verdict: str, run_info: Mapping[str, Any]
+) -> Path:
+    contents = FinetuneContents(
         task=run.request.task,
-        base=facts.get("base", f"a new {run.predictor.module.family.classes}"),
-        scored=scored,
+        base=run_info.get("base", f"a new {run.predictor.module.family.class_prefix}"),
+        scores=scores,
         verdict=verdict,
-        data=facts["data"],
-        recipe=as_toml(run.request.tuning),
-        machine=facts["machine"],
+        data=run_info["data"],
+        recipe=to_toml(run.request.recipe),
+        machine=run_info["machine"],
         coverage=run.coverage,
-        explained=[explain(run.predictor, case).as_html() for case in _to_explain(run)],
+        explanations=[explain(run.predictor, case).to_html() for case in _examples_to_explain(run)],
         warnings=run.warnings,
         notes=run.notes,
     )
-    return write_tuning_report(run.request.out, contents, run.records)
+    return write_finetune_report(run.request.output, contents, run.records)
 
 
-def _to_explain(run: Finished) -> list[Any]:
+def _examples_to_explain(run: FinishedRun) -> list[Any]:
     """Return the first few cases of dev, or of train, that are short enough to be read; none that nobody explains."""
-    if run.request.task not in CASES:
+    if run.request.task not in EXPLAINABLE_TASKS:
         return []
-    some = run.cases.get("dev", run.cases["train"])
-    return [case for case in some[:50] if sum(map(len, case.texts)) <= 4 * _LONGEST][:_EXPLAINED]
+    some = run.examples.get("dev", run.examples["train"])
+    return [case for case in some[:50] if sum(map(len, case.texts)) <= 4 * _MAX_TOKENS][:_NUM_EXPLANATIONS]

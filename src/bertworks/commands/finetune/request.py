@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertworks.commands.finetune.recipe import Tuning
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.datasets.translations import target_file
 from bertworks.records import ScoreRecord
 from bertworks.training.loop import Step
@@ -25,14 +25,14 @@ class FinetuneRequest:
     task: str
     model: str
     train: Path
-    out: Path
+    output: Path
     dev: Path | None = None
     test: Path | None = None
-    tuning: Tuning = field(default_factory=Tuning)
+    recipe: FinetuneRecipe = field(default_factory=FinetuneRecipe)
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by split; "" for all
     settings: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
-    kept: Path | None = None
+    feature_folder: Path | None = None
     stop_after: int | None = None
     vocabulary: Path | None = None
 
@@ -49,7 +49,7 @@ class FinetuneRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FinetuneEvent:
     """Something to tell a person: a step, scores of a split, a warning or a note; at the end, the sealed folder."""
 
     step: Step | None = None
@@ -57,4 +57,4 @@ class Told:
     score: ScoreRecord | None = None
     warning: str = ""
     note: str = ""
-    sealed: Path | None = None
+    model_folder: Path | None = None

@@ -10,8 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bertworks.commands.finetune.recipe import GRID_BATCHES, GRID_EPOCHS, GRID_RATES, Tuning
-from bertworks.commands.finetune.request import FinetuneRequest, Told
+from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GRID_LEARNING_RATES, FinetuneRecipe
+from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import finetune
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.errors import FolderError, SettingsError
@@ -23,23 +23,23 @@ from bertworks.tasks.registry import task_of
 class Outcome:
     """What one run came to: its tuning, its folder, the main figure on dev and its name, and all figures by split."""
 
-    tuning: Tuning
+    recipe: FinetuneRecipe
     folder: Path
     score: float
     scores: dict[str, dict[str, float]]
-    main: str = ""
+    main_metric: str = ""
 
     @staticmethod
     def table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
         """Return a row a tuning, its seeds together, the best first: batch, rate, epochs, mean, deviation, seeds."""
-        groups: dict[Tuning, list[float]] = {}
+        groups: dict[FinetuneRecipe, list[float]] = {}
         for outcome in outcomes:
-            groups.setdefault(replace(outcome.tuning, seed=0), []).append(outcome.score)
+            groups.setdefault(replace(outcome.recipe, seed=0), []).append(outcome.score)
         rows = sorted(groups.items(), key=lambda item: -statistics.fmean(item[1]))
         return [
             (
-                str(tuning.batch),
-                f"{tuning.rate:.0e}",
+                str(tuning.batch_size),
+                f"{tuning.learning_rate:.0e}",
                 str(tuning.epochs),
                 f"{statistics.fmean(scores):.4f}",
                 f"{statistics.stdev(scores):.4f}" if len(scores) > 1 else "–",
@@ -49,40 +49,41 @@ class Outcome:
         ]
 
 
-def grid_of(tuning: Tuning) -> list[Tuning]:
+def grid_of(recipe: FinetuneRecipe) -> list[FinetuneRecipe]:
     """Return the paper's grid: batch 16 and 32, rates 5e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs."""
-    choices = product(GRID_BATCHES, GRID_RATES, GRID_EPOCHS)
-    return [replace(tuning, batch=batch, rate=rate, epochs=epochs) for batch, rate, epochs in choices]
+    choices = product(GRID_BATCH_SIZES, GRID_LEARNING_RATES, GRID_EPOCHS)
+    return [replace(recipe, batch_size=batch, learning_rate=rate, epochs=epochs) for batch, rate, epochs in choices]
 
 
-def seeds_of(tuning: Tuning, count: int) -> list[Tuning]:
+def seeds_of(recipe: FinetuneRecipe, count: int) -> list[FinetuneRecipe]:
     """Return the same tuning with as many seeds, from its own on."""
-    return [replace(tuning, seed=tuning.seed + number) for number in range(count)]
+    return [replace(recipe, seed=recipe.seed + number) for number in range(count)]
 
 
-def runs_of(request: FinetuneRequest, tunings: Sequence[Tuning]) -> list[FinetuneRequest]:
+def runs_of(request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]) -> list[FinetuneRequest]:
     """Return a request for each tuning, in a folder of its own below `out`."""
     if request.dev is None:
         raise SettingsError("several runs are compared by their scores on dev; name a labelled file with --dev")
     return [
         replace(
             request,
-            tuning=tuning,
-            out=request.out / f"batch{tuning.batch}-rate{tuning.rate:g}-epochs{tuning.epochs}-seed{tuning.seed}",
+            recipe=tuning,
+            output=request.output
+            / f"batch{tuning.batch_size}-rate{tuning.learning_rate:g}-epochs{tuning.epochs}-seed{tuning.seed}",
         )
-        for tuning in tunings
+        for tuning in recipes
     ]
 
 
-def sweep(request: FinetuneRequest, tunings: Sequence[Tuning]) -> Iterator[Told | Outcome]:
+def sweep(request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]) -> Iterator[FinetuneEvent | Outcome]:
     """Run one after the other, each in a folder of its own below `out`; those that are finished are not run again.
 
     At the end `sweep.json` holds all outcomes.
     """
     outcomes = []
-    for number, own in enumerate(runs_of(request, tunings), 1):
-        yield Told(note=f"run {number} of {len(tunings)}: {own.out.name}")
-        yield from settled(own)
+    for number, own in enumerate(runs_of(request, recipes), 1):
+        yield FinetuneEvent(note=f"run {number} of {len(recipes)}: {own.output.name}")
+        yield from complete_run(own)
         outcome = outcome_of(own)
         if outcome is None:
             return  # asked to stop
@@ -94,12 +95,12 @@ def sweep(request: FinetuneRequest, tunings: Sequence[Tuning]) -> Iterator[Told 
 def write_sweep(request: FinetuneRequest, outcomes: Sequence[Outcome]) -> None:
     """Write down what all runs came to."""
     told = [{"folder": one.folder.name, "score": one.score, "scores": one.scores} for one in outcomes]
-    write_json(request.out / "sweep.json", told)
+    write_json(request.output / "sweep.json", told)
 
 
-def settled(request: FinetuneRequest) -> Iterator[Told]:
+def complete_run(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     """Do one run to its end; if it is finished, only check that it is this one."""
-    facts = request.out / "run.json"
+    facts = request.output / "run.json"
     if facts.exists():
         _check_same(request, read_json(facts, "a finished run"))
     else:
@@ -108,28 +109,28 @@ def settled(request: FinetuneRequest) -> Iterator[Told]:
 
 def outcome_of(request: FinetuneRequest) -> Outcome | None:
     """Return what a run came to, or None if it is not finished: it was asked to stop."""
-    facts = request.out / "run.json"
+    facts = request.output / "run.json"
     if not facts.exists():
         return None
     scores = read_json(facts, "a finished run")["scores"]
-    main = _main(request, request.out)
-    return Outcome(request.tuning, request.out, scores["dev"][main], scores, main)
+    main = _main_metric(request, request.output)
+    return Outcome(request.recipe, request.output, scores["dev"][main], scores, main)
 
 
-def _check_same(request: FinetuneRequest, facts: Mapping[str, Any]) -> None:
+def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
     """Refuse to take a finished run for this one if it was made with other files, settings or another model."""
     files = {"train": request.train, "dev": request.dev, "test": request.test}
     hashes = {split: sha256(path) for split, path in files.items() if path is not None}
     # What was written down has lists where the settings have tuples, and the seed with which a run was begun again.
-    tuning = json.loads(json.dumps({**asdict(request.tuning), "seed": 0}))
+    tuning = json.loads(json.dumps({**asdict(request.recipe), "seed": 0}))
     wanted = [request.task, hashes_of(request.model).get(BASE_HASH), tuning, hashes]
-    data = {split: one["sha256"] for split, one in facts["data"].items()}
-    found = [facts["task"], facts.get(BASE_HASH), {**facts["recipe"], "seed": 0}, data]
+    data = {split: one["sha256"] for split, one in run_info["data"].items()}
+    found = [run_info["task"], run_info.get(BASE_HASH), {**run_info["recipe"], "seed": 0}, data]
     if found != wanted:
-        raise FolderError(f"{request.out} was made with other data or settings; choose another --out")
+        raise FolderError(f"{request.output} was made with other data or settings; choose another --out")
 
 
-def _main(request: FinetuneRequest, folder: Path) -> str:
+def _main_metric(request: FinetuneRequest, folder: Path) -> str:
     told = read_json(folder / "model" / "bertworks.json", "a sealed model")
     config = read_json(folder / "model" / "config.json", "a sealed model")
-    return task_of(request.task).told(told, config).main
+    return task_of(request.task).from_metadata(told, config).main_metric

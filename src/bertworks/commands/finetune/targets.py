@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertworks.datasets.published import NAMED, NamedSet, named
+from bertworks.datasets.published import DATASETS, PublishedDataset, dataset_of
 from bertworks.errors import InputError, SettingsError
 from bertworks.tasks.registry import TASKS
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TaskDataset:
     """A task with its files by split; columns by split ("" for all); and settings of the task (labels, metrics)."""
 
     task: str
@@ -25,7 +25,9 @@ class Target:
         return self.files.get(split)
 
 
-def target_of(name: str, files: Mapping[str, Path | None], data: Path | None, columns: Mapping[str, str]) -> Target:
+def resolve_dataset(
+    name: str, files: Mapping[str, Path | None], data: Path | None, columns: Mapping[str, str]
+) -> TaskDataset:
     """Return the target of a task with files of one's own, or of a published set in a data folder.
 
     Files of one's own replace those of a set, and columns that a person names go before all others.
@@ -35,53 +37,53 @@ def target_of(name: str, files: Mapping[str, Path | None], data: Path | None, co
         if not path.is_file():
             raise InputError(f"{path} is not there; name a labelled file")
     if name in TASKS:
-        return Target(name, given, {"": dict(columns)})
-    if name.lower() not in {known.lower() for known in NAMED} and "/" not in name and data is None:
-        known = f"{', '.join(TASKS)}; published sets: {', '.join(NAMED)}"
+        return TaskDataset(name, given, {"": dict(columns)})
+    if name.lower() not in {known.lower() for known in DATASETS} and "/" not in name and data is None:
+        known = f"{', '.join(TASKS)}; published sets: {', '.join(DATASETS)}"
         raise SettingsError(f"there is no task or set '{name}'; tasks are {known}")
-    one = named(name)
+    one = dataset_of(name)
     if data is None and "train" not in given:
         raise SettingsError(f"{one.name} needs its files: give the folder that holds them with --data")
     if data is not None:
         given = {**_files(one, data), **given}
-    return Target(one.task, given, _columns(one, columns), _settings(one))
+    return TaskDataset(one.task, given, _columns(one, columns), _settings(one))
 
 
-def _files(one: NamedSet, data: Path) -> dict[str, Path]:
+def _files(dataset: PublishedDataset, data: Path) -> dict[str, Path]:
     """Return the files of a set that are there; the first of several dev sets is the one that chooses the model.
 
     Those of a built-in set are written first.
     """
-    if one.write is not None and not one.holds(data, "train"):
-        one.write(data)
+    if dataset.write is not None and not dataset.has_split(data, "train"):
+        dataset.write(data)
     found = {}
     for kind in ("train", "dev", "test"):
-        for split in one.of_kind(kind)[:1]:
+        for split in dataset.splits_of_kind(kind)[:1]:
             try:
-                found[kind] = one.find(data, split)
+                found[kind] = dataset.find(data, split)
             except InputError:
                 if kind == "train":
                     raise
     return found
 
 
-def _columns(one: NamedSet, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {"": {**one.roles, **columns}}
+def _columns(dataset: PublishedDataset, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {"": {**dataset.roles, **columns}}
     for kind in ("train", "dev", "test"):
-        for split in one.of_kind(kind)[:1]:
+        for split in dataset.splits_of_kind(kind)[:1]:
             own = found[kind] = {}
-            told = one.split(split)
+            told = dataset.split(split)
             if told.columns:
                 own["header"] = ",".join(told.columns)
-            if one.has_broken_lines:
+            if dataset.has_broken_lines:
                 own["broken"] = "yes"
             if not told.is_labelled:
                 own["label"] = ""
     return found
 
 
-def _settings(one: NamedSet) -> dict[str, Any]:
-    settings: dict[str, Any] = {"metrics": one.metrics, "set": one.name}
-    if one.labels:
-        settings["labels"] = one.labels
+def _settings(dataset: PublishedDataset) -> dict[str, Any]:
+    settings: dict[str, Any] = {"metrics": dataset.metrics, "set": dataset.name}
+    if dataset.labels:
+        settings["labels"] = dataset.labels
     return settings

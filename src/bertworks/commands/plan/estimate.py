@@ -6,26 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertworks.commands.plan.benchmark import Speed, Speedometer, rows_to_try, trial_of
-from bertworks.commands.plan.forecast import LossBand, forecast_loss, step_flops, useful_pieces
-from bertworks.commands.plan.hardware import Hardware, hardware_of
-from bertworks.commands.plan.run import text_of
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Recipe, seconds_of
+from bertworks.commands.plan.benchmark import Benchmark, StepTiming, num_trial_sequences, trial_of
+from bertworks.commands.plan.forecast import LossBand, effective_tokens, forecast_loss, step_flops
+from bertworks.commands.plan.hardware import Hardware, parse_hardware
+from bertworks.commands.plan.run import summarize_corpus
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe, parse_duration
 from bertworks.corpus.corpus import Corpus
-from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.stack import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
-from bertworks.training.memory import fitting_micro_batch, num_parameters, step_bytes
+from bertworks.training.memory import largest_micro_batch_size, num_parameters, step_bytes
 
-PAPER_VOCABULARY = 30_522  # what is assumed where no corpus says otherwise
-STATED = ("16xTPUv2", "64xTPUv2", "1xA100", "8xA100")  # what is told where nobody asks for other hardware
+PAPER_VOCAB_SIZE = 30_522  # what is assumed where no corpus says otherwise
+DEFAULT_HARDWARE = ("16xTPUv2", "64xTPUv2", "1xA100", "8xA100")  # what is told where nobody asks for other hardware
 
 # The days that the paper tells, by size, with the chips.
-_PUBLISHED = {"base": (16, 4.0), "large": (64, 4.0)}
+_PAPER_TRAINING = {"base": (16, 4.0), "large": (64, 4.0)}
 
 _TRIAL_SECONDS = 20.0  # for each phase: two steps of one row of Large at 512 on two cores
-_USABLE_RATE = 0.8  # of the free memory, as in a run
-_DAY = 86_400.0
+_USABLE_MEMORY_RATIO = 0.8  # of the free memory, as in a run
+_SECONDS_PER_DAY = 86_400.0
 
 FORMULAS = {
     "flops_of_a_step": "3 * (layers * (2 * P * (4 * D^2 + 2 * D * F) + 4 * P * T * D) + 2 * H * (D^2 + D * V) "
@@ -43,7 +43,7 @@ class EstimateRequest:
     `memory` is how many bytes a run may take here; None: what is free now.
     """
 
-    recipe: Recipe
+    recipe: PretrainRecipe
     corpus: Path | None = None
     vocabulary: str | None = None
     hardware: tuple[Hardware, ...] = ()
@@ -54,11 +54,11 @@ class EstimateRequest:
 class PhaseCost:
     """A phase of the run here. `rows` were tried at a time to find the seconds of a step."""
 
-    length: int
+    max_length: int
     steps: int
-    pieces: float
+    num_tokens: float
     flops: float
-    rows: int
+    num_sequences: int
     step_seconds: float
 
 
@@ -68,8 +68,8 @@ class HardwareCost:
 
     name: str
     days: float
-    micro_batch: int | None
-    peak: float
+    micro_batch_size: int | None
+    peak_flops: float
     utilisation: float
     source: str
 
@@ -78,43 +78,43 @@ class HardwareCost:
 class Estimate:
     """What a recipe takes. `epochs` and `loss` need a corpus; `published` is what the paper tells of this very run."""
 
-    recipe: Recipe
+    recipe: PretrainRecipe
     parameters: int
-    vocabulary: int
+    vocab_size: int
     phases: tuple[PhaseCost, ...]
     steps: int
-    pieces: float
+    num_tokens: float
     flops: float
     days: float
-    micro_batch: int
+    micro_batch_size: int
     memory: int
-    product_rate: float
+    matmul_throughput: float
     hardware: tuple[HardwareCost, ...]
     epochs: float | None = None
     loss: LossBand | None = None
-    published: str = ""
+    paper_reference: str = ""
 
 
 def estimate(
-    request: EstimateRequest, speedometer: Speedometer, tell: Callable[[str], None] = lambda text: None
+    request: EstimateRequest, benchmark: Benchmark, log: Callable[[str], None] = lambda text: None
 ) -> Estimate:
     """Measure a few rows of each phase of a recipe, and scale that to the whole of it."""
     recipe = request.recipe
     corpus = None if request.corpus is None else Corpus.open(request.corpus, request.vocabulary)
-    vocabulary = PAPER_VOCABULARY if corpus is None else corpus.tokenizer.size
-    sizes = recipe.model.sizes(vocabulary)
-    micro_batch = _fitting(request, sizes)
-    tell("measuring the rate of one large product")
-    rate = speedometer.product_rate()
+    vocabulary = PAPER_VOCAB_SIZE if corpus is None else corpus.tokenizer.vocab_size
+    sizes = recipe.model.config(vocabulary)
+    micro_batch = _fit_micro_batch_size(request, sizes)
+    log("measuring the rate of one large product")
+    rate = benchmark.matmul_throughput()
     phases = []
     for phase in recipe.phases:
-        tell(f"measuring a few rows of length {phase.length}")
-        rows = rows_to_try(sizes, micro_batch, phase.length, rate, _TRIAL_SECONDS)
-        trial = trial_of(recipe, phase.length, rows, vocabulary, _TRIAL_SECONDS)
-        phases.append(_cost(recipe, sizes, phase, speedometer.speed(trial, corpus)))
-    pieces = sum(one.pieces for one in phases)
+        log(f"measuring a few rows of length {phase.max_length}")
+        rows = num_trial_sequences(sizes, micro_batch, phase.max_length, rate, _TRIAL_SECONDS)
+        trial = trial_of(recipe, phase.max_length, rows, vocabulary, _TRIAL_SECONDS)
+        phases.append(_phase_cost(recipe, sizes, phase, benchmark.time_steps(trial, corpus)))
+    pieces = sum(one.num_tokens for one in phases)
     flops = sum(one.flops for one in phases)
-    epochs, loss = _on_text(sizes, pieces, corpus, recipe.model.position_start)
+    epochs, loss = _forecast_on_corpus(sizes, pieces, corpus, recipe.model.position_init)
     return Estimate(
         recipe,
         num_parameters(sizes),
@@ -123,24 +123,26 @@ def estimate(
         sum(one.steps for one in phases),
         pieces,
         flops,
-        sum(one.steps * one.step_seconds for one in phases) / _DAY,
+        sum(one.steps * one.step_seconds for one in phases) / _SECONDS_PER_DAY,
         micro_batch,
-        step_bytes(sizes, micro_batch, _longest(recipe), recipe.recompute),
+        step_bytes(sizes, micro_batch, _max_length(recipe), recipe.activation_checkpointing),
         rate,
-        tuple(_elsewhere(recipe, sizes, flops, one) for one in request.hardware or _stated(recipe)),
+        tuple(_hardware_cost(recipe, sizes, flops, one) for one in request.hardware or _default_hardware(recipe)),
         epochs,
         loss,
-        _published(recipe),
+        _paper_reference(recipe),
     )
 
 
-def _fitting(request: EstimateRequest, sizes: BertSizes) -> int:
+def _fit_micro_batch_size(request: EstimateRequest, config: BertConfig) -> int:
     available = available_bytes() if request.memory is None else request.memory
-    recipe, longest = request.recipe, _longest(request.recipe)
-    wanted = min(recipe.micro_batch or recipe.batch, recipe.batch)
-    found = fitting_micro_batch(sizes, wanted, longest, int(_USABLE_RATE * available), recipe.recompute)
+    recipe, longest = request.recipe, _max_length(request.recipe)
+    wanted = min(recipe.micro_batch_size or recipe.batch_size, recipe.batch_size)
+    found = largest_micro_batch_size(
+        config, wanted, longest, int(_USABLE_MEMORY_RATIO * available), recipe.activation_checkpointing
+    )
     if found is None:
-        needed = step_bytes(sizes, 1, longest, recipe.recompute)
+        needed = step_bytes(config, 1, longest, recipe.activation_checkpointing)
         raise SettingsError(
             f"one example of length {longest} needs about {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB "
             f"are free, so that this recipe cannot be tried here; free some memory or choose a smaller model"
@@ -148,54 +150,56 @@ def _fitting(request: EstimateRequest, sizes: BertSizes) -> int:
     return found
 
 
-def _cost(recipe: Recipe, sizes: BertSizes, phase: PhaseRecipe, speed: Speed) -> PhaseCost:
+def _phase_cost(recipe: PretrainRecipe, config: BertConfig, phase: PhaseRecipe, timing: StepTiming) -> PhaseCost:
     """Scale a trial to its phase. Under a time budget the steps follow from the speed."""
-    step_seconds = speed.step_seconds(recipe.batch)
-    budget = seconds_of(recipe.budget)
+    step_seconds = timing.step_seconds(recipe.batch_size)
+    budget = parse_duration(recipe.budget)
     steps = phase.steps
     if budget is not None:
-        steps = int(budget * phase.share / sum(one.share for one in recipe.phases) / step_seconds)
-    flops = steps * step_flops(sizes, recipe.batch, phase.length, recipe.masking.rate)
-    pieces = steps * recipe.batch * speed.row_pieces
-    return PhaseCost(phase.length, steps, pieces, flops, speed.rows, step_seconds)
+        steps = int(budget * phase.budget_ratio / sum(one.budget_ratio for one in recipe.phases) / step_seconds)
+    flops = steps * step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob)
+    pieces = steps * recipe.batch_size * timing.tokens_per_sequence
+    return PhaseCost(phase.max_length, steps, pieces, flops, timing.num_sequences, step_seconds)
 
 
-def _stated(recipe: Recipe) -> list[Hardware]:
-    return [one for one in map(hardware_of, STATED) if one.num_devices <= recipe.batch]
+def _default_hardware(recipe: PretrainRecipe) -> list[Hardware]:
+    return [one for one in map(parse_hardware, DEFAULT_HARDWARE) if one.num_devices <= recipe.batch_size]
 
 
-def _elsewhere(recipe: Recipe, sizes: BertSizes, flops: float, hardware: Hardware) -> HardwareCost:
-    if hardware.num_devices > recipe.batch:
+def _hardware_cost(recipe: PretrainRecipe, config: BertConfig, flops: float, hardware: Hardware) -> HardwareCost:
+    if hardware.num_devices > recipe.batch_size:
         raise SettingsError(
-            f"{hardware.told} cannot share a batch of {recipe.batch} examples; name at most {recipe.batch} devices"
+            f"{hardware.label} cannot share a batch of {recipe.batch_size} examples; name at most {recipe.batch_size} devices"
         )
     micro_batch = None
     if hardware.memory is not None:
-        share, usable = recipe.batch // hardware.num_devices, int(_USABLE_RATE * hardware.memory)
-        micro_batch = fitting_micro_batch(sizes, share, _longest(recipe), usable, recipe.recompute) or 0
-    days = hardware.seconds(flops) / _DAY
-    return HardwareCost(hardware.told, days, micro_batch, hardware.peak, hardware.utilisation, hardware.source)
+        share, usable = recipe.batch_size // hardware.num_devices, int(_USABLE_MEMORY_RATIO * hardware.memory)
+        micro_batch = (
+            largest_micro_batch_size(config, share, _max_length(recipe), usable, recipe.activation_checkpointing) or 0
+        )
+    days = hardware.seconds(flops) / _SECONDS_PER_DAY
+    return HardwareCost(hardware.label, days, micro_batch, hardware.peak_flops, hardware.utilisation, hardware.source)
 
 
-def _on_text(
-    sizes: BertSizes, pieces: float, corpus: Corpus | None, start: str
+def _forecast_on_corpus(
+    config: BertConfig, num_tokens: float, corpus: Corpus | None, position_init: str
 ) -> tuple[float | None, LossBand | None]:
     if corpus is None:
         return None, None
-    text = text_of(corpus)
-    useful = useful_pieces(pieces, text.pieces)
-    return pieces / text.pieces, forecast_loss(sizes, useful, text.unigram_entropy, start)
+    text = summarize_corpus(corpus)
+    useful = effective_tokens(num_tokens, text.num_tokens)
+    return num_tokens / text.num_tokens, forecast_loss(config, useful, text.unigram_entropy, position_init)
 
 
-def _published(recipe: Recipe) -> str:
+def _paper_reference(recipe: PretrainRecipe) -> str:
     """Return what the paper tells, if this is its very run: a million steps of 256, a tenth of them long."""
-    paper = Recipe()
-    is_paper = (recipe.batch, recipe.phases, recipe.budget) == (paper.batch, paper.phases, paper.budget)
-    if not is_paper or recipe.model.size not in _PUBLISHED or recipe.model != ModelRecipe(recipe.model.size):
+    paper = PretrainRecipe()
+    is_paper = (recipe.batch_size, recipe.phases, recipe.budget) == (paper.batch_size, paper.phases, paper.budget)
+    if not is_paper or recipe.model.size not in _PAPER_TRAINING or recipe.model != ModelRecipe(recipe.model.size):
         return ""
-    chips, days = _PUBLISHED[recipe.model.size]
+    chips, days = _PAPER_TRAINING[recipe.model.size]
     return f"the paper: {days:g} days on {chips} TPU chips"
 
 
-def _longest(recipe: Recipe) -> int:
-    return max(phase.length for phase in recipe.phases)
+def _max_length(recipe: PretrainRecipe) -> int:
+    return max(phase.max_length for phase in recipe.phases)

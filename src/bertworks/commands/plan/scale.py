@@ -14,34 +14,34 @@ import torch
 from bertworks.commands.plan.estimate import FORMULAS as STEP_FORMULAS
 from bertworks.commands.plan.forecast import step_flops
 from bertworks.commands.plan.hardware import Hardware
-from bertworks.commands.pretrain.recipe import PhaseRecipe, Recipe
+from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.stack import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.objectives.registry import OBJECTIVES
-from bertworks.training.memory import fitting_micro_batch, step_bytes
+from bertworks.training.memory import largest_micro_batch_size, step_bytes
 
-_FLOAT, _HALF = 4, 2
-_USABLE_RATE = 0.8  # of a card's memory, as in a run
+_FLOAT_BYTES, _HALF_BYTES = 4, 2
+_USABLE_MEMORY_RATIO = 0.8  # of a card's memory, as in a run
 
 # What one card sends to the others of its node, in bytes a second and one direction: the makers' numbers for NVLink of
 # the second to fourth generation, otherwise PCIe.
-_INSIDE = {"V100": 150e9, "A100": 300e9, "H100": 450e9, "T4": 16e9, "RTX3090": 32e9, "RTX4090": 32e9}
-_REACHED_RATE = 0.8  # of the rate of a link: assumed
+_INTRA_NODE_BANDWIDTH = {"V100": 150e9, "A100": 300e9, "H100": 450e9, "T4": 16e9, "RTX3090": 32e9, "RTX4090": 32e9}
+_BANDWIDTH_RATIO = 0.8  # of the rate of a link: assumed
 
 # Gradients travel while others are still being worked out: in the backward pass, two thirds of a step.
-_HIDDEN_RATE = 2 / 3
+_OVERLAP_RATIO = 2 / 3
 
-_COPY_RATE = 4e9  # bytes a second from a card to memory that is not pinned: assumed
-_DISK_RATE = 1e9  # bytes a second to the shared disk, from all machines together: assumed
+_COPY_BANDWIDTH = 4e9  # bytes a second from a card to memory that is not pinned: assumed
+_DISK_BANDWIDTH = 1e9  # bytes a second to the shared disk, from all machines together: assumed
 # Hours until a card, or what it needs, fails. Llama 3's 16,384 cards had 419 failures in 54 days ("The Llama 3 Herd of
 # Models", 2024).
-_CARD_HOURS = 50_000.0
+_GPU_MTBF_HOURS = 50_000.0
 
 # What a row reads of a corpus: two bytes and a bit a piece; in pages of 4 KiB at worst, two of pieces, one of word
 # starts and one of the index for each of its two segments.
-_PIECE_BYTES = 2.125
-_ROW_PAGES, _PAGE = 8, 4_096
+_BYTES_PER_TOKEN = 2.125
+_PAGES_PER_SEQUENCE, _PAGE_BYTES = 8, 4_096
 
 FORMULAS = {
     "cards": "nodes * gpus",
@@ -70,104 +70,106 @@ class Cluster:
     """Nodes with some cards of a kind each. `network` is what a node sends to others, in bytes a second."""
 
     num_nodes: int
-    num_cards: int  # of one node
-    card: Hardware
-    network: float = 12.5e9
+    gpus_per_node: int  # of one node
+    gpu: Hardware
+    network_bandwidth: float = 12.5e9
 
     def __post_init__(self) -> None:
-        if self.num_nodes < 1 or self.num_cards < 1:
-            raise SettingsError(f"{self.num_nodes} nodes of {self.num_cards} cards compute nothing; give at least 1")
-        if not 0 < self.network < math.inf:
-            raise SettingsError(f"a network of {self.network:g} bytes a second is none; give --network in Gbit/s")
-        if self.card.name not in _INSIDE:
-            known = ", ".join(_INSIDE)
+        if self.num_nodes < 1 or self.gpus_per_node < 1:
             raise SettingsError(
-                f"it is not known how cards of kind {self.card.name} are linked; choose one of: {known}"
+                f"{self.num_nodes} nodes of {self.gpus_per_node} cards compute nothing; give at least 1"
             )
+        if not 0 < self.network_bandwidth < math.inf:
+            raise SettingsError(
+                f"a network of {self.network_bandwidth:g} bytes a second is none; give --network in Gbit/s"
+            )
+        if self.gpu.name not in _INTRA_NODE_BANDWIDTH:
+            known = ", ".join(_INTRA_NODE_BANDWIDTH)
+            raise SettingsError(f"it is not known how cards of kind {self.gpu.name} are linked; choose one of: {known}")
 
     @property
-    def count(self) -> int:
-        return self.num_nodes * self.num_cards
+    def num_gpus(self) -> int:
+        return self.num_nodes * self.gpus_per_node
 
     @property
-    def link(self) -> float:
+    def link_bandwidth(self) -> float:
         """How fast what every card sends gets to the next: the slowest link on the way."""
-        inside = _INSIDE[self.card.name]
-        return inside if self.num_nodes == 1 else min(inside, self.network)
+        inside = _INTRA_NODE_BANDWIDTH[self.gpu.name]
+        return inside if self.num_nodes == 1 else min(inside, self.network_bandwidth)
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseScale:
+class ClusterPhaseCost:
     """A phase on a cluster. Seconds are those of a step; a node reads `read` bytes a second, at worst `read_pages`."""
 
-    length: int
+    max_length: int
     steps: int
-    pieces: int
+    num_tokens: int
     flops: float
-    computing: float
-    sent: float
-    network: float
-    seconds: float
-    read: float
-    read_pages: float
+    compute_seconds: float
+    bytes_sent: float
+    network_seconds: float
+    step_seconds: float
+    read_bandwidth: float
+    max_read_bandwidth: float
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ClusterEstimate:
     """A run on a cluster. `save_every` is the interval in steps that costs least, `stop` the seconds of one saving."""
 
-    cards: str
-    num_cards: int
-    batch: int
-    rows: int  # of one card and step
-    micro_batch: int
+    cluster: str
+    num_gpus: int
+    batch_size: int
+    sequences_per_gpu: int  # of one card and step
+    micro_batch_size: int
     parameters: int
-    phases: tuple[PhaseScale, ...]
+    phases: tuple[ClusterPhaseCost, ...]
     steps: int
-    pieces: int
+    num_tokens: int
     hours: float
     memory: int
-    checkpoint: int
-    stop: float
-    writing: float
-    interval: float
-    save_every: int
-    saving_rate: float  # of all time
+    checkpoint_bytes: int
+    checkpoint_stall_seconds: float
+    checkpoint_write_seconds: float
+    checkpoint_interval_seconds: float
+    save_steps: int
+    checkpoint_overhead_ratio: float  # of all time
 
 
-def scaled(recipe: Recipe, vocabulary: int, cluster: Cluster, shards: bool) -> Scale:
+def estimate_on_cluster(recipe: PretrainRecipe, vocab_size: int, cluster: Cluster, shard: bool) -> ClusterEstimate:
     """Return what a recipe takes on a cluster, whole on each card or spread over all of them."""
     if recipe.budget:
         raise SettingsError("the recipe counts time, not steps; take its budget out, and give its phases steps")
-    if recipe.batch % cluster.count:
+    if recipe.batch_size % cluster.num_gpus:
         raise SettingsError(
-            f"a batch of {recipe.batch} cannot be shared equally among {cluster.count} cards; choose a recipe with a "
+            f"a batch of {recipe.batch_size} cannot be shared equally among {cluster.num_gpus} cards; choose a recipe with a "
             f"multiple, or other --nodes and --gpus"
         )
-    sizes, rows = recipe.model.sizes(vocabulary), recipe.batch // cluster.count
-    num_shards = cluster.count if shards else 1
-    micro_batch = _micro_batch(recipe, sizes, cluster, rows, num_shards)
-    num_all, num_layers = parameters_of(recipe, vocabulary)
-    sent = _sent(recipe, cluster, (num_all, num_layers), math.ceil(rows / micro_batch) if shards else 0)
-    phases = tuple(_phase(recipe, sizes, cluster, one, sent) for one in recipe.phases)
+    sizes, rows = recipe.model.config(vocab_size), recipe.batch_size // cluster.num_gpus
+    num_shards = cluster.num_gpus if shard else 1
+    micro_batch = _fit_micro_batch_size(recipe, sizes, cluster, rows, num_shards)
+    num_all, num_layers = count_parameters(recipe, vocab_size)
+    sent = _bytes_sent_per_step(recipe, cluster, (num_all, num_layers), math.ceil(rows / micro_batch) if shard else 0)
+    phases = tuple(_phase_cost(recipe, sizes, cluster, one, sent) for one in recipe.phases)
     steps = sum(one.steps for one in phases)
-    seconds = sum(one.steps * one.seconds for one in phases)
-    checkpoint = 3 * _FLOAT * num_all
-    stop, writing = checkpoint / num_shards / _COPY_RATE, checkpoint / _DISK_RATE
-    interval = max(math.sqrt(2 * stop * 3600 * _CARD_HOURS / cluster.count), 33 * stop, 2 * writing)
-    longest = max(phase.length for phase in recipe.phases)
-    return Scale(
-        f"{cluster.num_nodes} x {cluster.num_cards} {cluster.card.name}",
-        cluster.count,
-        recipe.batch,
+    seconds = sum(one.steps * one.step_seconds for one in phases)
+    checkpoint = 3 * _FLOAT_BYTES * num_all
+    stop, writing = checkpoint / num_shards / _COPY_BANDWIDTH, checkpoint / _DISK_BANDWIDTH
+    interval = max(math.sqrt(2 * stop * 3600 * _GPU_MTBF_HOURS / cluster.num_gpus), 33 * stop, 2 * writing)
+    longest = max(phase.max_length for phase in recipe.phases)
+    return ClusterEstimate(
+        f"{cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name}",
+        cluster.num_gpus,
+        recipe.batch_size,
         rows,
         micro_batch,
         num_all,
         phases,
         steps,
-        sum(one.steps * one.pieces for one in phases),
+        sum(one.steps * one.num_tokens for one in phases),
         seconds / 3600,
-        step_bytes(sizes, micro_batch, longest, recipe.recompute, num_shards),
+        step_bytes(sizes, micro_batch, longest, recipe.activation_checkpointing, num_shards),
         checkpoint,
         stop,
         writing,
@@ -177,55 +179,63 @@ def scaled(recipe: Recipe, vocabulary: int, cluster: Cluster, shards: bool) -> S
     )
 
 
-def parameters_of(recipe: Recipe, vocabulary: int) -> tuple[int, int]:
+def count_parameters(recipe: PretrainRecipe, vocab_size: int) -> tuple[int, int]:
     """Return how many parameters a recipe trains, heads and all, and how many of them are in layers."""
-    sizes = recipe.model.sizes(vocabulary)
+    sizes = recipe.model.config(vocab_size)
     with torch.device("meta"):
-        module = OBJECTIVES[recipe.objective](family_of(sizes.family).build(sizes, None), None)
+        module = OBJECTIVES[recipe.objective](family_of(sizes.model_type).build(sizes, None), None)
     layers = sum(one.numel() for one in module.encoder.layers.parameters())
     return sum(one.numel() for one in module.parameters()), layers
 
 
-def _micro_batch(recipe: Recipe, sizes: BertSizes, cluster: Cluster, rows: int, num_shards: int) -> int:
-    assert cluster.card.memory is not None
-    longest = max(phase.length for phase in recipe.phases)
-    wanted = min(recipe.micro_batch or rows, rows)
-    usable = int(_USABLE_RATE * cluster.card.memory)
-    found = fitting_micro_batch(sizes, wanted, longest, usable, recipe.recompute, num_shards)
+def _fit_micro_batch_size(
+    recipe: PretrainRecipe, config: BertConfig, cluster: Cluster, num_sequences: int, num_shards: int
+) -> int:
+    assert cluster.gpu.memory is not None
+    longest = max(phase.max_length for phase in recipe.phases)
+    wanted = min(recipe.micro_batch_size or num_sequences, num_sequences)
+    usable = int(_USABLE_MEMORY_RATIO * cluster.gpu.memory)
+    found = largest_micro_batch_size(config, wanted, longest, usable, recipe.activation_checkpointing, num_shards)
     if found is None:
         raise SettingsError(
-            f"one example of length {longest} does not fit into the {cluster.card.memory / 2**30:.0f} GiB of a "
-            f"{cluster.card.name}; add --shard, or recompute = true to the recipe"
+            f"one example of length {longest} does not fit into the {cluster.gpu.memory / 2**30:.0f} GiB of a "
+            f"{cluster.gpu.name}; add --shard, or recompute = true to the recipe"
         )
     return found
 
 
-def _sent(recipe: Recipe, cluster: Cluster, parameters: tuple[int, int], num_gathered: int) -> float:
+def _bytes_sent_per_step(
+    recipe: PretrainRecipe, cluster: Cluster, parameters: tuple[int, int], num_all_gathers: int
+) -> float:
     """Return the bytes that a card sends in a step; `num_gathered` is how often weights are gathered, 0 if never."""
     num_all, num_layers = parameters
-    others = (cluster.count - 1) / cluster.count
-    if not num_gathered:
-        return 2 * others * _FLOAT * num_all
-    width = _FLOAT if recipe.precision == "fp32" else _HALF
-    weights = 2 * width * num_layers + _FLOAT * (num_all - num_layers)  # of layers forth and back, the others once
-    return others * num_gathered * (weights + _FLOAT * num_all)
+    others = (cluster.num_gpus - 1) / cluster.num_gpus
+    if not num_all_gathers:
+        return 2 * others * _FLOAT_BYTES * num_all
+    width = _FLOAT_BYTES if recipe.precision == "fp32" else _HALF_BYTES
+    weights = 2 * width * num_layers + _FLOAT_BYTES * (
+        num_all - num_layers
+    )  # of layers forth and back, the others once
+    return others * num_all_gathers * (weights + _FLOAT_BYTES * num_all)
 
 
-def _phase(recipe: Recipe, sizes: BertSizes, cluster: Cluster, phase: PhaseRecipe, sent: float) -> PhaseScale:
-    flops = step_flops(sizes, recipe.batch, phase.length, recipe.masking.rate)
-    computing = flops / (cluster.count * cluster.card.peak * cluster.card.utilisation)
-    network = sent / (_REACHED_RATE * cluster.link)
-    seconds = computing + max(0.0, network - _HIDDEN_RATE * computing)
-    rows = recipe.batch / seconds / cluster.num_nodes  # a second
-    return PhaseScale(
-        phase.length,
+def _phase_cost(
+    recipe: PretrainRecipe, config: BertConfig, cluster: Cluster, phase: PhaseRecipe, bytes_sent: float
+) -> ClusterPhaseCost:
+    flops = step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob)
+    computing = flops / (cluster.num_gpus * cluster.gpu.peak_flops * cluster.gpu.utilisation)
+    network = bytes_sent / (_BANDWIDTH_RATIO * cluster.link_bandwidth)
+    seconds = computing + max(0.0, network - _OVERLAP_RATIO * computing)
+    rows = recipe.batch_size / seconds / cluster.num_nodes  # a second
+    return ClusterPhaseCost(
+        phase.max_length,
         phase.steps,
-        recipe.batch * phase.length,
+        recipe.batch_size * phase.max_length,
         flops,
         computing,
-        sent,
+        bytes_sent,
         network,
         seconds,
-        rows * phase.length * _PIECE_BYTES,
-        rows * _ROW_PAGES * _PAGE,
+        rows * phase.max_length * _BYTES_PER_TOKEN,
+        rows * _PAGES_PER_SEQUENCE * _PAGE_BYTES,
     )

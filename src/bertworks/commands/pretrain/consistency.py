@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 import bertworks
-from bertworks.commands.pretrain.recipe import Recipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.errors import SettingsError
-from bertworks.training.process_group import exchange
+from bertworks.training.process_group import all_gather
 
 # What a run consists of, and what to do where machines differ in it.
-_WAYS_OUT = {
+_REMEDIES = {
     "recipe": "start all machines with the same recipe and options",
     "corpus": "give all machines the same corpus folder",
     "start": "give all machines the same model to start from",
@@ -34,23 +34,25 @@ _WAYS_OUT = {
 }
 
 # (what of the run, which part of it) -> what a process has there
-Facts = dict[str, dict[str, str]]
+RunFingerprint = dict[str, dict[str, str]]
 
 
-def facts_to_agree_on(recipe: Recipe, corpus: Corpus, start: str, run: Mapping[str, object]) -> Facts:
+def run_fingerprint(
+    recipe: PretrainRecipe, corpus: Corpus, init_digest: str, options: Mapping[str, object]
+) -> RunFingerprint:
     """Return all that has to be the same everywhere. `start` tells one model to begin with from another."""
-    shards = json.dumps(corpus.pieces_manifest["shards"], sort_keys=True).encode()
+    shards = json.dumps(corpus.tokens_manifest["shards"], sort_keys=True).encode()
     return {
-        "recipe": dict(_settings(asdict(recipe))),
+        "recipe": dict(_flatten_settings(asdict(recipe))),
         "corpus": {
-            "pieces": f"{corpus.pieces_manifest['counts']['pieces']:,}",
-            "vocabulary": f"{corpus.tokenizer.size:,}",
+            "pieces": f"{corpus.tokens_manifest['counts']['pieces']:,}",
+            "vocabulary": f"{corpus.tokenizer.vocab_size:,}",
             "sha256": hashlib.sha256(shards).hexdigest()[:12],
         },
-        "start": {"weights": start},
-        "run": {name: str(value) for name, value in run.items()},
+        "start": {"weights": init_digest},
+        "run": {name: str(value) for name, value in options.items()},
         "version": {
-            "bertworks": _own_code(),
+            "bertworks": _source_hash(),
             "torch": torch.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
@@ -58,11 +60,11 @@ def facts_to_agree_on(recipe: Recipe, corpus: Corpus, start: str, run: Mapping[s
     }
 
 
-def agree(facts: Facts) -> None:
+def check_consistency(fingerprint: RunFingerprint) -> None:
     """Compare with what the other processes say. All raise the same error if anything differs."""
-    told = [json.loads(one) for one in exchange(json.dumps({"node": _node(), "facts": facts}))]
+    told = [json.loads(one) for one in all_gather(json.dumps({"node": _node_name(), "facts": fingerprint}))]
     ours = told[0]
-    for kind, way_out in _WAYS_OUT.items():
+    for kind, way_out in _REMEDIES.items():
         for one in told[1:]:
             for part in {**ours["facts"][kind], **one["facts"][kind]}:
                 here, there = (each["facts"][kind].get(part, "not there") for each in (ours, one))
@@ -73,22 +75,22 @@ def agree(facts: Facts) -> None:
                     )
 
 
-def _settings(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _flatten_settings(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield every setting of a recipe by its full name."""
     for name, value in table.items():
         if isinstance(value, dict):
-            yield from _settings(value, f"{above}{name}.")
+            yield from _flatten_settings(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", json.dumps(value, default=str)
+            yield f"{prefix}{name}", json.dumps(value, default=str)
 
 
-def _node() -> str:
+def _node_name() -> str:
     """Return the name of this machine; torchrun numbers them, for those that have the same."""
     number = os.environ.get("GROUP_RANK")
     return socket.gethostname() if number is None else f"node {number} ({socket.gethostname()})"
 
 
-def _own_code() -> str:
+def _source_hash() -> str:
     """Return a hash of this package's own files: two copies of one version may still differ."""
     folder = Path(bertworks.__file__).parent
     hashed = hashlib.sha256()

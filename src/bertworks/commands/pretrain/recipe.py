@@ -12,17 +12,17 @@ from typing import Any
 
 from bertworks.disk import write_text
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import BertSizes
+from bertworks.encoders.stack import BertConfig
 from bertworks.errors import FolderError, SettingsError
-from bertworks.objectives.registry import check_learns
+from bertworks.objectives.registry import check_objective
 from bertworks.sampling.masking import MaskSettings
-from bertworks.sampling.samplers import READS
+from bertworks.sampling.samplers import OBJECTIVE_INPUTS
 from bertworks.training.devices import PRECISIONS
-from bertworks.training.optimizer import AdamSettings, DepthSettings
-from bertworks.training.schedule import FALLS
+from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
+from bertworks.training.schedule import DECAYS
 
-POSITION_STARTS = ("normal", "waves", "neighbours")
-BIAS_STARTS = ("zero", "counts")
+POSITION_INITS = ("normal", "waves", "neighbours")
+OUTPUT_BIAS_INITS = ("zero", "counts")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -42,64 +42,68 @@ class ModelRecipe:
     """
 
     size: str = "base"
-    num_layers: int | None = None
-    width: int | None = None
-    num_heads: int | None = None
-    inner: int | None = None
-    positions: int = 512
-    activation: str | None = None
-    dropout: float = 0.1
-    position_start: str = "normal"
-    bias_start: str = "zero"
+    num_hidden_layers: int | None = None
+    hidden_size: int | None = None
+    num_attention_heads: int | None = None
+    intermediate_size: int | None = None
+    max_position_embeddings: int = 512
+    hidden_act: str | None = None
+    hidden_dropout_prob: float = 0.1
+    position_init: str = "normal"
+    output_bias_init: str = "zero"
     family: str = "bert"
     spelling: str | None = None
-    scoring: str | None = None
-    memory: int | None = None
+    softmax_kind: str | None = None
+    mem_len: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("position_start", POSITION_STARTS), ("bias_start", BIAS_STARTS)):
+        for name, known in (("position_start", POSITION_INITS), ("bias_start", OUTPUT_BIAS_INITS)):
             if getattr(self, name) not in known:
                 raise SettingsError(f"{name} is '{getattr(self, name)}'; choose one of: {', '.join(known)}")
 
-    def sizes(self, vocabulary: int) -> BertSizes:
-        released = family_of(self.family).released(self.size, vocabulary)
-        width = self.width or released.width
-        released = _own(released, {"spelling": self.spelling, "scoring": self.scoring, "memory": self.memory})
+    def config(self, vocab_size: int) -> BertConfig:
+        released = family_of(self.family).config_from_preset(self.size, vocab_size)
+        width = self.hidden_size or released.hidden_size
+        released = _apply_family_settings(
+            released, {"spelling": self.spelling, "scoring": self.softmax_kind, "memory": self.mem_len}
+        )
         return replace(
             released,
-            width=width,
-            num_layers=self.num_layers or released.num_layers,
-            num_heads=self.num_heads or released.num_heads,
-            inner=self.inner or (4 * width if self.width else released.inner),
-            positions=self.positions,
-            activation=self.activation or released.activation,
-            dropout=self.dropout,
-            attention_dropout=self.dropout,
+            hidden_size=width,
+            num_hidden_layers=self.num_hidden_layers or released.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads or released.num_attention_heads,
+            intermediate_size=self.intermediate_size or (4 * width if self.hidden_size else released.intermediate_size),
+            max_position_embeddings=self.max_position_embeddings,
+            hidden_act=self.hidden_act or released.hidden_act,
+            hidden_dropout_prob=self.hidden_dropout_prob,
+            attention_probs_dropout_prob=self.hidden_dropout_prob,
         )
 
 
-_OWNERS = {"spelling": "ELMo", "scoring": "ELMo", "memory": "XLNet"}
+_SETTING_FAMILIES = {"spelling": "ELMo", "scoring": "ELMo", "memory": "XLNet"}
 
 
-def _own(sizes: BertSizes, told: dict[str, Any]) -> BertSizes:
+def _apply_family_settings(config: BertConfig, settings: dict[str, Any]) -> BertConfig:
     """Return the sizes with what is told of an ELMo or an XLNet alone."""
-    told = {name: value for name, value in told.items() if value is not None}
-    for name in told.keys() - {part.name for part in fields(sizes)}:
-        raise SettingsError(f"{name} is for {_OWNERS[name]}; leave it out for the family '{sizes.family}'")
-    return replace(sizes, **told)
+    settings = {name: value for name, value in settings.items() if value is not None}
+    for name in settings.keys() - {part.name for part in fields(config)}:
+        raise SettingsError(
+            f"{name} is for {_SETTING_FAMILIES[name]}; leave it out for the family '{config.model_type}'"
+        )
+    return replace(config, **settings)
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecipe:
     """A stretch of the run at one length. `share` of a time budget, or `steps` where steps are counted."""
 
-    length: int
+    max_length: int
     steps: int = 0
-    share: float = 0.0
+    budget_ratio: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class PretrainRecipe:
     """A pretraining run. `batch` counts examples of a step over all processes; micro_batch 0 means: as fits.
 
     The rate rises over `warmup` steps, or the share `warmup_rate` of a budget, and falls to zero as `schedule` says.
@@ -112,38 +116,40 @@ class Recipe:
     masking: MaskSettings = field(default_factory=MaskSettings)
     num_fresh_epochs: int = 0
     optimizer: AdamSettings = field(default_factory=AdamSettings)
-    batch: int = 256
-    micro_batch: int = 0
-    rate: float = 1e-4
-    warmup: int = 10_000
-    warmup_rate: float = 0.05
+    batch_size: int = 256
+    micro_batch_size: int = 0
+    learning_rate: float = 1e-4
+    warmup_steps: int = 10_000
+    warmup_ratio: float = 0.05
     schedule: str = "linear"
     phases: tuple[PhaseRecipe, ...] = (PhaseRecipe(128, 900_000, 0.9), PhaseRecipe(512, 100_000, 0.1))
     budget: str = ""
     seed: int = 0
-    save_every: int = 1_000
-    evaluate_every: int = 1_000
-    evaluate_examples: int = 512
+    save_steps: int = 1_000
+    eval_steps: int = 1_000
+    num_eval_examples: int = 512
     compile: bool = False
-    recompute: bool = False
+    activation_checkpointing: bool = False
     precision: str = "fp32"
-    depths: DepthSettings = field(default_factory=DepthSettings)
+    layerwise: LayerwiseSettings = field(default_factory=LayerwiseSettings)
 
     def __post_init__(self) -> None:
         self._check_choices()
         self._check_numbers()
         self._check_phases()
-        seconds_of(self.budget)
+        parse_duration(self.budget)
 
     def _check_choices(self) -> None:
-        self.model.sizes(vocabulary=1)  # refuses what there is not
-        if self.objective not in READS:
-            raise SettingsError(f"there is no objective '{self.objective}'; choose one of: {', '.join(READS)}")
-        check_learns(self.model.family, self.objective)
-        if self.depths.unfreeze_rate:
+        self.model.config(vocab_size=1)  # refuses what there is not
+        if self.objective not in OBJECTIVE_INPUTS:
+            raise SettingsError(
+                f"there is no objective '{self.objective}'; choose one of: {', '.join(OBJECTIVE_INPUTS)}"
+            )
+        check_objective(self.model.family, self.objective)
+        if self.layerwise.unfreeze_ratio:
             raise SettingsError("depths.unfreeze_rate is for fine-tuning; say how many steps: depths.unfreeze_every")
-        if self.schedule not in FALLS:
-            raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(FALLS)}")
+        if self.schedule not in DECAYS:
+            raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(DECAYS)}")
         if self.precision not in PRECISIONS:
             raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
 
@@ -154,43 +160,43 @@ class Recipe:
         for name in ("micro_batch", "warmup", "num_fresh_epochs"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"{name} is {getattr(self, name)}; give 0 or more")
-        if not 0 < self.rate < math.inf:
-            raise SettingsError(f"rate is {self.rate}; give a number above 0, such as 1e-4")
-        for name, share in (("warmup_rate", self.warmup_rate), ("model.dropout", self.model.dropout)):
+        if not 0 < self.learning_rate < math.inf:
+            raise SettingsError(f"rate is {self.learning_rate}; give a number above 0, such as 1e-4")
+        for name, share in (("warmup_rate", self.warmup_ratio), ("model.dropout", self.model.hidden_dropout_prob)):
             if not 0 <= share < 1:
                 raise SettingsError(f"{name} is {share}; give a number from 0 to below 1")
 
     def _check_phases(self) -> None:
         if not self.phases:
             raise SettingsError("a recipe needs at least one phase; add [[phases]] with length and steps")
-        lengths = [phase.length for phase in self.phases]
+        lengths = [phase.max_length for phase in self.phases]
         if len(set(lengths)) < len(lengths):
             raise SettingsError("two phases have the same length; join them, since a phase is known by its length")
         for number, phase in enumerate(self.phases, 1):
-            if phase.length > self.model.positions:
+            if phase.max_length > self.model.max_position_embeddings:
                 raise SettingsError(
-                    f"phase {number} has length {phase.length}, but the model has {self.model.positions} positions; "
+                    f"phase {number} has length {phase.max_length}, but the model has {self.model.max_position_embeddings} positions; "
                     f"raise model.positions or shorten the phase"
                 )
             if not self.budget and phase.steps < 1:
                 raise SettingsError(f"phase {number} needs steps (or the recipe a budget, such as budget = '30m')")
-            if self.budget and phase.share <= 0:
+            if self.budget and phase.budget_ratio <= 0:
                 raise SettingsError(f"phase {number} needs a share of the budget, such as share = 0.9")
         num_steps = sum(phase.steps for phase in self.phases)
-        if not self.budget and self.warmup >= num_steps:
+        if not self.budget and self.warmup_steps >= num_steps:
             raise SettingsError(
-                f"warmup takes {self.warmup:,} steps, but the run has only {num_steps:,}; shorten it or add steps"
+                f"warmup takes {self.warmup_steps:,} steps, but the run has only {num_steps:,}; shorten it or add steps"
             )
 
 
-def seconds_of(told: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """Return the seconds of "90s", "30m", "2h", "1h30m" or "4d"; None for nothing."""
-    if not told:
+    if not text:
         return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", told)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != told or seconds == 0:
-        raise SettingsError(f"'{told}' is no time; write it as 90s, 30m, 2h or 1h30m")
+    if "".join(number + unit for number, unit in parts) != text or seconds == 0:
+        raise SettingsError(f"'{text}' is no time; write it as 90s, 30m, 2h or 1h30m")
     return seconds
 
 
@@ -206,7 +212,7 @@ def recipe_path(name: str, kind: str = "") -> Path:
     raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {known}")
 
 
-def write_down(folder: Path, text: str, free: Sequence[str]) -> None:
+def write_recipe(folder: Path, text: str, ignore_patterns: Sequence[str]) -> None:
     """Write the recipe of a run into its folder, or check that the one there is the same.
 
     A folder with anything else in it is refused, but for names like those in `free`: what such a run leaves before it
@@ -218,32 +224,32 @@ def write_down(folder: Path, text: str, free: Sequence[str]) -> None:
             f"{folder} holds a run of another recipe (see {path}); choose another folder with --out, or start with "
             f"that recipe to continue it"
         )
-    if not path.exists() and _holds_something(folder, free):
+    if not path.exists() and _has_other_files(folder, ignore_patterns):
         raise FolderError(f"{folder} already holds something else; choose an empty or new folder with --out")
     write_text(path, text)
 
 
-def _holds_something(folder: Path, free: Sequence[str]) -> bool:
+def _has_other_files(folder: Path, ignore_patterns: Sequence[str]) -> bool:
     if folder.is_file():
         return True
-    return folder.exists() and any(not any(map(path.match, free)) for path in folder.iterdir())
+    return folder.exists() and any(not any(map(path.match, ignore_patterns)) for path in folder.iterdir())
 
 
-def as_toml(recipe: Any) -> str:
+def to_toml(recipe: Any) -> str:
     """Return a recipe, a frozen dataclass, written out in full, nothing left to defaults."""
     lines, tables, lists = [], [], []
     for key, value in asdict(recipe).items():
         if isinstance(value, dict):
-            tables += ["", f"[{key}]", *(f"{k} = {_toml(v)}" for k, v in value.items() if v is not None)]
+            tables += ["", f"[{key}]", *(f"{k} = {_toml_value(v)}" for k, v in value.items() if v is not None)]
         elif isinstance(value, tuple | list):
             for one in value:
-                lists += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in one.items())]
+                lists += ["", f"[[{key}]]", *(f"{k} = {_toml_value(v)}" for k, v in one.items())]
         else:
-            lines += [f"{key} = {_toml(value)}"] if value is not None else []
+            lines += [f"{key} = {_toml_value(value)}"] if value is not None else []
     return "\n".join([*lines, *tables, *lists]) + "\n"
 
 
-def _toml(value: object) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

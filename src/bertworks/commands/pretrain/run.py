@@ -17,16 +17,16 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import nn
 
-from bertworks.commands.pretrain.batches import Rows
-from bertworks.commands.pretrain.build import build, start_of, write_model
-from bertworks.commands.pretrain.consistency import agree, facts_to_agree_on
-from bertworks.commands.pretrain.micro_batch import fitted
-from bertworks.commands.pretrain.recipe import Recipe, as_toml, seconds_of, write_down
-from bertworks.commands.pretrain.samples import blanks_of, filled_blanks
-from bertworks.commands.run_facts import changes, facts_of, now, piece_counts
+from bertworks.commands.pretrain.batches import PretrainBatches
+from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
+from bertworks.commands.pretrain.consistency import check_consistency, run_fingerprint
+from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
+from bertworks.commands.pretrain.recipe import PretrainRecipe, parse_duration, to_toml, write_recipe
+from bertworks.commands.pretrain.samples import fill_masked_sentences, sample_masked_sentences
+from bertworks.commands.run_facts import collect_run_info, count_tokens, describe_changes, now
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
-from bertworks.errors import BertworksError, FolderError, MissingPartError
+from bertworks.errors import BertworksError, FolderError, MissingDependencyError
 from bertworks.models.provenance import folders_of, hashes_of
 from bertworks.objectives.registry import Objective
 from bertworks.parallel.machine import peak_bytes
@@ -34,25 +34,25 @@ from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, 
 from bertworks.reports.pretrain import write_report
 from bertworks.sampling.batch import Batch
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
-from bertworks.training.checkpoint_writer import Saver, newest
+from bertworks.training.checkpoint_writer import CheckpointWriter, load_latest_for_module
 from bertworks.training.devices import Precision, device_of
 from bertworks.training.evaluation import evaluate
-from bertworks.training.health import Health, Warning  # noqa: A004
-from bertworks.training.interrupt import asked_to_stop
-from bertworks.training.loop import Draw, Standing, Step, Training, num_processes, train
-from bertworks.training.optimizer import PaperAdam
-from bertworks.training.process_group import any_of, exchange, is_first, joined, shared
-from bertworks.training.schedule import ByClock, ByStep, Moment, Pace
-from bertworks.training.sharding import gathered, is_sharded, load_own, shard
-from bertworks.training.stateful import Carrying
+from bertworks.training.health import HealthMonitor, HealthWarning
+from bertworks.training.interrupt import catch_stop_signals
+from bertworks.training.loop import GetBatches, Step, Training, TrainState, train, world_size
+from bertworks.training.optimizer import BertAdam
+from bertworks.training.process_group import all_gather, any_process, is_main_process, process_group, wrap_ddp
+from bertworks.training.schedule import Schedule, ScheduleStep, StepSchedule, TimeSchedule
+from bertworks.training.sharding import gather_parameters, is_sharded, load_local_state_dict, shard
+from bertworks.training.stateful import StatefulBatches
 
 
-class Witness(Protocol):
+class StepObserver(Protocol):
     """Somebody who sees every batch and what each step made of the parameters: a proof needs one."""
 
-    def drawn(self, batches: Sequence[Batch]) -> None: ...
+    def on_batches(self, batches: Sequence[Batch]) -> None: ...
 
-    def stepped(self, number: int, module: nn.Module, optimizer: PaperAdam) -> None: ...
+    def on_step(self, step: int, module: nn.Module, optimizer: BertAdam) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,19 @@ class PretrainRequest:
     many steps in this call (for tests and proofs).
     """
 
-    recipe: Recipe
+    recipe: PretrainRecipe
     corpus: Path
-    out: Path
+    output: Path
     vocabulary: str | None = None
-    start: str | None = None
+    init_model: str | None = None
     device: str = "auto"
     shard: bool = False
     stop_after: int | None = None
-    witness: Witness | None = None
+    observer: StepObserver | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TrainEvent:
     """Something to tell a person: a step, held-out scores, a saved checkpoint, a warning or a note.
 
     With a step come the seconds that are left, and the losses to compare with: of knowing how frequent pieces are, and
@@ -84,14 +84,14 @@ class Told:
 
     step: Step | None = None
     seconds_left: float = 0.0
-    compared: tuple[float, float] = (math.nan, math.nan)
+    reference_losses: tuple[float, float] = (math.nan, math.nan)
     held_out: HeldOutRecord | None = None
-    saved: Path | None = None
+    checkpoint_path: Path | None = None
     warning: str = ""
     note: str = ""
 
 
-class _Best(NamedTuple):
+class _BestEvaluation(NamedTuple):
     """The best held-out scores so far; the smaller one is better. Losses of different lengths do not compare, so the
     later phase goes first."""
 
@@ -105,295 +105,315 @@ class _Best(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Run:
+class _PretrainRun:
     """What a run holds while it goes."""
 
     request: PretrainRequest
     corpus: Corpus
     module: Objective
-    optimizer: PaperAdam
-    rows: Rows
+    optimizer: BertAdam
+    batches: PretrainBatches
     precision: Precision
-    health: Health
-    facts: dict[str, Any]
+    health: HealthMonitor
+    run_info: dict[str, Any]
     digest: str  # what must be equal for a checkpoint to fit
-    blanks: tuple[str, ...]
-    standing: Standing = field(default_factory=Standing)
-    carrying: Carrying = field(default_factory=Carrying)
-    best: _Best = field(default_factory=_Best)
-    measured: HeldOutRecord | None = None  # the last one
-    num_saved_steps: int = 0  # the step of the last checkpoint
-    saver: Saver | None = None
+    masked_sentences: tuple[str, ...]
+    train_state: TrainState = field(default_factory=TrainState)
+    stateful_batches: StatefulBatches = field(default_factory=StatefulBatches)
+    best: _BestEvaluation = field(default_factory=_BestEvaluation)
+    last_evaluation: HeldOutRecord | None = None  # the last one
+    last_saved_step: int = 0  # the step of the last checkpoint
+    saver: CheckpointWriter | None = None
 
 
-def pretrain(request: PretrainRequest) -> Iterator[Told]:
+def pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
     """Run, or continue, and yield what happens. At the end the run folder holds the model in `model/`.
 
     Under torchrun every process has to call it, and only the first one is told anything.
     """
-    with joined():
+    with process_group():
         for told in _pretrain(request):
-            if is_first():
+            if is_main_process():
                 yield told
 
 
-def _pretrain(request: PretrainRequest) -> Iterator[Told]:
+def _pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
     run, notes = _open(request)
-    yield from (Told(note=note) for note in notes)
-    checkpoint, damaged = newest(request.out / "checkpoints", run.module)
-    yield from (Told(warning=text) for text in damaged)
-    pace = _pace(request)
+    yield from (TrainEvent(note=note) for note in notes)
+    checkpoint, damaged = load_latest_for_module(request.output / "checkpoints", run.module)
+    yield from (TrainEvent(warning=text) for text in damaged)
+    pace = _build_schedule(request)
     if checkpoint is not None:
         _resume(run, checkpoint)
-        yield Told(note=f"continuing after step {run.standing.step:,}")
-    exchange("")  # all must have read what is now cut and written
+        yield TrainEvent(note=f"continuing after step {run.train_state.step:,}")
+    all_gather("")  # all must have read what is now cut and written
     with contextlib.ExitStack() as stack:
-        records = stack.enter_context(_records(run, checkpoint)) if is_first() else None
-        run.saver = stack.enter_context(_saver(run))
-        yield from _mirrored(run, records, checkpoint)
-        yield from _steps(run, records, pace, stack.enter_context(asked_to_stop()))
+        records = stack.enter_context(_open_records(run, checkpoint)) if is_main_process() else None
+        run.saver = stack.enter_context(_create_saver(run))
+        yield from _mirror_to_tensorboard(run, records, checkpoint)
+        yield from _train_steps(run, records, pace, stack.enter_context(catch_stop_signals()))
 
 
-def _saver(run: _Run) -> Saver:
-    return Saver(run.request.out / "checkpoints", run.module, run.digest, run.precision.device.type != "cpu")
+def _create_saver(run: _PretrainRun) -> CheckpointWriter:
+    return CheckpointWriter(
+        run.request.output / "checkpoints", run.module, run.digest, run.precision.device.type != "cpu"
+    )
 
 
-def _records(run: _Run, checkpoint: Checkpoint | None) -> Records:
-    write_json(run.request.out / "run.json", run.facts)
-    return Records.open(run.request.out, run.standing.step if checkpoint else None)
+def _open_records(run: _PretrainRun, checkpoint: Checkpoint | None) -> Records:
+    write_json(run.request.output / "run.json", run.run_info)
+    return Records.open(run.request.output, run.train_state.step if checkpoint else None)
 
 
-def _mirrored(run: _Run, records: Records | None, checkpoint: Checkpoint | None) -> Iterator[Told]:
+def _mirror_to_tensorboard(
+    run: _PretrainRun, records: Records | None, checkpoint: Checkpoint | None
+) -> Iterator[TrainEvent]:
     """Have TensorBoard's events written besides, where it is installed."""
     if records is None:
         return
     try:
-        records.mirror(EventsWriter(run.request.out, run.standing.step if checkpoint else None))
-    except MissingPartError as error:
-        yield Told(note=f"no TensorBoard events: {error}")
+        records.mirror(EventsWriter(run.request.output, run.train_state.step if checkpoint else None))
+    except MissingDependencyError as error:
+        yield TrainEvent(note=f"no TensorBoard events: {error}")
 
 
-def _open(request: PretrainRequest) -> tuple[_Run, list[str]]:
+def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     """Open the corpus, build the model, check that it all fits, and write the recipe down."""
     corpus = Corpus.open(request.corpus, request.vocabulary)
     device = device_of(request.device)
     precision = Precision(request.recipe.precision, device)
-    start = start_of(request.recipe, corpus.tokenizer, request.start)
-    facts_file = request.out / "run.json"
+    start = resolve_model_init(request.recipe, corpus.tokenizer, request.init_model)
+    facts_file = request.output / "run.json"
     before = read_json(facts_file, "the facts of a run") if facts_file.exists() else {}
-    num_shards = num_processes() if request.shard else 1
-    agree(facts_to_agree_on(request.recipe, corpus, start.digest, {"shard": request.shard, "device": device.type}))
-    recipe, notes = fitted(request.recipe, start.sizes, before.get("micro_batch", 0), device, num_shards)
-    rows = Rows(corpus, recipe)
-    counts = piece_counts(corpus)
+    num_shards = world_size() if request.shard else 1
+    check_consistency(
+        run_fingerprint(request.recipe, corpus, start.digest, {"shard": request.shard, "device": device.type})
+    )
+    recipe, notes = fit_recipe_to_memory(request.recipe, start.config, before.get("micro_batch", 0), device, num_shards)
+    rows = PretrainBatches(corpus, recipe)
+    counts = count_tokens(corpus)
     module, about = build(start, recipe, counts)
     module.to(device)
     if num_shards > 1:
         shard(module, module.encoder.layers, precision)
-    facts = facts_of(corpus, counts, recipe.micro_batch, before) | folders_of(request.start, corpus.folder)
+    facts = collect_run_info(corpus, counts, recipe.micro_batch_size, before) | folders_of(
+        request.init_model, corpus.folder
+    )
     facts["sharded"] = num_shards > 1
     notes += about
-    notes += changes(before, facts)
+    notes += describe_changes(before, facts)
     notes.append(
         f"a loss of {facts['ln_v']:.2f} is guessing, {facts['unigram_entropy']:.2f} is knowing only how frequent "
         f"pieces are; {sum(p.numel() for p in module.parameters()):,} parameters"
     )
-    if is_first():
-        write_down(request.out, as_toml(request.recipe), (".recipe.toml.*.part",))
-    return _Run(
+    if is_main_process():
+        write_recipe(request.output, to_toml(request.recipe), (".recipe.toml.*.part",))
+    return _PretrainRun(
         replace(request, recipe=recipe),
         corpus,
         module,
-        PaperAdam(module, recipe.optimizer, recipe.depths, start.sizes.num_layers),
+        BertAdam(module, recipe.optimizer, recipe.layerwise, start.config.num_hidden_layers),
         rows,
         precision,
-        Health(facts["unigram_entropy"], facts["ln_v"]),
+        HealthMonitor(facts["unigram_entropy"], facts["ln_v"]),
         facts,
         recipe_hash(recipe, corpus, start.digest),
-        blanks_of(corpus, 6),
+        sample_masked_sentences(corpus, 6),
     ), notes
 
 
-def recipe_hash(recipe: Recipe, corpus: Corpus, start: str = "") -> str:
+def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -> str:
     """Return what must be equal for a checkpoint to fit: the recipe, the pieces it learns from, what it began with."""
     free = ("micro_batch", "save_every", "recompute")  # what may change: it does not change the outcome
     kept = {name: value for name, value in asdict(recipe).items() if name not in free}
-    told = [kept, corpus.pieces_manifest["shards"], start]
+    told = [kept, corpus.tokens_manifest["shards"], init_digest]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _resume(run: _Run, checkpoint: Checkpoint) -> None:
+def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
     """Put the run where the checkpoint left it."""
     if checkpoint.recipe != run.digest:
         raise FolderError(
             f"{checkpoint.folder} was made with another recipe or corpus; choose another folder with --out, or use "
             f"the recipe and corpus of that run"
         )
-    load_own(run.module, checkpoint.model)
-    run.standing = checkpoint.standing
-    run.optimizer.restore(checkpoint.optimizer, run.standing.step - run.standing.num_overflowed)
-    run.carrying.restore(checkpoint.optimizer)
-    run.num_saved_steps = run.standing.step
-    for record in read_records(run.request.out):
-        if isinstance(record, HeldOutRecord) and record.step <= run.standing.step:
-            _remember(run, record)
+    load_local_state_dict(run.module, checkpoint.model)
+    run.train_state = checkpoint.train_state
+    run.optimizer.restore(checkpoint.optimizer, run.train_state.step - run.train_state.num_overflows)
+    run.stateful_batches.restore(checkpoint.optimizer)
+    run.last_saved_step = run.train_state.step
+    for record in read_records(run.request.output):
+        if isinstance(record, HeldOutRecord) and record.step <= run.train_state.step:
+            _update_best(run, record)
 
 
-def _remember(run: _Run, record: HeldOutRecord) -> None:
+def _update_best(run: _PretrainRun, record: HeldOutRecord) -> None:
     """Keep in mind what was measured, and whether it is the best. An untrained model is never the best."""
-    run.measured = record
+    run.last_evaluation = record
     loss = record.loss
     if record.step and math.isfinite(loss):
-        run.best = min(run.best, _Best(-_phase_numbers(run.request.recipe)[record.phase], loss, record.step))
+        run.best = min(run.best, _BestEvaluation(-_phase_indices(run.request.recipe)[record.phase], loss, record.step))
 
 
-def _phase_numbers(recipe: Recipe) -> dict[str, int]:
+def _phase_indices(recipe: PretrainRecipe) -> dict[str, int]:
     """Return the number of each phase by the name it has in records."""
-    return {str(phase.length): number for number, phase in enumerate(recipe.phases)}
+    return {str(phase.max_length): number for number, phase in enumerate(recipe.phases)}
 
 
-def _pace(request: PretrainRequest) -> Pace:
+def _build_schedule(request: PretrainRequest) -> Schedule:
     """Return the pace of the recipe; one by the clock follows what was recorded, as far as that goes."""
     recipe = request.recipe
-    budget = seconds_of(recipe.budget)
+    budget = parse_duration(recipe.budget)
     if budget is None:
-        return ByStep(tuple(phase.steps for phase in recipe.phases), recipe.warmup, recipe.rate, recipe.schedule)
-    numbers = _phase_numbers(recipe)
+        return StepSchedule(
+            tuple(phase.steps for phase in recipe.phases), recipe.warmup_steps, recipe.learning_rate, recipe.schedule
+        )
+    numbers = _phase_indices(recipe)
     recorded = {
-        record.step - 1: Moment(numbers[record.phase], record.rate)
-        for record in read_records(request.out)
+        record.step - 1: ScheduleStep(numbers[record.phase], record.learning_rate)
+        for record in read_records(request.output)
         if isinstance(record, StepRecord)
     }
-    shares = tuple(phase.share for phase in recipe.phases)
-    return ByClock(budget, shares, recipe.warmup_rate, recipe.rate, recorded, recipe.schedule)
+    shares = tuple(phase.budget_ratio for phase in recipe.phases)
+    return TimeSchedule(budget, shares, recipe.warmup_ratio, recipe.learning_rate, recorded, recipe.schedule)
 
 
-def _steps(run: _Run, records: Records | None, pace: Pace, stop: list[str]) -> Iterator[Told]:
-    recipe, witness, first = run.request.recipe, run.request.witness, run.standing.step
+def _train_steps(
+    run: _PretrainRun, records: Records | None, schedule: Schedule, stop_requests: list[str]
+) -> Iterator[TrainEvent]:
+    recipe, witness, first = run.request.recipe, run.request.observer, run.train_state.step
     assert run.saver is not None
-    draw = _draw(run)
-    trainable = shared(run.module, lambda: draw(0, 0)[0])
-    training = Training(run.module, trainable, run.optimizer, pace, draw, recipe.seed, run.precision, run.carrying)
+    draw = _make_batch_loader(run)
+    trainable = wrap_ddp(run.module, lambda: draw(0, 0)[0])
+    training = Training(
+        run.module, trainable, run.optimizer, schedule, draw, recipe.seed, run.precision, run.stateful_batches
+    )
     if first == 0:  # what an untrained model says, to compare with
-        yield from _evaluated(run, records, 0)
-    for step in train(training, run.standing):
+        yield from _evaluate(run, records, 0)
+    for step in train(training, run.train_state):
         if records is not None:
-            records.add(_record(step, recipe))
+            records.add(_step_record(step, recipe))
         if witness is not None:
-            witness.stepped(step.number, run.module, run.optimizer)
-        yield Told(step, _seconds_left(recipe, step), (run.facts["unigram_entropy"], run.facts["ln_v"]))
-        yield from _looked_after(run, run.health.step(step))
-        if step.number % recipe.evaluate_every == 0:
-            yield from _evaluated(run, records, step.phase)
-        leaves = any_of(bool(stop)) or run.request.stop_after == step.number - first
-        if leaves or step.number % recipe.save_every == 0 or run.best.step == step.number:
-            yield from _saved(run, records)
+            witness.on_step(step.number, run.module, run.optimizer)
+        yield TrainEvent(step, _seconds_left(recipe, step), (run.run_info["unigram_entropy"], run.run_info["ln_v"]))
+        yield from _handle_warning(run, run.health.check_step(step))
+        if step.number % recipe.eval_steps == 0:
+            yield from _evaluate(run, records, step.phase)
+        leaves = any_process(bool(stop_requests)) or run.request.stop_after == step.number - first
+        if leaves or step.number % recipe.save_steps == 0 or run.best.step == step.number:
+            yield from _save_checkpoint(run, records)
         if leaves:
-            yield from (Told(saved=path) for path in run.saver.finish())
-            yield Told(note=stop[0] if stop else f"stopped after {step.number - first} steps, as asked")
+            yield from (TrainEvent(checkpoint_path=path) for path in run.saver.finish())
+            yield TrainEvent(
+                note=stop_requests[0] if stop_requests else f"stopped after {step.number - first} steps, as asked"
+            )
             if records is not None:
-                yield Told(note=f"report so far: {write_report(run.request.out)}")
+                yield TrainEvent(note=f"report so far: {write_report(run.request.output)}")
             return
-    if run.measured is None or run.measured.step != run.standing.step:
-        yield from _evaluated(run, records, len(recipe.phases) - 1)
-    if run.num_saved_steps != run.standing.step:
-        yield from _saved(run, records)
-    yield from (Told(saved=path) for path in run.saver.finish())
-    if is_first():
-        yield from _finished(run)
+    if run.last_evaluation is None or run.last_evaluation.step != run.train_state.step:
+        yield from _evaluate(run, records, len(recipe.phases) - 1)
+    if run.last_saved_step != run.train_state.step:
+        yield from _save_checkpoint(run, records)
+    yield from (TrainEvent(checkpoint_path=path) for path in run.saver.finish())
+    if is_main_process():
+        yield from _finish(run)
 
 
-def _seconds_left(recipe: Recipe, step: Step) -> float:
+def _seconds_left(recipe: PretrainRecipe, step: Step) -> float:
     """Return how long the steps that are left will take, if they take as long as those before."""
-    budget = seconds_of(recipe.budget)
+    budget = parse_duration(recipe.budget)
     if budget is not None:
         return max(0.0, budget - step.seconds)
     return step.seconds / step.number * (sum(phase.steps for phase in recipe.phases) - step.number)
 
 
-def _draw(run: _Run) -> Draw:
+def _make_batch_loader(run: _PretrainRun) -> GetBatches:
     """Return what draws the rows of a step, before the eyes of the witness if there is one."""
-    witness = run.request.witness
+    witness = run.request.observer
 
     def draw(phase: int, step: int) -> Sequence[Batch]:
-        batches = run.rows.draw(phase, step)
+        batches = run.batches.get_batches(phase, step)
         if witness is not None:
-            witness.drawn(batches)
+            witness.on_batches(batches)
         return [batch.to(run.precision.device) for batch in batches]
 
     return draw
 
 
-def _record(step: Step, recipe: Recipe) -> StepRecord:
-    phase = str(recipe.phases[step.phase].length)
-    return StepRecord(step.number, phase, step.losses, step.rate, step.seconds, step.pieces, step.norm)
+def _step_record(step: Step, recipe: PretrainRecipe) -> StepRecord:
+    phase = str(recipe.phases[step.phase].max_length)
+    return StepRecord(
+        step.number, phase, step.losses, step.learning_rate, step.seconds, step.num_tokens, step.grad_norm
+    )
 
 
-def _evaluated(run: _Run, records: Records | None, phase: int) -> Iterator[Told]:
+def _evaluate(run: _PretrainRun, records: Records | None, phase: int) -> Iterator[TrainEvent]:
     """Measure the held-out split, each process some of it, and remember which checkpoint is the best."""
-    batches, num_counted = run.rows.held_out(phase)
+    batches, num_counted = run.batches.get_held_out_batches(phase)
     scores = evaluate(run.module, batches, run.precision, num_counted)
-    length = str(run.request.recipe.phases[phase].length)
+    length = str(run.request.recipe.phases[phase].max_length)
     record = HeldOutRecord(
-        run.standing.step,
+        run.train_state.step,
         length,
         scores.losses,
         math.exp(min(scores.loss, 50.0)),
         scores.accuracy,
         scores.accuracies.get("pair"),
     )
-    with gathered(run.module, run.precision):
-        samples = list(filled_blanks(run.module, run.corpus.tokenizer, run.blanks, run.standing.step))
+    with gather_parameters(run.module, run.precision):
+        samples = list(
+            fill_masked_sentences(run.module, run.corpus.tokenizer, run.masked_sentences, run.train_state.step)
+        )
     if records is not None:
         records.add(record)
         for sample in samples:
             records.add(sample)
-    _remember(run, record)
-    yield Told(held_out=record)
-    yield from _looked_after(run, run.health.held_out(scores.loss, run.standing.step))
+    _update_best(run, record)
+    yield TrainEvent(held_out=record)
+    yield from _handle_warning(run, run.health.check_held_out(scores.loss, run.train_state.step))
 
 
-def _finished(run: _Run) -> Iterator[Told]:
+def _finish(run: _PretrainRun) -> Iterator[TrainEvent]:
     """Write the model with the best held-out loss, and the report."""
-    assert run.measured is not None
-    loss, tensors, folder = run.measured.loss, None, run.request.out / "model"
-    checkpoints = run.request.out / "checkpoints"
-    if run.best.step not in (0, run.measured.step):
+    assert run.last_evaluation is not None
+    loss, tensors, folder = run.last_evaluation.loss, None, run.request.output / "model"
+    checkpoints = run.request.output / "checkpoints"
+    if run.best.step not in (0, run.last_evaluation.step):
         try:
             tensors = load_checkpoint(checkpoints / run.best.name).model
         except FolderError as error:
-            yield from _looked_after(run, Warning(f"{error}; the model is that of the last step"))
+            yield from _handle_warning(run, HealthWarning(f"{error}; the model is that of the last step"))
         else:
             loss = run.best.loss
-            yield Told(note=f"the model is that of {run.best.name}, which had the best held-out loss")
+            yield TrainEvent(note=f"the model is that of {run.best.name}, which had the best held-out loss")
     if tensors is None and is_sharded(run.module):  # no process has it whole, but the disk
-        tensors = load_checkpoint(checkpoints / checkpoint_name(run.standing.step)).model
+        tensors = load_checkpoint(checkpoints / checkpoint_name(run.train_state.step)).model
     recipe = run.request.recipe
     told = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
-    told |= hashes_of(run.request.start, run.corpus.folder)
+    told |= hashes_of(run.request.init_model, run.corpus.folder)
     write_model(folder, run.module, run.corpus.tokenizer, told, tensors)
-    run.facts["finished"] = now()
-    write_json(run.request.out / "run.json", run.facts)
-    yield Told(note=f"model: {folder}")
-    yield Told(note=f"report: {write_report(run.request.out)}")
+    run.run_info["finished"] = now()
+    write_json(run.request.output / "run.json", run.run_info)
+    yield TrainEvent(note=f"model: {folder}")
+    yield TrainEvent(note=f"report: {write_report(run.request.output)}")
 
 
-def _looked_after(run: _Run, warning: Warning | None) -> Iterator[Told]:
+def _handle_warning(run: _PretrainRun, warning: HealthWarning | None) -> Iterator[TrainEvent]:
     if warning is None:
         return
-    run.facts["warnings"].append(warning.text)
-    yield Told(warning=warning.text)
-    if warning.stops:
+    run.run_info["warnings"].append(warning.text)
+    yield TrainEvent(warning=warning.text)
+    if warning.should_stop:
         raise BertworksError(warning.text)
 
 
-def _saved(run: _Run, records: Records | None) -> Iterator[Told]:
-    run.num_saved_steps = run.standing.step
-    run.facts["peak_gib"] = [float(one) for one in exchange(f"{peak_bytes(run.precision.device) / 2**30:.2f}")]
+def _save_checkpoint(run: _PretrainRun, records: Records | None) -> Iterator[TrainEvent]:
+    run.last_saved_step = run.train_state.step
+    run.run_info["peak_gib"] = [float(one) for one in all_gather(f"{peak_bytes(run.precision.device) / 2**30:.2f}")]
     if records is not None:
         records.sync()
     assert run.saver is not None
-    paths = run.saver.save(run.optimizer, run.standing, run.best.name, run.carrying.tensors())
+    paths = run.saver.save(run.optimizer, run.train_state, run.best.name, run.stateful_batches.tensors())
     if records is not None:
-        write_json(run.request.out / "run.json", run.facts)
-    yield from (Told(saved=path) for path in paths)
+        write_json(run.request.output / "run.json", run.run_info)
+    yield from (TrainEvent(checkpoint_path=path) for path in paths)

@@ -26,12 +26,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from bertworks.commands.pretrain.recipe import Recipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
 from bertworks.disk import write_text
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.sampling.batch import Batch
-from bertworks.training.optimizer import PaperAdam
+from bertworks.training.optimizer import BertAdam
 
 BATCH = "the batch that was drawn"
 
@@ -40,7 +40,7 @@ BATCH = "the batch that was drawn"
 class VerifyRequest:
     """What to prove: that this recipe on this corpus, killed so many times within so many steps, resumes exactly."""
 
-    recipe: Recipe
+    recipe: PretrainRecipe
     corpus: Path
     vocabulary: str | None = None
     num_steps: int = 30
@@ -54,27 +54,29 @@ class Verdict:
 
     num_steps: int
     num_kills: int  # those that came before the end
-    differs: tuple[int, str] | None
+    first_difference: tuple[int, str] | None
 
 
-def verify_resume(request: VerifyRequest, watch: Callable[[str], None] = lambda text: None) -> Verdict:
+def verify_resume(request: VerifyRequest, log: Callable[[str], None] = lambda text: None) -> Verdict:
     """Run the recipe, shortened, both ways in a temporary folder and compare; `watch` is told what is going on."""
-    recipe = shortened(request.recipe, request.num_steps, request.num_kills)
+    recipe = shorten_recipe(request.recipe, request.num_steps, request.num_kills)
     with tempfile.TemporaryDirectory(prefix="bertworks-verify-") as name:
         whole = _Session(replace(request, recipe=recipe), Path(name), "undisturbed")
-        watch(f"{request.num_steps} steps undisturbed")
+        log(f"{request.num_steps} steps undisturbed")
         started = time.monotonic()
         whole.finish()
         step_seconds = (time.monotonic() - started) / request.num_steps
-        shutil.rmtree(whole.out)  # only its digests are needed, and two runs of a large model would not fit everywhere
+        shutil.rmtree(
+            whole.output
+        )  # only its digests are needed, and two runs of a large model would not fit everywhere
         parts = _Session(whole.request, Path(name), "killed")
-        num_kills = _kill(parts, step_seconds, watch)
-        watch("running to the end")
+        num_kills = _kill(parts, step_seconds, log)
+        log("running to the end")
         parts.finish()
         return Verdict(request.num_steps, num_kills, _first_difference(whole.digests, parts.digests))
 
 
-def shortened(recipe: Recipe, num_steps: int, num_kills: int) -> Recipe:
+def shorten_recipe(recipe: PretrainRecipe, num_steps: int, num_kills: int) -> PretrainRecipe:
     """Return the recipe with its phases and warm-up scaled down to so many steps, saved often enough to be killed.
 
     A budget becomes steps: the clock never runs the same way twice, so two runs by it have nothing to compare.
@@ -85,35 +87,35 @@ def shortened(recipe: Recipe, num_steps: int, num_kills: int) -> Recipe:
             f"{num_steps} steps and {num_kills} kills prove nothing here; ask for at least {least} --steps and "
             f"1 --kills"
         )
-    weights = [phase.share if recipe.budget else phase.steps for phase in recipe.phases]
+    weights = [phase.budget_ratio if recipe.budget else phase.steps for phase in recipe.phases]
     steps = [max(1, int(num_steps * weight / sum(weights))) for weight in weights]
     steps[steps.index(max(steps))] += num_steps - sum(steps)
-    warmup_rate = recipe.warmup_rate if recipe.budget else min(1.0, recipe.warmup / sum(weights))
+    warmup_rate = recipe.warmup_ratio if recipe.budget else min(1.0, recipe.warmup_steps / sum(weights))
     return replace(
         recipe,
         phases=tuple(replace(phase, steps=count) for phase, count in zip(recipe.phases, steps, strict=True)),
         budget="",
-        warmup=round(warmup_rate * num_steps),
-        save_every=max(1, num_steps // (2 * num_kills + 2)),
-        evaluate_every=max(1, num_steps // 3),
-        evaluate_examples=min(8, recipe.evaluate_examples),
+        warmup_steps=round(warmup_rate * num_steps),
+        save_steps=max(1, num_steps // (2 * num_kills + 2)),
+        eval_steps=max(1, num_steps // 3),
+        num_eval_examples=min(8, recipe.num_eval_examples),
     )
 
 
 @dataclass(slots=True)
-class Digests:
+class DigestObserver:
     """The witness of a run: batches and parameters in, a line of JSON for each step out."""
 
     path: Path
-    batch: str = ""
+    batch_digest: str = ""
 
-    def drawn(self, batches: Sequence[Batch]) -> None:
-        self.batch = digest_of(batches)
+    def on_batches(self, batches: Sequence[Batch]) -> None:
+        self.batch_digest = digest_of(batches)
 
-    def stepped(self, number: int, module: nn.Module, optimizer: PaperAdam) -> None:
+    def on_step(self, step: int, module: nn.Module, optimizer: BertAdam) -> None:
         tensors = {**module.state_dict(), **optimizer.state()}
         found = {name: digest_of(tensor) for name, tensor in tensors.items()}
-        line = json.dumps({"step": number, "batch": self.batch, "tensors": found})
+        line = json.dumps({"step": step, "batch": self.batch_digest, "tensors": found})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"\n{line}")  # the newline comes first: it also ends a line that a kill has torn
 
@@ -138,45 +140,45 @@ class _Session:
 
     def __init__(self, request: VerifyRequest, folder: Path, name: str) -> None:
         self.request = request
-        self.out = folder / name
+        self.output = folder / name
         self.digests = folder / f"{name}.jsonl"
-        self._error = folder / f"{name}.error"
+        self._error_path = folder / f"{name}.error"
 
     @contextlib.contextmanager
-    def process(self) -> Iterator[BaseProcess]:
+    def start_process(self) -> Iterator[BaseProcess]:
         """Start a process that begins or resumes the run; it does not outlive the block. Its error becomes ours."""
         told = self.request
-        witness = Digests(self.digests)
-        request = PretrainRequest(told.recipe, told.corpus, self.out, told.vocabulary, witness=witness)
+        witness = DigestObserver(self.digests)
+        request = PretrainRequest(told.recipe, told.corpus, self.output, told.vocabulary, observer=witness)
         # A server that has torch loaded forks the processes: each starts at once, and none has threads of ours.
         context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
         if sys.platform == "linux":
             context.set_forkserver_preload([__name__, "torch._dynamo"])  # an optimizer loads the latter, slowly
-        process = cast(Any, context).Process(target=_run, args=(request, self._error), daemon=True)
+        process = cast(Any, context).Process(target=_run, args=(request, self._error_path), daemon=True)
         process.start()
         try:
             yield process
         finally:
             process.kill()
-            process.join()
-        if self._error.exists():
-            raise BertworksError(self._error.read_text(encoding="utf-8"))
+            process.combine()
+        if self._error_path.exists():
+            raise BertworksError(self._error_path.read_text(encoding="utf-8"))
 
     def finish(self) -> None:
-        with self.process() as process:
+        with self.start_process() as process:
             process.join()
         if process.exitcode:
             raise BertworksError(
                 f"a process of the proof ended with code {process.exitcode}; if that is -9, memory most likely ran out"
             )
 
-    def steps(self, start: int = 0) -> list[dict[str, Any]]:
+    def read_steps(self, offset: int = 0) -> list[dict[str, Any]]:
         """Return what the witness wrote down after the byte `start`; lines torn by a kill are left out."""
         if not self.digests.exists():
             return []
         with self.digests.open(encoding="utf-8") as file:
-            file.seek(start)
-            return _whole_lines(file.read())
+            file.seek(offset)
+            return _parse_complete_lines(file.read())
 
 
 def _run(request: PretrainRequest, error_file: Path) -> None:
@@ -187,29 +189,29 @@ def _run(request: PretrainRequest, error_file: Path) -> None:
         write_text(error_file, str(error))
 
 
-def _kill(session: _Session, step_seconds: float, watch: Callable[[str], None]) -> int:
+def _kill(session: _Session, step_seconds: float, log: Callable[[str], None]) -> int:
     """Kill the run shortly after steps drawn at random; return how many kills came before its end."""
     draw = random.Random(session.request.seed)  # noqa: S311 (no secret)
     moments = sorted(draw.sample(range(1, session.request.num_steps), session.request.num_kills))
     num_kills = 0
     for moment in moments:
         start = session.digests.stat().st_size if session.digests.exists() else 0
-        with session.process() as process:
-            while process.is_alive() and not any(line["step"] >= moment for line in session.steps(start)):
+        with session.start_process() as process:
+            while process.is_alive() and not any(line["step"] >= moment for line in session.read_steps(start)):
                 process.join(0.01)
             process.join(draw.random() * step_seconds)
             process.kill()
             process.join()
         if process.exitcode == -signal.SIGKILL:
             num_kills += 1
-            watch(f"killed after step {session.steps()[-1]['step']}")
+            log(f"killed after step {session.read_steps()[-1]['step']}")
     return num_kills
 
 
-def _first_difference(expected: Path, found: Path) -> tuple[int, str] | None:
+def _first_difference(expected: Path, actual: Path) -> tuple[int, str] | None:
     """Return the first step at which something differs, and its name. Steps done twice are looked at twice."""
-    wanted = {line["step"]: line for line in _whole_lines(expected.read_text(encoding="utf-8"))}
-    lines = sorted(_whole_lines(found.read_text(encoding="utf-8")), key=lambda line: int(line["step"]))
+    wanted = {line["step"]: line for line in _parse_complete_lines(expected.read_text(encoding="utf-8"))}
+    lines = sorted(_parse_complete_lines(actual.read_text(encoding="utf-8")), key=lambda line: int(line["step"]))
     for line in lines:
         step = line["step"]
         if line["batch"] != wanted[step]["batch"]:
@@ -221,7 +223,7 @@ def _first_difference(expected: Path, found: Path) -> tuple[int, str] | None:
     return next(((step, "the step itself, which was left out") for step in wanted if step not in done), None)
 
 
-def _whole_lines(text: str) -> list[dict[str, Any]]:
+def _parse_complete_lines(text: str) -> list[dict[str, Any]]:
     found = []
     for line in text.split("\n"):
         with contextlib.suppress(json.JSONDecodeError):

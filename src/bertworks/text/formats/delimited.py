@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 from bertworks.errors import InputError
 from bertworks.text.decoding import decode
-from bertworks.text.document import Counts, Passage
-from bertworks.text.formats.format import Format, Reading, Stretch, record_end
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.formats.format import FileChunk, FileSpec, Format, record_end
 
 # A quoted field starts at the start of a field; a quote elsewhere is an ordinary character. The last one may be open.
 _QUOTED = re.compile(rb'(?<![^,\n\r])"[^"]*+(?:""[^"]*+)*+("?)')
 
 
-def _csv_record_end(data: bytes, at: int, reading: Reading) -> int | None:
+def _csv_record_end(data: bytes, at: int, spec: FileSpec) -> int | None:
     """The first line end behind `at` that is not inside quotes; `data` starts at a record."""
     end = data.find(b"\n", at)
     for quoted in _QUOTED.finditer(data):
@@ -40,65 +40,65 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         number = reader.line_num
 
 
-def _columns(reading: Reading, delimiter: str) -> list[str]:
-    text = decode(reading.header, reading.encoding, reading.name, Counts())
+def _columns(spec: FileSpec, delimiter: str) -> list[str]:
+    text = decode(spec.header, spec.encoding, spec.name, Counts())
     _, columns = next(_rows(text.rstrip("\n"), delimiter), (0, []))
     return [column.strip() for column in columns]
 
 
-def _read(stretch: Stretch, counts: Counts, delimiter: str) -> Iterator[Passage]:
+def _read(chunk: FileChunk, counts: Counts, delimiter: str) -> Iterator[RawDocument]:
     # The csv module refuses fields over 128 KiB unless told; a document may be longer.
     csv.field_size_limit(2**31 - 1)
-    reading = stretch.reading
+    reading = chunk.spec
     column = _columns(reading, delimiter).index(reading.field)
-    for number, row in _rows(stretch.text(counts), delimiter):
+    for number, row in _rows(chunk.text(counts), delimiter):
         if not any(row):
             continue
         if column >= len(row):
             raise InputError(
-                f"{reading.name}, line {stretch.line_number(number)}: {len(row)} columns, but {reading.field!r} is "
+                f"{reading.name}, line {chunk.line_number(number)}: {len(row)} columns, but {reading.field!r} is "
                 f"column {column + 1}; mend or remove the row"
             )
         if text := row[column].strip():
-            yield Passage(text, stretch.place(number), reading.lines)
+            yield RawDocument(text, chunk.location(number), reading.lines)
         else:
             counts["records skipped: no text"] += 1
 
 
-def _refuse_open_quote(stretch: Stretch) -> None:
+def _refuse_open_quote(chunk: FileChunk) -> None:
     """A stretch ends where a record ends; an open quote at its end means a quote of the file is never closed."""
-    for quoted in _QUOTED.finditer(stretch.data):
+    for quoted in _QUOTED.finditer(chunk.data):
         if not quoted[1]:
-            line = stretch.line_number(stretch.data.count(b"\n", 0, quoted.start()))
-            raise InputError(f"{stretch.reading.name}, line {line}: a quote is opened and never closed; close it")
+            line = chunk.line_number(chunk.data.count(b"\n", 0, quoted.start()))
+            raise InputError(f"{chunk.spec.name}, line {line}: a quote is opened and never closed; close it")
 
 
-def _read_csv(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
-    _refuse_open_quote(stretch)
-    yield from _read(stretch, counts, ",")
+def _read_csv(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
+    _refuse_open_quote(chunk)
+    yield from _read(chunk, counts, ",")
 
 
-def _read_tsv(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
-    yield from _read(stretch, counts, "\t")
+def _read_tsv(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
+    yield from _read(chunk, counts, "\t")
 
 
-def _with_header(reading: Reading, header: bytes, delimiter: str) -> Reading:
-    reading = Reading(reading.name, reading.format, reading.field, reading.lines, reading.encoding, header)
-    columns = _columns(reading, delimiter)
-    if reading.field not in columns:
+def _with_header(spec: FileSpec, header: bytes, delimiter: str) -> FileSpec:
+    spec = FileSpec(spec.name, spec.format, spec.field, spec.lines, spec.encoding, header)
+    columns = _columns(spec, delimiter)
+    if spec.field not in columns:
         raise InputError(
-            f"{reading.name}, line 1: no column {reading.field!r}; the columns are "
+            f"{spec.name}, line 1: no column {spec.field!r}; the columns are "
             f"{', '.join(map(repr, columns))}; name the text's column with --field"
         )
-    return reading
+    return spec
 
 
-def _prepare_csv(head: bytes, reading: Reading) -> Reading:
-    return _with_header(reading, head[: _csv_record_end(head, 0, reading)], ",")
+def _prepare_csv(head: bytes, spec: FileSpec) -> FileSpec:
+    return _with_header(spec, head[: _csv_record_end(head, 0, spec)], ",")
 
 
-def _prepare_tsv(head: bytes, reading: Reading) -> Reading:
-    return _with_header(reading, head[: record_end(head, 0, reading)], "\t")
+def _prepare_tsv(head: bytes, spec: FileSpec) -> FileSpec:
+    return _with_header(spec, head[: record_end(head, 0, spec)], "\t")
 
 
 CSV = Format("csv", (".csv",), _read_csv, _csv_record_end, prepare=_prepare_csv, whole_records=True, from_start=True)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from bertworks.errors import InputError
-from bertworks.text.document import Counts, Passage
-from bertworks.text.formats.format import Format, Reading, Stretch, record_end
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.formats.format import FileChunk, FileSpec, Format, record_end
 
 
 def is_json_lines(sample: str) -> bool:
@@ -21,41 +21,43 @@ def is_json_lines(sample: str) -> bool:
         return False
 
 
-def _record_text(line: str, field: str, place: str) -> str | None:
+def _record_text(line: str, field: str, location: str) -> str | None:
     """The text of one record; None where the field is null."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"{place}: not a JSON object ({what}); mend or remove the line") from error
+        raise InputError(f"{location}: not a JSON object ({what}); mend or remove the line") from error
     if not isinstance(record, dict):
-        raise InputError(f"{place}: a {type(record).__name__} where an object was expected; write one object a line")
+        raise InputError(f"{location}: a {type(record).__name__} where an object was expected; write one object a line")
     if field not in record:
         fields = ", ".join(map(repr, record)) or "no fields"
-        raise InputError(f"{place}: no field {field!r}; the line has {fields}; name the text's field with --field")
+        raise InputError(f"{location}: no field {field!r}; the line has {fields}; name the text's field with --field")
     text = record[field]
     if text is not None and not isinstance(text, str):
-        raise InputError(f"{place}: field {field!r} holds a {type(text).__name__}, not text; name another with --field")
+        raise InputError(
+            f"{location}: field {field!r} holds a {type(text).__name__}, not text; name another with --field"
+        )
     return text
 
 
-def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
-    reading = stretch.reading
-    for number, line in enumerate(stretch.text(counts).split("\n")):
+def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
+    reading = chunk.spec
+    for number, line in enumerate(chunk.text(counts).split("\n")):
         if not line or line.isspace():
             continue
         try:
             text = _record_text(line, reading.field, "")
         except InputError:
             # Counting the lines before this stretch may mean reading the file, so it is done only for an error.
-            text = _record_text(line, reading.field, f"{reading.name}, line {stretch.line_number(number)}")
+            text = _record_text(line, reading.field, f"{reading.name}, line {chunk.line_number(number)}")
         if text is None or not text.strip():
             counts["records skipped: no text"] += 1
             continue
         # Raw UTF-8 holds no surrogates, but an escape such as \\ud800 may leave one alone.
         if "\\u" in line:
             text = _without_lone_surrogates(text, counts)
-        yield Passage(text.replace("\r\n", "\n").strip(), stretch.place(number), reading.lines)
+        yield RawDocument(text.replace("\r\n", "\n").strip(), chunk.location(number), reading.lines)
 
 
 def _without_lone_surrogates(text: str, counts: Counts) -> str:
@@ -66,13 +68,13 @@ def _without_lone_surrogates(text: str, counts: Counts) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _prepare(head: bytes, reading: Reading) -> Reading:
+def _prepare(head: bytes, spec: FileSpec) -> FileSpec:
     """Check the first record at the door."""
     for number, line in enumerate(head.split(b"\n")[:-1]):
         if line.strip():
-            _record_text(line.decode("utf-8", "replace"), reading.field, f"{reading.name}, line {number + 1}")
+            _record_text(line.decode("utf-8", "replace"), spec.field, f"{spec.name}, line {number + 1}")
             break
-    return reading
+    return spec
 
 
 JSON_LINES = Format(

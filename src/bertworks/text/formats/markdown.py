@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from bertworks.text.document import Counts, Passage
-from bertworks.text.formats.format import Format, Reading, Stretch
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.formats.format import FileChunk, FileSpec, Format
 
 # Every pattern starts with the character it hangs on (a line's start is the newline before it): the regex engine then
 # runs to that character at the speed of memory and looks closer only there.
@@ -17,7 +17,7 @@ _FRONT_MATTER = re.compile(
 )
 
 # What is dropped with its words: a character without which there is none, the pattern, and its name among the counts.
-_DROPPED: tuple[tuple[str, re.Pattern[str], str], ...] = (
+_DROP_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("<", re.compile(r"<!--.*?(?:-->|\Z)", re.S), "HTML comments dropped"),
     (
         "`",
@@ -48,7 +48,7 @@ _LINE_MARK = re.compile(
 
 # Marks around words that stay.
 _STARS = re.compile(r"\*(?<![\\*]\*)(\*{0,2})(?=[^\s*])((?:[^*\n]++|\n(?!\n))*+)(?<![\s\\])\*\1(?!\*)")
-_UNMARKED: tuple[tuple[str, re.Pattern[str], str], ...] = (
+_UNMARK_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("[", re.compile(r"!\[([^\[\]\n]*)\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\])"), r"\1"),
     ("[", re.compile(r"\[\^[^\]\s]+\]:?"), ""),
     ("[", re.compile(r"\[([^\[\]]*)\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)"), r"\1"),
@@ -70,18 +70,18 @@ _UNMARKED: tuple[tuple[str, re.Pattern[str], str], ...] = (
 _GAP = re.compile(r"\n[ \t]*\n\s*")
 
 
-def plain_words(text: str, counts: Counts, at_start: bool = True) -> str:
+def plain_text(text: str, counts: Counts, at_start: bool = True) -> str:
     """The running words of a Markdown text."""
     if at_start and (front := _FRONT_MATTER.match(text)):
         counts["front matter dropped"] += 1
         text = text[front.end() :]
     text = f"\n{text}\n"
-    for guard, pattern, what in _DROPPED:
+    for guard, pattern, what in _DROP_PATTERNS:
         if guard in text:
             text, num_dropped = pattern.subn("", text)
             counts[what] += num_dropped
     text = _without_line_marks(_without_underlined(text, counts), counts)
-    for guard, pattern, replacement in _UNMARKED:
+    for guard, pattern, replacement in _UNMARK_PATTERNS:
         if guard in text:
             text = pattern.sub(replacement, text)
     if "&" in text:
@@ -119,16 +119,16 @@ def _without_line_marks(text: str, counts: Counts) -> str:
     return text
 
 
-def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
-    text = plain_words(stretch.text(counts), counts, at_start=not stretch.cut_before)
+def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
+    text = plain_text(chunk.text(counts), counts, at_start=not chunk.starts_inside_document)
     if text:
-        name = stretch.reading.name if not stretch.cut_before else stretch.place(0)
-        yield Passage(text, name, stretch.reading.lines)
+        name = chunk.spec.name if not chunk.starts_inside_document else chunk.location(0)
+        yield RawDocument(text, name, chunk.spec.lines)
     else:
         counts["documents dropped: no running text"] += 1
 
 
-def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
+def _find_boundary(data: bytes, at: int, spec: FileSpec) -> int | None:
     return None  # a file is one document, so every cut is inside it
 
 

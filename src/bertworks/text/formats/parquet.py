@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bertworks.errors import InputError, MissingPartError
-from bertworks.text.document import Counts, Passage
-from bertworks.text.formats.format import Format, Reading, Stretch
+from bertworks.errors import InputError, MissingDependencyError
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.formats.format import FileChunk, FileSpec, Format
 from bertworks.text.object_stores import is_address, store_of
 
 _BATCH_ROWS = 1024
@@ -19,7 +19,7 @@ def open_parquet(path: str, name: str, field: str) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise MissingPartError("pyarrow", "parquet", "reading Parquet files") from error
+        raise MissingDependencyError("pyarrow", "parquet", "reading Parquet files") from error
     try:
         store, place = store_of(path) if is_address(path) else (None, path)
         file = pq.ParquetFile(place, filesystem=store)
@@ -36,50 +36,50 @@ def open_parquet(path: str, name: str, field: str) -> Any:
     return file
 
 
-def row_group_sizes(path: str, reading: Reading) -> list[tuple[int, int]]:
+def row_group_sizes(path: str, spec: FileSpec) -> list[tuple[int, int]]:
     """For each row group, its bytes on disk and the bytes of its text column once unpacked."""
-    with open_parquet(path, reading.name, reading.field) as file:
+    with open_parquet(path, spec.name, spec.field) as file:
         sizes = []
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
             columns = [group.column(index) for index in range(group.num_columns)]
             on_disk = sum(column.total_compressed_size for column in columns)
-            unpacked = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == reading.field)
+            unpacked = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == spec.field)
             sizes.append((on_disk, unpacked))
     return sizes
 
 
-def read_row_groups(path: str, reading: Reading, groups: tuple[int, ...], counts: Counts) -> Iterator[Passage]:
+def read_row_groups(path: str, spec: FileSpec, groups: tuple[int, ...], counts: Counts) -> Iterator[RawDocument]:
     """The texts of some row groups, a batch of rows in memory at a time; a row is named by its number from 1."""
     import pyarrow as pa
 
-    with open_parquet(path, reading.name, reading.field) as file:
+    with open_parquet(path, spec.name, spec.field) as file:
         for group in groups:
             row = sum(file.metadata.row_group(number).num_rows for number in range(group))
             try:
-                for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[reading.field]):
+                for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[spec.field]):
                     for text in batch.column(0).to_pylist():
                         row += 1
                         if text is None or not text.strip():
                             counts["records skipped: no text"] += 1
                         else:
-                            yield Passage(text.replace("\r\n", "\n").strip(), f"{reading.name}:{row}", reading.lines)
+                            yield RawDocument(text.replace("\r\n", "\n").strip(), f"{spec.name}:{row}", spec.lines)
             except (pa.ArrowException, OSError) as error:
-                raise InputError(f"{reading.name} is damaged near row {row} ({error}); copy it again") from error
+                raise InputError(f"{spec.name} is damaged near row {row} ({error}); copy it again") from error
 
 
-def _refuse_stretch(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
+def _refuse_chunk(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
     raise AssertionError("Parquet is read by row groups")
 
 
-def _refuse_stream(head: bytes, reading: Reading) -> Reading:
+def _refuse_stream(head: bytes, spec: FileSpec) -> FileSpec:
     raise InputError(
-        f"{reading.name}: Parquet cannot be read from a stream, an archive or a compressed file; give it as a file"
+        f"{spec.name}: Parquet cannot be read from a stream, an archive or a compressed file; give it as a file"
     )
 
 
-def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
+def _find_boundary(data: bytes, at: int, spec: FileSpec) -> int | None:
     return None
 
 
-PARQUET = Format("parquet", (".parquet",), _refuse_stretch, _find_boundary, prepare=_refuse_stream)
+PARQUET = Format("parquet", (".parquet",), _refuse_chunk, _find_boundary, prepare=_refuse_stream)

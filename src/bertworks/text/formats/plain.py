@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bertworks.text.document import Counts, Passage
-from bertworks.text.formats.format import Format, Reading, Stretch, boundary_behind
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.formats.format import FileChunk, FileSpec, Format, boundary_after
 
 # In wrapped text an empty line only ends a paragraph (novels as Project Gutenberg sets them), and a chapter ends with
 # two or more. If each paragraph were a document, it would have no next sentence to learn from.
@@ -22,22 +22,22 @@ _GAPS = {
 }
 
 
-def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
-    return boundary_behind(_BOUNDARIES[reading.lines], data, at)
+def _find_boundary(data: bytes, at: int, spec: FileSpec) -> int | None:
+    return boundary_after(_BOUNDARIES[spec.lines], data, at)
 
 
-def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
-    text = stretch.text(counts)
-    lines = stretch.reading.lines
+def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
+    text = chunk.text(counts)
+    lines = chunk.spec.lines
     # A gap takes all empty lines behind it, so only the first document may have some before it.
     start = len(text) - len(text.lstrip())
     line = text.count("\n", 0, start)
     for gap in _GAPS[lines].finditer(text, start):
-        yield Passage(text[start : gap.start()].strip(), stretch.place(line), lines)
+        yield RawDocument(text[start : gap.start()].strip(), chunk.location(line), lines)
         line += text.count("\n", start, gap.end())
         start = gap.end()
     if last := text[start:].strip():
-        yield Passage(last, stretch.place(line), lines)
+        yield RawDocument(last, chunk.location(line), lines)
 
 
 PLAIN = Format("plain", (".txt", ".text"), _read, _find_boundary)

@@ -12,7 +12,7 @@ _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _ELEMENTS = (
     "ref|references|math|chem|ce|gallery|timeline|syntaxhighlight|source|pre|imagemap|score|table|hiero|graph|mapframe"
 )
-_CLOSED = re.compile(rf"<(?:{_ELEMENTS})\b[^<>]*/>", re.I)
+_SELF_CLOSING_ELEMENT = re.compile(rf"<(?:{_ELEMENTS})\b[^<>]*/>", re.I)
 _ELEMENT = re.compile(rf"<({_ELEMENTS})\b[^<>]*>.*?</\1\s*>", re.S | re.I)
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BREAK = re.compile(r"<br\s*/?>", re.I)
@@ -27,8 +27,8 @@ _SIGNS = {
     "nbsp": " ", "snd": " – ", "spnd": " – ", "spaced ndash": " – ", "ndash": "–", "en dash": "–",
     "mdash": "—", "em dash": "—", "'": "'", '"': '"',
 }  # fmt: skip
-_BY_NUMBER = re.compile(r"^\d+\s*=\s*")
-_BY_NAME = re.compile(r"[a-z_-]+\s*=", re.I)
+_NUMBERED_ARGUMENT = re.compile(r"^\d+\s*=\s*")
+_NAMED_ARGUMENT = re.compile(r"[a-z_-]+\s*=", re.I)
 _BRACES = re.compile(r"\{\{|\}\}|\{\||\|\}(?!\})")
 _CLOSES = {"}}": "{{", "|}": "{|"}
 # Chinese pages give a word in several scripts: -{zh-hans:网络; zh-hant:網路}-. The first one is kept.
@@ -42,9 +42,9 @@ _NOT_WORDS = re.compile(
     r"|(?-i:[a-z]{2,3}(?:-[a-z-]+)?:(?=\S)))",
     re.I,
 )
-_OUTER_LINK = re.compile(r"\[(?:https?:|ftp:)?//[^\s\]]*\s*([^\]\n]*)\]")
+_EXTERNAL_LINK = re.compile(r"\[(?:https?:|ftp:)?//[^\s\]]*\s*([^\]\n]*)\]")
 _QUOTES = re.compile(r"''(?:'{0,3})")
-_MAGIC = re.compile(r"__[A-Z]+__")
+_MAGIC_WORD = re.compile(r"__[A-Z]+__")
 
 # Lines are found by the newline before them, which is much quicker for the regex engine than "^".
 _HEADING = re.compile(r"\n={1,6}[^\n]*={1,6}[ \t]*(?=\n)")
@@ -53,14 +53,14 @@ _TABLE_LINE = re.compile(r"\n[ \t\x1f]*(?:[|!]|\{\|)[^\n]*")
 # Only a space that the author put at the start of a line makes it preformatted; the one that stays behind a dropped
 # template, file or <br> does not. So the former are marked before anything is dropped, with a kind of white space that
 # XML forbids.
-_SET = "\x1f"
-_SET_START = re.compile(r"\n +(?=\S)")
-_SET_LINE = re.compile(rf"\n(?:{_SET}[ \t]*\S|----)[^\n]*")
-_DROPPED_LINES = (
+_PREFORMATTED_MARK = "\x1f"
+_PREFORMATTED_START = re.compile(r"\n +(?=\S)")
+_PREFORMATTED_LINE = re.compile(rf"\n(?:{_PREFORMATTED_MARK}[ \t]*\S|----)[^\n]*")
+_LINE_PATTERNS = (
     (_HEADING, "wiki headings dropped"),
     (_LIST_LINE, "wiki list lines dropped"),
     (_TABLE_LINE, "wiki table lines dropped"),
-    (_SET_LINE, "wiki preformatted lines dropped"),
+    (_PREFORMATTED_LINE, "wiki preformatted lines dropped"),
 )
 # What a dropped template leaves: "( ; )", "(; 1912)", two spaces, a space in front of a comma.
 _BRACKETS = (
@@ -79,8 +79,8 @@ _SPACE_BEFORE = re.compile(r" (?=[,.;:!?)](?:\s|$))", re.M)
 
 def prose(markup: str, counts: Counts) -> str:
     """The running prose of a page, a paragraph a line; what goes is counted by kind."""
-    text = _COMMENT.sub("", _SET_START.sub(f"\n{_SET}", f"\n{markup}"))
-    text = _CLOSED.sub("", text)
+    text = _COMMENT.sub("", _PREFORMATTED_START.sub(f"\n{_PREFORMATTED_MARK}", f"\n{markup}"))
+    text = _SELF_CLOSING_ELEMENT.sub("", text)
     text, num_elements = _ELEMENT.subn("", text)
     counts["wiki notes and formulas dropped"] += num_elements
     if "-{" in text:
@@ -88,13 +88,13 @@ def prose(markup: str, counts: Counts) -> str:
     text = _WORD_TEMPLATE.sub(_template_words, text)
     text = _without_braces(text, counts)
     text = _resolve_links(text)
-    text = _OUTER_LINK.sub(r"\1", text)
+    text = _EXTERNAL_LINK.sub(r"\1", text)
     text = _TAG.sub("", _BREAK.sub("\n", text)) + "\n"
-    for pattern, what in _DROPPED_LINES:
+    for pattern, what in _LINE_PATTERNS:
         text, num_dropped = pattern.subn("", text)
         counts[what] += num_dropped
-    text = html.unescape(_MAGIC.sub("", _QUOTES.sub("", text)))
-    return _mend_spaces(text.replace("\xa0", " ").replace(_SET, " "))
+    text = html.unescape(_MAGIC_WORD.sub("", _QUOTES.sub("", text)))
+    return _mend_spaces(text.replace("\xa0", " ").replace(_PREFORMATTED_MARK, " "))
 
 
 def _mend_spaces(text: str) -> str:
@@ -110,7 +110,7 @@ def _first_variant(match: re.Match[str]) -> str:
 
 
 def _template_words(match: re.Match[str]) -> str:
-    name, values = match[1].lower(), _plain_values(match[2] or "")
+    name, values = match[1].lower(), _positional_values(match[2] or "")
     if name in _SIGNS:
         return _SIGNS[name]
     if name in ("convert", "cvt"):
@@ -120,10 +120,10 @@ def _template_words(match: re.Match[str]) -> str:
     return values[-1] if values else ""
 
 
-def _plain_values(given: str) -> list[str]:
+def _positional_values(arguments: str) -> list[str]:
     """Return the values that a template was given by place: "a", or "1=a" where the value itself holds a "="."""
-    values = [value.strip() for value in given.split("|")]
-    return [_BY_NUMBER.sub("", value) for value in values if not _BY_NAME.match(value)]
+    values = [value.strip() for value in arguments.split("|")]
+    return [_NUMBERED_ARGUMENT.sub("", value) for value in values if not _NAMED_ARGUMENT.match(value)]
 
 
 def _without_braces(text: str, counts: Counts) -> str:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from bertworks.errors import InputError
-from bertworks.text.document import Counts, Passage
-from bertworks.text.formats.format import Format, Reading, Stretch
+from bertworks.text.document import Counts, RawDocument
+from bertworks.text.formats.format import FileChunk, FileSpec, Format
 from bertworks.text.formats.wiki_markup import prose
 
 PAGE_START = b"<page>"
@@ -19,20 +19,20 @@ _TEXT_START = re.compile(r"<text\b[^>]*>")
 _REDIRECT = re.compile(r"\s*#(?:redirect|重定向|重新導向)", re.I)
 
 
-def _find_boundary(data: bytes, at: int, reading: Reading) -> int | None:
+def _find_boundary(data: bytes, at: int, spec: FileSpec) -> int | None:
     found = data.find(PAGE_START, at)
     return found if found >= 0 else None
 
 
-def _read(stretch: Stretch, counts: Counts) -> Iterator[Passage]:
-    for page in _pages(stretch.text(counts), stretch.reading.name):
+def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
+    for page in _pages(chunk.text(counts), chunk.spec.name):
         title = _TITLE.search(page)
-        name = f"{stretch.reading.name}#{html.unescape(title[1]) if title else '?'}"
+        name = f"{chunk.spec.name}#{html.unescape(title[1]) if title else '?'}"
         markup = _article(page, counts)
         if markup is None:
             continue
         if words := prose(markup, counts):
-            yield Passage(words, name, stretch.reading.lines)
+            yield RawDocument(words, name, chunk.spec.lines)
         else:
             counts["wiki pages skipped: no running text"] += 1
 
@@ -63,10 +63,10 @@ def _article(page: str, counts: Counts) -> str | None:
     return markup
 
 
-def _prepare(head: bytes, reading: Reading) -> Reading:
+def _prepare(head: bytes, spec: FileSpec) -> FileSpec:
     if b"<mediawiki" not in head and PAGE_START not in head:
-        raise InputError(f"{reading.name} is XML but not a MediaWiki dump; convert it to text, or use --format plain")
-    return reading
+        raise InputError(f"{spec.name} is XML but not a MediaWiki dump; convert it to text, or use --format plain")
+    return spec
 
 
 WIKIPEDIA = Format("wikipedia", (".xml",), _read, _find_boundary, prepare=_prepare, whole_records=True)
