@@ -94,7 +94,7 @@ def peer_model(size: str) -> tuple[Any, Callable[[Batch], dict[str, Any]]]:
         num_attention_heads=sizes.num_attention_heads,
         intermediate_size=sizes.intermediate_size,
     )
-    return transformers.BertForPreTraining(config), _asked
+    return transformers.BertForPreTraining(config), _asked  # type: ignore[no-untyped-call]
 
 
 def _asked(batch: Batch) -> dict[str, Any]:

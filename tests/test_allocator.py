@@ -28,7 +28,7 @@ def left_after(told: str, after: str = "") -> float:
     return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 
 
-@pytest.marker.skipif(sys.platform != "linux", reason="glibc's allocator is told")
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator is told")
 def test_freed_memory_is_kept_or_goes_back_as_was_wished():
     kept = left_after("keep_freed_memory")
     assert left_after("give_back_large_blocks") < kept - 700

@@ -71,7 +71,7 @@ def test_both_readmes_show_the_same_commands():
     assert python[0] == python[1]
 
 
-@pytest.marker.parametrize("readme", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
 def test_every_link_of_the_readme_leads_somewhere(readme):
     links = re.findall(r"\]\(([^)#]+)\)", (ROOT / readme).read_text(encoding="utf-8"))
     assert links
@@ -79,7 +79,7 @@ def test_every_link_of_the_readme_leads_somewhere(readme):
     assert missing == []
 
 
-@pytest.marker.parametrize("readme", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
 def test_every_make_target_of_the_readme_exists(readme):
     targets = re.findall(r"\bmake (\w+)", (ROOT / readme).read_text(encoding="utf-8"))
     assert set(targets) == {"demo", "test", "check", "soak"}

@@ -172,7 +172,7 @@ def test_syncing_leaves_the_record_open(tmp_path):
     assert list(read_records(tmp_path)) == [step(1), step(2)]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "line",
     ["not JSON", "[1]", '{"kind": "wish", "step": 2}', '{"kind": "step", "step": 2}', '{"step": 2}'],
 )

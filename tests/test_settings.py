@@ -125,7 +125,7 @@ WRONG = {
 }
 
 
-@pytest.marker.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
 def test_a_value_of_the_wrong_kind_is_refused_with_its_place(tmp_path: Path, text: str, message: str):
     assert refused(tmp_path, text).startswith(message)
 

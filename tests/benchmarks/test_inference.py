@@ -38,7 +38,7 @@ def test_a_batch_ends_where_its_rows_or_its_padded_places_do(engines: SimpleName
 
 
 def test_rows_are_padded_to_the_first(engines: SimpleNamespace) -> None:
-    ids, mask, segments = engines.padded([[101, 7, 102], [101, 102]])
+    ids, mask, segments = engines.to_padded([[101, 7, 102], [101, 102]])
     assert ids.tolist() == [[101, 7, 102], [101, 102, 0]]
     assert mask.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert not segments.any()

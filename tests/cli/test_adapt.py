@@ -108,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.marker.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread")
 def test_a_model_is_adapted_to_a_domain_and_loads_in_transformers(bertworks: Run, folder: Path):
     done = bertworks("adapt", "general/model", "--data", "domain-corpus", "--out", "run", "--recipe", "short.toml")
     assert done.returncode == 0, done.stderr
@@ -124,7 +124,7 @@ def test_a_model_is_adapted_to_a_domain_and_loads_in_transformers(bertworks: Run
     assert not torch.equal(read_folder(folder / "run" / "model").tensors[TABLE][: len(PIECES)], before[TABLE])
 
 
-@pytest.marker.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread")
 def test_before_the_first_step_old_rows_are_kept_and_new_ones_are_means(bertworks: Run, folder: Path):
     arguments = ["--data", "domain-corpus", "--out", "standing", "--recipe", "short.toml", *STANDING]
     done = bertworks("adapt", "general/model", *arguments)
@@ -140,7 +140,7 @@ def test_before_the_first_step_old_rows_are_kept_and_new_ones_are_means(bertwork
     assert [name for name in others if not torch.equal(new.tensors[name], old.tensors[name])] == []
 
 
-@pytest.marker.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread")
 def test_the_model_s_own_vocabulary_adds_nothing(bertworks: Run, folder: Path):
     arguments = ["--data", "general-corpus", "--out", "same", "--recipe", "short.toml", *STANDING]
     done = bertworks("adapt", "general/model", *arguments)
@@ -150,7 +150,7 @@ def test_the_model_s_own_vocabulary_adds_nothing(bertworks: Run, folder: Path):
     assert [name for name in old.tensors if not torch.equal(new.tensors[name], old.tensors[name])] == []
 
 
-@pytest.marker.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread")
 def test_heads_that_the_model_lacks_are_drawn_and_told(bertworks: Run, folder: Path):
     bare = transformers.BertModel.from_pretrained(folder / "general" / "model", add_pooling_layer=False)
     bare.save_pretrained(folder / "bare")
@@ -164,7 +164,7 @@ def test_heads_that_the_model_lacks_are_drawn_and_told(bertworks: Run, folder: P
     assert TABLE not in told
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["general", "--recipe", "short.toml"], "general holds no weights"),

@@ -50,7 +50,7 @@ def test_help_lists_every_verb(folder):
         assert f"  {verb} " in done.stdout
 
 
-@pytest.marker.parametrize("verb", ["doctor", "vocab", "tokenize", "prepare", "show"])
+@pytest.mark.parametrize("verb", ["doctor", "vocab", "tokenize", "prepare", "show"])
 def test_every_verb_has_help(folder, verb):
     done = bertworks(verb, "--help", cwd=folder)
     assert done.returncode == 0
@@ -101,7 +101,7 @@ def test_show_describes_a_vocabulary(folder):
     assert "[MASK] = 4" in done.stdout
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["prepare", "missing.txt", "--vocab", "vocab.txt", "--out", "x"], "missing.txt does not exist"),
@@ -134,7 +134,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(folder, arguments, said):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "arguments",
     [
         ["show", "--colour"],

@@ -140,7 +140,7 @@ def test_standard_input_is_a_file_too(embed: Run, monkeypatch: pytest.MonkeyPatc
     assert "v.npy: 2 texts" in embed("plain", "-", "--out", "v.npy").stdout
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["plain", "nothing.txt", "--out", "v.npy"], "nothing.txt does not exist; check the name"),

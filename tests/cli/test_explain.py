@@ -35,7 +35,7 @@ TASKS: dict[str, Task] = {
 }
 Run = Callable[..., "Done"]
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def bertworks(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return run
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("model", "texts", "target"),
     [
         ("liked", ["The film was good", "who"], "'yes'"),

@@ -20,7 +20,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the film was good bad".split()]
 SIZES = BertConfig(len(PIECES), 16, 1, 2, 32, 32, initializer_range=0.3)
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_many_blanks_lose_nothing_to_the_width_of_the_screen(bertworks: Run):
     assert f"  {'好' * 20}\n" in done.stdout
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["model", "今天天气好。"], "there is no blank in the text; write [MASK]"),

@@ -19,7 +19,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 WORDS = "win a prize now call me later at home tonight".split()
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_a_set_without_a_test_file_is_refused_before_anything_is_learned(mnli: P
     assert not (mnli / "none").exists()
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (("finetune", "classify", "--train", "@train.tsv", "--test"), "--test without a file is for published sets"),

@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bertworks(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command line in this process, on a machine whose speed is known."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(plan_cli, "Stopwatch", FakeStopwatch)
+    monkeypatch.setattr(plan_cli, "DeviceBenchmark", FakeStopwatch)
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str) -> Done:
@@ -117,7 +117,7 @@ def test_what_a_recipe_takes_is_told_here_and_elsewhere(bertworks: Run):
     assert "the paper: 4 days on 16 TPU chips" in done.stdout
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("steps", "told"), [(9_000_000, "1,600.0 days"), (100_000, "17.8 days"), (1000, "4.3 hours"), (100, "25.6 minutes")]
 )
 def test_a_time_is_told_in_the_unit_that_suits_it(bertworks: Run, folder: Path, steps: int, told: str):
@@ -136,7 +136,7 @@ def test_an_estimate_as_json_tells_its_formulas(bertworks: Run):
     assert told["steps"] == 1_000_000
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--data", "corpus"], "give --budget"),

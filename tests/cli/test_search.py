@@ -70,7 +70,7 @@ def test_search_prints_one_line_of_json_and_keeps_the_vectors(search: Run, tmp_p
     assert "embed" not in done.stderr
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["nothing.txt", "cat"], "nothing.txt does not exist"),

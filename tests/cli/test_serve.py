@@ -46,7 +46,7 @@ def test_bundling_tells_where_each_model_came_from(tmp_path, folders):
     assert "classify came from pretrained (as given; its folder records no hash)" in done.output
 
 
-@pytest.marker.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client", "orjson", "httptools"])
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client", "orjson", "httptools"])
 def test_a_missing_part_is_told_with_the_command_that_brings_it(missing):
     code = (
         f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['bertworks', 'serve', 'x']; "

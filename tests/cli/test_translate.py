@@ -13,7 +13,7 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import load
 from bertworks.tasks.beam_search import BeamSearchSettings
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_standard_input_gives_a_line_for_a_line(

@@ -36,7 +36,7 @@ def vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return run
 
 
-@pytest.marker.parametrize("kind", ["glove", "skip-gram", "cbow"])
+@pytest.mark.parametrize("kind", ["glove", "skip-gram", "cbow"])
 def test_train_writes_a_folder_and_tells_what_was_left_out(vectors: Run, tmp_path: Path, kind: str):
     arguments = ["train", "text.txt", "--kind", kind, "--width", "4", "--epochs", "1", "--workers", "1", "--out", "v"]
     done = vectors(*arguments)
@@ -97,7 +97,7 @@ def test_convert_writes_what_others_read(vectors: Run, tmp_path: Path):
     assert (tmp_path / "w.txt").read_text().splitlines()[:2] == ["5 3", "man 1.0 0.0 0.0"]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ("nearest nothing.txt man", "nothing.txt cannot be read"),

@@ -25,7 +25,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 WIDTH = 8
 Run = Callable[..., EmbedResult]
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_truncate_counts_what_it_cuts(run: Run):
     assert "texts read in several windows" not in done.counts
 
 
-@pytest.marker.parametrize("unit", ["words", "pieces"])
+@pytest.mark.parametrize("unit", ["words", "pieces"])
 def test_every_piece_of_a_long_file_has_its_row(run: Run, folder: Path, tmp_path: Path, unit: str):
     run("folder", unit=unit, layers="embeddings")
     index = np.load(tmp_path / "folder" / "index.npy")
@@ -95,7 +95,7 @@ def test_budget_changes_nothing_beyond_rounding(run: Run, tmp_path: Path):
 
 
 def test_progress_tells_how_many_of_how_many(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(vectors, "_TEXTS", 40)
+    monkeypatch.setattr(vectors, "_MAX_TEXTS", 40)
     seen: list[Progress] = []
     embed(EmbedRequest(str(folder / "model"), str(folder / "texts.txt"), tmp_path / "v.npy"), seen.append)
     assert [(one.done, one.total, one.unit) for one in seen] == [(n, 100, "texts") for n in (40, 80, 100)]
@@ -124,14 +124,14 @@ embed(EmbedRequest(model, file, Path(out), unit=unit))
 """
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("unit", "kills", "resumed"),
     [("texts", ["after"], 32), ("pieces", ["after", "before"], 48)],  # the second of two portions may not be recorded
 )
 def test_killed_and_taken_up_it_gives_the_same_bytes(
     folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str, kills: list[str], resumed: int
 ):
-    monkeypatch.setattr(vectors, "_TEXTS", 16)
+    monkeypatch.setattr(vectors, "_MAX_TEXTS", 16)
     run("straight", unit=unit)
     for where in kills:
         arguments = [where, folder / "model", folder / "texts.txt", tmp_path / "killed", unit]
@@ -159,7 +159,7 @@ def test_any_weight_changes_the_fingerprint():
     assert fingerprint(encoder) != fingerprint(same)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({"unit": "letters"}, "no unit 'letters'; choose one of: texts, words, pieces"),

@@ -23,7 +23,7 @@ from bertworks.tasks.module import TaskModule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"who where lives in rome paris john mary .".split()]
 PASSAGE = "John lives in Rome. Mary lives in Paris."
@@ -60,7 +60,7 @@ def test_plain_lines_are_no_questions_and_the_way_out_is_said(tmp_path: Path):
         list(predict(request))
 
 
-@pytest.marker.parametrize("name", ["my.best.tsv", "texts.ndjson", "texts.json"])
+@pytest.mark.parametrize("name", ["my.best.tsv", "texts.ndjson", "texts.json"])
 def test_the_kind_of_a_file_is_told_by_the_end_of_its_name(tmp_path: Path, name: str):
     table = "sms\tid\nJohn lives\t7\n"
     lines = '{"sms": "John lives", "id": 7}\n'

@@ -330,7 +330,7 @@ def prepare_under_fire(folder: Path, text: Path, vocabulary: Path, num_kills: in
     assert num_killed, "it was finished before the first kill"
 
 
-@pytest.marker.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(30, 1, marks=pytest.marker.soak)])
+@pytest.mark.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(30, 1, marks=pytest.mark.soak)])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, vocabulary, num_kills, seed):
     text = write_documents(tmp_path / "large.txt", 4000 if num_kills < 10 else 20_000, seed=3)
     undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed", block_bytes=20_000), workers=2)

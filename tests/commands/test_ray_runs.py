@@ -20,7 +20,7 @@ from bertworks.commands.ray_runs import MAX_ATTEMPTS, Attempt, compare_on, run_w
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.parallel.ray_pool import RayPool, TaskResources
 
-pytestmark = [pytest.marker.xdist_group("ray"), pytest.marker.usefixtures("one_thread")]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 w5", "", "w6 w7 w8", "w9", "w4 w5"]
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def write_model(path: Path, tokenizer: Tokenizer, seed: int) -> None:
@@ -107,7 +107,7 @@ def test_foreign_vectors_must_have_the_right_shape(request_of: SearchRequest, tm
         search(kept(request_of, tmp_path / "v.npy"))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"query": " "}, "the query is empty"),

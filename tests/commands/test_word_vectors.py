@@ -39,7 +39,7 @@ def request_of(text: Path, training: GloveSettings | Word2VecSettings = GLOVE, *
     return VectorsRequest((str(text),), text.parent / "vectors", kind, training, **others)
 
 
-@pytest.marker.parametrize("training", [GLOVE, SKIP_GRAM])
+@pytest.mark.parametrize("training", [GLOVE, SKIP_GRAM])
 def test_the_same_text_and_seed_give_the_same_bytes(text: Path, training: GloveSettings | Word2VecSettings):
     made = []
     for number in range(2):

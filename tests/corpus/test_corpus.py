@@ -67,7 +67,7 @@ def test_more_shards_than_may_stay_mapped_are_opened_in_turn(
 ) -> None:
     numbered = make_corpus(SMALL * 5, block_bytes=100)
     expected = [piece_at(numbered.corpus.split("train"), position) for position in range(175)]
-    monkeypatch.setattr(corpus_file, "_MOST_MAPPED", 2)
+    monkeypatch.setattr(corpus_file, "_MAX_OPEN_SHARDS", 2)
     split = numbered.corpus.split("train")
     order = np.random.default_rng(0).permutation(175).tolist()
     assert {position: piece_at(split, position) for position in order} == dict(enumerate(expected))
@@ -93,7 +93,7 @@ def test_elsewhere_is_uniform_over_the_pieces_of_the_other_documents(make_corpus
     assert sorted(int(one.shard.input_ids[one.token]) - FIRST_WORD for one in found) == [*range(11), *range(15, 35)]
 
 
-@pytest.marker.parametrize("shape", [SMALL, [[2, 2], [300, 300]], [[1, 1], [1]], [[5, 5], [4, 4], [1]]])
+@pytest.mark.parametrize("shape", [SMALL, [[2, 2], [300, 300]], [[1, 1], [1]], [[5, 5], [4, 4], [1]]])
 def test_elsewhere_is_never_the_own_document(make_corpus: Callable[..., Numbered], shape: list[list[int]]) -> None:
     numbered = make_corpus(shape)
     document_of = numbered.document_of
@@ -204,7 +204,7 @@ def test_no_document_is_in_both_splits(tmp_path: Path, vocabulary: Path) -> None
     assert splits["train"] | splits["held-out"] == set(range(FIRST_WORD, FIRST_WORD + 120))
 
 
-@pytest.marker.parametrize(("num_documents", "expected"), [(40, MIN_HELD_OUT), (16, 4), (8, 2), (5, 2), (4, 2), (3, 0)])
+@pytest.mark.parametrize(("num_documents", "expected"), [(40, MIN_HELD_OUT), (16, 4), (8, 2), (5, 2), (4, 2), (3, 0)])
 def test_a_small_corpus_still_holds_some_documents_out(
     tmp_path: Path, vocabulary: Path, num_documents: int, expected: int
 ) -> None:
@@ -241,7 +241,7 @@ def test_a_folder_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
         Corpus.open(tmp_path)
 
 
-@pytest.marker.parametrize("content", ["[]", "5", '{"model_type": "bert"}'])
+@pytest.mark.parametrize("content", ["[]", "5", '{"model_type": "bert"}'])
 def test_the_manifest_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(FolderError, match=r"manifest\.json is not the manifest of a prepared corpus"):

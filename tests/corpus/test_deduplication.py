@@ -53,7 +53,7 @@ def pages(line: str, num_pages: int) -> list[list[str]]:
     return [[f"Page {number} has something to say.\n", line] for number in range(num_pages)]
 
 
-@pytest.marker.parametrize("line", [LONG, CHINESE])
+@pytest.mark.parametrize("line", [LONG, CHINESE])
 def test_a_long_line_that_is_repeated_too_often_stays_once(tmp_path: Path, line: str) -> None:
     assert drops(tmp_path, [pages(line, 4)]) == [(set(), {(1, 1), (2, 1), (3, 1)})]
 
@@ -96,7 +96,7 @@ def many_units() -> list[list[list[str]]]:
 
 def test_comparing_range_by_range_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = drops(tmp_path / "at-once", many_units())
-    monkeypatch.setattr(duplicates, "_MOST_COMPARED", 10)
+    monkeypatch.setattr(duplicates, "_MAX_COMPARED", 10)
     by_range = drops(tmp_path / "by-range", many_units())
     assert len(list((tmp_path / "at-once").glob("drops-*"))) == 1
     assert len(list((tmp_path / "by-range").glob("drops-*"))) >= 32

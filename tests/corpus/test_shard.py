@@ -77,14 +77,14 @@ def test_word_starts_are_unpacked_from_any_piece_to_any_other(data: st.DataObjec
     assert shard.unpack_word_starts(start, stop).tolist() == flags[start:stop]
 
 
-@pytest.marker.parametrize("kept", [0, 5, 40, -1])
+@pytest.mark.parametrize("kept", [0, 5, 40, -1])
 def test_a_shard_that_was_cut_off_is_named(path: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(FolderError, match=r"000000\.safetensors .*prepare --verify"):
         map_shard(path)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "content", [b"text, not pieces, and rather long", (2).to_bytes(8, "little") + b"[]" + b"x" * 9]
 )
 def test_a_file_that_is_no_shard_is_named(path: Path, content: bytes) -> None:

@@ -32,7 +32,7 @@ def test_any_text_survives(sentences: list[str], tmp_path_factory: pytest.TempPa
     assert list(read_text(path)) == placed
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "line", [b'{"source":"a","split":"train","sente', b'{"source":"a"}', b"[1, 2]", b'{"source":"\xff\xfe"}', b""]
 )
 def test_a_damaged_line_is_named_and_what_stands_before_is_read(tmp_path: Path, line: bytes) -> None:

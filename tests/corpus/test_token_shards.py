@@ -84,7 +84,7 @@ def test_unknown_words_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None
     assert counts["unknown pieces"] == 2
 
 
-@pytest.marker.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
 def test_documents_of_a_region_keep_their_order(tmp_path: Path, tokenizer: Tokenizer, order: list[int]) -> None:
     write_tokens(tmp_path / "shard", [DOCUMENTS[number] for number in order], tokenizer, "pieces")
     sentences = words_of(map_shard(tmp_path / "shard"), tokenizer)

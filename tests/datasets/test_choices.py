@@ -100,14 +100,14 @@ def test_numbered_columns_are_taken_in_the_order_of_their_numbers(tmp_path: Path
     assert (choice.endings, choice.label) == (("one", "two", "ten"), 2)
 
 
-@pytest.marker.parametrize("label", [2, "2", "x", -2, True, 0.5, [0]])
+@pytest.mark.parametrize("label", [2, "2", "x", -2, True, 0.5, [0]])
 def test_a_label_that_is_no_number_of_an_ending_is_named(tmp_path: Path, label: object):
     good = {"prompt": "p", "choices": ["a", "b"], "label": "1"}
     with pytest.raises(InputError, match=r"t\.jsonl, line 2: the label .* is no number from 0 to 1"):
         list(read_choices(write_records(tmp_path, good, {**good, "label": label})))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("record", "words"),
     [
         ({"prompt": "p", "choices": ["a"]}, "fewer than two choices"),

@@ -146,7 +146,7 @@ def test_neighbours_with_one_document_name_belong_together(tmp_path: Path):
     assert [one.document for one in read_sentences(write_records(tmp_path, *records))] == [0, 0, 1, 2, 3]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("record", "words"),
     [
         ({"text": "a b", "spans": [{"start": 0, "end": 9, "label": "X"}]}, "from 0 to 9 in 3 characters"),
@@ -170,7 +170,7 @@ def test_a_record_that_makes_no_sense_is_named(tmp_path: Path, record: object, w
         list(read_sentences(write_records(tmp_path, {"text": "fine"}, record)))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("tags", "expected", "num_changes"),
     [
         ("O B-PER I-PER O", "O B-PER I-PER O", 0),
@@ -191,7 +191,7 @@ def test_illegal_sequences_and_other_schemes_become_bio(tags: str, expected: str
     assert repair_tags(tags.split()) == (tuple(expected.split()), num_changes)
 
 
-@pytest.marker.parametrize("tag", ["PER", "B", "B-", "b-PER", "X-PER", "", "O "])
+@pytest.mark.parametrize("tag", ["PER", "B", "B-", "b-PER", "X-PER", "", "O "])
 def test_what_is_no_tag_is_refused_with_the_place(tag: str):
     with pytest.raises(InputError, match=r"^t\.txt, line 7: .* is no BIO tag"):
         repair_tags(["O", tag], "t.txt, line 7")

@@ -59,7 +59,7 @@ def test_json_lines_keep_their_types_and_empty_lines_are_passed_over(tmp_path: P
     assert lines[1] == Record({"text": "汉", "label": ["x", "y"]}, "train.jsonl, line 3")
 
 
-@pytest.marker.parametrize("name", ["t.tsv.gz", "t.TSV.GZ", "t.gz"])
+@pytest.mark.parametrize("name", ["t.tsv.gz", "t.TSV.GZ", "t.gz"])
 def test_gzip_is_unpacked(tmp_path: Path, name: str):
     assert fields(write(tmp_path, name, gzip.compress(TABLE.encode()))) == RECORDS
 
@@ -73,7 +73,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path):
     assert fields(write(tmp_path, "u.tsv", TABLE.encode("utf-16"))) == RECORDS
 
 
-@pytest.marker.parametrize("name", ["t.tsv", "t.csv"])
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv"])
 def test_windows_line_ends_are_no_part_of_the_last_field(tmp_path: Path, name: str):
     separator = "\t" if name == "t.tsv" else ","
     assert fields(write(tmp_path, name, TABLE.replace("\n", "\r\n").replace("\t", separator))) == RECORDS
@@ -83,7 +83,7 @@ def test_the_last_line_needs_no_end(tmp_path: Path):
     assert fields(write(tmp_path, "t.tsv", TABLE.removesuffix("\n"))) == RECORDS
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("content", "expected"),
     [
         (TABLE, RECORDS),
@@ -118,7 +118,7 @@ def test_a_field_of_a_hundred_thousand_words_is_read(tmp_path: Path):
     assert fields(write(tmp_path, "t.csv", f'text,label\n"{text}",1\n')) == [{"text": text, "label": "1"}]
 
 
-@pytest.marker.parametrize("separator", ["\t", ","])
+@pytest.mark.parametrize("separator", ["\t", ","])
 def test_a_line_with_too_few_fields_is_named(tmp_path: Path, separator: str):
     name = "t.tsv" if separator == "\t" else "t.csv"
     content = f"text{separator}label\n" + f"a{separator}1\n" * 3 + "broken\n"
@@ -205,7 +205,7 @@ def test_reading_is_lazy(tmp_path: Path):
         next(lines)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("columns", "expected"),
     [
         ("sentence label", {"text": "sentence", "label": "label"}),
@@ -255,7 +255,7 @@ def test_a_named_column_is_taken_before_any_usual_one():
     }
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("columns", "wanted", "words"),
     [
         ("a label", ALL, ["no column looks like the text", "'a', 'label'", "--text"]),

@@ -66,7 +66,7 @@ def test_every_set_names_a_task_metrics_and_splits_that_exist():
         assert (one.task in ("classify", "regress")) == bool(one.roles)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "metrics"),
     [
         ("glue/CoLA", ("matthews", "accuracy")),
@@ -99,7 +99,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         dataset_of("MRPC")
 
 
-@pytest.marker.parametrize(("name", "split"), [(name, split) for name, splits in HEADERS.items() for split in splits])
+@pytest.mark.parametrize(("name", "split"), [(name, split) for name, splits in HEADERS.items() for split in splits])
 def test_the_published_headers_have_the_columns_that_are_read(tmp_path: Path, name: str, split: str):
     one = dataset_of(name)
     header = HEADERS[name][split].split("\t")
@@ -176,7 +176,7 @@ def test_mnli_has_two_dev_sets_and_the_diagnostic_set_none():
     assert dataset_of("glue/AX").splits_of_kind("dev") == ()
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "split", "predictions", "file", "content"),
     [
         ("glue/CoLA", None, [("0", "1"), ("1", "0")], "CoLA.tsv", "index\tprediction\n0\t1\n1\t0\n"),
@@ -212,7 +212,7 @@ def test_answers_are_handed_in_as_one_object(tmp_path: Path):
     assert (path.name, json.loads(path.read_text(encoding="utf-8"))) == ("predictions.json", {"q1": "巴黎", "q2": ""})
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "split", "words"),
     [
         ("glue/MNLI", None, "test_matched and test_mismatched, not None"),

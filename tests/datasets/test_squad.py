@@ -58,7 +58,7 @@ def test_extra_keys_and_a_missing_title_do_no_harm(tmp_path: Path):
     assert (questions[0].title, questions[0].answers) == ("", (GoldAnswer("1919年", 4),))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("start", "expected"), [(1, 0), (5, 0), (6, 11), (10, 11), (12, 11), (30, 11), (999, 11), (-1, 0)]
 )
 def test_a_wrong_offset_goes_to_the_nearest_occurrence(tmp_path: Path, start: int, expected: int):
@@ -125,7 +125,7 @@ def test_an_empty_list_of_articles_gives_no_questions(tmp_path: Path):
     assert read(tmp_path, {"data": []}) == ([], SquadReport())
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         ({"version": "v2.0"}, 'dev.json has no list "data"'),

@@ -35,7 +35,7 @@ def test_standard_input_is_read_as_lines_or_as_a_table(monkeypatch: pytest.Monke
         assert list(texts_in("-", column)) == expected
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "content", "column", "said"),
     [
         ("missing.txt", None, None, "missing.txt does not exist"),

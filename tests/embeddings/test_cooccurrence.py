@@ -50,13 +50,13 @@ def test_a_distance_of_d_counts_one_dth(tmp_path: Path):
     assert found == {(1, 2): 2 * UNIT, (1, 1): UNIT}
 
 
-@pytest.marker.parametrize("window", [1, 3, 10])
+@pytest.mark.parametrize("window", [1, 3, 10])
 def test_counts_are_those_of_plain_loops(tmp_path: Path, window: int):
     ids = some_text(3_000)
     assert counted(tmp_path, ids, window, 10**6, 10**6) == by_loops(ids, window)
 
 
-@pytest.marker.parametrize(("most", "size"), [(10**6, 1), (10**6, 7), (400, 50), (64, 5), (8, 1_000)])
+@pytest.mark.parametrize(("most", "size"), [(10**6, 1), (10**6, 7), (400, 50), (64, 5), (8, 1_000)])
 def test_neither_memory_nor_cuts_change_a_count(tmp_path: Path, most: int, size: int):
     ids = some_text(500)
     assert counted(tmp_path, ids, 5, most, size) == by_loops(ids, 5)
@@ -78,7 +78,7 @@ def test_memory_stays_within_what_was_allowed(tmp_path: Path):
     assert peak < 4 * 2**20
 
 
-@pytest.marker.parametrize("num_files", [1, 3])
+@pytest.mark.parametrize("num_files", [1, 3])
 def test_an_epoch_holds_every_pair_in_both_orders_in_rounds_of_its_own(tmp_path: Path, num_files: int):
     ids = some_text(2_000)
     expected = {key: count / UNIT for key, count in by_loops(ids, 5).items()}

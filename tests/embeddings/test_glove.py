@@ -138,7 +138,7 @@ def test_training_leaves_the_number_of_threads_as_it_was(tmp_path: Path):
     assert torch.get_num_threads() == before
 
 
-@pytest.marker.parametrize("wrong", [{"width": 0}, {"rate": 0.0}, {"alpha": 2.0}, {"x_max": float("inf")}])
+@pytest.mark.parametrize("wrong", [{"width": 0}, {"rate": 0.0}, {"alpha": 2.0}, {"x_max": float("inf")}])
 def test_settings_that_cannot_work_name_themselves(wrong: dict):
     (name,) = wrong
     with pytest.raises(SettingsError, match=name):

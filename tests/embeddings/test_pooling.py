@@ -20,12 +20,12 @@ def pooled(pooling: Pooling, *rows: tuple[torch.Tensor, slice]) -> list[float]:
     return pooling.combine([pooling.pool(*row) for row in rows], count).tolist()
 
 
-@pytest.marker.parametrize(("kind", "vector"), [("mean", [3.0, 5.0]), ("first", [1.0, 9.0]), ("max", [5.0, 9.0])])
+@pytest.mark.parametrize(("kind", "vector"), [("mean", [3.0, 5.0]), ("first", [1.0, 9.0]), ("max", [5.0, 9.0])])
 def test_a_row_becomes_one_vector(kind: str, vector: list[float]):
     assert pooled(Pooling((kind,)), (ROW, ALL)) == vector
 
 
-@pytest.marker.parametrize(("kind", "vector"), [("mean", [4.0, 2.0]), ("first", [4.0, 5.0]), ("max", [5.0, 4.0])])
+@pytest.mark.parametrize(("kind", "vector"), [("mean", [4.0, 2.0]), ("first", [4.0, 5.0]), ("max", [5.0, 4.0])])
 def test_rows_of_a_text_give_only_the_places_that_count(kind: str, vector: list[float]):
     other = torch.tensor([[7.0, 1.0], [4.0, 0.0], [99.0, 99.0]])
     # (3, 2), (5, 4) and (4, 0) count: their mean is (4, 2); the first pieces are (1, 9) and (7, 1)
@@ -69,7 +69,7 @@ def test_a_folder_that_says_nothing_gets_the_mean_and_tells_so(tmp_path: Path):
     assert read_pooling(tmp_path) == Pooling(("mean",), normalize=False, max_length=None, is_explicit=False)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("told", "kinds"),
     [
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, ("first",)),
@@ -96,7 +96,7 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
     assert found.prepare_text("Emma") == "find: emma"
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("parts", "files", "said"),
     [
         (["Transformer", "Pooling", "Dense"], {"1_Pooling/config.json": {}}, "part 'Dense' is not computed here"),

@@ -7,7 +7,7 @@ from bertworks.embeddings.senses import WordUse, find_word, measure_senses
 from bertworks.reports.senses import Panel, draw_senses
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("word", "text", "span"),
     [
         ("stick", "Sticky, a stick.", (10, 15)),

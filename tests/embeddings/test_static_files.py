@@ -48,13 +48,13 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path, vectors: StaticVectors):
         write_vectors(tmp_path / "v", vectors, "folder")
 
 
-@pytest.marker.parametrize("format", ["word2vec", "word2vec-binary", "glove"])
+@pytest.mark.parametrize("format", ["word2vec", "word2vec-binary", "glove"])
 def test_every_format_keeps_every_bit(tmp_path: Path, vectors: StaticVectors, format: str):  # noqa: A002
     write_vectors(tmp_path / "v", plain(vectors), format)
     assert same(read_vectors(tmp_path / "v"), plain(vectors))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("format", "header"),
     [("word2vec", b""), ("word2vec-binary", b""), ("glove", b"5 5\n")],
 )
@@ -67,7 +67,7 @@ def test_gensim_reads_what_we_write(tmp_path: Path, vectors: StaticVectors, form
     assert theirs.vectors.tobytes() == plain(vectors).table.tobytes()
 
 
-@pytest.marker.parametrize("options", [{}, {"binary": True}, {"write_header": False}])
+@pytest.mark.parametrize("options", [{}, {"binary": True}, {"write_header": False}])
 def test_we_read_what_gensim_writes(tmp_path: Path, vectors: StaticVectors, options: dict):
     theirs = KeyedVectors(vector_size=5)
     theirs.add_vectors(list(plain(vectors).words), plain(vectors).table)
@@ -100,7 +100,7 @@ def test_a_long_file_without_a_first_line_is_read_in_blocks(tmp_path: Path):
     assert found.table[:, 0].tolist() == list(range(10_000))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"", "v is empty"),
@@ -139,7 +139,7 @@ def a_model(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("harm", "said"),
     [
         (shorten, "5 words"),

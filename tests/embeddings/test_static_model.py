@@ -20,7 +20,7 @@ def vectors_with(*words: str) -> StaticVectors:
     return StaticVectors(words, table)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("words", "text", "cut"),
     [
         (("the", "café", "naive"), "The Café, naïve!", ["the", "café", "[UNK]", "[UNK]", "[UNK]"]),

@@ -43,7 +43,7 @@ def test_windows_reach_to_the_ends_of_documents_or_of_sentences():
     assert document_contexts(Document(("?!",), "x"), WordSettings()) == []
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [({"reach": "pages"}, "documents, sentences"), ({"min_count": 0}, "min_count"), ({"max_words": -1}, "max_words")],
 )

@@ -130,11 +130,11 @@ def test_json_lines_tell_text_place_and_vector(tmp_path: Path):
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.marker.parametrize("half", [False, True])
+@pytest.mark.parametrize("half", [False, True])
 def test_parquet_tells_text_place_and_vector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool):
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(formats, "_BLOCK", 2)
+    monkeypatch.setattr(formats, "_BLOCK_SIZE", 2)
     write(settings(tmp_path / "p.parquet", format="parquet", unit="words", half=half), TEXTS, *PIECES)
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.schema.field("vector").type.value_type == ("halffloat" if half else "float")
@@ -148,8 +148,8 @@ def test_parquet_tells_text_place_and_vector(tmp_path: Path, monkeypatch: pytest
     assert pq.read_table(tmp_path / "t.parquet").to_pydict() == {"text": [0], "vector": [[1.0, 2.0]]}
 
 
-@pytest.marker.parametrize("format", ["npy", "jsonl"])
-@pytest.marker.parametrize("unit", ["texts", "pieces"])
+@pytest.mark.parametrize("format", ["npy", "jsonl"])
+@pytest.mark.parametrize("unit", ["texts", "pieces"])
 def test_a_run_taken_up_gives_the_same_bytes(tmp_path: Path, unit: str, format: str):  # noqa: A002
     portions = PIECES if unit == "pieces" else (whole([1, 2], [3, 4]), whole([5, 6]))
     straight, broken = (settings(tmp_path / name / "v", unit=unit, format=format) for name in ("straight", "broken"))

@@ -12,7 +12,7 @@ from bertworks.sampling.batch import Batch
 LAYERS = tuple(torch.full((2, 3), 10.0**number) for number in range(6))
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("embeddings", 1.0),
@@ -64,9 +64,7 @@ def test_only_sums_of_several_layers_have_weights_to_learn():
     ]
 
 
-@pytest.marker.parametrize(
-    ("name", "num_layers"), [("second-to-last", 1), ("sum-last-four", 3), ("concat-last-four", 2)]
-)
+@pytest.mark.parametrize(("name", "num_layers"), [("second-to-last", 1), ("sum-last-four", 3), ("concat-last-four", 2)])
 def test_too_few_layers_are_refused(name: str, num_layers: int):
     with pytest.raises(SettingsError, match=f"the model has {num_layers}; choose another"):
         STRATEGIES[name](LAYERS[: num_layers + 1])

@@ -34,7 +34,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 WIDTH = 16
 TEXTS = ["w1 w2", "", "w3 w4a w5ab w6", "w7", "w8 w9 w10 w11 w12 w13", "w2 w1"]
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=1e-6)
 
 
-@pytest.marker.parametrize("kind", ["mean", "first", "max"])
+@pytest.mark.parametrize("kind", ["mean", "first", "max"])
 def test_a_text_is_pooled_over_all_its_pieces_special_ones_too(engine: TorchEngine, kind: str):
     found = joined(extract_vectors(engine, TEXTS, Extraction(pooling=Pooling((kind,)))))
     assert found.vectors.shape == (6, WIDTH)
@@ -85,7 +85,7 @@ def test_a_text_is_pooled_over_all_its_pieces_special_ones_too(engine: TorchEngi
         close(vector, {"mean": last.mean(0), "first": last[0], "max": last.amax(0)}[kind])
 
 
-@pytest.marker.parametrize("name", list(STRATEGIES))
+@pytest.mark.parametrize("name", list(STRATEGIES))
 def test_pieces_come_from_the_chosen_layers_without_special_ones(engine: TorchEngine, name: str):
     found = joined(extract_vectors(engine, TEXTS, Extraction("pieces", STRATEGIES[name])))
     assert found.num_rows.tolist() == [2, 0, 7, 1, 6, 2]
@@ -102,7 +102,7 @@ def test_offsets_of_pieces_and_words_point_into_the_text(engine: TorchEngine):
     assert words.num_rows.tolist() == [4]
 
 
-@pytest.marker.parametrize("kind", ["mean", "first", "max"])
+@pytest.mark.parametrize("kind", ["mean", "first", "max"])
 def test_a_word_is_pooled_over_its_pieces(engine: TorchEngine, kind: str):
     (found,) = extract_vectors(engine, ["w3 w4a w5ab", ""], Extraction("words", pooling=Pooling((kind,))))
     last = layers_of(engine, "w3 w4a w5ab")[-1][1:-1]
@@ -134,7 +134,7 @@ def pieces_by_hand(engine: TorchEngine, text: str, rule: WindowRule) -> list[tor
     return [rows[0][0], *(best[piece][1] for piece in range(len(best))), rows[-1][-1]]
 
 
-@pytest.marker.parametrize("num_words", [14, 15, 40, 101])
+@pytest.mark.parametrize("num_words", [14, 15, 40, 101])
 def test_each_piece_of_a_long_text_counts_once(engine: TorchEngine, num_words: int):
     text, rule = long_text(num_words), WindowRule(16, 4)
     expected = pieces_by_hand(engine, text, rule)
@@ -202,12 +202,12 @@ def test_the_rule_is_read_from_the_folder(tmp_path: Path, encoder: Bert, tokeniz
         read_window_rule(tmp_path)
 
 
-@pytest.marker.parametrize("unit", ["texts", "words", "pieces"])
+@pytest.mark.parametrize("unit", ["texts", "words", "pieces"])
 def test_portions_change_nothing(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch, unit: str):
     texts = [*TEXTS, long_text(40), *TEXTS]
     how = Extraction(unit, window_rule=WindowRule(16, 4))
     whole = joined(extract_vectors(engine, texts, how))
-    monkeypatch.setattr(module, "_TEXTS", 3)
+    monkeypatch.setattr(module, "_MAX_TEXTS", 3)
     monkeypatch.setattr(module, "_PIECES", 24)
     portions = list(extract_vectors(engine, texts, how))
     assert len(portions) > 4
@@ -219,7 +219,7 @@ def test_portions_change_nothing(engine: TorchEngine, monkeypatch: pytest.Monkey
 
 
 def test_a_stream_is_read_no_farther_than_a_portion(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_TEXTS", 3)
+    monkeypatch.setattr(module, "_MAX_TEXTS", 3)
     source = iter(TEXTS)
     next(extract_vectors(engine, source, Extraction()))
     assert list(source) == TEXTS[3:]
@@ -273,7 +273,7 @@ def folder_that_pools(path: Path, told: dict[str, Any], parts: tuple[str, ...]) 
 PLAIN, SCALED = ("Transformer", "Pooling"), ("Transformer", "Pooling", "Normalize")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("told", "parts"),
     [
         ({"pooling_mode_mean_tokens": True}, SCALED),

@@ -47,7 +47,7 @@ def table_hash(folder: Path) -> str:
     return hashlib.sha256(trained(folder, Word2VecSettings(vector_size=8, epochs=2)).table.tobytes()).hexdigest()
 
 
-@pytest.marker.parametrize("objective", ["skip-gram", "cbow"])
+@pytest.mark.parametrize("objective", ["skip-gram", "cbow"])
 def test_words_that_meet_the_same_words_come_near_each_other(tmp_path: Path, objective: str):
     vectors = trained(tmp_path, Word2VecSettings(objective, vector_size=8, window=2, epochs=30, sample=0.0))
     assert {near.word[0] for near in vectors.most_similar("a0", 9)} == {"a"}
@@ -71,7 +71,7 @@ def test_without_gensim_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         require_gensim()
 
 
-@pytest.marker.parametrize("wrong", [{"objective": "glove"}, {"negative": 0}, {"rate": 1e-6}, {"sample": 1.0}])
+@pytest.mark.parametrize("wrong", [{"objective": "glove"}, {"negative": 0}, {"rate": 1e-6}, {"sample": 1.0}])
 def test_settings_that_cannot_work_name_themselves(wrong: dict):
     (name,) = wrong
     with pytest.raises(SettingsError, match=name):

@@ -41,7 +41,7 @@ def test_of_equally_frequent_words_the_text_decides(tmp_path: Path):
     assert counts.total() == 2
 
 
-@pytest.marker.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_chunks_of_any_size_hold_the_same(tmp_path: Path, size: int):
     stream, _ = stream_of(tmp_path, TEXT)
     joined = [number for chunk in stream.chunks(size) for number in chunk.tolist()]

@@ -21,7 +21,7 @@ from bertworks.encoders.layers import DropoutSeeds
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = replace(
     config_from_preset("tiny", 40),
     hidden_size=6,
@@ -60,7 +60,7 @@ def test_layers_are_those_of_torch_one_on_another():
             peer.bias_hh_l0.zero_()
             values = peer(values)[0]
             for row, length in enumerate((9, 4)):
-                torch.testing.assert_close(found.padded(number + 1)[row, :length], values[row, :length])
+                torch.testing.assert_close(found.to_padded(number + 1)[row, :length], values[row, :length])
     assert [layer.shape[1] for layer in found.layers] == [6, 10, 10, 6] == list(SIZES.hidden_sizes)
 
 
@@ -78,11 +78,11 @@ def test_the_last_output_the_largest_and_the_mean_sum_a_row_up():
     with torch.no_grad():
         found = encoder(batch)
         for row, length in enumerate((7, 3)):
-            own = found.padded()[row, :length]
+            own = found.to_padded()[row, :length]
             views = torch.cat([own[-1], own.max(0).values, own.mean(0)])
-            assert found.summary is not None
-            torch.testing.assert_close(found.summary[row], torch.tanh(encoder.pooler(views)))
-    assert found.summary.shape[1] == SIZES.pooled_size == 5
+            assert found.pooled is not None
+            torch.testing.assert_close(found.pooled[row], torch.tanh(encoder.pooler(views)))
+    assert found.pooled.shape[1] == SIZES.pooled_size == 5
 
 
 def test_a_piece_that_is_dropped_is_dropped_wherever_it_stands():
@@ -94,7 +94,7 @@ def test_a_piece_that_is_dropped_is_dropped_wherever_it_stands():
     gone = []
     with torch.no_grad():
         for number in range(60):
-            first, second = encoder(batch, seeds=seeds(number)).padded(0)[0].eq(0).all(1).view(2, 40)
+            first, second = encoder(batch, seeds=seeds(number)).to_padded(0)[0].eq(0).all(1).view(2, 40)
             assert torch.equal(first, second)
             gone.append(first)
     assert abs(float(torch.stack(gone).float().mean()) - 0.05) < 0.015
@@ -104,10 +104,10 @@ def test_a_value_is_dropped_at_all_places_of_a_row_and_in_each_row_apart():
     encoder, batch = built(replace(SIZES, hidden_dropout_prob=0.5)).train(), rows(12, 12)
     with torch.no_grad():
         found = encoder(batch, seeds=seeds())
-    masks = found.padded().eq(0)  # (B, T, D)
+    masks = found.to_padded().eq(0)  # (B, T, D)
     assert torch.equal(masks, masks[:, :1].expand_as(masks))
     assert 0 < int(masks[:, 0].sum()) < masks[:, 0].numel()
-    inner = found.padded(1).eq(0)
+    inner = found.to_padded(1).eq(0)
     assert torch.equal(inner, inner[:, :1].expand_as(inner))
     assert not torch.equal(inner[0, 0], inner[1, 0])
 
@@ -131,11 +131,11 @@ def test_weights_between_steps_are_dropped_once_for_a_pass():
 def test_the_same_seeds_drop_the_same_and_use_drops_nothing():
     encoder, batch = built(replace(SIZES, hidden_dropout_prob=0.4)), rows(9, 9)
     with torch.no_grad():
-        used = encoder(batch, seeds=seeds()).last
+        used = encoder(batch, seeds=seeds()).last_hidden_state
         encoder.train()
-        first, again, other = (encoder(batch, seeds=seeds(number)).last for number in (1, 1, 2))
+        first, again, other = (encoder(batch, seeds=seeds(number)).last_hidden_state for number in (1, 1, 2))
         encoder.set_dropout(0.0)
-        without = encoder(batch, seeds=seeds()).last
+        without = encoder(batch, seeds=seeds()).last_hidden_state
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     torch.testing.assert_close(without, used)
@@ -158,12 +158,14 @@ def test_slopes_reach_back_a_stretch_at_most_and_where_it_begins_changes():
         assert 1 <= len(places) <= 8
     assert len(reaches) > 3
     with torch.no_grad():  # the values are those of the row at once
-        torch.testing.assert_close(encoder(batch, seeds=seeds()).last, encoder.eval()(batch).last)
+        torch.testing.assert_close(
+            encoder(batch, seeds=seeds()).last_hidden_state, encoder.eval()(batch).last_hidden_state
+        )
     # But every stretch is learned from: all its outputs are looked at when a row is summed up.
     encoder.train()
     layout = encoder.create_layout(batch)
     values = encoder.embed(batch, layout).detach().requires_grad_()
-    summary = encoder.forward_layers(values, layout, seeds()).summary
+    summary = encoder.forward_layers(values, layout, seeds()).pooled
     assert summary is not None
     summary.sum().backward()
     assert values.grad is not None

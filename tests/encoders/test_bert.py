@@ -40,7 +40,7 @@ BATCHES = {
 }
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def minilm() -> Path:
@@ -116,10 +116,10 @@ def layers(ours: Bert, batch: Batch) -> list[torch.Tensor]:
     """The same of ours."""
     with torch.no_grad():
         found = ours(batch)
-    return [*(found.padded(layer)[real_places(batch)] for layer in range(len(found.layers))), found.summary]
+    return [*(found.to_padded(layer)[real_places(batch)] for layer in range(len(found.layers))), found.pooled]
 
 
-@pytest.marker.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_every_layer_and_the_summary_equal_those_of_transformers(tiny_pair: Pair, lengths: tuple[int, ...]):
     ours, theirs = tiny_pair
     batch = batch_with(lengths, TINY.vocab_size)
@@ -127,7 +127,7 @@ def test_every_layer_and_the_summary_equal_those_of_transformers(tiny_pair: Pair
         assert farthest(found, expected) < CLOSE
 
 
-@pytest.marker.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_a_real_checkpoint_gives_the_numbers_of_transformers(
     real_pair: Pair, double_pair: Pair, lengths: tuple[int, ...]
 ):
@@ -143,8 +143,8 @@ def test_a_real_checkpoint_gives_the_numbers_of_transformers(
         assert farthest(ours, theirs) < max(CLOSE, 2 * farthest(theirs, exactly))
 
 
-@pytest.marker.parametrize("reads", ["both", "left"])
-@pytest.marker.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("reads", ["both", "left"])
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_the_last_layer_at_some_places_is_that_of_all_with_the_same_slopes(lengths: tuple[int, ...], reads: str):
     """Values and gradients, in double precision; places in any order, many in some rows and none in others."""
     ours = Bert(TINY, torch.Generator().manual_seed(1)).double().eval()
@@ -155,10 +155,10 @@ def test_the_last_layer_at_some_places_is_that_of_all_with_the_same_slopes(lengt
     for wanted in (None, places):
         ours.zero_grad()
         found = ours(batch, places=wanted)
-        assert found.summary is not None
-        (found.at(places).sin().sum() + found.summary.cos().sum()).backward()
+        assert found.pooled is not None
+        (found.at(places).sin().sum() + found.pooled.cos().sum()).backward()
         slopes = [parameter.grad.clone() for parameter in ours.parameters() if parameter.grad is not None]
-        answers.append([found.at(places).detach(), found.summary.detach(), *slopes])
+        answers.append([found.at(places).detach(), found.pooled.detach(), *slopes])
     for all_places, some_places in zip(*answers, strict=True):
         assert farthest(some_places, all_places) < CLOSE_IN_DOUBLE
 
@@ -173,14 +173,16 @@ def test_at_some_places_values_are_dropped_at_the_same_rate_and_layers_computed_
         ours.activation_checkpointing = recomputes
         ours.zero_grad()
         encoded = ours(batch, seeds=seeds, places=places)
-        encoded.last.sum().backward()
-        found.append((encoded.last.detach(), ours.pieces.weight.grad.clone()))
+        encoded.last_hidden_state.sum().backward()
+        found.append((encoded.last_hidden_state.detach(), ours.pieces.weight.grad.clone()))
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
-    assert farthest(found[0][0], ours.eval()(batch, places=places).last.detach()) > 0.01  # something was dropped
+    assert (
+        farthest(found[0][0], ours.eval()(batch, places=places).last_hidden_state.detach()) > 0.01
+    )  # something was dropped
 
 
-@pytest.marker.parametrize("activation", ["gelu", "gelu_new", "relu", "silu", "tanh", "gelu_pytorch_tanh"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu", "tanh", "gelu_pytorch_tanh"])
 def test_the_activation_that_the_config_names_is_the_one_computed(activation: str):
     config = config_to_dict(TINY, ["BertModel"]) | {"hidden_act": activation}
     theirs = drawn(transformers.BertModel(transformers.BertConfig(**config))).eval()
@@ -188,10 +190,12 @@ def test_the_activation_that_the_config_names_is_the_one_computed(activation: st
     load_into(ours, {f"bert.{name}": value for name, value in theirs.state_dict().items()}, tensor_names(TINY))
     batch = batch_with((9, 9), TINY.vocab_size)
     with torch.no_grad():
-        assert farthest(ours(batch).padded(), theirs(batch.input_ids, token_type_ids=batch.token_type_ids)[0]) < CLOSE
+        assert (
+            farthest(ours(batch).to_padded(), theirs(batch.input_ids, token_type_ids=batch.token_type_ids)[0]) < CLOSE
+        )
 
 
-@pytest.marker.parametrize("lengths", [(64, 7, 7, 1, 30), (512, 1, 200)])
+@pytest.mark.parametrize("lengths", [(64, 7, 7, 1, 30), (512, 1, 200)])
 def test_packed_and_padded_layouts_agree(tiny_pair: Pair, lengths: tuple[int, ...]):
     ours, _ = tiny_pair
     packed = batch_with(lengths, TINY.vocab_size)
@@ -204,18 +208,18 @@ def test_packed_and_padded_layouts_agree(tiny_pair: Pair, lengths: tuple[int, ..
     assert other.layout.index is None
     real = real_places(packed)
     for layer in range(TINY.num_hidden_layers + 1):
-        assert farthest(one.padded(layer)[real], other.padded(layer)[real]) < CLOSE
-    assert farthest(one.summary, other.summary) < CLOSE
+        assert farthest(one.to_padded(layer)[real], other.to_padded(layer)[real]) < CLOSE
+    assert farthest(one.pooled, other.pooled) < CLOSE
 
 
-@pytest.marker.parametrize("lengths", [(40, 38, 40), (64, 7, 7, 1, 30)], ids=["padded", "packed"])
+@pytest.mark.parametrize("lengths", [(40, 38, 40), (64, 7, 7, 1, 30)], ids=["padded", "packed"])
 def test_what_stands_in_the_padding_changes_nothing(tiny_pair: Pair, lengths: tuple[int, ...]):
     ours, _ = tiny_pair
     batch = batch_with(lengths, TINY.vocab_size)
     real = real_places(batch)
     other = Batch(torch.where(real, batch.input_ids, 77), torch.where(real, batch.token_type_ids, 1), batch.lengths)
     with torch.no_grad():
-        assert torch.equal(ours(batch).padded()[real], ours(other).padded()[real])
+        assert torch.equal(ours(batch).to_padded()[real], ours(other).to_padded()[real])
 
 
 def gradient_at(ours: Bert, batch: Batch, place: int) -> torch.Tensor:
@@ -223,7 +227,7 @@ def gradient_at(ours: Bert, batch: Batch, place: int) -> torch.Tensor:
     ours.zero_grad()
     encoded = ours(batch)
     encoded.layers[0].retain_grad()
-    encoded.last[place].sum().backward()
+    encoded.last_hidden_state[place].sum().backward()
     gradient = encoded.layers[0].grad
     assert gradient is not None
     return gradient[: batch.input_ids.shape[1]]
@@ -241,10 +245,10 @@ def test_a_bert_that_reads_to_the_left_sums_a_row_up_by_its_last_piece():
     ours = drawn(Bert(BertConfig(60, 32, 2, 4, 64, 64))).eval()
     batch = replace(batch_with((9, 5), 60), attention=None)
     first = ours(batch)
-    assert torch.equal(first.summary, ours.pool(first.layers[-1][first.layout.starts]))
+    assert torch.equal(first.pooled, ours.pool(first.layers[-1][first.layout.starts]))
     ours.attention = "left"  # as pretraining to predict the next piece leaves it: the first piece has read nothing
     then = ours(batch)
-    assert torch.equal(then.summary, ours.pool(then.layers[-1][then.layout.starts + batch.lengths - 1]))
+    assert torch.equal(then.pooled, ours.pool(then.layers[-1][then.layout.starts + batch.lengths - 1]))
 
 
 def test_a_given_table_decides_who_reads_whom(tiny_pair: Pair):
@@ -263,7 +267,7 @@ def test_one_row_never_reads_another(tiny_pair: Pair):
         batch = batch_with(lengths, TINY.vocab_size)
         encoded = ours(batch)
         encoded.layers[0].retain_grad()
-        encoded.last[0].sum().backward()
+        encoded.last_hidden_state[0].sum().backward()
         gradient = encoded.layers[0].grad
         assert gradient is not None
         assert gradient[: lengths[0]].abs().sum(-1).gt(0).all()
@@ -275,9 +279,9 @@ def test_dropout_needs_training_mode_and_seeds_and_repeats_with_the_same_seed():
     batch = batch_with((30, 8, 8), TINY.vocab_size)
     one, two = (DropoutSeeds(torch.tensor(number, dtype=torch.int32)) for number in (1, 2))
     with torch.no_grad():
-        plain = ours.eval()(batch, seeds=one).last
-        assert torch.equal(ours.train()(batch).last, plain)
-        first, again, other = (ours(batch, seeds=seeds).last for seeds in (one, one, two))
+        plain = ours.eval()(batch, seeds=one).last_hidden_state
+        assert torch.equal(ours.train()(batch).last_hidden_state, plain)
+        first, again, other = (ours(batch, seeds=seeds).last_hidden_state for seeds in (one, one, two))
     assert torch.equal(first, again)
     assert not torch.equal(first, plain)
     assert not torch.equal(first, other)
@@ -318,7 +322,7 @@ COUNTS = [
 ]
 
 
-@pytest.marker.parametrize(("name", "vocabulary", "count"), COUNTS)
+@pytest.mark.parametrize(("name", "vocabulary", "count"), COUNTS)
 def test_a_released_size_has_the_released_number_of_parameters(name: str, vocabulary: int, count: int):
     with torch.device("meta"):
         module = Bert(BertConfig.from_preset(name, vocabulary))
@@ -389,7 +393,7 @@ def test_settings_that_transformers_leaves_out_are_what_it_assumes():
     assert config_from_dict(config) == BertConfig() == config_from_dict(transformers.BertConfig().to_diff_dict())
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"is_decoder": True}, "is_decoder is True, but only False is supported"),

@@ -18,10 +18,10 @@ DEVIATIONS = 5
 # How values are chosen in plain calls on a CPU, and in a compiled layer: two ways with the same promises.
 WAYS = {"plain": dropout_mask, "compiled": _hash_mask}
 Way = Callable[[torch.Size, torch.Tensor, float], torch.Tensor]
-every_way = pytest.marker.parametrize("choose", WAYS.values(), ids=WAYS)
+every_way = pytest.mark.parametrize("choose", WAYS.values(), ids=WAYS)
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def seed_of(number: int) -> torch.Tensor:
@@ -35,15 +35,15 @@ def correlation(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 @every_way
-@pytest.marker.parametrize("rate", [0.1, 0.5, 0.01])
-@pytest.marker.parametrize("number", SEEDS)
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.01])
+@pytest.mark.parametrize("number", SEEDS)
 def test_values_are_dropped_at_the_stated_rate(choose: Way, number: int, rate: float):
     dropped = NUM - int(choose(SHAPE, seed_of(number), rate).sum())
     assert abs(dropped - rate * NUM) < DEVIATIONS * math.sqrt(NUM * rate * (1 - rate))
 
 
 @every_way
-@pytest.marker.parametrize("dimension", [0, 1])
+@pytest.mark.parametrize("dimension", [0, 1])
 def test_every_row_and_column_has_the_rate_of_its_own(choose: Way, dimension: int):
     """The 1,000 sums of rows spread as sums of 1,000 independent draws: variance 90, which is known to 5 * 4.5 %."""
     sums = (~choose(SHAPE, seed_of(3), 0.1)).sum(dimension).double()
@@ -52,7 +52,7 @@ def test_every_row_and_column_has_the_rate_of_its_own(choose: Way, dimension: in
 
 
 @every_way
-@pytest.marker.parametrize("number", SEEDS[:4])
+@pytest.mark.parametrize("number", SEEDS[:4])
 def test_neighbours_and_rows_are_uncorrelated(choose: Way, number: int):
     stays = choose(SHAPE, seed_of(number), 0.1).flatten()
     for shift in (1, 2, 3, 16, 64, 128, 768, 1_000, 1_024, 4_096, 65_536):

@@ -18,7 +18,7 @@ from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.spelling import spell_word
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "cats", "dog", "a", "mouse", "extraordinary")
 SIZES = replace(
     config_from_preset("tiny", len(WORDS)),
@@ -88,14 +88,14 @@ def test_the_halves_are_torchs_lstms_the_second_over_turned_rows(tokenizer: Toke
     with torch.no_grad():
         found = encoder(batch)
         for row, length in enumerate(batch.lengths.tolist()):
-            given = found.padded(0)[row, :length]
+            given = found.to_padded(0)[row, :length]
             torch.testing.assert_close(given[:, :6], given[:, 6:])
             for number, layer in enumerate(encoder.layers):
                 ahead = layer.ahead(given[None, :, :6])[0][0]
                 back = layer.backward_lstm(given.flip(0)[None, :, 6:])[0][0].flip(0)
                 read = torch.cat([ahead, back], 1)
                 given = given + read if number else read  # the second layer adds what entered it
-                torch.testing.assert_close(found.padded(number + 1)[row, :length], given)
+                torch.testing.assert_close(found.to_padded(number + 1)[row, :length], given)
 
 
 def test_the_half_ahead_cannot_see_later_words_and_the_half_back_not_earlier_ones(tokenizer: Tokenizer):
@@ -114,10 +114,10 @@ def test_the_summary_has_read_the_whole_row_both_ways(tokenizer: Tokenizer):
     encoder = built(tokenizer)
     with torch.no_grad():
         found = encoder(batch_of_ids([[2, 5, 3], [2, 9, 8, 7, 6, 5, 3]]))
-    assert found.summary is not None
+    assert found.pooled is not None
     for row, length in enumerate((3, 7)):
-        last = found.padded()[row]
-        torch.testing.assert_close(found.summary[row], torch.cat([last[length - 1, :6], last[0, 6:]]))
+        last = found.to_padded()[row]
+        torch.testing.assert_close(found.pooled[row], torch.cat([last[length - 1, :6], last[0, 6:]]))
 
 
 def test_a_word_outside_the_vocabulary_is_read_as_it_is_written(tokenizer: Tokenizer):
@@ -129,9 +129,9 @@ def test_a_word_outside_the_vocabulary_is_read_as_it_is_written(tokenizer: Token
         found = encoder(replace(unknown, unknown={1: "cat", 5: "extraordinary"}))
         same = encoder(unknown)
     for number in range(3):
-        torch.testing.assert_close(found.padded(number), expected.padded(number))
-    assert (same.padded(0)[0, 1] == same.padded(0)[1, 1]).all()
-    assert (found.padded(0)[0, 1] - found.padded(0)[1, 1]).abs().max() > 0.01
+        torch.testing.assert_close(found.to_padded(number), expected.to_padded(number))
+    assert (same.to_padded(0)[0, 1] == same.to_padded(0)[1, 1]).all()
+    assert (found.to_padded(0)[0, 1] - found.to_padded(0)[1, 1]).abs().max() > 0.01
 
 
 def test_beside_strokes_an_unknown_word_has_the_vector_of_all_unknown_ones(tokenizer: Tokenizer):
@@ -148,7 +148,9 @@ def test_words_alone_know_nothing_of_writing(tokenizer: Tokenizer):
     encoder = built(tokenizer, replace(SIZES, spelling="words"))
     batch = batch_of_ids([[2, 1, 3]])
     with torch.no_grad():
-        torch.testing.assert_close(encoder(replace(batch, unknown={1: "cat"})).last, encoder(batch).last)
+        torch.testing.assert_close(
+            encoder(replace(batch, unknown={1: "cat"})).last_hidden_state, encoder(batch).last_hidden_state
+        )
 
 
 def test_strokes_come_with_a_vector_of_the_word_and_words_alone_are_not_spelled(tokenizer: Tokenizer):
@@ -214,7 +216,7 @@ def nearness(encoder: Elmo, spelling: str) -> float:
     return float((near.sum() - near.diagonal(dim1=1, dim2=2).sum()) / (len(ALIKE) * 30))
 
 
-@pytest.marker.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_characters_that_share_a_component_are_nearer_than_with_a_shuffled_table(seed: int):
     """Before anything is learned, and after: what a group has in common is learned the sooner, the more it shares."""
     sizes = replace(config_from_preset("small", 10), intermediate_size=300, spelling="strokes")

@@ -74,7 +74,7 @@ def test_padding_reads_itself_under_a_table_so_that_no_row_of_scores_is_empty():
     assert mask[0, 0].tolist() == [[0.0, 0.0, NEVER], [NEVER, 0.0, NEVER], [NEVER, NEVER, 0.0]]
 
 
-@pytest.marker.parametrize("lengths", [[3, 3], [3, 1]], ids=["padded", "packed"])
+@pytest.mark.parametrize("lengths", [[3, 3], [3, 1]], ids=["padded", "packed"])
 def test_a_layer_is_handed_out_in_the_shape_of_the_batch_and_at_places(lengths: list[int]):
     layout = create_layout(batch_with(lengths, 3))
     num = sum(lengths)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from random_weights import randomize_parameters
 
 from bertworks.encoders.families import CLASS_SUFFIXES, ENCODERS, Family, architecture_of, family_of, shapes_of
 from bertworks.encoders.stack import BertConfig, Encoder
@@ -13,7 +14,7 @@ from bertworks.errors import SettingsError
 from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
 LENGTHS = {"full": (9, 9), "nearly full": (20, 19, 20), "ragged": (17, 3, 3, 1, 8)}
 
@@ -26,22 +27,12 @@ def sizes_for(name: str) -> BertConfig:
     return replace(usual, hidden_size=24, num_attention_heads=num_heads, max_position_embeddings=40, **depth)
 
 
-def drawn(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Draw every parameter anew, biases and norms too, so that none of them is without effect."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad:  # positions that are waves are no weights
-                parameter.normal_(0.1, 0.3, generator=generator)
-    return module
-
-
 def peer_of(sizes: BertConfig) -> Any:
     """transformers' encoder of these sizes, with weights of its own."""
     config = family_of(sizes.model_type).config_to_dict(sizes, [architecture_of(sizes)])
     specials = dict.fromkeys(family_of(sizes.model_type).special_ids, 1)
     kind = transformers.AutoConfig.for_model(**specials | config, attn_implementation="eager")
-    return drawn(getattr(transformers, architecture_of(sizes))(kind)).eval()
+    return randomize_parameters(getattr(transformers, architecture_of(sizes))(kind)).eval()
 
 
 def weights_of(peer: Any, family: Family) -> dict[str, torch.Tensor]:
@@ -91,7 +82,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[Encoder, Any]:
     return ours, peer
 
 
-@pytest.marker.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_every_layer_equals_that_of_transformers(pair: tuple[Encoder, Any], lengths: tuple[int, ...]):
     ours, peer = pair
     batch = batch_with(lengths, ours.config)
@@ -101,7 +92,7 @@ def test_every_layer_equals_that_of_transformers(pair: tuple[Encoder, Any], leng
     expected = theirs_of(peer, batch, ours.config)
     assert len(found.layers) == len(expected)
     for number, values in enumerate(expected):
-        assert float((found.padded(number)[real] - values).abs().max()) < CLOSE
+        assert float((found.to_padded(number)[real] - values).abs().max()) < CLOSE
 
 
 def test_weights_go_back_under_the_names_they_had(pair: tuple[Encoder, Any]):
@@ -123,36 +114,36 @@ def test_a_config_says_the_sizes_again(sizes: BertConfig):
     assert config["model_type"] == sizes.model_type
 
 
-@pytest.marker.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_the_last_layer_at_some_places_is_that_of_all(sizes: BertConfig, lengths: tuple[int, ...]):
-    ours = drawn(family_of(sizes.model_type).build(sizes, None)).double().eval()
+    ours = randomize_parameters(family_of(sizes.model_type).build(sizes, None)).double().eval()
     batch = batch_with(lengths, sizes)
     places = torch.tensor([batch.input_ids.shape[1] * (len(lengths) - 1), lengths[0] - 1, 0])
     with torch.no_grad():
         whole, some = ours(batch), ours(batch, places=places)
     assert float((whole.at(places) - some.at(places)).abs().max()) < 1e-10
-    assert float((whole.summary - some.summary).abs().max()) < 1e-10
+    assert float((whole.pooled - some.pooled).abs().max()) < 1e-10
 
 
 def test_padding_changes_nothing(sizes: BertConfig):
-    ours = drawn(family_of(sizes.model_type).build(sizes, None)).double().eval()
+    ours = randomize_parameters(family_of(sizes.model_type).build(sizes, None)).double().eval()
     alone = batch_with((7,), sizes)
     wide = Batch(
         torch.cat([alone.input_ids, alone.input_ids.new_ones(1, 5)], 1), torch.zeros(1, 12).long(), alone.lengths
     )
     wide = replace(wide, token_type_ids=torch.cat([alone.token_type_ids, wide.token_type_ids[:, 7:]], 1))
     with torch.no_grad():
-        found = [ours(batch).padded()[0, :7] for batch in (alone, wide)]
+        found = [ours(batch).to_padded()[0, :7] for batch in (alone, wide)]
     assert float((found[0] - found[1]).abs().max()) < 1e-10
 
 
 def test_a_place_that_may_not_be_read_changes_nothing(sizes: BertConfig):
-    ours = drawn(family_of(sizes.model_type).build(sizes, None)).double().eval()
+    ours = randomize_parameters(family_of(sizes.model_type).build(sizes, None)).double().eval()
     batch = batch_with((9,), sizes)
     for reads in set(ours.reads) & {"left"}:
         layout = ours.create_layout(replace(batch, attention=reads))
         values = ours.embed(batch, layout).detach().requires_grad_()
-        ours.forward_layers(values, layout).last[3].sum().backward()
+        ours.forward_layers(values, layout).last_hidden_state[3].sum().backward()
         assert values.grad is not None
         assert values.grad[4:].abs().max() == 0
         assert values.grad[:4].abs().min() > 0
@@ -168,7 +159,7 @@ def test_all_but_those_of_lstms_and_tables_have_a_counterpart_in_transformers():
     assert set(ENCODERS) - set(PEERED) == {"elmo", "awd-lstm", "static"}
 
 
-@pytest.marker.parametrize("name", PEERED)
+@pytest.mark.parametrize("name", PEERED)
 def test_every_table_of_a_head_has_a_class_of_transformers(name: str):
     family = family_of(name)
     for kind in family.heads:

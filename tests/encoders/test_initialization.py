@@ -21,7 +21,7 @@ SIZES = BertConfig(
     max_position_embeddings=64,
 )
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def encoder() -> Bert:
@@ -94,4 +94,4 @@ def test_heads_of_odd_depth_and_number_begin_too():
     init_neighbor_attention(one)
     batch = Batch(torch.ones(1, 5, dtype=torch.long), torch.zeros(1, 5, dtype=torch.long), torch.tensor([5]))
     assert create_layout(batch).shape == (1, 5)
-    assert bool(torch.isfinite(one.eval()(batch).last).all())
+    assert bool(torch.isfinite(one.eval()(batch).last_hidden_state).all())

@@ -10,7 +10,7 @@ from torch import nn
 from bertworks.encoders import linear as products
 from bertworks.encoders.linear import apply_linear
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(params=[True, False], ids=["oneDNN", "MKL"])
@@ -19,9 +19,9 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(products, "_has_onednn", lambda: request.param)
 
 
-@pytest.marker.usefixtures("library")
-@pytest.marker.parametrize("rows", [slice(None), slice(16), slice(16, None)], ids=["all", "first", "others"])
-@pytest.marker.parametrize("count", [0, 1, 37])
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("rows", [slice(None), slice(16), slice(16, None)], ids=["all", "first", "others"])
+@pytest.mark.parametrize("count", [0, 1, 37])
 def test_a_product_and_its_slopes_are_those_of_plain_torch(rows: slice, count: int):
     torch.manual_seed(0)
     part, values = nn.Linear(24, 40), torch.randn(count, 24, requires_grad=True)

@@ -61,7 +61,7 @@ def slopes(readers: Readers, num_places: int, place: int) -> torch.Tensor:
     return found
 
 
-@pytest.marker.parametrize("place", range(NUM_PLACES))
+@pytest.mark.parametrize("place", range(NUM_PLACES))
 def test_one_layer_that_hides_each_place_from_itself_cannot_see_it(place: int):
     found = slopes(Readers(1, NUM_PLACES), NUM_PLACES, place)
     assert torch.equal(found[:, place], torch.zeros(WIDTH, WIDTH))
@@ -69,8 +69,8 @@ def test_one_layer_that_hides_each_place_from_itself_cannot_see_it(place: int):
         assert float(found[:, other].abs().max()) > 1e-2
 
 
-@pytest.marker.parametrize("depth", [2, 3, 4])
-@pytest.marker.parametrize("place", range(NUM_PLACES))
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("place", range(NUM_PLACES))
 def test_two_layers_or_more_see_it_through_a_neighbour(depth: int, place: int):
     found = slopes(Readers(depth, NUM_PLACES), NUM_PLACES, place)
     assert float(found[:, place].abs().max()) > 1e-2
@@ -98,14 +98,14 @@ def table_slopes(depth: int, ids: list[int], reads: str = "both") -> torch.Tenso
     sizes = BertConfig(FIRST + NUM_PLACES, WIDTH, depth, 2, 16, NUM_PLACES, initializer_range=0.5)
     bert = Bert(sizes, torch.Generator().manual_seed(depth)).eval()
     row = torch.tensor([ids])
-    vector = bert(Batch(row, torch.zeros_like(row), torch.tensor([len(ids)]), reads)).at(torch.tensor([PLACE]))
+    vector = bert(Batch(row, torch.zeros_like(row), torch.tensor([len(ids)]), reads)).gather(torch.tensor([PLACE]))
     vector[0, 0].backward()
     assert bert.pieces.weight.grad is not None
     return bert.pieces.weight.grad.abs().amax(1)
 
 
 PIECES = [FIRST + place for place in range(NUM_PLACES)]  # every place has a piece of its own
-DEPTHS = pytest.marker.parametrize("depth", [1, 2, 6])
+DEPTHS = pytest.mark.parametrize("depth", [1, 2, 6])
 
 
 @DEPTHS

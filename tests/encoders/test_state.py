@@ -15,7 +15,7 @@ from bertworks.encoders.stack import Encoder
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = ("bert", "roberta", "albert", "openai-gpt", "awd-lstm")
 WIDTH = 12
 
@@ -42,7 +42,7 @@ def rows(ids: torch.Tensor) -> Batch:
     return Batch(ids, torch.zeros_like(ids), torch.full((len(ids),), ids.shape[1]))
 
 
-@pytest.marker.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 @given(cuts=st.sets(st.integers(1, WIDTH - 1)), seed=st.integers(0, 2**16))
 def test_a_row_read_in_parts_is_the_row_read_at_once(family: str, cuts: set[int], seed: int):
     encoder = encoder_of(family)
@@ -57,12 +57,12 @@ def test_a_row_read_in_parts_is_the_row_read_at_once(family: str, cuts: set[int]
             assert state.length == stop
             parts.append(found)
         for layer in range(len(whole.layers)):
-            joined = torch.cat([part.padded(layer) for part in parts], 1)
-            assert float((joined - whole.padded(layer)).abs().max()) < 1e-10
+            joined = torch.cat([part.to_padded(layer) for part in parts], 1)
+            assert float((joined - whole.to_padded(layer)).abs().max()) < 1e-10
     if family == "openai-gpt":  # whose summary is that of the last piece
-        assert parts[-1].summary is not None
-        assert whole.summary is not None
-        assert float((parts[-1].summary - whole.summary).abs().max()) < 1e-10
+        assert parts[-1].pooled is not None
+        assert whole.pooled is not None
+        assert float((parts[-1].pooled - whole.pooled).abs().max()) < 1e-10
 
 
 def test_what_cannot_go_on_is_refused():

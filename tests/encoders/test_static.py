@@ -21,7 +21,7 @@ def test_a_word_is_its_vector_wherever_it_stands_and_a_row_their_mean():
     (layer,) = found.layers
     assert torch.equal(layer, table[[2, 5, 4, 5, 5, 3]])
     expected = torch.stack([table[[2, 5, 4, 5]].mean(0), table[[5, 3]].mean(0)])
-    torch.testing.assert_close(found.summary, expected)
+    torch.testing.assert_close(found.pooled, expected)
 
 
 def test_dropout_is_for_training_only_and_follows_the_seed():
@@ -29,10 +29,10 @@ def test_dropout_is_for_training_only_and_follows_the_seed():
     ids = torch.arange(5, 45)[None]
     batch = Batch(ids, torch.zeros_like(ids), torch.tensor([40]))
     seeds = DropoutSeeds(torch.tensor(7, dtype=torch.int32))
-    dropped = encoder.train()(batch, seeds=seeds).last
+    dropped = encoder.train()(batch, seeds=seeds).last_hidden_state
     assert 0.05 < float((dropped == 0).float().mean()) < 0.15
-    assert torch.equal(dropped, encoder(batch, seeds=seeds).last)
-    assert torch.equal(encoder.eval()(batch, seeds=seeds).last, encoder.token_embeddings.weight[5:45])
+    assert torch.equal(dropped, encoder(batch, seeds=seeds).last_hidden_state)
+    assert torch.equal(encoder.eval()(batch, seeds=seeds).last_hidden_state, encoder.token_embeddings.weight[5:45])
 
 
 def test_a_table_shows_no_attention_and_learns_by_no_objective():

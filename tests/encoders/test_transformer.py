@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from test_families import drawn
+from random_weights import randomize_parameters
 
 from bertworks.encoders.encoded import EncoderState
 from bertworks.encoders.families import architecture_of, family_of
@@ -23,7 +23,7 @@ from bertworks.errors import SettingsError
 from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
 SIZES = replace(
     config_from_preset("tiny", 70),
@@ -54,7 +54,7 @@ def peer_of(sizes: TransformerConfig) -> Any:
     config = family_of("marian").config_to_dict(sizes, [architecture_of(sizes, "translations")])
     numbers = {"pad_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 3, "forced_eos_token_id": 3}
     kind = transformers.AutoConfig.for_model(**config, **numbers, attn_implementation="eager")
-    peer = drawn(transformers.MarianMTModel(kind)).eval()
+    peer = randomize_parameters(transformers.MarianMTModel(kind)).eval()
     peer.final_logits_bias.copy_(torch.linspace(-1, 1, sizes.vocab_size)[None])
     return peer
 
@@ -78,7 +78,7 @@ def real(batch: Batch) -> torch.Tensor:
 
 
 def logits_of(ours: Transformer, batch: Batch) -> torch.Tensor:
-    return ours(batch).padded() @ ours.token_embeddings.weight.t()
+    return ours(batch).to_padded() @ ours.token_embeddings.weight.t()
 
 
 @torch.no_grad()
@@ -123,8 +123,8 @@ def test_pieces_that_come_one_by_one_are_read_as_all_at_once(ours: Transformer):
         encoded = ours(step, state)
         assert isinstance(encoded.state, DecoderState)
         state = encoded.state
-        found.append(encoded.last)
-    whole = ours(batch).padded()
+        found.append(encoded.last_hidden_state)
+    whole = ours(batch).to_padded()
     assert float((torch.stack(found, 1) - whole)[real(batch)].abs().max()) < CLOSE
     assert state.cache.length == max(TARGETS)
 
@@ -133,21 +133,23 @@ def test_pieces_that_come_one_by_one_are_read_as_all_at_once(ours: Transformer):
 def test_several_rows_may_go_on_with_one_source(ours: Transformer):
     source = batch_of_lengths((6, 4), 3)
     ids = torch.tensor([[7], [8], [9], [10]])  # two rows of each source, which lie together
-    together = ours(Batch(ids, torch.zeros_like(ids), torch.ones(4).long(), source=source), DecoderState()).last
+    together = ours(
+        Batch(ids, torch.zeros_like(ids), torch.ones(4).long(), source=source), DecoderState()
+    ).last_hidden_state
     for row in range(4):
         own = Batch(source.input_ids[row // 2][None], torch.zeros(1, 6).long(), source.lengths[row // 2][None])
         alone = ours(
             Batch(ids[row][None], torch.zeros(1, 1).long(), torch.ones(1).long(), source=own), DecoderState()
-        ).last
+        ).last_hidden_state
         assert float((together[row] - alone[0]).abs().max()) < CLOSE
 
 
 def test_a_target_reads_to_the_left_and_all_of_its_source_but_padding():
-    ours = drawn(Transformer(SIZES)).double().eval()
+    ours = randomize_parameters(Transformer(SIZES)).double().eval()
     ids, source = torch.arange(5, 14)[None], torch.arange(20, 32)[None]  # every piece stands once
     before = Batch(source, torch.zeros_like(source), torch.tensor([10]))
     rows = Batch(ids, torch.zeros_like(ids), torch.tensor([9]), source=before)
-    ours(rows).padded()[0, 3].sum().backward()
+    ours(rows).to_padded()[0, 3].sum().backward()
     slopes = ours.pieces.weight.grad
     assert slopes is not None
     assert bool((slopes[5:9].abs().sum(1) > 0).all())
@@ -159,7 +161,7 @@ def test_a_target_reads_to_the_left_and_all_of_its_source_but_padding():
 @torch.no_grad()
 def test_the_last_layer_of_the_decoder_at_some_places_is_that_of_all(ours: Transformer):
     batch, places = batch_with_source(), torch.tensor([20, 3, 0])
-    assert torch.equal(ours(batch).at(places), ours(batch, places=places).at(places))
+    assert torch.equal(ours(batch).gather(places), ours(batch, places=places).gather(places))
 
 
 def test_the_same_seeds_drop_the_same_and_the_decoder_drops_other_values_than_the_encoder():
@@ -168,11 +170,11 @@ def test_the_same_seeds_drop_the_same_and_the_decoder_drops_other_values_than_th
     batch = replace(batch, source=batch)
     seeds = DropoutSeeds(torch.tensor(5, dtype=torch.int32))
     once, again = ours(batch, seeds=seeds), ours(batch, seeds=seeds)
-    assert torch.equal(once.last, again.last)
+    assert torch.equal(once.last, again.last_hidden_state)
     encoder = ours(replace(batch, source=None), seeds=seeds)
     assert not torch.equal(once.layers[0] == 0, encoder.layers[0] == 0)
     ours.set_dropout(0.0)
-    assert torch.allclose(ours(batch, seeds=seeds).last, ours.eval()(batch).last, atol=1e-5)
+    assert torch.allclose(ours(batch, seeds=seeds).last_hidden_state, ours.eval()(batch).last_hidden_state, atol=1e-5)
 
 
 def test_layers_that_are_computed_again_give_the_same_gradients():
@@ -181,7 +183,7 @@ def test_layers_that_are_computed_again_give_the_same_gradients():
     for recomputes in (False, True):
         ours = Transformer(SIZES, torch.Generator().manual_seed(0)).train()
         ours.activation_checkpointing = recomputes
-        ours(batch, seeds=DropoutSeeds(torch.tensor(5, dtype=torch.int32))).last.square().sum().backward()
+        ours(batch, seeds=DropoutSeeds(torch.tensor(5, dtype=torch.int32))).last_hidden_state.square().sum().backward()
         found.append([one.grad for one in ours.parameters() if one.grad is not None])
     assert len(found[0]) == len(list(Transformer(SIZES).parameters()))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
@@ -202,7 +204,7 @@ def test_a_decoder_that_differs_from_its_encoder_is_refused():
 
 
 def test_a_carried_state_of_chosen_sources_is_theirs():
-    ours = drawn(Transformer(SIZES)).eval()
+    ours = randomize_parameters(Transformer(SIZES)).eval()
     source = batch_of_lengths((6, 4), 3)
     ids = torch.tensor([[7], [8]])
     with torch.no_grad():
@@ -212,9 +214,9 @@ def test_a_carried_state_of_chosen_sources_is_theirs():
         rows = torch.tensor([1])
         carried = EncoderState(1, tuple((keys[rows], values[rows]) for keys, values in state.cache.layers))
         step = Batch(ids, torch.zeros_like(ids), torch.ones(2).long())
-        whole = ours(step, state).last
+        whole = ours(step, state).last_hidden_state
         alone = ours(
             Batch(ids[1:], ids[1:] * 0, torch.ones(1).long()),
             DecoderState(carried, state.source_cache.select_sequences(rows)),
-        ).last
+        ).last_hidden_state
     assert float((whole[1] - alone[0]).abs().max()) < CLOSE

@@ -22,7 +22,7 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.models.tensor_names import load_into
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
 SIZES = replace(
     config_from_preset("tiny", 70),
@@ -87,7 +87,7 @@ def logits_of(ours: Xlnet, peer: Any, found: torch.Tensor) -> torch.Tensor:
     return (found @ ours.token_embeddings.weight.t() + peer.lm_loss.bias).detach()
 
 
-@pytest.marker.parametrize("lengths", [(12, 12), (14, 9, 11)], ids=["full", "ragged"])
+@pytest.mark.parametrize("lengths", [(12, 12), (14, 9, 11)], ids=["full", "ragged"])
 def test_the_second_stream_equals_that_of_transformers(lengths: tuple[int, ...]):
     ours, peer = pair_of()
     batch = batch_with(lengths, num_asked=4)
@@ -95,7 +95,7 @@ def test_the_second_stream_equals_that_of_transformers(lengths: tuple[int, ...])
     mapping = torch.nn.functional.one_hot(batch.positions.view(rows, 4) % width, width).float()
     real = (torch.arange(width) < batch.lengths[:, None]).float()
     with torch.no_grad():
-        found = ours(batch, places=batch.positions).at(batch.positions)
+        found = ours(batch, places=batch.positions).gather(batch.positions)
         expected = peer(
             batch.input_ids,
             attention_mask=real,
@@ -112,14 +112,14 @@ def test_rows_with_unlike_numbers_of_places_are_each_computed_alone():
     some = both.positions[[0, 2, 3, 4, 5]]  # the second place of the first row is not asked for
     with torch.no_grad():
         whole, part = ours(both, places=both.positions), ours(both, places=some)
-    assert float((whole.last[[0, 2, 3, 4, 5]] - part.at(some)).abs().max()) < CLOSE
+    assert float((whole.last_hidden_state[[0, 2, 3, 4, 5]] - part.at(some)).abs().max()) < CLOSE
 
 
 def test_gradients_of_both_streams_equal_those_of_transformers():
     ours, peer = pair_of()
     batch = batch_with((12, 12), num_asked=4)
     mapping = torch.nn.functional.one_hot(batch.positions.view(2, 4) % 12, 12).float()
-    ours(batch, places=batch.positions).last.square().sum().backward()
+    ours(batch, places=batch.positions).last_hidden_state.square().sum().backward()
     given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.token_type_ids}
     peer.transformer(batch.input_ids, **given).last_hidden_state.square().sum().backward()
     expected = dict(peer.named_parameters())
@@ -132,7 +132,7 @@ def test_gradients_of_both_streams_equal_those_of_transformers():
         assert float((slope - expected[theirs].grad).abs().max()) < 1e-4 * max(scale, 1e-2), name
 
 
-@pytest.marker.parametrize("size", [0, 5, 16])
+@pytest.mark.parametrize("size", [0, 5, 16])
 def test_what_is_remembered_equals_transformers_over_three_segments(size: int):
     ours, peer = pair_of(replace(SIZES, mem_len=size))
     state, mems = EncoderState(), None
@@ -143,7 +143,7 @@ def test_what_is_remembered_equals_transformers_over_three_segments(size: int):
             expected = peer(batch.input_ids, token_type_ids=batch.token_type_ids, mems=mems, use_mems=True)
         assert isinstance(found.state, EncoderState)
         state, mems = found.state, expected.mems
-        logits = logits_of(ours, peer, found.padded())
+        logits = logits_of(ours, peer, found.to_padded())
         assert float((logits - expected.logits).abs().max()) < CLOSE
         assert state.length == 8 * (number + 1)
         for (mine, _), theirs in zip(state.layers, mems, strict=True):
@@ -157,7 +157,7 @@ def test_a_permutation_behind_a_memory_equals_transformers():
     mapping = torch.nn.functional.one_hot(batch.positions.view(2, 3) % 10, 10).float()
     with torch.no_grad():
         state = ours(before, EncoderState()).state
-        found = ours(batch, state, places=batch.positions).at(batch.positions)
+        found = ours(batch, state, places=batch.positions).gather(batch.positions)
         mems = peer(before.input_ids, token_type_ids=before.token_type_ids, use_mems=True).mems
         given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.token_type_ids}
         expected = peer(batch.input_ids, mems=mems, use_mems=True, **given).logits
@@ -168,7 +168,7 @@ def test_a_memory_of_rows_of_unlike_length_is_that_of_each_row_alone():
     ours = drawn(Xlnet(SIZES)).double()
     before, batch = batch_with((9, 4), seed=1), batch_with((5, 7), seed=2)
     with torch.no_grad():
-        together = ours(batch, ours(before, EncoderState()).state).padded()
+        together = ours(batch, ours(before, EncoderState()).state).to_padded()
         for row in range(2):
             first, second = int(before.lengths[row]), int(batch.lengths[row])
             alone = Batch(
@@ -181,7 +181,7 @@ def test_a_memory_of_rows_of_unlike_length_is_that_of_each_row_alone():
                 batch.token_type_ids[row : row + 1, :second],
                 torch.tensor([second]),
             )
-            expected = ours(next_one, ours(alone, EncoderState()).state).padded()
+            expected = ours(next_one, ours(alone, EncoderState()).state).to_padded()
             assert float((together[row, :second] - expected[0]).abs().max()) < 1e-10
 
 
@@ -222,11 +222,11 @@ def test_a_change_of_a_forbidden_piece_changes_no_answer():
     batch = batch_with((10,), num_asked=4)
     told = batch.permutation[0]
     with torch.no_grad():
-        answers = ours(batch, places=batch.positions).last
+        answers = ours(batch, places=batch.positions).last_hidden_state
         for place in batch.positions.tolist():
             changed = batch.input_ids.clone()
             changed[0, place] = (changed[0, place] + 7) % 70
-            after = ours(replace(batch, input_ids=changed), places=batch.positions).last
+            after = ours(replace(batch, input_ids=changed), places=batch.positions).last_hidden_state
             moved = (answers - after).abs().amax(1) > 0
             assert moved.tolist() == (told[batch.positions] > told[place]).tolist()
 
@@ -240,7 +240,7 @@ def test_dropping_follows_from_the_seeds_and_recomputing_changes_nothing():
         ours.activation_checkpointing = recomputes
         ours.zero_grad()
         seeds = DropoutSeeds(torch.tensor(seed, dtype=torch.int32))
-        ours(batch, seeds=seeds, places=batch.positions).last.square().sum().backward()
+        ours(batch, seeds=seeds, places=batch.positions).last_hidden_state.square().sum().backward()
         slopes.append(ours.mask_embedding.grad.clone())
     assert torch.equal(slopes[0], slopes[1])
     assert not torch.equal(slopes[0], slopes[2])
@@ -251,7 +251,9 @@ def test_a_rate_of_dropping_reaches_attention_too():
     ours.set_dropout(0.0)
     ours.train()
     batch = batch_with((10, 9))
-    first, second = (ours(batch, seeds=DropoutSeeds(torch.tensor(seed, dtype=torch.int32))).last for seed in (1, 2))
+    first, second = (
+        ours(batch, seeds=DropoutSeeds(torch.tensor(seed, dtype=torch.int32))).last_hidden_state for seed in (1, 2)
+    )
     assert torch.equal(first, second)
 
 
@@ -264,7 +266,7 @@ REFUSED = {
 }
 
 
-@pytest.marker.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
 def test_settings_that_would_change_the_numbers_are_refused(change: dict[str, Any], message: str):
     with pytest.raises(SettingsError, match=message):
         config_from_dict({**config_to_dict(SIZES, ["XLNetModel"]), **change})

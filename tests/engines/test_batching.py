@@ -46,7 +46,7 @@ def test_no_rows_make_no_batches():
     assert gathered([], budget=4) == []
 
 
-@pytest.marker.parametrize(("budget", "window"), [(0, 4), (4, 0)])
+@pytest.mark.parametrize(("budget", "window"), [(0, 4), (4, 0)])
 def test_a_budget_or_window_of_nothing_is_refused(budget: int, window: int):
     with pytest.raises(SettingsError, match="give at least 1 of each"):
         gathered([1], budget, window)

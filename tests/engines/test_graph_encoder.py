@@ -56,24 +56,24 @@ def test_rows_of_very_different_lengths_are_run_apart_without_padding(tokenizer:
     rows = rows_of(tokenizer, [300, 20, 20, 18])
     found = GraphEncoder(SIZES, runtime)(collate_sequences(rows, tokenizer.specials.pad))
     assert runtime.shapes == [(1, 300), (3, 20)]
-    assert found.last[:, 0].tolist() == [number for row in rows for number in row.input_ids]
-    assert found.last[:, 3].tolist() == [1.0] * 358
+    assert found.last_hidden_state[:, 0].tolist() == [number for row in rows for number in row.input_ids]
+    assert found.last_hidden_state[:, 3].tolist() == [1.0] * 358
     assert found.layout.starts.tolist() == [0, 300, 320, 340]
-    assert found.summary is not None
-    assert found.summary[:, 0].tolist() == [rows[0].input_ids[0]] * 4
+    assert found.pooled is not None
+    assert found.pooled[:, 0].tolist() == [rows[0].input_ids[0]] * 4
 
 
 def test_few_pieces_are_run_together_though_some_is_padding(tokenizer: Tokenizer, runtime: Telling):
     rows = rows_of(tokenizer, [40, 10, 3])
     found = GraphEncoder(SIZES, runtime)(collate_sequences(rows, tokenizer.specials.pad))
     assert runtime.shapes == [(3, 40)]
-    assert found.last[:, 2].tolist() == [*range(40), *range(10), *range(3)]
+    assert found.last_hidden_state[:, 2].tolist() == [*range(40), *range(10), *range(3)]
 
 
 def test_nearly_full_batches_keep_their_shape(tokenizer: Tokenizer, runtime: Telling):
     found = GraphEncoder(SIZES, runtime)(collate_sequences(rows_of(tokenizer, [10, 9]), tokenizer.specials.pad))
-    assert found.last.shape == (20, 4)
-    assert found.padded()[1, 9].tolist() == [0, 0, 0, 0]
+    assert found.last_hidden_state.shape == (20, 4)
+    assert found.to_padded()[1, 9].tolist() == [0, 0, 0, 0]
 
 
 def test_an_engine_feeds_it_like_any_encoder(tokenizer: Tokenizer, runtime: Telling):
@@ -94,7 +94,7 @@ def test_the_last_layer_is_there_and_others_are_refused(runtime: Telling):
         list(layers)
 
 
-@pytest.marker.parametrize("part", ["layers", "positions", "segments", "norm", "pooler"])
+@pytest.mark.parametrize("part", ["layers", "positions", "segments", "norm", "pooler"])
 def test_parts_inside_the_graph_are_refused_in_one_sentence(runtime: Telling, part: str):
     with pytest.raises(FolderError, match="need the weights"):
         getattr(GraphEncoder(SIZES, runtime), part)
@@ -121,7 +121,7 @@ def test_scores_of_blanks_are_computed_where_they_are_asked(tokenizer: Tokenizer
     encoder = GraphEncoder(SIZES, runtime, HEAD_OUTPUTS["blanks"])
     encoded = encoder(collate_sequences(rows_of(tokenizer, [300, 300, 300]), tokenizer.specials.pad))
     assert runtime.shapes == []
-    found = encoded.at(torch.tensor([7, 299, 601]))
+    found = encoded.gather(torch.tensor([7, 299, 601]))
     assert found[:, 2].tolist() == [7, 299, 1]
     assert runtime.shapes == [(1, 300), (1, 300)]
     assert set(runtime.wanted) == {("logits",)}

@@ -25,7 +25,7 @@ SIZES = BertConfig(
     initializer_range=0.3,
 )
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def encoder_of(sizes: BertConfig = SIZES, seed: int = 0) -> Bert:
@@ -44,13 +44,13 @@ def batch() -> Batch:
 @torch.inference_mode()
 def assert_same(encoder: Bert, runtime: OnnxRuntime) -> None:
     one, other = encoder(batch()), GraphEncoder(encoder.config, runtime)(batch())
-    assert one.summary is not None
-    assert other.summary is not None
-    np.testing.assert_allclose(other.padded(), one.padded(), atol=2e-5)
-    np.testing.assert_allclose(other.summary, one.summary, atol=2e-5)
+    assert one.pooled is not None
+    assert other.pooled is not None
+    np.testing.assert_allclose(other.to_padded(), one.to_padded(), atol=2e-5)
+    np.testing.assert_allclose(other.pooled, one.pooled, atol=2e-5)
 
 
-@pytest.marker.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_graph_computes_what_the_encoder_does(activation: str):
     encoder = encoder_of(replace(SIZES, hidden_act=activation))
     assert_same(encoder, OnnxRuntime.from_encoder(encoder, None, True))
@@ -70,10 +70,10 @@ def test_without_a_pooler_there_is_no_summary():
     encoder = encoder_of()
     runtime = OnnxRuntime.from_encoder(encoder, None, False)
     assert runtime.outputs == ("last_hidden_state",)
-    assert GraphEncoder(SIZES, runtime)(batch()).summary is None
+    assert GraphEncoder(SIZES, runtime)(batch()).pooled is None
 
 
-@pytest.marker.parametrize("kind", ["rows", "places"])
+@pytest.mark.parametrize("kind", ["rows", "places"])
 def test_a_head_is_one_product_with_its_bias(kind: str):
     encoder = encoder_of()
     weight, bias = torch.randn(5, 24), torch.randn(5)
@@ -83,7 +83,7 @@ def test_a_head_is_one_product_with_its_bias(kind: str):
     )
     with torch.inference_mode():
         encoded = encoder(batch())
-        read = encoded.summary if kind == "rows" else encoded.padded()[0]
+        read = encoded.pooled if kind == "rows" else encoded.to_padded()[0]
         expected = read @ weight.t() + bias
     np.testing.assert_allclose(logits if kind == "rows" else logits[0], expected, atol=1e-4)
 

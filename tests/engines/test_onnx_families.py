@@ -18,7 +18,7 @@ from bertworks.engines.openvino_engine import OpenvinoRuntime
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 # A BERT that learned to read to the left is read so by its graph, too.
 MEMBERS = ("roberta", "albert", "openai-gpt", "xlnet", "bert to the left")
 
@@ -53,10 +53,10 @@ def batch(segments: int) -> Batch:
 def assert_same(encoder: Encoder, runtime: OnnxRuntime | OpenvinoRuntime) -> None:
     given = batch(encoder.config.type_vocab_size)
     one, other = encoder(given), GraphEncoder(encoder.config, runtime)(given)
-    assert one.summary is not None
-    assert other.summary is not None
-    np.testing.assert_allclose(other.padded(), one.padded(), atol=5e-5)
-    np.testing.assert_allclose(other.summary, one.summary, atol=5e-5)
+    assert one.pooled is not None
+    assert other.pooled is not None
+    np.testing.assert_allclose(other.to_padded(), one.to_padded(), atol=5e-5)
+    np.testing.assert_allclose(other.pooled, one.pooled, atol=5e-5)
 
 
 def test_a_graph_computes_what_the_encoder_does(encoder: Encoder):
@@ -83,12 +83,12 @@ def test_a_head_without_a_bias_is_one_product(encoder: Encoder):
     given = batch(encoder.config.type_vocab_size)
     (logits,), _ = GraphEncoder(encoder.config, runtime).compute_outputs(given, slice(None), ("logits",))
     with torch.inference_mode():
-        summary = encoder(given).summary
+        summary = encoder(given).pooled
     assert summary is not None
     np.testing.assert_allclose(logits, summary @ weight.t(), atol=2e-4)
 
 
-@pytest.marker.parametrize("name", ["elmo", "awd-lstm", "marian"])
+@pytest.mark.parametrize("name", ["elmo", "awd-lstm", "marian"])
 def test_others_are_refused_with_the_reason(name: str):
     family = family_of(name)
     with pytest.raises(SettingsError, match=f"'{name}' runs in torch only: graphs are written of Bert, Albert, Gpt"):

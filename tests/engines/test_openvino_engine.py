@@ -22,7 +22,7 @@ SIZES = BertConfig(
     initializer_range=0.3,
 )
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def test_the_graph_computes_what_the_encoder_does(encoder: Bert, runtime: Openvi
     with torch.inference_mode():
         for one in (batch(9, 5, 2), batch(4), batch(7, 7)):
             expected, found = encoder(one), through(one)
-            np.testing.assert_allclose(found.padded(), expected.padded(), atol=2e-5)
-            np.testing.assert_allclose(found.summary, expected.summary, atol=2e-5)
+            np.testing.assert_allclose(found.to_padded(), expected.to_padded(), atol=2e-5)
+            np.testing.assert_allclose(found.pooled, expected.pooled, atol=2e-5)
 
 
 def test_a_later_run_leaves_earlier_results_alone(runtime: OpenvinoRuntime):
@@ -64,7 +64,7 @@ def test_its_own_files_compute_the_same(encoder: Bert, runtime: OpenvinoRuntime,
     again = OpenvinoRuntime.open(tmp_path)
     assert set(again.outputs) == {"last_hidden_state", "pooler_output"}
     one, other = (GraphEncoder(SIZES, own)(batch(6, 3)) for own in (runtime, again))
-    np.testing.assert_allclose(one.padded(), other.padded(), atol=1e-6)
+    np.testing.assert_allclose(one.to_padded(), other.to_padded(), atol=1e-6)
 
 
 def test_damaged_files_are_named(tmp_path: Path):

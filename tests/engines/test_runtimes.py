@@ -49,7 +49,7 @@ def test_a_plain_folder_takes_any_engine_and_an_exported_one_its_own(tmp_path: P
         choose_engine(tmp_path, "jax")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("machine", "flags", "exact"),
     [
         ("x86_64", "fpu sse2 avx2 avx512f avx512_vnni", True),
@@ -63,12 +63,12 @@ def test_eight_bits_are_exact_where_the_processor_says_so(
 ):
     (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n")
     monkeypatch.setattr(processor, "_TOLD", tmp_path / "cpuinfo")
-    monkeypatch.setattr(processor.platform, "machine", lambda: machine)
+    monkeypatch.setattr(processor.platform, "machine_info", lambda: machine)
     assert has_exact_int8_matmul() is exact
 
 
 def test_eight_bit_weights_are_refused_where_they_would_overflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processor, "multiplies_8_bits", lambda: False)
+    monkeypatch.setattr(processor, "has_exact_int8_matmul", lambda: False)
     check_processor(tmp_path)
     for bits in (7, None):
         (tmp_path / "certificate.json").write_text(json.dumps({"scheme": {"weight_bits": bits}}))

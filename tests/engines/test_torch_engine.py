@@ -9,7 +9,7 @@ from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
 LENGTHS = (3, 11, 1, 7, 7, 2, 11, 0, 5, 7)
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_answers_come_in_the_order_of_the_rows(encoder: Bert, tokenizer: Tokeniz
     ]
 
 
-@pytest.marker.parametrize(("budget", "window"), [(1, 100), (16, 3), (64, 100), (10_000, 100)])
+@pytest.mark.parametrize(("budget", "window"), [(1, 100), (16, 3), (64, 100), (10_000, 100)])
 def test_neither_budget_nor_neighbours_nor_padding_change_a_row(
     encoder: Bert, tokenizer: Tokenizer, rows: list[Encoding], budget: int, window: int
 ):

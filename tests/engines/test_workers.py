@@ -16,13 +16,13 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-@pytest.marker.usefixtures("two_threads")
-@pytest.marker.parametrize("count", [0, 1, 2, 7])
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_answers_come_in_the_order_of_the_jobs(count: int):
     assert list(map_parallel(range(count), lambda job: job * job, 2)) == [job * job for job in range(count)]
 
 
-@pytest.marker.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_two_jobs_meet_each_with_one_core_and_the_caller_keeps_all():
     both = threading.Barrier(2, timeout=20)  # passes only if two are at work at the same time
 
@@ -34,13 +34,13 @@ def test_two_jobs_meet_each_with_one_core_and_the_caller_keeps_all():
     assert torch.get_num_threads() == 2
 
 
-@pytest.marker.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_a_single_job_is_done_by_the_caller_with_all_cores():
     found = list(map_parallel(["job"], lambda job: (threading.current_thread(), torch.get_num_threads()), 2))
     assert found == [(threading.current_thread(), 2)]
 
 
-@pytest.marker.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_what_is_computed_ahead_is_bounded():
     begun: list[int] = []
 
@@ -56,7 +56,7 @@ def test_what_is_computed_ahead_is_bounded():
     assert torch.get_num_threads() == 2
 
 
-@pytest.marker.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_an_error_reaches_the_caller():
     def fail(job: int) -> int:
         if job == 2:

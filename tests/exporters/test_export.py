@@ -24,7 +24,7 @@ from bertworks.inference.model import Model, load
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.recurrent_head import RecurrentSettings
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 Make = Callable[[str], Path]
 ENGINES = ("onnx", "openvino")
@@ -65,8 +65,8 @@ def assert_alike(one: Any, other: Any) -> None:
         assert one == other
 
 
-@pytest.marker.parametrize("name", SMALL)
-@pytest.marker.parametrize("to", ENGINES)
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("to", ENGINES)
 def test_a_tuned_model_answers_the_same_after_an_export(make: Make, tmp_path: Path, name: str, to: str):
     again = bertworks.load(exported(make(name), to, tmp_path / "out"))
     for text in SMALL[name].texts:  # one at a time: a list may not mix texts and pairs
@@ -74,7 +74,7 @@ def test_a_tuned_model_answers_the_same_after_an_export(make: Make, tmp_path: Pa
         assert_alike(before, after)
 
 
-@pytest.marker.parametrize("to", ENGINES)
+@pytest.mark.parametrize("to", ENGINES)
 def test_a_pretrained_model_fills_and_embeds_the_same(make: Make, tmp_path: Path, to: str):
     before, after = load(make("pretrained")), load(exported(make("pretrained"), to, tmp_path / "out"))
     text = "john [MASK] in [MASK] . " * 3
@@ -87,7 +87,7 @@ def test_a_pretrained_model_fills_and_embeds_the_same(make: Make, tmp_path: Path
     np.testing.assert_allclose(after.encode(texts), before.encode(texts), atol=1e-4)
 
 
-@pytest.marker.parametrize("to", ENGINES)
+@pytest.mark.parametrize("to", ENGINES)
 def test_a_sentence_model_keeps_its_pooling(make: Make, tmp_path: Path, to: str):
     out = exported(make("sentences"), to, tmp_path / "out")
     assert (out / "1_Pooling" / "config.json").is_file()
@@ -139,7 +139,7 @@ def test_half_precision_halves_the_weights_and_loads_as_ever(make: Make, tmp_pat
     assert np.abs(one - other).max() > 0
 
 
-@pytest.marker.parametrize("name", ["classify", "pretrained"])
+@pytest.mark.parametrize("name", ["classify", "pretrained"])
 def test_eight_bits_stay_above_the_cosine_and_say_what_was_tried(make: Make, tmp_path: Path, name: str):
     out = exported(make(name), "int8", tmp_path / "out", cosine=0.99)
     told = json.loads((out / "certificate.json").read_text())
@@ -219,7 +219,7 @@ def test_a_fallen_metric_is_refused_with_both_figures(make: Make, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.marker.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_plain_folder_runs_in_another_engine_without_an_export(make: Make, engine: str):
     before, after = load(make("tag")), load(make("tag"), engine=engine)
     assert_alike(*(model.predict(["john lives in paris"])[0].to_dict() for model in (before, after)))

@@ -22,7 +22,7 @@ from bertworks.tasks.module import TaskModule
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = {"albert": "unigram", "openai-gpt": "bpe", "xlnet": "unigram"}
 TEXTS = [("the film was good", "john lives in paris"), ("the film", "was bad")]
 
@@ -47,7 +47,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-@pytest.marker.parametrize("to", ["onnx", "openvino"])
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
 def test_an_exported_member_predicts_the_same_and_is_certified(folder: Path, to: str, tmp_path: Path):
     made = export(ExportRequest(str(folder), to, tmp_path / to))
     certificate = json.loads((tmp_path / to / "certificate.json").read_text())

@@ -21,7 +21,7 @@ from bertworks.exporters.int8 import (
 from bertworks.exporters.parity import builtin_sample
 from bertworks.inference.model import load
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_each_column_of_a_matrix_has_its_own_scale():
@@ -69,7 +69,7 @@ def test_smoothing_changes_no_product_before_rounding():
     np.testing.assert_allclose((values / factors) @ (matrix * factors[:, None]), values @ matrix, rtol=1e-9)
 
 
-@pytest.marker.parametrize("smallest", range(25))
+@pytest.mark.parametrize("smallest", range(25))
 def test_the_search_finds_the_fewest_and_asks_at_most_six_times_of_24(smallest: int):
     asked: list[int] = []
 
@@ -93,7 +93,7 @@ def test_the_products_that_lose_the_most_are_kept(tmp_path):
     assert (tmp_path / "model.onnx").is_file()
 
 
-@pytest.marker.parametrize("bias", [0.0, 40.0])
+@pytest.mark.parametrize("bias", [0.0, 40.0])
 def test_loud_columns_are_computed_apart_and_spoil_nothing(tmp_path, bias: float):
     """One inner column is made loud, by its weights or by its bias; its neighbours are rounded as before."""
     model = load(pretrained(tmp_path / "model"))

@@ -13,7 +13,7 @@ from bertworks.exporters.parity import builtin_sample, compare, cosines_of, samp
 from bertworks.exporters.sample_texts import TEXTS
 from bertworks.inference.model import load
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_cosines_by_hand():

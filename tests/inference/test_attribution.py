@@ -36,7 +36,7 @@ from bertworks.training.schedule import StepSchedule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WORDS = (*"the film was good bad very long john smith lives in paris who now".split(), "great", "##ness", "##ly")
 TOKENIZER = Tokenizer.from_backend(
@@ -166,8 +166,8 @@ CASES: dict[str, tuple[Task, Any]] = {
 }
 
 
-@pytest.marker.parametrize(("task", "case"), CASES.values(), ids=CASES)
-@pytest.marker.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("task", "case"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize("seed", [0, 1])
 def test_weights_add_up_to_the_difference_of_the_outputs(task: Task, case: Any, seed: int):
     found = explain(predictor_of(task, seed), case)
     missing = found.output - found.baseline_output - found.weights.sum() - found.context_weight
@@ -309,7 +309,7 @@ def test_an_answer_in_a_word_longer_than_a_window_is_explained():
         assert found.is_complete
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "target", "reason"),
     [
         ("a class", "good", "there is no class 'good' to explain; choose one of: awful, fair, fine"),

@@ -87,7 +87,7 @@ def told(found: FillMaskResult) -> list[tuple[str, float]]:
     return [(filling.text, filling.probability) for filling in found.sequences]
 
 
-@pytest.marker.parametrize("text", ["I like play[MASK] soccer.", "[MASK]", WEATHER, "I [MASK] soccer [MASK] [MASK]"])
+@pytest.mark.parametrize("text", ["I like play[MASK] soccer.", "[MASK]", WEATHER, "I [MASK] soccer [MASK] [MASK]"])
 def test_candidates_have_the_probabilities_of_transformers(pair: tuple[Model, Theirs], text: str):
     ours, theirs = pair
     ids = list(ours.tokenizer.encode(text, parse_masks=True).input_ids)
@@ -175,7 +175,7 @@ def test_a_table_longer_than_the_vocabulary_offers_only_pieces_that_exist(tmp_pa
     assert told(found) == [("a", pytest.approx(0.75)), ("b", pytest.approx(0.25))]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("text", "piece", "written"),
     [
         ("He play[MASK] well.", "##ing", "He playing well."),
@@ -191,7 +191,7 @@ def test_a_blank_is_replaced_where_it_stood(tmp_path: Path, text: str, piece: st
     assert fixed_filler(tmp_path / "one", {piece: 1}).fill_mask(text).sequences[0].text == written
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("weights", "written"),
     [
         ({"play": 1, "##ing": 1}, {"play play.", "playing.", "ing play.", "inging."}),

@@ -23,7 +23,7 @@ from bertworks.sampling.batch import collate_sequences
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER = Tokenizer.from_backend(
     wordpiece_backend([*SPECIALS, "play", "##ing", "sing", "the", "song", "."], cased=False)
@@ -51,7 +51,7 @@ def log(*shares: float) -> torch.Tensor:
     return torch.tensor(shares).log()
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("drawing", "expected"),
     [
         (GenerationConfig(), [0, 1, 0, 0]),
@@ -67,7 +67,7 @@ def test_what_may_be_drawn_worked_out_by_hand(drawing: GenerationConfig, expecte
     assert drawing.probabilities(log(0.2, 0.5, 0.3, 0.0)).tolist() == pytest.approx(expected)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "settings", [{"max_pieces": 0}, {"top_k": -1}, {"nucleus": 0.0}, {"nucleus": 1.1}, {"temperature": 0.0}]
 )
 def test_impossible_drawings_are_refused(settings: dict[str, float]):

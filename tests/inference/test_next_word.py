@@ -20,7 +20,7 @@ from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "river", "stone", "cloud", "garden", "the")
 TOKENIZER = Tokenizer.from_backend(KINDS["words"].build(Inventory(PIECES), cased=False))
 ROWS = ("the river stone", "the cloud garden")

@@ -46,7 +46,7 @@ def test_labels_of_their_own_are_fitted_by_their_own_probabilities():
     assert fit_temperature(logits, labels) == pytest.approx(4 / math.log(3), rel=1e-5)
 
 
-@pytest.marker.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3))
 def test_at_the_temperature_the_loss_of_torch_is_level(seed: int):
     logits, labels = some_logits(seed)
     temperature = torch.tensor(fit_temperature(logits, labels), dtype=torch.float64, requires_grad=True)
@@ -57,7 +57,7 @@ def test_at_the_temperature_the_loss_of_torch_is_level(seed: int):
     assert 2.0 < temperature.item() < 4.5  # the logits are three times too large
 
 
-@pytest.marker.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3))
 def test_at_the_temperature_of_labels_the_loss_of_torch_is_level(seed: int):
     logits, labels = some_logits(seed)
     wanted = np.eye(3, dtype=np.float32)[labels]
@@ -94,7 +94,7 @@ def test_the_same_input_gives_the_same_temperature_to_the_bit():
     assert fit_temperature(logits, labels) == fit_temperature(logits.copy(), labels.copy())
 
 
-@pytest.marker.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_scores_that_are_no_numbers_are_refused(wrong: float):
     logits = SURE.copy()
     logits[2, 1] = wrong

@@ -69,7 +69,7 @@ def test_equal_values_share_the_mean_of_their_ranks():
     assert METRICS["spearman"](numbers(7, 7, 9), numbers(1, 2, 3)) == pytest.approx(1.5 / math.sqrt(1.5 * 2))
 
 
-@pytest.marker.parametrize("name", ["pearson", "spearman", "matthews"])
+@pytest.mark.parametrize("name", ["pearson", "spearman", "matthews"])
 def test_a_constant_prediction_correlates_with_nothing(name: str):
     assert METRICS[name](numbers(1, 1, 1), numbers(0, 1, 2)) == 0.0
 
@@ -106,7 +106,7 @@ def test_f1_of_more_than_two_classes_is_refused_with_the_way_out():
         METRICS["f1"](np.eye(2), np.eye(2))
 
 
-@pytest.marker.parametrize("tally", [ConfusionTally(2), LabelsTally(2), CorrelationTally()])
+@pytest.mark.parametrize("tally", [ConfusionTally(2), LabelsTally(2), CorrelationTally()])
 def test_scores_of_nothing_are_refused(tally: ConfusionTally | LabelsTally | CorrelationTally):
     with pytest.raises(InputError, match="no example"):
         tally.scores()
@@ -177,7 +177,7 @@ def test_every_metric_is_the_same_with_its_sides_exchanged(pair: tuple[np.ndarra
         assert metric(first, second) == pytest.approx(metric(second, first), abs=1e-12)
 
 
-@pytest.marker.parametrize("size", [1, 7, 100])
+@pytest.mark.parametrize("size", [1, 7, 100])
 def test_batches_of_any_size_give_the_scores_of_the_whole(size: int):
     generator = np.random.default_rng(0)
     guesses, truth = generator.integers(0, 3, (2, 100))
@@ -195,7 +195,7 @@ def test_batches_of_any_size_give_the_scores_of_the_whole(size: int):
         assert scores == pytest.approx({name: METRICS[name](ours, theirs) for name in scores}, abs=1e-12)
 
 
-@pytest.marker.parametrize("tally", [ConfusionTally(10), LabelsTally(10)])
+@pytest.mark.parametrize("tally", [ConfusionTally(10), LabelsTally(10)])
 def test_counting_takes_no_more_memory_however_many_examples(tally: ConfusionTally | LabelsTally):
     shape = (1_000, 10) if isinstance(tally, LabelsTally) else (1_000,)
     guesses, truth = np.random.default_rng(0).integers(0, 2, (2, *shape))

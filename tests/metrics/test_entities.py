@@ -50,7 +50,7 @@ def test_without_any_entity_all_scores_are_zero():
     assert (scores.overall.f1, scores.macro_f1, scores.by_type) == (0.0, 0.0, {})
 
 
-@pytest.marker.parametrize("tag", ["PER", "S-PER", "B-", "I", "", "o"])
+@pytest.mark.parametrize("tag", ["PER", "S-PER", "B-", "I", "", "o"])
 def test_what_is_no_bio_tag_is_refused_by_name(tag: str):
     with pytest.raises(InputError, match=f"tag 2 of a sentence is '{tag}'"):
         entity_scores([["O", tag]], [["O", "O"]])
@@ -68,7 +68,7 @@ def test_sentences_of_different_lengths_are_our_mistake():
         entity_scores([["O"]], [["O"], ["O"]])
 
 
-@pytest.marker.parametrize(("reading", "options"), [("default", {}), ("strict", {"mode": "strict", "scheme": IOB2})])
+@pytest.mark.parametrize(("reading", "options"), [("default", {}), ("strict", {"mode": "strict", "scheme": IOB2})])
 @given(sentences=SENTENCES)
 def test_scores_equal_the_report_of_seqeval(reading: str, options: dict, sentences: list[list[tuple[str, str]]]):
     predicted = [[ours for ours, _ in sentence] for sentence in sentences]

@@ -38,7 +38,7 @@ QUESTIONS = st.lists(
 # --- SQuAD ---------------------------------------------------------------------------------------
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
         ("The  Eiffel\tTower.", "eiffel tower"),
@@ -82,7 +82,7 @@ def test_a_right_answer_without_a_word_does_not_count_beside_others():
     assert score_squad2("", ["the", "cat"]) == AnswerScore(0.0, 0.0)
 
 
-@pytest.marker.parametrize("score", [score_squad1, score_cmrc])
+@pytest.mark.parametrize("score", [score_squad1, score_cmrc])
 def test_a_question_without_an_answer_is_refused_where_the_rule_knows_none(score):
     with pytest.raises(InputError, match="squad2"):
         score("Denver", [])
@@ -129,7 +129,7 @@ def test_squad_2_equals_a_second_derivation(prediction: str, answers: list[str])
 # --- CMRC 2018 -----------------------------------------------------------------------------------
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("《我》，好。", "我 好"),
@@ -211,7 +211,7 @@ def test_an_unknown_rule_is_refused_with_the_known_ones():
         AnswerTally("drcd")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "ask", [AnswerTally("squad1").scores, NoAnswerTally().best_threshold, lambda: NoAnswerTally().scores(0)]
 )
 def test_scores_of_no_question_are_refused(ask):
@@ -254,8 +254,8 @@ def test_the_best_threshold_gains_most(four_questions: NoAnswerTally):
     assert four_questions.best_threshold("exact_match") == Threshold(-2.0, 3 / 4)
 
 
-@pytest.marker.parametrize("noise", [-1e-3, 1e-3])
-@pytest.marker.parametrize("answers", [(["cat"], []), ([], ["cat"]), (["cat"], ["cat"])])
+@pytest.mark.parametrize("noise", [-1e-3, 1e-3])
+@pytest.mark.parametrize("answers", [(["cat"], []), ([], ["cat"]), (["cat"], ["cat"])])
 def test_the_last_digits_of_a_difference_decide_nothing(answers: tuple[list[str], ...], noise: float):
     tuned, later = NoAnswerTally(), NoAnswerTally()
     for difference, right in zip((0.25, 0.5), answers, strict=True):

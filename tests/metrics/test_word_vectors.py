@@ -81,7 +81,7 @@ def test_scores_are_those_of_gensim(tmp_path: Path):
     assert (scores[1].num_questions, scores[1].num_known) == (151, 150)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "text",
     [
         "tiger\tcat\t7.35\nbook\tpaper\t7.46\n",
@@ -103,7 +103,7 @@ def test_questions_are_read_with_their_sections(tmp_path: Path):
     ]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "list is empty"),

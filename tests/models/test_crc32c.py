@@ -25,7 +25,7 @@ def by_definition(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("data", "expected"),
     [
         (b"", 0),
@@ -40,13 +40,13 @@ def test_known_values_of_the_standard(data: bytes, expected: int):
     assert crc32c(data) == expected
 
 
-@given(st.read_binary(max_size=700))
+@given(st.binary(max_size=700))
 def test_every_short_message_agrees_with_the_definition(data: bytes):
     assert crc32c(data) == by_definition(data)
 
 
 # Around the sizes where the rows grow (64, 128, … bytes), and where a row is full or just over.
-@pytest.marker.parametrize("size", [63, 64, 65, 127, 128, 4095, 4096, 4097, 65537, 70_001])
+@pytest.mark.parametrize("size", [63, 64, 65, 127, 128, 4095, 4096, 4097, 65537, 70_001])
 def test_longer_messages_agree_with_the_definition(size: int):
     data = bytes((place * place + place // 7) % 256 for place in range(size))
     assert crc32c(data) == by_definition(data)

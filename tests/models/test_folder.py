@@ -96,7 +96,7 @@ def same_output(ours: nn.Module, theirs: nn.Module, vocabulary: int) -> bool:
     batch = batch_of(vocabulary)
     with torch.no_grad():
         expected = theirs(batch.input_ids, token_type_ids=batch.token_type_ids).last_hidden_state
-        return bool((ours.eval()(batch).padded() - expected).abs().max() < CLOSE)
+        return bool((ours.eval()(batch).to_padded() - expected).abs().max() < CLOSE)
 
 
 def test_a_folder_comes_back_as_it_was_written(written: Written, tokenizer: Tokenizer):
@@ -149,7 +149,7 @@ LEFT: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.marker.parametrize("name", LEFT)
+@pytest.mark.parametrize("name", LEFT)
 def test_transformers_loads_our_folder_and_draws_nothing_anew(written: Written, name: str):
     _, info = getattr(transformers, name).from_pretrained(written.path, output_loading_info=True)
     assert not info["missing_keys"]
@@ -164,8 +164,10 @@ def test_transformers_computes_the_same_from_our_folder(written: Written):
     with torch.no_grad():
         expected = theirs(batch.input_ids, token_type_ids=batch.token_type_ids)
         encoded = written.parts.encoder(batch)
-        pieces = written.parts.masked(encoded.last, written.parts.encoder.token_embeddings.weight).view(2, 9, -1)
-        pairs = written.parts.pair(encoded.summary)
+        pieces = written.parts.masked(encoded.last_hidden_state, written.parts.encoder.token_embeddings.weight).view(
+            2, 9, -1
+        )
+        pairs = written.parts.pair(encoded.pooled)
         masked = transformers.AutoModelForMaskedLM.from_pretrained(written.path).eval()
         logits = masked(batch.input_ids, token_type_ids=batch.token_type_ids).logits
     assert float((pieces - expected.prediction_logits).abs().max()) < CLOSE
@@ -190,7 +192,7 @@ LACKING = {
 }
 
 
-@pytest.marker.parametrize("name", LACKING)
+@pytest.mark.parametrize("name", LACKING)
 def test_a_folder_of_transformers_is_read(name: str, tmp_path: Path):
     torch.manual_seed(0)
     sizes = BertConfig(50, 16, 2, 2, 24, 32)
@@ -290,7 +292,7 @@ def test_a_shape_that_differs_from_the_config_names_file_tensor_expected_and_fou
     )
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"model_type": "t5"}, r"config\.json: there is no encoder for model_type 't5'; choose .* one of: bert"),
@@ -328,7 +330,7 @@ def test_folders_that_are_none_are_refused(tmp_path: Path, changed: Callable[...
         read_folder(folder)
 
 
-@pytest.marker.parametrize(("name", "text"), [("config.json", "[]"), ("config.json", "{"), ("bertworks.json", "3")])
+@pytest.mark.parametrize(("name", "text"), [("config.json", "[]"), ("config.json", "{"), ("bertworks.json", "3")])
 def test_settings_that_are_no_settings_are_refused(changed: Callable[..., Path], name: str, text: str):
     folder = changed()
     (folder / name).write_text(text)
@@ -370,7 +372,7 @@ def test_the_folder_one_stands_in_can_be_written(written: Written, tmp_path: Pat
     assert set(contents(tmp_path)) == set(contents(written.path))
 
 
-@pytest.marker.parametrize("fails", ["model.safetensors", "vocab.txt", "bertworks.json"])
+@pytest.mark.parametrize("fails", ["model.safetensors", "vocab.txt", "bertworks.json"])
 def test_a_disk_that_fills_up_leaves_the_old_model_whole(
     written: Written, changed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, fails: str
 ):

@@ -177,7 +177,7 @@ def test_a_file_is_refused(tmp_path: Path):
         fetch(str(tmp_path / "model.safetensors"))
 
 
-@pytest.marker.parametrize("name", ["./missing", "/missing/model", "~/missing/model", "a/b/c", "no spaces", "模型"])
+@pytest.mark.parametrize("name", ["./missing", "/missing/model", "~/missing/model", "a/b/c", "no spaces", "模型"])
 def test_a_missing_folder_is_not_asked_for_on_the_hub(server: Hub, name: str):
     with pytest.raises(InputError, match=f"there is no folder {name}; give one that exists, or a name on the hub"):
         fetch(name)
@@ -331,7 +331,7 @@ def test_the_token_is_sent(server: Hub, monkeypatch: pytest.MonkeyPatch):
     assert files_in(fetch("tiny/bert"))["model.safetensors"] == WEIGHTS
 
 
-@pytest.marker.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", [401, 403])
 def test_a_token_that_is_not_accepted_is_named(server: Hub, monkeypatch: pytest.MonkeyPatch, status: int):
     server.refusal = (status, {"X-Error-Message": "Invalid credentials in Authorization header"})
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
@@ -351,7 +351,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_ended(server: Hub, monkeypa
     ]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("IO Error: No space left on device (28)")]
 )
 def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception):

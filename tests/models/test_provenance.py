@@ -56,7 +56,7 @@ def test_a_model_of_the_hub_has_no_place():
     assert folders_of("google-bert/bert-base-uncased") == {}
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("base", "name"),
     [
         ("runs/books/model", "books"),

@@ -70,7 +70,7 @@ def test_a_new_piece_is_the_mean_of_the_pieces_it_replaces_in_table_and_bias(mak
     assert (bias[5], bias[15]) == (800.0, 850.0)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("family", "bias"), [("roberta", "lm_head.bias"), ("albert", "predictions.bias"), ("xlnet", "lm_loss.bias")]
 )
 def test_relatives_grow_in_their_narrow_table_and_in_the_bias_of_their_head(family: str, bias: str, tmp_path: Path):
@@ -252,7 +252,7 @@ REFUSED = {
 }
 
 
-@pytest.marker.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REFUSED)
 def test_what_does_not_extend_the_vocabulary_is_refused_with_the_first_difference(make: Make, case: str):
     new, said = REFUSED[case]
     folder = make()

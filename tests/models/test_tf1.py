@@ -38,7 +38,7 @@ def test_a_release_is_imported_whole():
     assert report.ignored_settings == ("directionality", "pooler_type")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("theirs", "ours"),
     [
         ("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight"),

@@ -83,7 +83,7 @@ def test_every_tensor_of_a_checkpoint_in_two_data_files_is_read_exactly():
         assert np.array_equal(checkpoint.tensor(name), values(name, shape))
 
 
-@pytest.marker.parametrize("name", [name for name in KINDS if name not in ("text", "bfloat16")])
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("text", "bfloat16")])
 def test_each_type_of_number_is_read(kinds: TensorflowCheckpoint, name: str):
     types = {"scalar": "float32", "empty": "float32"}
     expected = np.array(KINDS[name], dtype=types.get(name, name))
@@ -152,7 +152,7 @@ def test_a_changed_bit_in_the_index_is_found(release: Path):
         read_checkpoint(release / "bert_model.ckpt")
 
 
-@pytest.marker.parametrize("kept", [0, 20, 100, 4600])
+@pytest.mark.parametrize("kept", [0, 20, 100, 4600])
 def test_an_index_that_is_cut_short_is_refused(release: Path, kept: int):
     index = release / INDEX
     index.write_bytes(index.read_bytes()[:kept])
@@ -208,7 +208,7 @@ def test_a_size_that_does_not_fit_the_shape_is_refused(tmp_path: Path):
         read_checkpoint(tmp_path / "small")
 
 
-@pytest.marker.parametrize("ending", ["", ".index", ".meta", ".data-00001-of-00002"])
+@pytest.mark.parametrize("ending", ["", ".index", ".meta", ".data-00001-of-00002"])
 def test_any_file_of_a_checkpoint_leads_to_it(ending: str):
     assert find_checkpoint(SHARDED.with_name(SHARDED.name + ending)) == SHARDED
 

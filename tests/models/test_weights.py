@@ -73,7 +73,7 @@ def test_written_weights_say_that_they_are_of_torch_and_keep_views_apart(tmp_pat
     assert names_in(tmp_path) == ["model.safetensors"]
 
 
-@pytest.marker.parametrize("keep", [0, 4, 30, 150])
+@pytest.mark.parametrize("keep", [0, 4, 30, 150])
 def test_cut_safetensors_are_refused_by_name(tmp_path: Path, keep: int):
     file = tmp_path / "model.safetensors"
     save_file(TWO, file)
@@ -108,7 +108,7 @@ def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path):
     assert as_lists(read(parts_in(tmp_path, places))) == {"one": [1.0, 2.0], "two": [[3], [4]]}
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("place", "words"),
     [
         ("model-00003-of-00002.safetensors", "there is no such file beside it"),
@@ -145,7 +145,7 @@ class Trap:
         return (os.mkdir, (str(self.victim),))
 
 
-@pytest.marker.parametrize("kind", ["bare pickle", "archive"])
+@pytest.mark.parametrize("kind", ["bare pickle", "archive"])
 def test_a_bin_that_would_run_something_is_refused_and_nothing_runs(tmp_path: Path, kind: str):
     victim = tmp_path / "victim"
     file = tmp_path / "pytorch_model.bin"
@@ -167,14 +167,14 @@ def test_a_bin_beside_safetensors_is_not_touched(tmp_path: Path):
     assert not victim.exists()
 
 
-@pytest.marker.parametrize("content", [{"one": TWO["one"], "epoch": 3}, [1, 2], {"state": {"one": TWO["one"]}}])
+@pytest.mark.parametrize("content", [{"one": TWO["one"], "epoch": 3}, [1, 2], {"state": {"one": TWO["one"]}}])
 def test_a_bin_of_something_else_than_tensors_by_name_is_refused(tmp_path: Path, content: object):
     torch.save(content, tmp_path / "pytorch_model.bin")
     with pytest.raises(FolderError, match="should hold tensors by name and nothing else"):
         read(tmp_path)
 
 
-@pytest.marker.parametrize("keep", [0, 2, 100, 400])
+@pytest.mark.parametrize("keep", [0, 2, 100, 400])
 def test_a_cut_bin_is_refused(tmp_path: Path, keep: int):
     file = tmp_path / "pytorch_model.bin"
     torch.save(TWO, file)

@@ -14,7 +14,7 @@ from bertworks.objectives.bilm import BiLmObjective, neighbor_log_probs
 from bertworks.objectives.registry import check_objective
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = replace(
     config_from_preset("tiny", 40),
     hidden_size=12,
@@ -42,7 +42,7 @@ def test_the_loss_is_what_both_halves_say_of_their_neighbours(module: BiLmObject
     module.eval()
     batch = asked()
     with torch.no_grad():
-        last = module.encoder(batch).padded()
+        last = module.encoder(batch).to_padded()
         ahead, back = (module.bilm_head.log_prob(half.flatten(0, 1)).view(2, 4, -1) for half in last.chunk(2, -1))
         loss = module(batch, {"two-way": 0.1})
     rows = ([2, 7, 9, 3], [2, 8, 3])
@@ -61,7 +61,7 @@ def test_scores_of_neighbours_are_a_distribution_over_all_words(module: BiLmObje
     module.eval()
     batch, places = asked(), torch.tensor([1, 5])
     with torch.no_grad():
-        last = module.encoder(batch).at(places)
+        last = module.encoder(batch).gather(places)
         for backward, half in ((False, last[:, :6]), (True, last[:, 6:])):
             scores = neighbor_log_probs(module.encoder, module.bilm_head, batch, places, backward)
             assert scores.shape == (2, 40)
@@ -69,7 +69,7 @@ def test_scores_of_neighbours_are_a_distribution_over_all_words(module: BiLmObje
             torch.testing.assert_close(scores, module.bilm_head.log_prob(half))
 
 
-@pytest.marker.parametrize("scoring", SOFTMAX_KINDS)
+@pytest.mark.parametrize("scoring", SOFTMAX_KINDS)
 def test_it_learns_a_row_by_heart(scoring: str):
     generator = torch.Generator().manual_seed(0)
     module = BiLmObjective(Elmo(replace(SIZES, softmax_kind=scoring), generator), generator).double()

@@ -24,7 +24,7 @@ BATCHES = {"full": (23, 23), "nearly full": (40, 38, 40), "ragged": (64, 7, 7, 3
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Ours(nn.Module):
@@ -42,8 +42,8 @@ class Ours(nn.Module):
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         assert batch.positions is not None
         encoded = self.encoder(batch)
-        return self.masked(encoded.at(batch.positions), self.encoder.token_embeddings.weight), self.pair(
-            encoded.summary
+        return self.masked(encoded.gather(batch.positions), self.encoder.token_embeddings.weight), self.pair(
+            encoded.pooled
         )
 
     def loss(self, batch: Batch) -> torch.Tensor:
@@ -147,12 +147,12 @@ def check(pair: Pair, lengths: Sequence[int], bound: float, rounding: float = 0.
         assert float((obtained[name] - gradient).abs().max()) < bound, name
 
 
-@pytest.marker.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_logits_loss_and_all_gradients_equal_those_of_transformers(tiny_pair: Pair, lengths: tuple[int, ...]):
     check(tiny_pair, lengths, CLOSE)
 
 
-@pytest.marker.parametrize("lengths", [(23, 22), (33, 7, 7)], ids=["nearly full", "ragged"])
+@pytest.mark.parametrize("lengths", [(23, 22), (33, 7, 7)], ids=["nearly full", "ragged"])
 def test_a_real_checkpoint_agrees_in_single_and_in_double_precision(real_pair: Pair, lengths: tuple[int, ...]):
     exact = copy.deepcopy(real_pair[0]).double(), copy.deepcopy(real_pair[1]).double()
     check(exact, lengths, CLOSE_IN_DOUBLE)

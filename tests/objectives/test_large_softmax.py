@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from bertworks.encoders.elmo import SOFTMAX_KINDS
 from bertworks.objectives.large_softmax import SOFTMAXES, AdaptiveSoftmax, Softmax, TableSoftmax, inclusion_probs
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTH, VOCABULARY = 8, 200
 TARGETS = torch.tensor([0, 1, 5, 40, 199, 5])
 
@@ -41,7 +41,7 @@ def test_every_scoring_that_a_recipe_may_name_has_a_head():
     assert set(SOFTMAXES) == set(SOFTMAX_KINDS)
 
 
-@pytest.marker.parametrize("scoring", SOFTMAX_KINDS)
+@pytest.mark.parametrize("scoring", SOFTMAX_KINDS)
 def test_where_nothing_is_learned_the_loss_is_exact_and_the_right_ones_are_counted(scoring: str):
     head, vectors = built(scoring), vectors_of()
     with torch.no_grad():

@@ -24,7 +24,7 @@ BATCHES = {"full": (13, 13), "nearly full": (20, 19, 20), "ragged": (32, 7, 7, 1
 Theirs = transformers.BertForPreTraining
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +69,12 @@ def loss_of_theirs(theirs: Theirs, batch: Batch) -> torch.Tensor:
     return theirs(batch.ids, mask, batch.segments, **asked).loss
 
 
-@pytest.marker.parametrize("block", [8 * 2**20, 3 * SIZES.vocab_size], ids=["one block", "several blocks"])
-@pytest.marker.parametrize("lengths", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("block", [8 * 2**20, 3 * SIZES.vocab_size], ids=["one block", "several blocks"])
+@pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_loss_and_all_gradients_equal_those_of_transformers(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[MlmObjective, Theirs], lengths: tuple[int, ...], block: int
 ):
-    monkeypatch.setattr(scoring, "_BLOCK", block)
+    monkeypatch.setattr(scoring, "_BLOCK_SIZE", block)
     ours, theirs = pair
     batch = batch_with(lengths)
     ours.zero_grad()
@@ -113,7 +113,7 @@ def test_evaluation_gives_the_same_loss_and_counts_right_answers(pair: tuple[Mlm
         evaluated = ours(batch, scales)
         encoded = ours.encoder(batch)
         assert batch.positions is not None
-        best = ours.mlm_head(encoded.at(batch.positions), ours.encoder.token_embeddings.weight).argmax(-1)
+        best = ours.mlm_head(encoded.gather(batch.positions), ours.encoder.token_embeddings.weight).argmax(-1)
         asked = Batch(
             batch.input_ids, batch.token_type_ids, batch.lengths, "both", batch.positions, best, batch.labels
         )  # what it says itself
@@ -121,7 +121,7 @@ def test_evaluation_gives_the_same_loss_and_counts_right_answers(pair: tuple[Mlm
     assert abs(float(trained.value.detach()) - float(evaluated.value)) < CLOSE
     assert trained.parts["masked"].correct is None
     assert sure.parts["masked"].correct == len(best)
-    answers = ours.pair_head(encoded.summary).argmax(-1) == batch.labels["pair"]
+    answers = ours.pair_head(encoded.pooled).argmax(-1) == batch.labels["pair"]
     assert evaluated.parts["pair"].correct == int(answers.sum())
 
 
@@ -144,7 +144,7 @@ def test_only_hidden_places_are_scored(pair: tuple[MlmObjective, Theirs]):
     assert slope is not None
     assert slope.lt(0).nonzero().flatten().tolist() == [7]  # one place, one target
     assert abs(float(slope.sum())) < CLOSE
-    last = ours.encoder(one).last.detach().requires_grad_()
+    last = ours.encoder(one).last_hidden_state.detach().requires_grad_()
     vectors = ours.mlm_head.transform(last[torch.tensor([18])])
     scoring.cross_entropy_sum(
         vectors, ours.encoder.token_embeddings.weight, ours.mlm_head.bias, torch.tensor([7]), 1.0

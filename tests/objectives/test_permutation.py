@@ -17,7 +17,7 @@ from bertworks.objectives.permutation import PermutationLmObjective
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = replace(
     config_from_preset("tiny", 60),
     hidden_size=16,

@@ -9,7 +9,7 @@ from torch.distributed import PrefixStore, TCPStore
 from bertworks.training.process_group import _name_of_attempt
 
 
-@pytest.marker.parametrize("size", [2, 5])
+@pytest.mark.parametrize("size", [2, 5])
 def test_each_attempt_has_a_name_that_all_know_and_nobody_had_before(size):
     patience = datetime.timedelta(seconds=60)
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)

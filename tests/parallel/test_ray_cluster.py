@@ -8,7 +8,7 @@ import pytest
 from bertworks.errors import MissingDependencyError, SettingsError
 from bertworks.parallel.ray_cluster import ray_connection
 
-pytestmark = pytest.marker.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from bertworks.parallel.ray_pool import RayPool
 from bertworks.text.sources import ReadSettings, TextSource
 from bertworks.vocabulary.training import VocabularySettings
 
-pytestmark = pytest.marker.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray")
 READING = ReadSettings(block_bytes=1500)
 
 

@@ -108,7 +108,7 @@ def test_the_order_of_sentences_is_called_by_its_name(tmp_path):
     assert "sentence order accuracy 91.2 %" in report_of(run).words
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("loss", "sentence"),
     [
         (10.4, "it has learned nothing"),
@@ -157,7 +157,7 @@ def test_a_run_without_warnings_says_so(tmp_path):
     assert "No warnings were raised." in report_of(run_with(tmp_path, step(1, 1.0), facts={"warnings": []})).words
 
 
-@pytest.marker.parametrize("content", ["{", "[1, 2]", '"text"'])
+@pytest.mark.parametrize("content", ["{", "[1, 2]", '"text"'])
 def test_a_damaged_run_json_is_named_and_the_rest_is_shown(tmp_path, content):
     run = run_with(tmp_path, step(1, 9.0), held_out(1, 8.0))
     (run / "run.json").write_text(content)
@@ -324,12 +324,12 @@ def test_an_axis_is_logarithmic_when_a_spike_would_flatten_the_rest():
     assert axis.height(10.0) == pytest.approx(1 / 3)
 
 
-@pytest.marker.parametrize(("span", "distance"), [(6, 1), (7, 2), (12, 2), (13, 5), (30, 5), (31, 10), (1e-4, 2e-5)])
+@pytest.mark.parametrize(("span", "distance"), [(6, 1), (7, 2), (12, 2), (13, 5), (30, 5), (31, 10), (1e-4, 2e-5)])
 def test_ticks_are_one_two_or_five_apart(span, distance):
     assert tick_distance(span) == pytest.approx(distance)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         (0, "0"),
@@ -384,7 +384,7 @@ def test_any_values_can_be_drawn(values):
     assert not any("nan" in place or "inf" in place for place in places)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("value", "words"),
     [(12.34, "12.3"), (4_560.4, "4,560"), (48_200_000, "48.2 million"), (3.3e9, "3.3 billion"), (math.inf, "inf")],
 )
@@ -392,7 +392,7 @@ def test_numbers_are_written_as_people_say_them(value, words):
     assert format_number(value) == words
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("seconds", "words"),
     [(4.26, "4.3 s"), (42, "42 s"), (420, "7 min"), (7_500, "2 h 5 min"), (3_599, "1 h 0 min"), (273_600, "3 d 4 h")],
 )

@@ -56,7 +56,7 @@ def test_a_block_holds_the_sentences_that_fit_with_a_separator_between_documents
     assert found == {tuple(map(tuple, spans)) for spans in expected.values()}
 
 
-@pytest.marker.parametrize("length", [16, 40, 128])
+@pytest.mark.parametrize("length", [16, 40, 128])
 def test_blocks_are_whole_sentences_in_order_and_never_too_long(numbered: Numbered, length: int) -> None:
     sentence_of, document_of = numbered.sentence_of, numbered.document_of
     last_of_document = set(np.flatnonzero(np.diff(document_of, append=-1)).tolist())

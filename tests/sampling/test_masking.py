@@ -141,14 +141,14 @@ def test_if_one_word_fills_the_example_its_first_pieces_are_hidden(tokenizer: To
     assert one.positions.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.marker.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("whole_words", [False, True])
 def test_at_least_one_place_is_hidden(tokenizer: Tokenizer, whole_words: bool) -> None:
     masker = Masker(tokenizer, MaskSettings(whole_words=whole_words))
     for length in (1, 2, 3):
         assert len(masker.mask(example_of([1] * length), np.random.default_rng(0)).positions) == 1
 
 
-@pytest.marker.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("whole_words", [False, True])
 def test_no_more_than_max_places_are_hidden(tokenizer: Tokenizer, whole_words: bool) -> None:
     masker = Masker(tokenizer, MaskSettings(whole_words=whole_words, max_predictions=5))
     assert len(masker.mask(example_of([1] * 100), np.random.default_rng(0)).positions) == 5
@@ -172,7 +172,7 @@ def test_runs_of_one_two_and_three_words_are_hidden_as_6_to_3_to_2(tokenizer: To
     assert lengths[4:].sum() / lengths.sum() < 0.03
 
 
-@pytest.marker.parametrize("max_ngram", [2, 3])
+@pytest.mark.parametrize("max_ngram", [2, 3])
 def test_the_rate_holds_for_runs_of_whole_words_too(tokenizer: Tokenizer, max_ngram: int) -> None:
     generator = np.random.default_rng(5)
     examples = [example_of(generator.integers(1, 5, size=40).tolist()) for _ in range(300)]
@@ -200,7 +200,7 @@ def test_rates_of_the_recipe_are_obeyed(tokenizer: Tokenizer) -> None:
     assert one.input_ids[one.positions].tolist() == [MASK] * 20
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "settings",
     [
         {"rate": 0.0},

@@ -87,7 +87,7 @@ def test_half_of_the_pairs_are_random(numbered: Numbered) -> None:
     assert labels.count(RANDOM) + labels.count(FOLLOWS) == len(labels)
 
 
-@pytest.marker.parametrize("length", [12, 32, 128])
+@pytest.mark.parametrize("length", [12, 32, 128])
 def test_a_random_segment_is_never_from_the_own_document(numbered: Numbered, length: int) -> None:
     document_of = numbered.document_of
     for example in draw(pairs_of(numbered, length, random_rate=1.0), 4):
@@ -97,7 +97,7 @@ def test_a_random_segment_is_never_from_the_own_document(numbered: Numbered, len
         assert example.label == RANDOM
 
 
-@pytest.marker.parametrize("shape", [[[2, 2], [30] * 40], [[30] * 40, [2, 2]], [[1, 1], [400]]])
+@pytest.mark.parametrize("shape", [[[2, 2], [30] * 40], [[30] * 40, [2, 2]], [[1, 1], [400]]])
 def test_of_two_documents_of_very_different_size_each_gets_the_other_as_random(
     make_corpus: Make, shape: list[list[int]]
 ) -> None:
@@ -140,7 +140,7 @@ def lengths_by_label(numbered: Numbered, measure: Callable[[Example], float]) ->
     return float(np.mean(values[FOLLOWS]) - np.mean(values[RANDOM])), float(np.sqrt(sum(errors)))
 
 
-@pytest.marker.parametrize("length", [16, 32, 128])
+@pytest.mark.parametrize("length", [16, 32, 128])
 def test_lengths_are_the_same_whatever_the_label(varied: Numbered, length: int) -> None:
     true = [[len(part) for part in parts(example)] for example in draw(pairs_of(varied, length, random_rate=0.0), 3)]
     random = [[len(part) for part in parts(example)] for example in draw(pairs_of(varied, length, random_rate=1.0), 3)]
@@ -197,7 +197,7 @@ def test_documents_of_one_sentence_are_refused(make_corpus: Make) -> None:
             pairs_of(numbered, 32, kind)
 
 
-@pytest.marker.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
+@pytest.mark.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
 def test_a_length_without_room_for_a_pair_is_refused(numbered: Numbered, kind: type) -> None:
     with pytest.raises(InputError, match=r"at least 5 places \(\[CLS\] a \[SEP\] b \[SEP\]\); the length is 4"):
         pairs_of(numbered, 4, kind)
@@ -265,7 +265,7 @@ def test_over_the_epochs_every_piece_is_seen_and_none_wildly_often(numbered: Num
     assert seen.max() < 3
 
 
-@pytest.marker.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
+@pytest.mark.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
 def test_the_first_and_last_sentences_of_documents_are_not_neglected(varied: Numbered, kind: type) -> None:
     num_epochs = 40
     seen = views(varied, draw(pairs_of(varied, 64, kind), num_epochs)) / num_epochs
@@ -288,8 +288,8 @@ def epochs_of(pairs: NextSentencePairs, num_epochs: int) -> Iterator[list[Exampl
         yield examples[epoch * pairs.num_anchors :][: pairs.num_anchors]
 
 
-@pytest.marker.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
-@pytest.marker.parametrize("shape", [[[2, 500], [3, 3]], [[500, 2], [3, 3]], [[4, 500, 4], [3, 3]]])
+@pytest.mark.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
+@pytest.mark.parametrize("shape", [[[2, 500], [3, 3]], [[500, 2], [3, 3]], [[4, 500, 4], [3, 3]]])
 def test_a_sentence_longer_than_an_example_is_seen_all_over(
     make_corpus: Make, kind: type, shape: list[list[int]]
 ) -> None:

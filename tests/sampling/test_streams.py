@@ -102,7 +102,7 @@ def drawn(reader: StatefulLoader, step: int, lane: int) -> Example:
     return reader.load_example(step * reader.num_streams + lane)[0]
 
 
-@pytest.marker.parametrize("length", [8, 32, 80])
+@pytest.mark.parametrize("length", [8, 32, 80])
 def test_rows_go_on_where_those_before_them_ended_and_no_piece_is_left_out(split: CorpusSplit, length: int):
     reader = lanes(split, length, 3)
     begins = set()

@@ -76,7 +76,7 @@ def offline(model: Any, inputs: list[Any]) -> list[dict[str, Any]]:
     return [{**model.predict([one])[0].to_dict(), "id": str(number)} for number, one in enumerate(inputs)]
 
 
-@pytest.marker.parametrize("task", list(INPUTS))
+@pytest.mark.parametrize("task", list(INPUTS))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), seed=st.integers(0, 2**16))
 def test_predictions_are_those_of_predict_whatever_they_are_computed_with(task, data, seed, served):
@@ -88,7 +88,7 @@ def test_predictions_are_those_of_predict_whatever_they_are_computed_with(task, 
         assert answer["usage"]["cut"] == 0
 
 
-@pytest.marker.parametrize("name", ["sentences", "pretrained"])
+@pytest.mark.parametrize("name", ["sentences", "pretrained"])
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     requests=st.lists(st.lists(texts, min_size=1, max_size=4), min_size=1, max_size=4),
@@ -135,7 +135,7 @@ def test_pieces_may_be_given_by_their_ids(served):
         embed_work(one, [[10**6]], None, False)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("task", "given_input"),
     [
         ("classify", {"question": "who", "context": "john"}),

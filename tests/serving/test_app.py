@@ -69,7 +69,7 @@ def test_models_are_listed_with_what_they_can(ask):
     assert told["tag"]["labels"] == ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
-@pytest.marker.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("task", list(TASKS))
 def test_every_task_is_predicted(task, ask, folders):
     answer = ask("POST", f"/v1/models/{task}/predict", {"inputs": [INPUTS[task]]})
     assert answer.status_code == 200
@@ -164,7 +164,7 @@ def test_many_requests_at_once_to_several_models_each_get_their_own_answer(ask, 
         np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("path", "body", "status", "kind"),
     [
         ("/v1/models/none/predict", {"inputs": []}, 404, "not_found"),
@@ -194,7 +194,7 @@ def test_what_cannot_be_answered_is_refused_with_the_right_status(path, body, st
     assert error_of(ask("POST", path, body)) == (status, kind)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "content", [b"", b"{", b'{"inputs": ["\xff"]}', b'{"inputs": ["\\ud800"]}', b"[" * 100_000, b"NaN", b"\x00"]
 )
 def test_bodies_that_are_no_json_are_refused(content, ask):

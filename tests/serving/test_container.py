@@ -21,7 +21,7 @@ def last(word: str) -> str:
 def test_a_container_serves_a_bundle_with_options_that_there_are():
     assert json.loads(last("ENTRYPOINT")) == ["bertworks", "serve"]
     arguments = json.loads(last("CMD"))
-    known = {name for one in typer.main_metric.get_command(serve.app).params for name in one.opts}
+    known = {name for one in typer.main.get_command(serve.app).params for name in one.opts}
     assert {one for one in arguments if one.startswith("--")} == {"--host", "--api-key-file"} <= known
 
 

@@ -96,7 +96,7 @@ def test_vectors_of_unknown_words_are_those_of_known_ones(elmos, asked):
     np.testing.assert_allclose(asked("classify", "embed")["vectors"], expected, atol=1e-5)
 
 
-@pytest.marker.parametrize("name", ["classify", "tag", "features"])
+@pytest.mark.parametrize("name", ["classify", "tag", "features"])
 def test_predictions_are_the_same_with_and_without_the_words(name, elmos, asked):
     first, second = load(elmos[name]).predict(TEXTS)
     wanted = load(elmos[f"{name}-larger"]).predict(TEXTS)

@@ -47,7 +47,7 @@ def asked(ask_app: Callable[..., Any], members: dict[str, Path]) -> Callable[...
     return ask
 
 
-@pytest.marker.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_tuned_member_predicts_and_embeds_as_its_folder_does(family, asked, members):
     for name in (family, f"{family}-tag"):
         status, told = asked(name, "predict", {"inputs": [TEXT]})
@@ -62,7 +62,7 @@ def test_a_tuned_member_predicts_and_embeds_as_its_folder_does(family, asked, me
     np.testing.assert_allclose(told["vectors"], load(members[family]).encode([TEXT, "a dull film"]), atol=1e-5)
 
 
-@pytest.marker.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_embeddings_of_a_piece_are_shown_and_sum_up(family, asked):
     status, told = asked(family, "tokenize", {"text": TEXT, "embeddings": True})
     assert status == 200
@@ -73,7 +73,7 @@ def test_the_embeddings_of_a_piece_are_shown_and_sum_up(family, asked):
     assert "".join(told["texts"]).replace(" ", "") == TEXT.replace(" ", "")
 
 
-@pytest.marker.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_who_reads_whom_is_shown_where_pieces_read_one_another(family, asked, members):
     status, told = asked(family, "attention", {"text": TEXT, "pair": "a cat", "strongest": 20_000})
     if family in LSTMS:
@@ -106,7 +106,7 @@ def shares_of_transformers(folder: Path, family: str) -> Any:
     return torch.stack(found)[:, 0].numpy()
 
 
-@pytest.marker.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_prediction_is_explained_and_its_weights_add_up(family, asked):
     for name in (family, f"{family}-tag"):
         status, told = asked(name, "explain", {"input": TEXT})
@@ -117,7 +117,7 @@ def test_a_prediction_is_explained_and_its_weights_add_up(family, asked):
         assert abs(gap) <= 0.01 * sum(map(abs, weights)) + 1e-6
 
 
-@pytest.marker.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_pretrained_member_fills_goes_on_or_tells_the_next_word_if_it_can(family, asked, members):
     name, model = f"{family}-base", load(members[f"{family}-base"])
     mask = model.tokenizer.tokens[model.tokenizer.specials.mask]

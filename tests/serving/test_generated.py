@@ -105,7 +105,7 @@ def check_operation(one: Running, session: requests.Session, operation: tuple[st
     check()
 
 
-@pytest.marker.parametrize("operation", OPERATIONS, ids=lambda one: " ".join(one))
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: " ".join(one))
 def test_requests_made_from_the_description_get_the_answers_that_it_names(operation, one, session):
     check_operation(one, session, operation, FEW)
 
@@ -144,7 +144,7 @@ def malformed(draw: st.DrawFn) -> tuple[str, bytes]:
     if how == "flip":
         return path, data[:at] + bytes([data[at] ^ draw(st.integers(1, 255))]) + data[at + 1 :]
     if how == "insert":
-        return path, data[:at] + draw(st.read_binary(min_size=1, max_size=8)) + data[at:]
+        return path, data[:at] + draw(st.binary(min_size=1, max_size=8)) + data[at:]
     if how == "nested":
         depth = draw(st.sampled_from([10, 300, 20_000]))
         return path, data[:at] + b"[" * depth + data[at:]
@@ -170,7 +170,7 @@ def test_malformed_bodies_are_refused_and_the_server_goes_on(one, session):
     check_malformed(one, session, MALFORMED_FEW)
 
 
-@pytest.marker.soak
+@pytest.mark.soak
 def test_ten_thousand_generated_and_malformed_requests(one, session):
     before = num_answered(one)
     for operation in OPERATIONS:

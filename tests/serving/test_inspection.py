@@ -71,7 +71,7 @@ def test_what_is_too_long_for_the_model_is_cut_and_counted(model):
     assert told["cut"] == 10
 
 
-@pytest.marker.parametrize("look", [AttentionQuery(1, layer=2), AttentionQuery(1, head=3)])
+@pytest.mark.parametrize("look", [AttentionQuery(1, layer=2), AttentionQuery(1, head=3)])
 def test_a_layer_or_head_that_is_not_there_is_refused(look, model):
     encoding, _ = tokenize_text(model.tokenizer, "a cat", None)
     with pytest.raises(InputError, match="counted from 0"):

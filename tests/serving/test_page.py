@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 RUNS = [
-    canned_runs.summary("mini", "pretrain", "running", 1_400),
-    canned_runs.summary("tiny", "pretrain", "finished", 2_000),
-    canned_runs.summary("reviews", "finetune", "finished", 400),
+    canned_runs.pooled("mini", "pretrain", "running", 1_400),
+    canned_runs.pooled("tiny", "pretrain", "finished", 2_000),
+    canned_runs.pooled("reviews", "finetune", "finished", 400),
 ]
 ALL_TABS = ["blanks", "classes", "entities", "answers", "choices", "vectors", "input", "attention", "why", "runs"]
 
@@ -70,8 +70,8 @@ def field(page: Page, label: str) -> Locator:
 
 def send(page: Page) -> Locator:
     """Press the button of the tab that is shown and wait for the result; return the tab's panel."""
-    panel(page).locator("button.send").last.click()
-    panel(page).locator(".facts").last.wait_for()
+    panel(page).locator("button.send").last_hidden_state.click()
+    panel(page).locator(".facts").last_hidden_state.wait_for()
     return panel(page)
 
 
@@ -199,7 +199,7 @@ def test_endings_can_be_added_and_removed_and_are_ranked(visit, server):
     page = visit("choices")
     page.get_by_role("button", name="Remove this ending").first.click()
     page.get_by_role("button", name="+ an ending").click()
-    field(page, "Ending").last.fill("the sun rose.")
+    field(page, "Ending").last_hidden_state.fill("the sun rose.")
     found = send(page)
     choices = ["the umbrella said hello.", "the moon was made of stone.", "the sun rose."]
     assert last_asked(server)[1]["inputs"][0]["choices"] == choices
@@ -318,7 +318,7 @@ def test_runs_are_compared_by_checkbox(visit):
     expect(page.locator(".curves").first.locator("path.curve.line")).to_have_count(1)
     assert page.locator(".samples mark").all_inner_texts() == ["river", "length"]
     page.get_by_role("button", name="Time").click()
-    told(page.locator(".curves .tick").last, re.compile("min|s$"))
+    told(page.locator(".curves .tick").last_hidden_state, re.compile("min|s$"))
 
 
 def test_the_history_of_a_run_leaves_out_what_is_not_finite_and_starts_anew_when_set_back(visit):

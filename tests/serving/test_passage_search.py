@@ -78,7 +78,7 @@ def test_the_nearest_passages_are_those_of_plain_arithmetic(folder, documents, m
 def test_blocks_change_nothing(folder, model, monkeypatch):
     index, query = PassageIndex(folder), model.embed(["who sat on the mat"])[0]
     whole = index.search(query, 7)
-    monkeypatch.setattr("bertworks.serving.passage_search._BLOCK", 3)
+    monkeypatch.setattr("bertworks.serving.passage_search._BLOCK_SIZE", 3)
     assert [one["text"] for one in index.search(query, 7)] == [one["text"] for one in whole]
     index.close()
 

@@ -13,8 +13,8 @@ from bertworks.serving.replicas import Replicas, deploy_replicas
 from bertworks.serving.server import ServeRequest
 
 pytestmark = [
-    pytest.marker.xdist_group("ray"),
-    pytest.marker.filterwarnings("ignore:Using extra keyword arguments on `Field`"),  # in Ray itself
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`"),  # in Ray itself
 ]
 PATIENCE = 120.0
 BODY = {"inputs": ["the film was good", "it was a very dull film", "我很喜欢看电影。"]}
@@ -104,7 +104,7 @@ def test_a_killed_replica_costs_one_retry_at_most(address):
     assert load.num_retries <= 8  # what the killed replica was computing, and nothing else
 
 
-@pytest.marker.soak
+@pytest.mark.soak
 def test_replicas_that_are_killed_again_and_again_lose_nothing(address):
     load = Load(address)
     for _ in range(6):

@@ -79,7 +79,7 @@ def test_on_this_machine_nobody_needs_a_key():
     assert asked(guarded()).status == 200
 
 
-@pytest.marker.parametrize("host", ["0.0.0.0", "192.168.1.4", "example.org", "::"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "example.org", "::"])
 def test_an_address_that_others_can_reach_needs_keys(host):
     with pytest.raises(SettingsError, match="--api-key-file"):
         access_of(host, None)
@@ -115,19 +115,19 @@ def test_keys_are_not_kept_as_they_are(key_file):
     assert KEY not in repr(access_of("0.0.0.0", key_file))
 
 
-@pytest.marker.parametrize("path", ["/health", "/ready", "/", "/page/main.js", "/docs", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/health", "/ready", "/", "/page/main.js", "/docs", "/openapi.json"])
 def test_health_the_page_and_the_reference_need_no_key(path, key_file):
     assert asked(guarded(access_of("0.0.0.0", key_file)), path).status == 200
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "path", ["/metrics", "/v1/models", "/v1/models/m/predict", "/page", "/healthy", "/v1/../health"]
 )
 def test_everything_else_needs_one(path, key_file):
     assert asked(guarded(access_of("0.0.0.0", key_file)), path).status == 401
 
 
-@pytest.marker.parametrize("text", ["", "\n\n", "short\n", f"{KEY}\nshort", "ключ-который-длиннее-16\n"])
+@pytest.mark.parametrize("text", ["", "\n\n", "short\n", f"{KEY}\nshort", "ключ-который-длиннее-16\n"])
 def test_a_file_without_proper_keys_is_refused(text, tmp_path):
     (tmp_path / "keys").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="one a line"):
@@ -139,14 +139,12 @@ def test_a_file_of_keys_that_is_not_there_is_told(tmp_path):
         access_of("0.0.0.0", tmp_path / "none")
 
 
-@pytest.marker.parametrize(
-    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "a@evil.example", ""]
-)
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "a@evil.example", ""])
 def test_a_page_whose_own_name_points_here_is_refused(host):
     assert asked(guarded(), host=host).status == 403
 
 
-@pytest.marker.parametrize("host", ["127.0.0.1", "localhost:8000", "LOCALHOST", "[::1]:8000"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8000", "LOCALHOST", "[::1]:8000"])
 def test_this_machine_has_several_names(host):
     assert asked(guarded(), host=host).status == 200
 
@@ -174,7 +172,7 @@ def test_a_body_that_does_not_come_is_given_up():
     assert answer.headers["connection"] == "close"
 
 
-@pytest.marker.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 def test_what_a_foreign_page_can_send_without_asking_is_refused(kind):
     assert asked(guarded(), method="POST", content_type=kind).status == 415
 
@@ -198,7 +196,7 @@ def test_every_answer_forbids_what_no_answer_needs():
     assert "cache-control" not in asked(guarded(), "/page/main.js").headers
 
 
-@pytest.marker.parametrize("limits", [{"inputs": 0}, {"body_bytes": 0}, {"characters": -1}, {"seconds": 0.0}])
+@pytest.mark.parametrize("limits", [{"inputs": 0}, {"body_bytes": 0}, {"characters": -1}, {"seconds": 0.0}])
 def test_limits_of_nothing_are_refused(limits):
     with pytest.raises(SettingsError, match="above 0"):
         Limits(**limits)

@@ -139,7 +139,7 @@ def test_a_body_that_is_too_large_answers_413_to_who_is_still_sending(one):
     assert answer.status_code == 413
 
 
-@pytest.marker.parametrize("data", [b"\x00" * 100, b"GET\r\n\r\n", b"\x16\x03\x01\x02", b"POST / HTTP/9.9\r\n\r\n"])
+@pytest.mark.parametrize("data", [b"\x00" * 100, b"GET\r\n\r\n", b"\x16\x03\x01\x02", b"POST / HTTP/9.9\r\n\r\n"])
 def test_what_is_not_http_is_closed_and_harms_nobody(data, one):
     with connected(one) as sock:
         sock.sendall(data)
@@ -147,7 +147,7 @@ def test_what_is_not_http_is_closed_and_harms_nobody(data, one):
     assert_answers(one)
 
 
-@pytest.marker.parametrize("how", ["close", "reset", "half-close"])
+@pytest.mark.parametrize("how", ["close", "reset", "half-close"])
 def test_who_goes_away_leaves_the_line(how, one, gate):
     gatherer = one.app.service.scheduler
     first = connected(one)
@@ -256,7 +256,7 @@ def test_being_asked_twice_ends_a_server_at_once(folders, one_thread):
         assert not found.thread.is_alive()
 
 
-@pytest.marker.parametrize("num_kills", [1, pytest.param(10, marks=pytest.marker.soak)])
+@pytest.mark.parametrize("num_kills", [1, pytest.param(10, marks=pytest.mark.soak)])
 def test_a_killed_server_answers_the_same_when_it_is_started_again(num_kills, folders, tmp_path):
     found, port = [], 0
     for _ in range(num_kills + 1):
@@ -269,7 +269,7 @@ def test_a_killed_server_answers_the_same_when_it_is_started_again(num_kills, fo
     assert all(one == found[0] for one in found)
 
 
-@pytest.marker.soak
+@pytest.mark.soak
 def test_hundreds_of_slow_silent_and_vanishing_clients_do_not_stop_the_others(one):
     for _ in range(10):
         crowd = [connected(one) for _ in range(50)]

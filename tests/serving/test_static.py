@@ -55,7 +55,7 @@ def test_classes_are_told_and_explained(asked: Callable[..., tuple[int, Any, Pat
     assert any(word["weight"] for word in told["texts"][0]["words"])
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("endpoint", "body"),
     [("attention", {"text": TEXT}), ("fill", {"text": "the [MASK] sat"}), ("generate", {"text": "the", "pieces": 2})],
 )

@@ -35,7 +35,7 @@ from bertworks.training.schedule import StepSchedule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 FILLERS = ("the", "a", "walked", "by", "and", "saw", "over", "road", "then", "quiet")
@@ -396,7 +396,7 @@ def test_an_answer_that_is_not_in_its_passage_is_named_counted_and_not_trained_o
     assert labels_of(Answer().featurize(moved, TOKENIZER, RULE)) == [(4, 4)]
 
 
-@pytest.marker.parametrize(("question", "passage", "part"), [(" \n", "the cat", "question"), ("who", "", "passage")])
+@pytest.mark.parametrize(("question", "passage", "part"), [(" \n", "the cat", "question"), ("who", "", "passage")])
 def test_an_empty_question_or_passage_is_named(question: str, passage: str, part: str):
     with pytest.raises(InputError, match=rf"article 1, question q1: the {part} is empty; fill it in"):
         Answer().featurize(case(passage, question=question), TOKENIZER, RULE)
@@ -407,7 +407,7 @@ def test_a_passage_without_a_single_piece_is_named():
         Answer().featurize(case("\x00\x01"), TOKENIZER, RULE)
 
 
-@pytest.marker.parametrize("num_words", [1, 3, 40])
+@pytest.mark.parametrize("num_words", [1, 3, 40])
 def test_a_question_longer_than_the_window_slides_and_its_parts_are_averaged(num_words: int):
     passage = " ".join(FILLERS[number % 10] for number in range(num_words - 1)) + " fox"
     one = case(passage, "fox", question="which colour " * 50 + "?")
@@ -466,7 +466,7 @@ def module_of(seed: int = 0) -> TaskModule:
     return TaskModule(Bert(SIZES, generator), Answer(), generator)
 
 
-@pytest.marker.parametrize("lengths", [(5, 5), (3, 9, 20), (20, 1, 1, 2)], ids=str)
+@pytest.mark.parametrize("lengths", [(5, 5), (3, 9, 20), (20, 1, 1, 2)], ids=str)
 def test_logits_and_loss_equal_those_of_transformers(lengths: Sequence[int]):
     config = transformers.BertConfig(**config_to_dict(SIZES, ["BertForQuestionAnswering"]))
     theirs = transformers.BertForQuestionAnswering(config).eval()

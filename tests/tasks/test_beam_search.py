@@ -12,7 +12,7 @@ from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 from bertworks.tasks.beam_search import BeamSearchDecoder, BeamSearchSettings, Hypothesis
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 VOCABULARY, START, END, NEVER = 7, 0, 1, (0, 2)
 LETTERS = (3, 4, 5, 6)  # what a text may be written with
 
@@ -61,7 +61,7 @@ def log_probabilities(one: BeamSearchDecoder, source: Batch, texts: Sequence[tup
         source.input_ids.repeat(count, 1), source.token_type_ids.repeat(count, 1), source.lengths.repeat(count)
     )
     lengths = torch.full((count,), ids.shape[1])
-    vectors = one.encoder(Batch(ids, torch.zeros_like(ids), lengths, source=again)).padded()
+    vectors = one.encoder(Batch(ids, torch.zeros_like(ids), lengths, source=again)).to_padded()
     scores = vectors @ one.encoder.token_embeddings.weight.t() + one.bias
     scores[:, :, list(NEVER)] = float("-inf")
     wanted = torch.tensor([[*text, END] for text in texts])
@@ -78,7 +78,7 @@ def best_of_all(one: BeamSearchDecoder, source: Batch, searching: BeamSearchSett
     return max(found, key=lambda pair: pair[0])[1]
 
 
-@pytest.marker.parametrize("penalty", [0.0, 0.6, 2.0, -0.5])
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0, -0.5])
 def test_with_beams_enough_the_search_finds_what_trying_every_text_finds(penalty: float):
     for seed in range(2):
         one, batch = writer(seed), sources(2, 3, seed=seed)
@@ -101,7 +101,7 @@ def test_one_beam_takes_the_likeliest_piece_each_time():
         ids = torch.tensor([[START, *text]])
         with torch.no_grad():
             read = Batch(ids, torch.zeros_like(ids), torch.tensor([len(text) + 1]), source=batch)
-            scores = one.encoder(read).last[-1] @ one.encoder.token_embeddings.weight.t() + one.bias
+            scores = one.encoder(read).last_hidden_state[-1] @ one.encoder.token_embeddings.weight.t() + one.bias
         scores[list(NEVER)] = float("-inf")
         if int(scores.argmax()) == END:
             break

@@ -25,7 +25,7 @@ from bertworks.training.schedule import StepSchedule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WORDS = ("the", "cat", "dog", "purrs", "barks", "swims", "flies", "softly", "now", "again")
 TOKENIZER = Tokenizer.from_backend(
@@ -148,7 +148,7 @@ def ending_of(length: int) -> str:
     return " ".join(WORDS[number * length % len(WORDS)] for number in range(length))
 
 
-@pytest.marker.parametrize("lengths", [((2, 3), (3, 2)), ((1, 9), (4, 17)), ((17, 1), (5, 1))], ids=str)
+@pytest.mark.parametrize("lengths", [((2, 3), (3, 2)), ((1, 9), (4, 17)), ((17, 1), (5, 1))], ids=str)
 def test_logits_equal_those_of_transformers(lengths: tuple[tuple[int, int], ...]):
     config = transformers.BertConfig(**config_to_dict(SIZES, ["BertForMultipleChoice"]))
     theirs = transformers.BertForMultipleChoice(config).eval()

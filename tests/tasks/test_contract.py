@@ -25,7 +25,7 @@ SOME = {
 }
 
 
-@pytest.marker.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_task_states_its_usual_rule_and_a_folder_s_own_goes_before_it(name: str):
     task = TASKS[name].from_metadata({}, SOME.get(name, {}))
     assert task.default_window_rule == RULES[name]

@@ -24,9 +24,11 @@ from bertworks.tasks.recurrent_head import BiLstmLayer, BiLstmPointer, Recurrent
 from bertworks.tasks.regress import Regress
 from bertworks.tasks.tag import Tag
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
-SIZES = BertConfig(20, 8, 4, 2, 16, 24, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3)
+SIZES = BertConfig(
+    20, 8, 4, 2, 16, 24, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3
+)
 TASKS: dict[str, Task] = {
     "classify": Classify(("a", "b", "c")),
     "regress": Regress(),
@@ -97,7 +99,7 @@ def test_both_ways_is_torch_s_bidirectional_lstm_on_every_row_alone():
         start += length
 
 
-@pytest.marker.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_padding_and_neighbours_change_nothing(task: Task):
     module = module_of(task).eval()
     places = asks_places(task)
@@ -112,7 +114,7 @@ def test_padding_and_neighbours_change_nothing(task: Task):
         torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)
 
 
-@pytest.marker.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_gradients_reach_all_of_the_head_and_nothing_of_the_encoder(task: Task):
     module = module_of(task, "sum-all")
     module.train()
@@ -128,7 +130,7 @@ def test_gradients_reach_all_of_the_head_and_nothing_of_the_encoder(task: Task):
         assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.marker.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_what_is_dropped_follows_from_the_seeds_and_only_in_training(task: Task):
     module = module_of(task, dropout=0.3)
     batch = batch_of(LENGTHS, places=asks_places(task))
@@ -157,7 +159,7 @@ def test_the_gate_that_forgets_begins_open():
         assert lstm.bias_hh_l0.abs().max() == 0
 
 
-@pytest.marker.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_each_strategy_has_its_layers_and_width(name: str):
     module = module_of(TASKS["tag"], name)
     head = module.head

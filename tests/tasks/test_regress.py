@@ -24,7 +24,7 @@ from bertworks.training.schedule import StepSchedule
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WORDS = ("the", "cat", "dog", "bird", "purrs", "barks", "sings", "and", "now", "again")
 TOKENIZER = Tokenizer.from_backend(
@@ -86,7 +86,7 @@ def test_the_value_of_a_long_text_is_the_mean_of_its_windows_and_every_piece_is_
     assert abs(found.value - sum(float(output[0]) for output in outputs) / 3) < 1e-6
 
 
-@pytest.marker.parametrize("lengths", [(6, 6, 6), (20, 3, 1, 9), (1,)], ids=str)
+@pytest.mark.parametrize("lengths", [(6, 6, 6), (20, 3, 1, 9), (1,)], ids=str)
 def test_values_equal_those_of_transformers(lengths: tuple[int, ...]):
     config = transformers.BertConfig(**config_to_dict(SIZES, ["BertForSequenceClassification"]), **Regress().config())
     assert (config.num_labels, config.problem_type) == (1, "regression")
@@ -150,7 +150,7 @@ def test_values_are_learned_less_their_mean_in_units_of_their_deviation():
     assert Regress.from_metadata(task.metadata(), task.config()) == task
 
 
-@pytest.marker.parametrize("recurrent", [None, RecurrentSettings("last", 8)], ids=["plain", "features"])
+@pytest.mark.parametrize("recurrent", [None, RecurrentSettings("last", 8)], ids=["plain", "features"])
 def test_in_the_end_the_head_says_values_as_they_are_written(recurrent: RecurrentSettings | None):
     task = Regress(12_000.0, 2_000.0)
     generator = torch.Generator().manual_seed(0)
@@ -188,7 +188,7 @@ def test_a_model_with_several_classes_is_refused():
         Regress.from_metadata({}, {"id2label": {"0": "bad", "1": "fair", "2": "good"}})
 
 
-@pytest.marker.parametrize("label", ["", "high", "nan", "inf", "1,5"])
+@pytest.mark.parametrize("label", ["", "high", "nan", "inf", "1,5"])
 def test_a_label_that_is_no_number_is_refused_with_its_line(tmp_path: Path, label: str):
     path = tmp_path / "toy.tsv"
     path.write_text(f"sentence1\tsentence2\tscore\nThe cat\tThe dog\t4.5\nThe bird\tThe cat\t{label}\n")

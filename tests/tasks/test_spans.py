@@ -147,7 +147,7 @@ def test_answers_may_end_at_punctuation_inside_a_run_of_letters():
     assert text[edges.begins[5] : edges.ends[5]] == "known"
 
 
-@pytest.marker.parametrize("text", ["日本語です", "ひらがな", "ภาษาไทย", "서울에서"])
+@pytest.mark.parametrize("text", ["日本語です", "ひらがな", "ภาษาไทย", "서울에서"])
 def test_scripts_without_words_between_spaces_are_cut_at_pieces(text: str):
     edges = edges_of(cut_of((0, 2, True), (2, 3, False), (3, len(text), False)), text)
     assert edges.begins.tolist() == [0, 2, 3]

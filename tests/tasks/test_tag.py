@@ -45,7 +45,7 @@ from bertworks.training.schedule import StepSchedule
 from bertworks.vocabulary.algorithms import KINDS, Inventory, wordpiece_backend
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] ann smith saw rome new york in and . , 中 国 人 a b c ##a ##b ##c".split()
@@ -406,7 +406,7 @@ def test_several_sentences_of_one_batch_are_asked_at_their_own_places(little: To
 # --- what is answered ------------------------------------------------------------------------------------------------
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("chosen", "tags"),
     [
         ("I-PER I-PER O", "B-PER I-PER O"),  # at the beginning
@@ -579,7 +579,7 @@ def test_a_column_that_is_no_number_is_refused(tmp_path: Path):
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
-@pytest.marker.parametrize("lengths", [(3, 3, 3), (1, 9, 4, 2)])
+@pytest.mark.parametrize("lengths", [(3, 3, 3), (1, 9, 4, 2)])
 def test_logits_equal_those_of_transformers(little: Tokenizer, lengths: tuple[int, ...]):
     from transformers import BertConfig, BertForTokenClassification
 

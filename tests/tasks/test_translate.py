@@ -23,7 +23,7 @@ from bertworks.text.document import Counts
 from bertworks.vocabulary.surface_forms import decode_display_text
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "一", "二", "三", "四", "五", "。", "，", "the", "cat", "##s"]
 RULE = WindowRule(12, 0)
 
@@ -146,7 +146,7 @@ def test_the_loss_of_a_batch_is_torchs_with_smoothing_and_its_gradients_too(pred
     encoded = module.encoder(batch)
     assert batch.positions is not None
     assert batch.targets is not None
-    scores = encoded.at(batch.positions) @ module.encoder.token_embeddings.weight.t()
+    scores = encoded.gather(batch.positions) @ module.encoder.token_embeddings.weight.t()
     expected = torch.nn.functional.cross_entropy(scores, batch.targets, label_smoothing=0.1, reduction="sum")
     (0.5 * expected).backward()
     assert float(found.value.detach()) == pytest.approx(0.5 * float(expected.detach()), abs=1e-4)

@@ -26,7 +26,7 @@ def sentences(text: str, lines: str) -> tuple[str, ...]:
     return document.sentences
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("damaged", "sound"),
     [
         ("The menu says cafÃ© and naÃ¯ve.", "The menu says café and naïve."),
@@ -46,7 +46,7 @@ def test_only_damaged_lines_are_repaired() -> None:
     assert counts["lines repaired: mojibake"] == 2
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "text", ["São Paulo é bonito.", "Ça va, là-bas ?", "今天下雨。", "“Quoted” – naïve café…", "Ñandú"]
 )
 def test_sound_text_is_left_alone(text: str) -> None:
@@ -165,7 +165,7 @@ def test_documents_of_symbols_are_dropped_and_counted() -> None:
     assert counts["documents read"] == 2
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "text", ["हिन्दी में भी कुछ शब्दों की स्थिति ऐसी ही है", "ที่นี่ที่นั่นมีน้ำแข็งที่ดีที่สุด", "今天天气很好我们一起出去走一走看一看吧朋友们"]
 )
 def test_vowel_signs_are_not_symbols(text: str) -> None:

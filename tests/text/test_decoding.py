@@ -12,7 +12,7 @@ CHINESE = "今天天气很好，我们去公园玩。\n第二行也是中文。\
 FRENCH = "Où est le café ? C’est très élevé.\nÀ bientôt, garçon.\n"
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("data", "encoding"),
     [
         (b"plain ascii\n", "utf-8"),
@@ -49,7 +49,7 @@ def test_binary_further_on_is_refused_with_the_name() -> None:
         decode(b"text" + bytes(100), "utf-8", "a.txt", Counts())
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("head", "said"),
     [
         (bytes(range(256)), "binary, not text"),
@@ -64,7 +64,7 @@ def test_what_is_not_text_is_named(head: bytes, said: str) -> None:
     assert bool(non_text_reason(head)) == bool(said)
 
 
-@pytest.marker.parametrize("encoding", ["utf-8", "gb18030"])
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
 def test_whole_characters_never_splits_one(encoding: str) -> None:
     data = "a中😀é文".encode(encoding)
     for size in range(1, len(data) + 1):

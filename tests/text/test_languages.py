@@ -18,7 +18,7 @@ def test_scripts_count_letters_only() -> None:
     assert scripts_of(Counter("Ab, 12 中文。 ж")) == Counter({"Latin": 2, "Han": 2, "Cyrillic": 1})
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("language", "text"),
     [
         ("en", "The miller was with his daughter and they were not far from the village."),

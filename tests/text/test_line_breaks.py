@@ -26,7 +26,7 @@ CHINESE_WRAPPED = """　　今天天气很好，我们一家人决定去城外�
 """
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("text", "meaning"),
     [
         (SENTENCES, "sentences"),

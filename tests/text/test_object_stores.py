@@ -46,7 +46,7 @@ def on_disk(folder: Path) -> Path:
     return folder / "texts"
 
 
-@pytest.marker.parametrize("block_bytes", [1000, 2**22])
+@pytest.mark.parametrize("block_bytes", [1000, 2**22])
 def test_a_folder_of_a_store_is_read_as_one_on_a_disk(bucket: str, tmp_path: Path, block_bytes: int) -> None:
     texts = on_disk(tmp_path)
     found = passages(f"{bucket}/texts", block_bytes)
@@ -71,7 +71,7 @@ def test_a_change_in_a_store_is_seen(bucket: str) -> None:
     assert [name for name in before if after[name] != before[name]] == ["times"]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("address", "reason"),
     [
         ("memory://bucket/nothing", "does not exist; check the address"),

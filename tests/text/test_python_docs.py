@@ -167,7 +167,7 @@ def test_notes_keep_their_words_and_other_directives_lose_them() -> None:
     ]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "text",
     [
         "Return the value of the node without a full stop at the end",
@@ -303,14 +303,14 @@ def test_the_order_of_a_part_does_not_depend_on_the_folder(places: PythonPaths, 
     assert list(read("package:sky", other)) == found
 
 
-@pytest.marker.parametrize("part", ["package:nothing", "stdlib:", "topics:a-z", "nonsense", "package:sky/2-of-3"])
+@pytest.mark.parametrize("part", ["package:nothing", "stdlib:", "topics:a-z", "nonsense", "package:sky/2-of-3"])
 def test_a_part_that_is_not_there_is_refused_by_name(places: PythonPaths, part: str) -> None:
     write(places.packages[0] / "sky" / "__init__.py", "")
     with pytest.raises(InputError, match="python-docs has no part '" + part):
         read(part, places)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("part", "module"), [("stdlib:json", "json.decoder"), ("stdlib:asyncio", "asyncio.transports")]
 )
 def test_real_parts_of_the_standard_library_give_english_paragraphs(part: str, module: str) -> None:

@@ -21,7 +21,7 @@ def check(marked: str) -> None:
     assert split_sentences(marked.replace("|", "")) == marked.split("|")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("section", "num_sentences", "least_f1"), [("en", 155, 0.97), ("zh", 145, 0.97), ("other", 38, 0.95)]
 )
 def test_labelled_paragraphs_are_split_as_a_person_would(section: str, num_sentences: int, least_f1: float) -> None:
@@ -68,7 +68,7 @@ def test_every_space_between_sentences_is_kept() -> None:
     ]
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "Mr. Smith met Dr. Jones vs. Prof. Lee. |They talked.",
@@ -82,7 +82,7 @@ def test_titles_and_connecting_abbreviations_never_end_a_sentence(marked: str) -
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "The U.S. Army left the U.S. |The navy stayed.",
@@ -97,7 +97,7 @@ def test_other_abbreviations_end_one_by_what_follows(marked: str) -> None:
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "Look at No. 5 and Fig. 2, vol. XII, p. 9.",
@@ -110,7 +110,7 @@ def test_abbreviations_of_numbered_things_need_a_number(marked: str) -> None:
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "It was by J. R. R. Tolkien and George R. R. Martin. |Both wrote much.",
@@ -123,7 +123,7 @@ def test_initials_do_not_end_a_sentence_but_single_letters_may(marked: str) -> N
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "Pi is 3.14159 or so. |It costs $4.50.",
@@ -135,7 +135,7 @@ def test_marks_inside_numbers_addresses_and_file_names_end_nothing(marked: str) 
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "1. Open the box. |2. Take it out. |A. Look. |II. Leave.",
@@ -147,7 +147,7 @@ def test_the_number_of_a_list_item_stays_with_it(marked: str) -> None:
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         '"Stop!" he said. |"Why?" asked Ann. |"Go!"',
@@ -163,7 +163,7 @@ def test_english_quotations_keep_their_speaker_and_brackets_their_marks(marked: 
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "He waited... then left. |Nobody came... |The end.",
@@ -176,7 +176,7 @@ def test_an_ellipsis_ends_a_sentence_only_before_a_new_one(marked: str) -> None:
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "好。|走！|吗？！|真的！！！|先停；|再走……",
@@ -194,7 +194,7 @@ def test_chinese_marks_and_quotations(marked: str) -> None:
     check(marked)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "我看过《你是谁？》和《走吧！》两部电影。|都不错。",
@@ -225,7 +225,7 @@ def test_a_brand_that_begins_small_begins_a_sentence() -> None:
     check("Sales fell. |iPhone sales rose.")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "marked",
     [
         "राम गया। |वह आया॥ |क्या?",
@@ -243,6 +243,6 @@ def test_other_scripts_have_their_own_marks(marked: str) -> None:
     check(marked)
 
 
-@pytest.marker.parametrize("text", ["." * 50_000 + "x", "! " * 20_000 + "x", ". " * 20_000 + "x", "…" * 50_000 + "他"])
+@pytest.mark.parametrize("text", ["." * 50_000 + "x", "! " * 20_000 + "x", ". " * 20_000 + "x", "…" * 50_000 + "他"])
 def test_long_runs_of_marks_come_back_whole(text: str) -> None:
     assert "".join(split_sentences(text)) == text

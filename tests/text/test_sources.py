@@ -135,8 +135,8 @@ def test_small_files_are_grouped_into_one_block_and_unpacked_by_its_reader(tmp_p
     assert [one.source for block in found for one in read(block, Counts())] == [f"{n}.md.gz" for n in range(6)]
 
 
-@pytest.marker.parametrize("suffix", PACKERS)
-@pytest.marker.parametrize("block_bytes", [5, 4096])
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("block_bytes", [5, 4096])
 def test_compressed_files_read_as_their_content(tmp_path: Path, suffix: str, block_bytes: int) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACKERS[suffix](b"one\n\ntwo\n\nthree\n") + PACKERS[suffix]("\n四".encode()))
@@ -149,7 +149,7 @@ def test_compressed_files_read_as_their_content(tmp_path: Path, suffix: str, blo
     ]
 
 
-@pytest.marker.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("suffix", PACKERS)
 def test_truncated_compressed_file_is_refused_at_the_door(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACKERS[suffix](os.urandom(500).hex().encode())[:-20])
@@ -183,7 +183,7 @@ ARCHIVED = {
 ARCHIVE_TEXTS = ["in/a.txt:1 one", "in/a.txt:3 two", "in/b.jsonl.gz:1 three"]
 
 
-@pytest.marker.parametrize("name", ["x.tar", "x.tar.gz", "x.tgz", "x.tar.bz2", "x.tar.xz", "x.tar.zst", "x.zip"])
+@pytest.mark.parametrize("name", ["x.tar", "x.tar.gz", "x.tgz", "x.tar.bz2", "x.tar.xz", "x.tar.zst", "x.zip"])
 def test_archives_are_read_by_member_without_unpacking(tmp_path: Path, name: str) -> None:
     data = packed_tar(ARCHIVED)
     if name == "x.zip":
@@ -230,8 +230,8 @@ def test_bz2_streams_that_cut_pages_are_read_as_one_stream(tmp_path: Path) -> No
     assert texts(path, ReadSettings(block_bytes=99)) == [f"Words of {n}." for n in range(9)]
 
 
-@pytest.marker.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
-@pytest.marker.parametrize("block_bytes", [30, 2**20])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "gb18030"])
+@pytest.mark.parametrize("block_bytes", [30, 2**20])
 def test_encodings_are_read_alike_in_small_and_large_blocks(tmp_path: Path, encoding: str, block_bytes: int) -> None:
     documents = [f"第{number}篇文章，今天天气很好，我们去公园" for number in range(20)]
     (tmp_path / "a.txt").write_bytes("\n\n".join(documents).encode(encoding))
@@ -273,7 +273,7 @@ def without_spaces(text: str) -> bytes:
     return text.replace(" ", "").encode()
 
 
-@pytest.marker.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
 def test_line_of_50_mb_is_cut_in_bounded_memory_and_never_altered(tmp_path: Path, packed: bool) -> None:
     mebibyte = (b"some words, " * 2**17)[: 2**20]
     path = tmp_path / ("a.txt.gz" if packed else "a.txt")
@@ -294,8 +294,8 @@ def test_line_of_50_mb_is_cut_in_bounded_memory_and_never_altered(tmp_path: Path
     assert peak < 50e6
 
 
-@pytest.marker.parametrize("encoding", ["utf-8", "gb18030"])
-@pytest.marker.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_line_without_any_space_is_cut_between_characters(tmp_path: Path, encoding: str, suffix: str) -> None:
     text = "中文字" * 500_000
     data = text.encode(encoding)
@@ -315,7 +315,7 @@ def test_a_million_lines_of_one_word_are_read_whole(tmp_path: Path) -> None:
 
 
 def test_record_longer_than_memory_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertworks.text.ranges.LARGEST_RECORD", 2**21)
+    monkeypatch.setattr("bertworks.text.ranges.MAX_RECORD_BYTES", 2**21)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"a" * 2**24 + b'"}\n')
     with pytest.raises(InputError, match="one record is longer than"):
         read_all(tmp_path / "a.jsonl", ReadSettings(block_bytes=100))
@@ -355,7 +355,7 @@ def test_file_that_vanishes_before_its_block_is_read_is_named(tmp_path: Path) ->
         list(read(found[0], Counts()))
 
 
-@pytest.marker.parametrize("block_bytes", [100, 2**20])
+@pytest.mark.parametrize("block_bytes", [100, 2**20])
 def test_empty_and_binary_files_of_a_folder_are_skipped_and_counted(tmp_path: Path, block_bytes: int) -> None:
     (tmp_path / "empty.txt").write_bytes(b"")
     (tmp_path / "image.jpg").write_bytes(bytes(range(256)) * 9)

@@ -9,7 +9,7 @@ import pytest
 from bertworks.text.tally import TextStatistics, median, preview, preview_around, round_length
 
 
-@pytest.marker.parametrize(("length", "kept"), [(0, 0), (127, 127), (129, 128), (512, 512), (519, 512), (1000, 1000)])
+@pytest.mark.parametrize(("length", "kept"), [(0, 0), (127, 127), (129, 128), (512, 512), (519, 512), (1000, 1000)])
 def test_lengths_keep_seven_leading_bits(length: int, kept: int) -> None:
     assert round_length(length) == kept
 

@@ -111,8 +111,8 @@ def crashing(monkeypatch: pytest.MonkeyPatch, part: str, error: BaseException, a
     monkeypatch.setattr(checkpoint, part, fails)
 
 
-@pytest.marker.parametrize("after", [0, 1])
-@pytest.marker.parametrize("part", CRASHES)
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("part", CRASHES)
 def test_a_crash_while_writing_leaves_the_older_ones_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, after: int
 ):
@@ -129,7 +129,7 @@ def test_a_crash_while_writing_leaves_the_older_ones_usable(
     assert load_checkpoint(save(tmp_path, 30)).train_state.step == 30
 
 
-@pytest.marker.parametrize("part", CRASHES)
+@pytest.mark.parametrize("part", CRASHES)
 def test_a_crash_while_writing_the_same_step_again_leaves_it_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ):
@@ -195,7 +195,7 @@ DAMAGES = {
 }
 
 
-@pytest.marker.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_the_last_good_one_used(
     tmp_path: Path, damage: Callable[[Path], None], reason: str
 ):
@@ -224,7 +224,7 @@ def test_where_all_are_damaged_or_none_is_there_nothing_is_returned(tmp_path: Pa
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("part", "error"),
     [
         ("save_file", SafetensorError("I/O error: No space left on device (os error 28)")),

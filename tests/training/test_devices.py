@@ -19,7 +19,7 @@ from bertworks.training.schedule import StepSchedule
 CPU = torch.device("cpu")
 SIZES = BertConfig(50, 32, 2, 4, 64, 32)
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def module_of(sizes: BertConfig = SIZES) -> MlmObjective:
@@ -85,7 +85,7 @@ def test_slopes_that_overflow_unscaled_are_no_fault_of_the_scale():
     assert scaling.scale == 1.0
 
 
-@pytest.marker.parametrize(("name", "bound"), [("bf16", 2**-6), ("fp16", 2**-9)])
+@pytest.mark.parametrize(("name", "bound"), [("bf16", 2**-6), ("fp16", 2**-9)])
 def test_half_precision_gives_nearly_the_same_loss_and_slopes(name: str, bound: float):
     """bf16 keeps 8 bits of a number and fp16 11: the bounds are four units of their last place."""
     whole, half = module_of(), module_of()
@@ -102,7 +102,7 @@ def test_half_precision_gives_nearly_the_same_loss_and_slopes(name: str, bound: 
     assert float((slopes[1] - slopes[0]).norm()) < bound * float(slopes[0].norm())
 
 
-@pytest.marker.parametrize("name", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
 def test_a_run_in_half_precision_learns(name: str):
     module = module_of()
     losses = [step.losses["masked"] for step in train(training_of(module, Precision(name, CPU), 30), TrainState())]

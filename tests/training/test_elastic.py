@@ -125,7 +125,7 @@ def test_two_machines_go_on_from_the_last_checkpoint_when_a_process_is_killed(ag
     assert_finished(agents)
 
 
-@pytest.marker.soak
+@pytest.mark.soak
 def test_when_an_agent_is_killed_its_processes_end_and_the_other_machine_goes_on_alone(agents):
     agents.nodes = "1:2"
     first, second = agents.start(0), agents.start(1)
@@ -138,7 +138,7 @@ def test_when_an_agent_is_killed_its_processes_end_and_the_other_machine_goes_on
     assert_finished(agents)
 
 
-@pytest.marker.soak
+@pytest.mark.soak
 def test_a_new_agent_takes_the_place_of_a_killed_one(agents, monkeypatch):
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     first, second = agents.start(0), agents.start(1)

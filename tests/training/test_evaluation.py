@@ -13,7 +13,7 @@ from bertworks.training.evaluation import evaluate
 SIZES = BertConfig(60, 16, 1, 2, 32, 16)
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from bertworks.objectives.causal import CausalLmObjective
 from bertworks.sampling.batch import Batch
 from bertworks.training.flops import count_flops
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def batch_of(rows: int, length: int, vocabulary: int) -> Batch:
@@ -18,7 +18,7 @@ def batch_of(rows: int, length: int, vocabulary: int) -> Batch:
     return Batch(ids, torch.zeros_like(ids), torch.full((rows,), length), None, places, ids.flatten())
 
 
-@pytest.marker.parametrize("dropout", [0.1, 0.0])
+@pytest.mark.parametrize("dropout", [0.1, 0.0])
 def test_a_bert_of_one_layer_by_hand(dropout: float):
     """N pieces in rows of T; W = N + B places are computed in the last layer: those asked, and what sums a row up.
 

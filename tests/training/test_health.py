@@ -34,12 +34,12 @@ HEALTHY = {
 }
 
 
-@pytest.marker.parametrize("losses", HEALTHY.values(), ids=HEALTHY)
+@pytest.mark.parametrize("losses", HEALTHY.values(), ids=HEALTHY)
 def test_a_healthy_run_gets_no_warning(losses: list[float]):
     assert warnings(HealthMonitor(FLOOR), losses) == []
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (5.0, math.nan), (5.0, math.inf), (-math.inf, 1.0)]
 )
 def test_a_loss_or_norm_that_is_no_number_stops_the_run(loss: float, norm: float):
@@ -80,7 +80,7 @@ def test_a_loss_that_stays_at_the_floor_is_told_once_after_patience():
     assert "`bertworks doctor` tells" in found[0].text
 
 
-@pytest.marker.parametrize("loss", [5.85, 6.15])
+@pytest.mark.parametrize("loss", [5.85, 6.15])
 def test_a_loss_beside_the_floor_is_not_at_the_floor(loss: float):
     assert warnings(HealthMonitor(FLOOR, patience=50), [loss] * 300) == []
 
@@ -111,7 +111,7 @@ def test_held_out_loss_that_rises_three_times_while_training_falls_is_told_once(
     assert not found[0].should_stop
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("trained", "held_out"),
     [
         (FALLING, [4.0, 3.8, 3.6, 3.5, 3.4, 3.3]),

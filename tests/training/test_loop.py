@@ -23,7 +23,7 @@ DROPPING = BertConfig(VOCABULARY, WIDTH, 2, 2, 32, 32)
 HIDDEN = (1, 9, 2, 1, 1, 7, 3, 1)
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model(sizes: BertConfig, seed: int = 0) -> MlmObjective:
@@ -62,7 +62,7 @@ def run(module: MlmObjective, sizes: Sequence[int], num_steps: int = 4, seed: in
     return list(train(training, TrainState()))
 
 
-@pytest.marker.parametrize("sizes", [(4, 4), (1, 7), (2, 1, 5), (1,) * 8])
+@pytest.mark.parametrize("sizes", [(4, 4), (1, 7), (2, 1, 5), (1,) * 8])
 def test_splitting_a_step_into_micro_batches_changes_nothing(sizes: tuple[int, ...]):
     whole, split = model(PLAIN), model(PLAIN)
     for one, other in zip(run(whole, (8,)), run(split, sizes), strict=True):

@@ -27,10 +27,10 @@ PUBLISHED = [
 ]
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.marker.parametrize(("name", "vocabulary", "count"), PUBLISHED)
+@pytest.mark.parametrize(("name", "vocabulary", "count"), PUBLISHED)
 def test_parameters_are_as_many_as_published(name: str, vocabulary: int, count: int):
     assert num_parameters(BertConfig.from_preset(name, vocabulary)) == count
 
@@ -80,7 +80,7 @@ def bytes_taken(sizes: BertConfig, rows: int, length: int, objective: str = "mas
 
 
 # Where the table weighs most, where the scores do, where the layers do, and where the pairs of places do.
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "vocabulary", "rows", "length"),
     [
         ("tiny", 30_522, 1, 128),
@@ -96,7 +96,7 @@ def test_the_estimate_of_a_step_is_near_what_it_takes(name: str, vocabulary: int
     assert taken / 1.5 < step_bytes(sizes, rows, length) < taken * 1.5
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("family", "objective"),
     [
         ("roberta", "masked"),
@@ -121,7 +121,7 @@ def test_sharing_layers_saves_parameters_and_nothing_of_what_layers_keep():
     assert more - one == more_alike - alike
 
 
-@pytest.marker.parametrize("activation", ["relu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_the_estimate_knows_which_activations_keep_more(activation: str):
     sizes = BertConfig(60, 128, 2, 2, 512, hidden_act=activation)
     taken = bytes_taken(sizes, 16, 64)

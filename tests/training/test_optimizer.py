@@ -12,7 +12,7 @@ from bertworks.training.optimizer import AdamSettings, BertAdam
 RATES = (1e-2, 3e-2, 0.0, 2e-2, 1e-2, 5e-3)
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
@@ -38,7 +38,7 @@ def farthest(one: nn.Module, other: nn.Module) -> float:
 
 
 # Gradients far above, about and far below the norm 1 at which they are clipped.
-@pytest.marker.parametrize("size", [10.0, 0.1, 1e-3])
+@pytest.mark.parametrize("size", [10.0, 0.1, 1e-3])
 def test_each_step_equals_adamw_of_torch_after_its_clipping(size: float):
     ours, theirs = network(), network()
     optimizer = BertAdam(ours, AdamSettings(eps=1e-6, weight_decay=0.1))
@@ -110,7 +110,7 @@ def test_the_norm_returned_is_that_before_clipping_and_gradients_are_forgotten()
     assert module.bias.grad is None
 
 
-@pytest.marker.parametrize(("clip", "mean"), [(1.0, 0.1 * 3 / 5), (0.0, 0.1 * 3), (9.0, 0.1 * 3)])
+@pytest.mark.parametrize(("clip", "mean"), [(1.0, 0.1 * 3 / 5), (0.0, 0.1 * 3), (9.0, 0.1 * 3)])
 def test_gradients_are_clipped_to_the_norm_that_is_set_and_not_at_all_with_zero(clip: float, mean: float):
     module = nn.Linear(2, 1).double()
     module.weight.grad = torch.tensor([[3.0, 0.0]], dtype=torch.float64)
@@ -120,7 +120,7 @@ def test_gradients_are_clipped_to_the_norm_that_is_set_and_not_at_all_with_zero(
     assert abs(float(optimizer.state()["mean/weight"][0, 0]) - mean) < 1e-15
 
 
-@pytest.marker.parametrize("correction", [True, False])
+@pytest.mark.parametrize("correction", [True, False])
 def test_a_restored_optimizer_goes_on_to_the_bit(correction: bool):
     settings = AdamSettings(bias_correction=correction)
     whole, first = network(torch.float32), network(torch.float32)
@@ -164,7 +164,7 @@ def test_state_is_named_by_the_parameters_and_leaves_out_frozen_ones():
     assert set(optimizer.state()) == {"mean/1.weight", "square/1.weight", "mean/1.bias", "square/1.bias"}
 
 
-@pytest.marker.parametrize("missing", ["mean/bias", "square/weight"])
+@pytest.mark.parametrize("missing", ["mean/bias", "square/weight"])
 def test_missing_state_is_named(missing: str):
     module = nn.Linear(2, 1)
     kept = {f"{kind}/{name}": one.detach() for kind in ("mean", "square") for name, one in module.named_parameters()}

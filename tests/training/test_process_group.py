@@ -36,7 +36,7 @@ from bertworks.training.process_group import (
 STILL = replace(RECIPE, model=replace(RECIPE.model, hidden_dropout_prob=0.0), batch_size=12, micro_batch_size=3)
 
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_two_processes_learn_what_one_does(corpus, tmp_path):
     assert first.num_threads == second.num_threads == max(1, num_cores() // 2)
 
 
-@pytest.marker.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, 3])
 def test_processes_that_stop_and_continue_give_the_same_bits(corpus, tmp_path, world):
     recipe = replace(RECIPE, batch_size=12, micro_batch_size=2)
     together(world, PretrainRequest(recipe, corpus, tmp_path / "whole"))

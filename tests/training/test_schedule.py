@@ -43,7 +43,7 @@ def test_a_cosine_falls_slowly_fast_and_slowly_again():
     """Four steps behind a warm-up of one: a quarter, a half, three quarters and all of half a turn."""
     found = rates(StepSchedule((5,), 1, 2.0, "cosine"), range(5))
     assert found == pytest.approx([2.0, 1 + 2**-0.5, 1.0, 1 - 2**-0.5, 0.0])
-    half_way = TimeSchedule(10.0, (1.0,), 0.2, 2.0, {}, "cosine").at(0, 6.0)
+    half_way = TimeSchedule(10.0, (1.0,), 0.2, 2.0, {}, "cosine").gather(0, 6.0)
     assert half_way == ScheduleStep(0, pytest.approx(1.0))
 
 

@@ -41,8 +41,8 @@ def test_rows_that_begin_have_an_empty_state_and_others_none():
     assert carrying.previous_state is None
 
 
-@pytest.marker.parametrize("sizes", [(4,), (2, 2), (1, 3)])
-@pytest.marker.parametrize("asked", [(4,), (3, 1), (1, 1, 2)])
+@pytest.mark.parametrize("sizes", [(4,), (2, 2), (1, 3)])
+@pytest.mark.parametrize("asked", [(4,), (3, 1), (1, 1, 2)])
 def test_a_row_goes_on_from_its_own_however_steps_are_divided(sizes: tuple[int, ...], asked: tuple[int, ...]):
     carrying = StatefulBatches()
     stepped(carrying, sizes)

@@ -37,14 +37,14 @@ def test_wordpiece_takes_words_of_200_characters_and_not_of_201() -> None:
     assert json.loads(backend.to_str())["model"]["max_input_chars_per_word"] == 200
 
 
-@pytest.marker.parametrize(("cased", "expected"), [(False, ["cafe"]), (True, ["Café"])])
+@pytest.mark.parametrize(("cased", "expected"), [(False, ["cafe"]), (True, ["Café"])])
 def test_case_and_accents_go_together(cased: bool, expected: list[str]) -> None:
     backend = wordpiece_backend([*BERT, "cafe", "Café"], cased=cased)
     assert backend.encode("Café", add_special_tokens=False).tokens == expected
     assert is_cased(backend) is cased
 
 
-@pytest.marker.parametrize("name", ["wordpiece", "words"])
+@pytest.mark.parametrize("name", ["wordpiece", "words"])
 def test_chinese_characters_are_words_of_their_own(name: str) -> None:
     backend = KINDS[name].build(Inventory((*BERT, "北", "京", "ok")), cased=False)
     assert backend.encode("北京ok", add_special_tokens=False).tokens == ["北", "京", "ok"]
@@ -97,7 +97,7 @@ def test_special_pieces_are_registered_in_the_saved_file() -> None:
     assert as_others_load_it.encode("[MASK]", add_special_tokens=False).tokens == ["[MASK]"]
 
 
-@pytest.marker.parametrize("name", list(KINDS))
+@pytest.mark.parametrize("name", list(KINDS))
 def test_a_backend_remembers_its_kind(name: str) -> None:
     kind = KINDS[name]
     pieces = (*kind.specials.order, "a")

@@ -15,8 +15,8 @@ from bertworks.vocabulary.counting import count_words, word_splitter
 ODD = "abAS'tTéİß ,.!$\t\n\r\x0b\x0c\x1c\xa0\u200b\u0301\u3000京北，。“ｱ7½ \u2581"
 
 
-@pytest.marker.parametrize("cased", [True, False])
-@pytest.marker.parametrize("name", ["wordpiece", "byte-bpe"])
+@pytest.mark.parametrize("cased", [True, False])
+@pytest.mark.parametrize("name", ["wordpiece", "byte-bpe"])
 @given(text=st.text(alphabet=ODD, max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_counting_by_chunks_equals_splitting_the_whole_text(name: str, cased: bool, text: str) -> None:

@@ -36,7 +36,7 @@ def test_nothing_is_merged_over_a_border_or_below_the_least_count() -> None:
     assert learn_merges([([0, BORDER, 1], 9), ([1, 0], 1)], ["a", "b"], join, 3, 2).pairs == ()
 
 
-@pytest.marker.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_merges_equal_those_of_tokenizers_when_its_symbols_are_numbered_alike(seed: int) -> None:
     draw = random.Random(seed)
     words = ["".join(draw.choices("abcde", (5, 4, 3, 2, 1), k=draw.randint(1, 9))) for _ in range(400)]

@@ -36,7 +36,7 @@ def test_the_pieces_of_xlnet_are_found_although_it_has_those_of_roberta_too(ours
     assert ours.specials == SpecialTokenIds(pad=5, unknown=0, cls=3, sep=4, mask=6)
 
 
-@pytest.marker.parametrize("texts", [("ab cd",), ("ab cd", "h ab"), ("", "a")])
+@pytest.mark.parametrize("texts", [("ab cd",), ("ab cd", "h ab"), ("", "a")])
 def test_rows_of_xlnet_are_those_of_transformers(
     ours: Tokenizer, theirs: transformers.XLNetTokenizer, texts: tuple[str, ...]
 ):

@@ -38,7 +38,7 @@ def test_a_word_is_a_beginning_and_what_continues_it(tokenizer: Tokenizer):
         assert surface_form(tokenizer, number).is_continuation in (None, not begins)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("kind", "piece", "written"),
     [
         ("wordpiece", "r", SurfaceForm("r", None, False)),

@@ -126,7 +126,7 @@ def test_specials_are_found_by_what_they_do(tokenizer: Tokenizer, roberta: Token
     assert tokenizer.vocab_size == len(PIECES)
 
 
-@pytest.marker.parametrize("form", ["vocab.txt", "tokenizer.json", "folder with both", "folder with vocab.txt"])
+@pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json", "folder with both", "folder with vocab.txt"])
 def test_every_form_of_a_vocabulary_loads_to_the_same(form: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     if form == "folder with vocab.txt":
@@ -140,7 +140,7 @@ def test_every_form_of_a_vocabulary_loads_to_the_same(form: str, tokenizer: Toke
     assert loaded.encode_sentences([text]).input_ids.tolist() == tokenizer.encode_sentences([text]).input_ids.tolist()
 
 
-@pytest.marker.parametrize("cased", [False, True])
+@pytest.mark.parametrize("cased", [False, True])
 def test_case_survives_saving(cased: bool, tmp_path: Path) -> None:
     before = Tokenizer.from_backend(wordpiece_backend([*PIECES, "I", "Café"], cased))
     before.save(tmp_path)
@@ -170,7 +170,7 @@ def test_the_hash_knows_pieces_their_order_and_case() -> None:
 TEXTS = ["I like playing soccer.", "like, Café's 'so'", "我喜欢踢足球。", "I 喜欢 soccer，踢 play", "", "unknowable"]
 
 
-@pytest.marker.parametrize("cased", [False, True])
+@pytest.mark.parametrize("cased", [False, True])
 def test_transformers_reads_our_folder_and_gives_our_ids(cased: bool, tmp_path: Path) -> None:
     ours = Tokenizer.from_backend(wordpiece_backend([*PIECES, "I", "Café"], cased))
     ours.save(tmp_path)
@@ -201,14 +201,14 @@ def test_the_rules_of_a_foreign_tokenizer_json_hold_and_are_saved(tmp_path: Path
     assert Tokenizer.load(tmp_path / "again").hash == loaded.hash
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("more", "cased"), [([], False), (["<S>", "ℝ"], False), (["London"], True), (["##A"], True), (["Москва"], True)]
 )
 def test_case_is_guessed_from_a_bare_vocabulary(more: list[str], cased: bool, tmp_path: Path) -> None:
     assert Tokenizer.load(write_vocabulary(tmp_path, [*PIECES, *more])).cased is cased
 
 
-@pytest.marker.parametrize("lower", [True, False])
+@pytest.mark.parametrize("lower", [True, False])
 def test_a_config_beside_the_vocabulary_decides_about_case(lower: bool, tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}), encoding="utf-8")
     assert Tokenizer.load(write_vocabulary(tmp_path, [*PIECES, "London"])).cased is not lower
@@ -236,7 +236,7 @@ def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("pieces", "message"),
     [
         ([*SPECIALS, "a", "b", "a"], r"vocab\.txt, line 8: piece 'a' already stands in line 6; remove one"),
@@ -260,7 +260,7 @@ def test_a_vocabulary_that_is_not_utf8_is_refused_with_the_byte(tmp_path: Path) 
         Tokenizer.load(path)
 
 
-@pytest.marker.parametrize("content", [b"{}", b"[1, 2]", b"not json", b"\xff\xfe", b"", b'{"model": {"type": "Tree"}}'])
+@pytest.mark.parametrize("content", [b"{}", b"[1, 2]", b"not json", b"\xff\xfe", b"", b'{"model": {"type": "Tree"}}'])
 def test_json_that_is_no_tokenizer_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)

@@ -101,13 +101,13 @@ def test_words_over_200_characters_teach_nothing_and_are_counted() -> None:
     assert counts["words left out: over 200 characters"] == 1
 
 
-@pytest.marker.parametrize("texts", [[], ["", " \n\t"]])
+@pytest.mark.parametrize("texts", [[], ["", " \n\t"]])
 def test_text_without_a_word_is_refused(texts: list[str]) -> None:
     with pytest.raises(InputError, match="not a single word"):
         train(texts, VocabularySettings())
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"kind": "bert"}, "choose one of: wordpiece"),
@@ -154,7 +154,7 @@ def test_four_processes_learn_the_same_bytes_for_every_kind() -> None:
     assert len(outputs.pop().splitlines()) == len(KINDS)
 
 
-@pytest.marker.soak
+@pytest.mark.soak
 def test_twenty_processes_learn_the_same_bytes_for_every_kind() -> None:
     assert len({run_in_a_process(number) for number in range(20)}) == 1
 

@@ -51,7 +51,7 @@ WORDS = [
 PIECES = [*SPECIALS, *ANYWHERE, *(f"##{piece}" for piece in ANYWHERE if piece != "<"), *ALONE, *WORDS]
 
 TOKENIZERS = {cased: Tokenizer.from_backend(wordpiece_backend(PIECES, cased)) for cased in (False, True)}
-both_cases = pytest.marker.parametrize("cased", [False, True], ids=["uncased", "cased"])
+both_cases = pytest.mark.parametrize("cased", [False, True], ids=["uncased", "cased"])
 
 WHITE_SPACE = [chr(code) for code in range(0x3001) if chr(code).isspace()]
 MARKS = [*"\u0301\u0300\u0323\u0327\u0338\u0345\u05b7\u3099\u302e\u302f\U0001d165\U0001d16d\u093e\u20dd\ufe0f"]
@@ -230,7 +230,7 @@ def test_the_turkish_letters_i_lose_their_dot_only_where_it_is_a_mark() -> None:
 
 
 @both_cases
-@pytest.marker.parametrize("length", [99, 100, 101, 199, 200])
+@pytest.mark.parametrize("length", [99, 100, 101, 199, 200])
 def test_words_of_up_to_200_characters_are_cut(cased: bool, length: int) -> None:
     encoding = TOKENIZERS[cased].encode("e" * length)
     assert encoding.tokens[1:-1] == ("e", *["##e"] * (length - 1))
@@ -242,12 +242,12 @@ def test_a_word_of_201_characters_is_unknown_and_accents_do_not_count() -> None:
     assert TOKENIZERS[True].encode("e\u0301" * 101).tokens[1:-1] == ("[UNK]",)  # 202 characters, all kept
 
 
-@pytest.marker.parametrize("space", [*" \t\n\r\xa0\u1680\u2000\u2007\u200a\u2028\u2029\u202f\u205f\u3000"])
+@pytest.mark.parametrize("space", [*" \t\n\r\xa0\u1680\u2000\u2007\u200a\u2028\u2029\u202f\u205f\u3000"])
 def test_white_space_parts_words(space: str) -> None:
     assert uncased_pieces(f"a{space}b") == ["a", "b"]
 
 
-@pytest.marker.parametrize("control", [*"\0\x0b\x0c\x1c\x1d\x1e\x1f\x85\xad\u200b\u200d\u2060\ufeff\ufffd\ud800"])
+@pytest.mark.parametrize("control", [*"\0\x0b\x0c\x1c\x1d\x1e\x1f\x85\xad\u200b\u200d\u2060\ufeff\ufffd\ud800"])
 def test_control_and_format_characters_vanish_and_their_neighbours_join(control: str) -> None:
     assert uncased_pieces(f"a{control}b") == ["ab"]
     assert uncased_pieces(f"我a{control}b") == ["我", "ab"]
@@ -257,7 +257,7 @@ def test_private_and_unassigned_characters_stay_in_their_words() -> None:
     assert uncased_pieces("a\ue000\u0378") == ["a", "##\ue000", "##\u0378"]
 
 
-@pytest.marker.parametrize("ideograph", [*"一㐀𠀀\U0002a700\U0002b740\U0002b820"])
+@pytest.mark.parametrize("ideograph", [*"一㐀𠀀\U0002a700\U0002b740\U0002b820"])
 def test_an_ideograph_is_a_word_of_its_own(ideograph: str) -> None:
     assert uncased_pieces(f"a{ideograph}b") == ["a", ideograph, "b"]
 
@@ -331,7 +331,7 @@ def test_nothing_gives_nothing() -> None:
 
 
 def test_forgetting_remembered_units_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordpiece, "_MOST_UNITS", 2)
+    monkeypatch.setattr(wordpiece, "_MAX_UNITS", 2)
     forgetful = WordPiece(PIECES, WordPieceRules())
     sentences = ["the unaffable abc", "我们 喜欢 the abc!", "unaffable", "un able in no 一"] * 3
     expected = [expected_pieces(sentence, cased=False) for sentence in sentences]

@@ -70,7 +70,7 @@ def _show_example(console: Console, example: shown.ExampleView) -> None:
         colour = ("cyan", "green")[segment]
         if place in example.masked_tokens:
             line.append(piece, style=f"reverse {colour}")
-            line.append(f"→{example.hidden[place]}", style="bold magenta")
+            line.append(f"→{example.masked_tokens[place]}", style="bold magenta")
         else:
             line.append(piece, style=colour)
         line.append(" ")

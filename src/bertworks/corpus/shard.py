@@ -91,7 +91,7 @@ class ShardArrays:
 
 def write_shard(path: Path, arrays: ShardArrays) -> None:
     """Write a shard; the same arrays always give the same bytes."""
-    names = ("ids", "word_starts", "sentence_ends", "document_ends")
+    names = ("input_ids", "word_starts", "sentence_ends", "document_ends")
     write_bytes(path, save({name: np.ascontiguousarray(getattr(arrays, name)) for name in names}))
 
 
@@ -108,7 +108,7 @@ def map_shard(path: Path) -> ShardArrays:
         header_size = int.from_bytes(mapped[:8], "little")
         header = json.loads(mapped[8 : 8 + header_size])
         arrays = {}
-        for name in ("ids", "word_starts", "sentence_ends", "document_ends"):
+        for name in ("input_ids", "word_starts", "sentence_ends", "document_ends"):
             start, end = header[name]["data_offsets"]
             dtype = np.dtype(_TYPES[header[name]["dtype"]])
             count = (end - start) // dtype.itemsize

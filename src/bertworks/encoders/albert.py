@@ -96,8 +96,8 @@ _LAYER_NAMES = {
     "attention.query_key_value": ("attention.query", "attention.key", "attention.value"),
     "attention.out": ("attention.dense",),
     "attention_norm": ("attention.LayerNorm",),
-    "inner": ("ffn",),
-    "outer": ("ffn_output",),
+    "intermediate": ("ffn",),
+    "output": ("ffn_output",),
     "norm": ("full_layer_layer_norm",),
 }
 
@@ -139,5 +139,5 @@ def tensor_names(config: AlbertConfig) -> dict[str, tuple[str, ...]]:
     inside = {
         f"layers.0.{ours}": tuple(_LAYER_PREFIX + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()
     }
-    ends = {"widen": ("albert.encoder.embedding_hidden_mapping_in",), "pooler": ("albert.pooler",)}
+    ends = {"embedding_projection": ("albert.encoder.embedding_hidden_mapping_in",), "pooler": ("albert.pooler",)}
     return {**tables, **expand_weight_and_bias(ends), **expand_weight_and_bias(inside)}

@@ -235,16 +235,16 @@ def _init_weights(encoder: AwdLstm, generator: torch.Generator | None) -> None:
 
 
 CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "width": "hidden_size",
-    "inner": "lstm_size",
-    "dropout": "hidden_dropout_prob",
-    "positions": "max_position_embeddings",
-    "spread": "initializer_range",
+    "vocab_size": "vocab_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "lstm_size",
+    "hidden_dropout_prob": "hidden_dropout_prob",
+    "max_position_embeddings": "max_position_embeddings",
+    "initializer_range": "initializer_range",
 }
-_FAMILY_KEYS = {"stretch": "stretch_size", "pooled": "pooler_size"}
-_FAMILY_CONFIG: dict[str, Any] = {"num_heads": 1, "segments": 1, "family": "awd-lstm"}
+_FAMILY_KEYS = {"stretch_size": "stretch_size", "pooler_size": "pooler_size"}
+_FAMILY_CONFIG: dict[str, Any] = {"num_attention_heads": 1, "type_vocab_size": 1, "model_type": "awd-lstm"}
 # The next piece is told by the table of pieces itself, without a bias.
 HEADS: dict[str, NameTable] = {
     "next": {},
@@ -271,7 +271,7 @@ def config_from_dict(config_dict: Mapping[str, Any]) -> AwdLstmConfig:
                 f"{key} should be a whole number above 0, but is {config_dict.get(key)!r}; bring the model's"
             )
         found[name] = config_dict[key]
-    return AwdLstmConfig(**found, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["dropout"])
+    return AwdLstmConfig(**found, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["hidden_dropout_prob"])
 
 
 def config_to_dict(config: AwdLstmConfig, architectures: Sequence[str]) -> dict[str, Any]:
@@ -283,6 +283,10 @@ def config_to_dict(config: AwdLstmConfig, architectures: Sequence[str]) -> dict[
 def tensor_names(config: AwdLstmConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of each tensor -> its name in a folder, which is the same behind the name of the family."""
     layers = [
-        f"layers.{number}.{part}" for number in range(config.num_hidden_layers) for part in ("enter", "again", "bias")
+        f"layers.{number}.{part}"
+        for number in range(config.num_hidden_layers)
+        for part in ("weight_ih", "weight_hh", "bias")
     ]
-    return {name: (f"awd_lstm.{name}",) for name in ("pieces.weight", *layers, "pooler.weight", "pooler.bias")}
+    return {
+        name: (f"awd_lstm.{name}",) for name in ("token_embeddings.weight", *layers, "pooler.weight", "pooler.bias")
+    }

@@ -41,18 +41,18 @@ class Bert(Encoder):
 # Hugging Face's key in config.json for each size. Whole numbers have to be there; for the others both sides assume the
 # same where a key is left out.
 CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "inner": "intermediate_size",
-    "positions": "max_position_embeddings",
-    "segments": "type_vocab_size",
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "norm_eps": "layer_norm_eps",
-    "spread": "initializer_range",
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "hidden_act": "hidden_act",
+    "hidden_dropout_prob": "hidden_dropout_prob",
+    "attention_probs_dropout_prob": "attention_probs_dropout_prob",
+    "layer_norm_eps": "layer_norm_eps",
+    "initializer_range": "initializer_range",
 }
 # Settings that would change the numbers, and the only value of each that is computed here.
 SUPPORTED_VALUES: dict[str, Any] = {
@@ -115,9 +115,9 @@ def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str
 # Our name of each tensor and Hugging Face's. Where they have several, ours is theirs, one under the other: their query,
 # key and value are three products, ours is one.
 NAMES: dict[str, tuple[str, ...]] = {
-    "pieces.weight": ("bert.embeddings.word_embeddings.weight",),
-    "positions.weight": ("bert.embeddings.position_embeddings.weight",),
-    "segments.weight": ("bert.embeddings.token_type_embeddings.weight",),
+    "token_embeddings.weight": ("bert.embeddings.word_embeddings.weight",),
+    "position_embeddings.weight": ("bert.embeddings.position_embeddings.weight",),
+    "token_type_embeddings.weight": ("bert.embeddings.token_type_embeddings.weight",),
     "norm.weight": ("bert.embeddings.LayerNorm.weight",),
     "norm.bias": ("bert.embeddings.LayerNorm.bias",),
     "pooler.weight": ("bert.pooler.dense.weight",),
@@ -128,8 +128,8 @@ LAYER_NAMES = {
     "attention.query_key_value": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.out": ("attention.output.dense",),
     "attention_norm": ("attention.output.LayerNorm",),
-    "inner": ("intermediate.dense",),
-    "outer": ("output.dense",),
+    "intermediate": ("intermediate.dense",),
+    "output": ("output.dense",),
     "norm": ("output.LayerNorm",),
 }
 

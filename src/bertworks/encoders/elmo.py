@@ -297,16 +297,16 @@ def _init_lstm(lstm: nn.LSTM, generator: torch.Generator | None) -> None:
 
 
 CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "inner": "lstm_size",
-    "positions": "max_position_embeddings",
-    "dropout": "hidden_dropout_prob",
-    "spread": "initializer_range",
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "intermediate_size": "lstm_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "hidden_dropout_prob": "hidden_dropout_prob",
+    "initializer_range": "initializer_range",
 }
-_FAMILY_KEYS = ("spelling", "word_symbols", "symbol_width", "filters", "num_highways")
-_FAMILY_CONFIG: dict[str, Any] = {"num_heads": 1, "segments": 1, "family": "elmo"}
+_FAMILY_KEYS = ("spelling", "max_symbols_per_word", "symbol_embedding_size", "filters", "num_highway_layers")
+_FAMILY_CONFIG: dict[str, Any] = {"num_attention_heads": 1, "type_vocab_size": 1, "model_type": "elmo"}
 HEADS: dict[str, NameTable] = {
     "two-way": {
         name: (f"two_way.{name}",)
@@ -341,8 +341,8 @@ def config_from_dict(config_dict: Mapping[str, Any]) -> ElmoConfig:
         own["filters"] = tuple((int(seen), int(count)) for seen, count in own["filters"])
     except (TypeError, ValueError):
         raise SettingsError(f"filters should be pairs of whole numbers, but are {own['filters']!r}") from None
-    own["scoring"] = config_dict.get("scoring", SOFTMAX_KINDS[0])  # older folders do not say
-    return ElmoConfig(**found, **own, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["dropout"])
+    own["softmax_kind"] = config_dict.get("softmax_kind", SOFTMAX_KINDS[0])  # older folders do not say
+    return ElmoConfig(**found, **own, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["hidden_dropout_prob"])
 
 
 def config_to_dict(config: ElmoConfig, architectures: Sequence[str]) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def config_to_dict(config: ElmoConfig, architectures: Sequence[str]) -> dict[str
         **{key: told[name] for name, key in CONFIG_KEYS.items()},
         **{key: told[key] for key in _FAMILY_KEYS},
         "filters": [list(pair) for pair in config.filters],
-        "scoring": config.softmax_kind,
+        "softmax_kind": config.softmax_kind,
     }
 
 

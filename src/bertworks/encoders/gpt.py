@@ -20,7 +20,12 @@ from bertworks.encoders.tensor_names import expand_weight_and_bias, mark_transpo
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
-_FAMILY_CONFIG: dict[str, Any] = {"segments": 1, "activation": "gelu_new", "norm_eps": 1e-5, "family": "openai-gpt"}
+_FAMILY_CONFIG: dict[str, Any] = {
+    "type_vocab_size": 1,
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-5,
+    "model_type": "openai-gpt",
+}
 
 
 class Gpt(Encoder):
@@ -46,15 +51,15 @@ class Gpt(Encoder):
 
 
 CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "n_embd",
-    "num_layers": "n_layer",
-    "num_heads": "n_head",
-    "positions": "n_positions",
-    "dropout": "resid_pdrop",
-    "attention_dropout": "attn_pdrop",
-    "norm_eps": "layer_norm_epsilon",
-    "spread": "initializer_range",
+    "vocab_size": "vocab_size",
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+    "hidden_dropout_prob": "resid_pdrop",
+    "attention_probs_dropout_prob": "attn_pdrop",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "initializer_range": "initializer_range",
 }
 # transformers calls the approximation by tanh "gelu" here.
 _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
@@ -69,8 +74,8 @@ _LAYER_NAMES = {
     "attention.query_key_value": "attn.c_attn",
     "attention.out": "attn.c_proj",
     "attention_norm": "ln_1",
-    "inner": "mlp.c_fc",
-    "outer": "mlp.c_proj",
+    "intermediate": "mlp.c_fc",
+    "output": "mlp.c_proj",
     "norm": "ln_2",
 }
 
@@ -86,8 +91,8 @@ def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
     told = config_dict.get("afn", "gelu")
     if told not in _ACTIVATIONS:
         raise SettingsError(f"there is no activation '{told}'; choose one of: {', '.join(_ACTIVATIONS)}")
-    own = {**_FAMILY_CONFIG, "activation": _ACTIVATIONS[told], "norm_eps": found.pop("norm_eps")}
-    return BertConfig(intermediate_size=4 * found["width"], **found, **own)
+    own = {**_FAMILY_CONFIG, "hidden_act": _ACTIVATIONS[told], "layer_norm_eps": found.pop("layer_norm_eps")}
+    return BertConfig(intermediate_size=4 * found["hidden_size"], **found, **own)
 
 
 def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
@@ -103,8 +108,8 @@ def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str
 def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's. Their products have matrices on their side."""
     names: dict[str, tuple[str, ...]] = {
-        "pieces.weight": ("transformer.tokens_embed.weight",),
-        "positions.weight": ("transformer.positions_embed.weight",),
+        "token_embeddings.weight": ("transformer.tokens_embed.weight",),
+        "position_embeddings.weight": ("transformer.positions_embed.weight",),
     }
     for number in range(config.num_hidden_layers):
         parts = {f"layers.{number}.{our}": (f"transformer.h.{number}.{one}",) for our, one in _LAYER_NAMES.items()}

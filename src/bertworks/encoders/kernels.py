@@ -71,7 +71,7 @@ class DropoutAttention(torch.autograd.Function):
         shares = torch.softmax(scores, -1)
         left = shares * dropout_mask
         ctx.save_for_backward(parts, shares, left)
-        ctx.rate = dropout_prob
+        ctx.dropout_prob = dropout_prob
         read = left @ (values * (1 / (1 - dropout_prob)))  # (C, H, T, d)
         return read.transpose(1, 2).reshape(rows * length, -1)
 
@@ -81,7 +81,9 @@ class DropoutAttention(torch.autograd.Function):
         parts, shares, left = ctx.saved_tensors
         queries, keys, values = parts
         rows, num_heads, length, depth = queries.shape
-        scaled = grad_output.view(rows, length, num_heads, depth).transpose(1, 2) * (1 / (1 - ctx.rate))  # (C, H, T, d)
+        scaled = grad_output.view(rows, length, num_heads, depth).transpose(1, 2) * (
+            1 / (1 - ctx.dropout_prob)
+        )  # (C, H, T, d)
         found = torch.empty_like(parts)
         torch.matmul(left.transpose(-2, -1), scaled, out=found[2])
         # The slope of a softmax, shares * (slopes - sum of slopes * shares), with no slope for what was dropped.

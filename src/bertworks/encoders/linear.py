@@ -89,7 +89,7 @@ def fused_linear(
     """Return what `part` makes of values (N, D), with "gelu" after it, or with a residual (N, O) added, in one pass."""
     weight = _pack_weight(module.weight)
     if residual is not None:
-        return torch.ops.mkldnn._linear_pointwise.read_binary(values, residual, weight, module.bias, "add")
+        return torch.ops.mkldnn._linear_pointwise.binary(values, residual, weight, module.bias, "add")
     return torch.ops.mkldnn._linear_pointwise(values, weight, module.bias, activation, [], "none")
 
 

@@ -16,7 +16,12 @@ from bertworks.encoders.stack import BertConfig
 from bertworks.encoders.tensor_names import expand_weight_and_bias
 from bertworks.errors import SettingsError
 
-_FAMILY_CONFIG: dict[str, Any] = {"segments": 1, "norm_eps": 1e-5, "family": "roberta", "first_position": 2}
+_FAMILY_CONFIG: dict[str, Any] = {
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "model_type": "roberta",
+    "first_position": 2,
+}
 
 HEADS = {
     "masked": {
@@ -43,9 +48,9 @@ def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
     bert.check_supported(config_dict)
     found = bert.read_config_fields(config_dict, bert.CONFIG_KEYS)
     padding = config_dict.get("pad_token_id", 1)
-    if not isinstance(padding, int) or not 0 <= padding < found["positions"] - 1:
+    if not isinstance(padding, int) or not 0 <= padding < found["max_position_embeddings"] - 1:
         raise SettingsError(f"pad_token_id should be the number of the padding piece, but is {padding!r}; mend it")
-    found["positions"] -= padding + 1
+    found["max_position_embeddings"] -= padding + 1
     return BertConfig(**found, model_type="roberta", first_position=padding + 1)
 
 

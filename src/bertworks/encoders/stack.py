@@ -263,9 +263,9 @@ class Encoder(nn.Module):
         """Return the embeddings that are summed for the pieces of one row (T,), each (T, E), by what they tell."""
         places = torch.arange(len(input_ids), device=input_ids.device) + self.config.first_position
         asked = {
-            "piece": ("pieces", input_ids),
-            "position": ("positions", places),
-            "segment": ("segments", token_type_ids),
+            "token": ("token_embeddings", input_ids),
+            "position": ("position_embeddings", places),
+            "token_type": ("token_type_embeddings", token_type_ids),
         }
         return {told: getattr(self, table)(numbers) for told, (table, numbers) in asked.items() if hasattr(self, table)}
 

@@ -67,13 +67,19 @@ class Static(Encoder):
 
 
 CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "hidden_size",
-    "positions": "max_position_embeddings",
-    "dropout": "hidden_dropout_prob",
-    "spread": "initializer_range",
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "hidden_dropout_prob": "hidden_dropout_prob",
+    "initializer_range": "initializer_range",
 }
-_FAMILY_CONFIG: dict[str, Any] = {"num_layers": 0, "num_heads": 1, "inner": 0, "segments": 1, "family": FAMILY}
+_FAMILY_CONFIG: dict[str, Any] = {
+    "num_hidden_layers": 0,
+    "num_attention_heads": 1,
+    "intermediate_size": 0,
+    "type_vocab_size": 1,
+    "model_type": FAMILY,
+}
 HEADS: dict[str, NameTable] = {kind: bert.HEADS[kind] for kind in ("rows", "places", "choices", "spans")}
 
 
@@ -92,7 +98,7 @@ def config_from_preset(name: str, vocab_size: int) -> BertConfig:
 def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
     """Return the sizes that a config.json states."""
     found = bert.read_config_fields(config_dict, CONFIG_KEYS)
-    return BertConfig(**found, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["dropout"])
+    return BertConfig(**found, **_FAMILY_CONFIG, attention_probs_dropout_prob=found["hidden_dropout_prob"])
 
 
 def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
@@ -103,4 +109,4 @@ def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str
 
 def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of the table -> its name in a folder."""
-    return {"pieces.weight": (TABLE,)}
+    return {"token_embeddings.weight": (TABLE,)}

@@ -165,18 +165,23 @@ def sinusoidal_positions(num_positions: int, hidden_size: int) -> torch.Tensor:
         return torch.cat([angles.sin(), angles.cos()], 1)[:, :hidden_size].float()
 
 
-_FAMILY_CONFIG: dict[str, Any] = {"segments": 1, "activation": "relu", "norm_eps": 1e-5, "family": "marian"}
+_FAMILY_CONFIG: dict[str, Any] = {
+    "type_vocab_size": 1,
+    "hidden_act": "relu",
+    "layer_norm_eps": 1e-5,
+    "model_type": "marian",
+}
 CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "d_model",
-    "num_layers": "encoder_layers",
-    "num_heads": "encoder_attention_heads",
-    "inner": "encoder_ffn_dim",
-    "positions": "max_position_embeddings",
-    "activation": "activation_function",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "spread": "init_std",
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+    "num_attention_heads": "encoder_attention_heads",
+    "intermediate_size": "encoder_ffn_dim",
+    "max_position_embeddings": "max_position_embeddings",
+    "hidden_act": "activation_function",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "initializer_range": "init_std",
 }
 # What a decoder must have in common with its encoder, and settings that must be as they are by default.
 _TIED_KEYS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
@@ -207,14 +212,14 @@ _LAYER_NAMES = {
     "attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "attention.out": ("self_attn.out_proj",),
     "attention_norm": ("self_attn_layer_norm",),
-    "inner": ("fc1",),
-    "outer": ("fc2",),
+    "intermediate": ("fc1",),
+    "output": ("fc2",),
     "norm": ("final_layer_norm",),
 }
 _CROSS_ATTENTION_NAMES = {
-    "source.query_key_value": ("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "source.out": ("encoder_attn.out_proj",),
-    "source_norm": ("encoder_attn_layer_norm",),
+    "cross_attention.query_key_value": ("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross_attention.out": ("encoder_attn.out_proj",),
+    "cross_attention_norm": ("encoder_attn_layer_norm",),
 }
 
 
@@ -228,16 +233,16 @@ def config_from_dict(config_dict: Mapping[str, Any]) -> TransformerConfig:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
     bert.check_supported(config_dict, _SUPPORTED_VALUES)
     found = {**_FAMILY_CONFIG, **bert.read_config_fields(config_dict, CONFIG_KEYS)}
-    found["activation"] = _ACTIVATIONS.get(found["activation"], found["activation"])
+    found["hidden_act"] = _ACTIVATIONS.get(found["hidden_act"], found["hidden_act"])
     for key, like in _TIED_KEYS.items():
         if config_dict.get(key, config_dict[like]) != config_dict[like]:
             raise SettingsError(
                 f"{key} is {config_dict[key]} and {like} {config_dict[like]}; only a model with both alike is read"
             )
-    layers = config_dict.get("decoder_layers", found["num_layers"])
+    layers = config_dict.get("decoder_layers", found["num_hidden_layers"])
     if not isinstance(layers, int) or layers < 1:
         raise SettingsError(f"decoder_layers should be a whole number above 0, but is {layers!r}")
-    own = 0 if layers == found["num_layers"] else layers
+    own = 0 if layers == found["num_hidden_layers"] else layers
     return TransformerConfig(
         **found, num_decoder_layers=own, scale_embedding=bool(config_dict.get("scale_embedding", False))
     )  # fmt: skip
@@ -253,7 +258,7 @@ def config_to_dict(config: TransformerConfig, architectures: Sequence[str]) -> d
 
 def tensor_names(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's."""
-    names: dict[str, tuple[str, ...]] = {"pieces.weight": ("model.shared.weight",)}
+    names: dict[str, tuple[str, ...]] = {"token_embeddings.weight": ("model.shared.weight",)}
     encoder, decoder = config.num_hidden_layers, config.decoder_config.num_hidden_layers
     stacks = (
         ("", "encoder", encoder, _LAYER_NAMES),

@@ -247,15 +247,15 @@ def _add_memory_mask(group: SequenceGroup, memory: EncoderState) -> SequenceGrou
 
 
 CONFIG_KEYS = {
-    "vocabulary": "vocab_size",
-    "width": "d_model",
-    "num_layers": "n_layer",
-    "num_heads": "n_head",
-    "inner": "d_inner",
-    "activation": "ff_activation",
-    "dropout": "dropout",
-    "norm_eps": "layer_norm_eps",
-    "spread": "initializer_range",
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "intermediate_size": "d_inner",
+    "hidden_act": "ff_activation",
+    "hidden_dropout_prob": "dropout",
+    "layer_norm_eps": "layer_norm_eps",
+    "initializer_range": "initializer_range",
 }
 # Settings that would change the numbers, and the only value of each that is computed here.
 SUPPORTED_VALUES: dict[str, Any] = {
@@ -271,7 +271,7 @@ SUPPORTED_VALUES: dict[str, Any] = {
 }
 # transformers has no word for the longest rows, as it reads any; this key is ours.
 _MAX_LENGTH_KEY = "n_positions"
-_FAMILY_CONFIG: dict[str, Any] = {"segments": 3, "family": "xlnet"}  # the third is that of <cls>
+_FAMILY_CONFIG: dict[str, Any] = {"type_vocab_size": 3, "model_type": "xlnet"}  # the third is that of <cls>
 
 HEADS: dict[str, NameTable] = {
     "permuted": {"bias": ("lm_loss.bias",)},
@@ -281,17 +281,17 @@ HEADS: dict[str, NameTable] = {
     "spans": bert.HEADS["spans"],
 }
 # Beside heads for whole rows what sums them up is called a part of the head.
-PREFIX_OVERRIDES = {kind: {"transformer.pooler.": "sequence_summary.summary."} for kind in ("rows", "choices")}
+PREFIX_OVERRIDES = {kind: {"transformer.pooler.": "sequence_summary.pooled."} for kind in ("rows", "choices")}
 COPIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
 CLASS_SUFFIXES = {"spans": "ForQuestionAnsweringSimple"}
 _ATTENTION_NAMES = {
     "query": "q", "key": "k", "value": "v", "out": "o", "distance": "r", "content_bias": "r_w_bias",
-    "distance_bias": "r_r_bias", "segment_bias": "r_s_bias", "segments": "seg_embed",
+    "distance_bias": "r_r_bias", "segment_bias": "r_s_bias", "segment_embeddings": "seg_embed",
 }  # fmt: skip
 _LAYER_NAMES = {
     "attention_norm": ("rel_attn.layer_norm",),
-    "inner": ("ff.layer_1",),
-    "outer": ("ff.layer_2",),
+    "intermediate": ("ff.layer_1",),
+    "output": ("ff.layer_2",),
     "norm": ("ff.layer_norm",),
 }
 
@@ -313,13 +313,16 @@ def config_from_dict(config_dict: Mapping[str, Any]) -> XlnetConfig:
     """Return the sizes that a config.json states; refuse what cannot be obeyed."""
     bert.check_supported(config_dict, SUPPORTED_VALUES)
     found = bert.read_config_fields(config_dict, CONFIG_KEYS)
-    if config_dict.get("d_head") not in (None, found["width"] // found["num_heads"]):
+    if config_dict.get("d_head") not in (None, found["hidden_size"] // found["num_attention_heads"]):
         raise SettingsError(f"d_head is {config_dict['d_head']}, but should be d_model / n_head; choose another model")
-    numbers = {"positions": config_dict.get(_MAX_LENGTH_KEY, 512), "memory": config_dict.get("mem_len") or 0}
+    numbers = {
+        "max_position_embeddings": config_dict.get(_MAX_LENGTH_KEY, 512),
+        "mem_len": config_dict.get("mem_len") or 0,
+    }
     for key, number in numbers.items():
         if not isinstance(number, int) or number < 0:
             raise SettingsError(f"{key} should be a whole number, but is {number!r}; bring the model's own config.json")
-    return XlnetConfig(**found, **numbers, attention_probs_dropout_prob=found["dropout"], **_FAMILY_CONFIG)
+    return XlnetConfig(**found, **numbers, attention_probs_dropout_prob=found["hidden_dropout_prob"], **_FAMILY_CONFIG)
 
 
 def config_to_dict(config: XlnetConfig, architectures: Sequence[str]) -> dict[str, Any]:
@@ -332,8 +335,8 @@ def config_to_dict(config: XlnetConfig, architectures: Sequence[str]) -> dict[st
 def tensor_names(config: XlnetConfig) -> dict[str, tuple[str, ...]]:
     """Return the whole table: our name of each tensor -> Hugging Face's."""
     names = {
-        "pieces.weight": ("transformer.word_embedding.weight",),
-        "blank": ("transformer.mask_emb",),
+        "token_embeddings.weight": ("transformer.word_embedding.weight",),
+        "mask_embedding": ("transformer.mask_emb",),
         **expand_weight_and_bias({"pooler": ("transformer.pooler",)}),
     }
     for number in range(config.num_hidden_layers):

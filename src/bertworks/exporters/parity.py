@@ -96,7 +96,7 @@ def sequence_vectors(encoder: Encoder, sequences: Sequence[Window], pooling: Poo
     """Return (R, D): the sentence vector of each row, longer rows first."""
     found = []
     for batch in _batches(sequences, pad):
-        values = encoder(batch).padded()  # (B, T, D)
+        values = encoder(batch).to_padded()  # (B, T, D)
         for row, length in zip(values, batch.lengths.tolist(), strict=True):
             found.append(pooling.combine([pooling.pool(row[:length], slice(0, length))], length))
     return torch.stack(found).numpy()
@@ -118,9 +118,9 @@ def _batches(sequences: Sequence[Window], pad: int) -> Iterator[Batch]:
 def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield what a model says of a batch, by the names of a graph; zero in padding."""
     encoded = model.encoder(batch)
-    yield LAST_HIDDEN_STATE, encoded.padded()
-    if encoded.summary is not None and model.has_pooler:
-        yield POOLER_OUTPUT, encoded.summary
+    yield LAST_HIDDEN_STATE, encoded.to_padded()
+    if encoded.pooled is not None and model.has_pooler:
+        yield POOLER_OUTPUT, encoded.pooled
     real = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
     asked = replace(batch, positions=torch.nonzero(real.flatten()).flatten())
     if model.predictor is not None:
@@ -129,4 +129,4 @@ def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
     elif model.mask_filler is not None:
         assert asked.positions is not None
         encoder = model.mask_filler.encoder
-        yield LOGITS, model.mask_filler.head(encoder(asked).at(asked.positions), encoder.token_embeddings.weight)
+        yield LOGITS, model.mask_filler.head(encoder(asked).gather(asked.positions), encoder.token_embeddings.weight)

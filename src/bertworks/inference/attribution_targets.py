@@ -42,7 +42,7 @@ class PredictionContext:
 
     @property
     def prediction(self) -> Any:
-        return self.task.answer(self.example, self.features, self.outputs)
+        return self.task.decode(self.example, self.features, self.outputs)
 
 
 @dataclass(frozen=True, slots=True)

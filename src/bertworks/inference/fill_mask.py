@@ -70,7 +70,9 @@ class MaskFiller:
     def next_words(self, text: str, top_k: int = 5, backward: bool = False) -> tuple[NextWord, ...]:
         """Return the likeliest words behind a text, or before it: those of a blank there. Each is one piece."""
         mask = self.tokenizer.tokens[self.tokenizer.specials.mask]
-        offered = self.fill_mask(f"{mask} {text}" if backward else f"{text} {mask}", _CANDIDATE_FACTOR * top_k).mask_candidates
+        offered = self.fill_mask(
+            f"{mask} {text}" if backward else f"{text} {mask}", _CANDIDATE_FACTOR * top_k
+        ).mask_candidates
         found = []
         for candidate in offered[0 if backward else -1]:
             number = self.tokenizer.token_to_id(candidate.token)
@@ -101,7 +103,7 @@ class MaskFiller:
             [row * width + place for row in range(len(input_ids)) for place in positions], device=device
         )
         self.encoder.eval()
-        vectors = self.encoder(batch.to(device), places=flat).at(flat)
+        vectors = self.encoder(batch.to(device), positions=flat).gather(flat)
         scores = self.head(vectors, self.encoder.token_embeddings.weight).cpu()
         scores = scores[
             :, : self.tokenizer.vocab_size

@@ -183,7 +183,11 @@ class TextGenerator:
         self.encoder.eval()
         rows = torch.tensor([input_ids], device=self.encoder.device)
         encoded = self.encoder(Batch(rows, torch.zeros_like(rows), torch.tensor([len(input_ids)])), state)
-        scores = (self.encoder.token_embeddings.weight @ encoded.last[-1]).float().cpu()[: self.tokenizer.vocab_size]
+        scores = (
+            (self.encoder.token_embeddings.weight @ encoded.last_hidden_state[-1])
+            .float()
+            .cpu()[: self.tokenizer.vocab_size]
+        )
         specials = self.tokenizer.specials
         scores[[one for one in specials.ids if one != specials.sep]] = float("-inf")
         assert isinstance(encoded.state, EncoderState)

@@ -58,8 +58,8 @@ class BiLmObjective(nn.Module):
         assert batch.targets is not None
         encoded = self.encoder(batch, seeds=seeds)
         half = self.encoder.config.hidden_size // 2
-        ahead = encoded.at(batch.positions)[:, :half]
-        back = encoded.at(batch.positions + 1)[:, half:]
+        ahead = encoded.gather(batch.positions)[:, :half]
+        back = encoded.gather(batch.positions + 1)[:, half:]
         vectors = torch.cat([ahead, back])
         targets = torch.cat([batch.targets, batch.input_ids.flatten()[batch.positions]])
         value, part = self.bilm_head.compute_loss(
@@ -73,5 +73,5 @@ def neighbor_log_probs(
 ) -> torch.Tensor:
     """Return (P, V): the logarithm of how likely each word is behind the given places (row * T + place), or before."""
     half = encoder.config.hidden_size // 2
-    vectors = encoder(batch).at(positions)
+    vectors = encoder(batch).gather(positions)
     return head.log_prob(vectors[:, half:] if is_backward else vectors[:, :half])

@@ -44,4 +44,4 @@ def next_token_logits(encoder: Encoder, batch: Batch) -> torch.Tensor:
     """Return (B, V): the scores of every piece after the last one of each row."""
     width = batch.input_ids.shape[1]
     lasts = torch.arange(len(batch.input_ids), device=batch.input_ids.device) * width + batch.lengths - 1
-    return encoder(batch, places=lasts).at(lasts) @ encoder.token_embeddings.weight.t()
+    return encoder(batch, positions=lasts).gather(lasts) @ encoder.token_embeddings.weight.t()

@@ -53,13 +53,13 @@ class MlmObjective(nn.Module):
         """Return the loss of a batch; each part scaled as told, for gradients."""
         assert batch.positions is not None
         assert batch.targets is not None
-        encoded = self.encoder(batch, seeds=seeds, places=batch.positions)
+        encoded = self.encoder(batch, seeds=seeds, positions=batch.positions)
         table = self.encoder.token_embeddings.weight
-        vectors = self.mlm_head.transform(encoded.at(batch.positions))
+        vectors = self.mlm_head.transform(encoded.gather(batch.positions))
         value, part = cross_entropy_loss(vectors, table, self.mlm_head.bias, batch.targets, scales["masked"])
         parts = {"masked": part}
         if self.pair_head is not None:
-            answers, labels = self.pair_head(encoded.summary), batch.labels["pair"]
+            answers, labels = self.pair_head(encoded.pooled), batch.labels["pair"]
             total = F.cross_entropy(answers, labels, reduction="sum")
             parts["pair"] = LossPart(total.detach(), len(labels), int((answers.argmax(-1) == labels).sum()))
             value = value + total * scales["pair"]

@@ -37,5 +37,5 @@ def tied_lm_loss(
     encoded = encoder(batch, batch.state, seeds, batch.positions)
     table = encoder.token_embeddings.weight
     bias = table.new_zeros(len(table)) if bias is None else bias
-    value, part = cross_entropy_loss(encoded.at(batch.positions), table, bias, batch.targets, scale)
+    value, part = cross_entropy_loss(encoded.gather(batch.positions), table, bias, batch.targets, scale)
     return Loss(value, {name: part}, encoded.state)

@@ -86,7 +86,7 @@ class ServedModel:
 
     def to_dict(self) -> dict[str, Any]:
         task = None if self.predict_queue is None else self.predict_queue.predictor.module.task
-        labels = getattr(task, "labels", None)
+        labels = getattr(task, "label_names", None)
         return {
             "name": self.name,
             "task": self.task,

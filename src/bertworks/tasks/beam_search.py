@@ -82,7 +82,7 @@ class BeamSearchDecoder:
             carried, read = encoded.state.cache, encoded.state.source_cache
             assert read is not None
             num_sources = len(search.source_indices)
-            chosen, left = search.step(self._log_probabilities(encoded.last), self.end)
+            chosen, left = search.step(self._log_probabilities(encoded.last_hidden_state), self.end)
             layers = tuple((keys[chosen], values[chosen]) for keys, values in carried.layers)
             kept = read if len(left) == num_sources else read.select_sequences(left)
             state = DecoderState(EncoderState(carried.length, layers), kept)

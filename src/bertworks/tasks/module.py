@@ -121,8 +121,8 @@ class TaskModule(nn.Module):
             return self.task.sequence_loss(self.encoder, self.head, batch, seeds)
         if isinstance(self.head, RecurrentHead):
             return self.head.forward_layers(self._encoder_features(self.head, batch, seeds), batch, seeds)
-        places: torch.Tensor | None = self.head.places(batch)  # type: ignore[operator]
-        return self.head(self.encoder(batch, seeds=seeds, places=places), batch, seeds)
+        places: torch.Tensor | None = self.head.positions(batch)  # type: ignore[operator]
+        return self.head(self.encoder(batch, seeds=seeds, positions=places), batch, seeds)
 
     def _encoder_features(self, head: RecurrentHead, batch: Batch, seeds: DropoutSeeds | None) -> torch.Tensor:
         """Return what the encoder says of the batch; of a frozen one from what is kept, if it is there."""
@@ -144,8 +144,8 @@ class TaskModule(nn.Module):
         assert batch.positions is not None
         assert batch.targets is not None
         again = None if seeds is None else DropoutSeeds(seeds.base + 1)  # the second pass drops other values
-        encoded = self.encoder(batch, seeds=again, places=batch.positions)
-        vectors, table = encoded.at(batch.positions), self.encoder.token_embeddings.weight
+        encoded = self.encoder(batch, seeds=again, positions=batch.positions)
+        vectors, table = encoded.gather(batch.positions), self.encoder.token_embeddings.weight
         if self.mlm_head is None:
             return cross_entropy_sum(vectors, table, table.new_zeros(len(table)), batch.targets, scale)
         return cross_entropy_sum(self.mlm_head.transform(vectors), table, self.mlm_head.bias, batch.targets, scale)

@@ -251,7 +251,7 @@ def _loss_inputs(
     assert batch.positions is not None
     assert batch.targets is not None
     bias: torch.Tensor = head.bias[0]  # type: ignore[index]
-    return encoder(batch, seeds=seeds).at(batch.positions), encoder.token_embeddings.weight, bias, batch.targets
+    return encoder(batch, seeds=seeds).gather(batch.positions), encoder.token_embeddings.weight, bias, batch.targets
 
 
 def _references(encoder: Encoder, head: nn.Module, batch: Batch) -> torch.Tensor:

@@ -23,7 +23,7 @@ from bertworks.text.object_stores import is_address, list_files, stamp
 from bertworks.text.portions import PART_BYTES, DocsPart, TextPortion, skip_reason
 from bertworks.text.ranges import ReadSettings, detect_file_spec
 
-__all__ = ["Block", "ReadSettings", "Source", "blocks", "inventory", "read", "total_bytes"]
+__all__ = ["Block", "ReadSettings", "TextSource", "blocks", "inventory", "read", "total_bytes"]
 
 STANDARD_INPUT = "-"
 PYTHON_DOCS = "python-docs"

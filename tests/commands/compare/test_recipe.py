@@ -36,7 +36,7 @@ def test_budgets_as_people_write_them():
             parse_budget(wrong)
 
 
-@pytest.marker.parametrize("name", BUILTIN_RECIPES)
+@pytest.mark.parametrize("name", BUILTIN_RECIPES)
 def test_every_built_in_comparison_is_read_and_only_lacks_what_a_person_has(name: str, tmp_path: Path):
     chosen = read_compare_recipe(name)
     assert len(chosen.seeds) >= 2
@@ -116,7 +116,7 @@ def test_some_members_and_other_tasks_can_be_asked_for():
         chosen = read_compare_recipe("family").with_overrides([], ["T5"], {}, {})
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("told", "message"),
     [
         ({"members": ()}, "at least one member"),

@@ -140,11 +140,11 @@ def test_a_comparison_that_was_left_goes_on_to_the_same_end(
         finally:
             monkeypatch.setattr(at_work, "pretrain", pretrain)
 
-    monkeypatch.setattr(comparing, "do", interrupted)
+    monkeypatch.setattr(comparing, "run_job", interrupted)
     half = compare(CompareRequest(chosen, tmp_path / "left"))
     assert half.is_interrupted
     assert not (tmp_path / "left/runs/one/seed-0/pretrain/model").exists()
-    monkeypatch.setattr(comparing, "do", real)
+    monkeypatch.setattr(comparing, "run_job", real)
     after = compare(CompareRequest(chosen, tmp_path / "left"))
     assert not after.is_interrupted
     assert [one.held_out_loss for one in after.member_results] == [one.held_out_loss for one in whole.member_results]

@@ -129,7 +129,7 @@ def words_of(text: str) -> list[str]:
 # ---------------------------------------------------------------- good text
 
 
-@pytest.marker.parametrize("texts", [english(), chinese()], ids=["english", "chinese"])
+@pytest.mark.parametrize("texts", [english(), chinese()], ids=["english", "chinese"])
 def test_good_text_raises_no_warning(patient: Patient, texts: list[list[str]]) -> None:
     diagnosis = patient.examine(laid_out(texts))
     assert serious(diagnosis) == []
@@ -183,7 +183,7 @@ def test_one_giant_document_is_found(patient: Patient) -> None:
     assert "480 sentences in 1 document" in found.evidence
 
 
-@pytest.marker.parametrize("texts", [english(60, 15), chinese(60, 15)], ids=["english", "chinese"])
+@pytest.mark.parametrize("texts", [english(60, 15), chinese(60, 15)], ids=["english", "chinese"])
 def test_a_shuffled_list_of_sentences_is_found(patient: Patient, texts: list[list[str]]) -> None:
     found = finding(patient.examine(laid_out(shuffled(texts))), "sentences seem to be shuffled")
     assert found.severity == "warning"
@@ -229,7 +229,7 @@ def test_lower_cased_text_is_harmless_with_an_uncased_vocabulary(patient: Patien
     assert finding(patient.examine(text, tokenizer_of(words_of(text))), "lower-cased").severity == "note"
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("before", "after", "told"),
     [
         (",", " ,", "have a space in front"),
@@ -251,7 +251,7 @@ def test_chinese_with_spaces_between_words_is_found(patient: Patient) -> None:
     assert "Chinese characters have a space behind them" in found.evidence
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ('<div class="entry"><a href="/x">The miller</a> came home late.</div>', "HTML"),
@@ -280,7 +280,7 @@ def test_mojibake_is_found_with_its_line(patient: Patient) -> None:
     assert "cafÃ©" in found.evidence
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "line",
     [
         "磨坊主的女儿站在雨中，没有人知道原因。".encode("gb18030").decode("latin-1"),

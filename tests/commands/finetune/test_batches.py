@@ -89,7 +89,7 @@ def test_examples_that_share_a_row_are_drawn_together_and_a_step_has_as_many_as_
 
 
 def test_a_step_with_too_many_places_is_split(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(questions, "_MOST_PLACES", 40)
+    monkeypatch.setattr(questions, "_MAX_POSITIONS", 40)
     found = drawer([20, 20, 20, 20]).get_batches(0, 0)
     assert [len(batch.input_ids) for batch in found] == [2, 2]
     assert sorted(numbers_in(found)) == [0, 1, 2, 3]

@@ -52,7 +52,7 @@ def test_the_counts_are_those_of_the_tally():
     assert describe_collapse(tally.counts, NAMES) is None
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     "counts",
     [
         np.array([[49, 1], [50, 0]]),  # two classes were said

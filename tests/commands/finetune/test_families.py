@@ -30,7 +30,7 @@ from bertworks.tasks.contract import InputSequence
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
 TUNING = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=1, dropout=0.0, max_restarts=0)
 TASKS = ("classify", "regress", "choose", "tag", "answer")
@@ -124,7 +124,7 @@ def theirs_of(peer: Any, rows: list[InputSequence], task: str, family: str) -> n
     return found.logits[0].numpy()
 
 
-@pytest.marker.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", TASKS)
 def test_a_member_learns_a_task_and_its_folder_says_the_same_in_transformers(
     member: Member, base: Path, files: dict[str, Path], task: str, tmp_path: Path
 ):
@@ -164,7 +164,7 @@ def test_a_classifier_of_transformers_loads_in_ours_with_the_same_logits(member:
     assert np.abs(ours.predict([text])[0].logits - said).max() < CLOSE
 
 
-@pytest.marker.parametrize("task", ["classify", "tag"])  # which do and do not ask for a summary
+@pytest.mark.parametrize("task", ["classify", "tag"])  # which do and do not ask for a summary
 def test_stopped_and_continued_it_is_the_same_to_the_bit(base: Path, files: dict[str, Path], task: str, tmp_path: Path):
     request = FinetuneRequest(task, str(base), files[task], tmp_path / "whole", recipe=TUNING)
     list(finetune(request))
@@ -211,6 +211,6 @@ def test_the_summary_of_a_row_is_that_of_the_last_piece_where_a_member_sums_it_u
     ids = torch.tensor([model.tokenizer.encode("the river").input_ids])
     with torch.no_grad():
         encoded = model.encoder(Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]])))
-        summing = encoded.last[-1 if member.family in ("openai-gpt", "xlnet") else 0]
+        summing = encoded.last_hidden_state[-1 if member.family in ("openai-gpt", "xlnet") else 0]
         expected = summing if member.family == "openai-gpt" else torch.tanh(model.encoder.pooler(summing))
-    assert torch.equal(encoded.summary[0], expected)
+    assert torch.equal(encoded.pooled[0], expected)

@@ -43,7 +43,7 @@ TUNING = FinetuneRecipe(
     batch_size=8, learning_rate=2e-2, epochs=4, max_restarts=0, feature_layers="last", recurrent_hidden_size=32
 )
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +299,7 @@ def test_half_precision_takes_half_the_room(
     assert scores_of(tmp_path / "run")["dev"]["accuracy"] == 1.0
 
 
-@pytest.marker.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_tagging_runs_on_every_strategy_and_its_folder_says_the_same(
     base: Path, files: Files, tmp_path: Path, name: str
 ):

@@ -24,7 +24,7 @@ from bertworks.inference.model import load
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 LETTERS = "abcdefghijklmnoprstuvwy"
 VOCABULARY = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>", ".</w>"]
 TUNING = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=2, dropout=0.0, max_restarts=0, pair_order="both")

@@ -94,7 +94,7 @@ def test_goals():
         parse_target_metric("accuracy=90")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"batch": 0}, "batch is 0; give at least 1"),
@@ -109,7 +109,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict, message: str):
         FinetuneRecipe(**settings)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("train", "dev", "word"),
     [(0.95, 0.93, "fits"), (0.99, 0.85, "over-fitted"), (0.6, 0.58, "under-fitted"), (0.42, 0.2, "under-fitted")],
 )

@@ -38,7 +38,7 @@ GOOD, BAD, PLAIN = "fine lovely great".split(), "awful dull poor".split(), "the 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *PLAIN]
 TUNING = FinetuneRecipe(batch_size=8, learning_rate=5e-3, epochs=8, dropout=0.0, max_restarts=0)
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ def test_a_run_stops_when_its_goal_is_reached(base: Path, files: dict[str, Path]
     assert any("accuracy reached" in one.note for one in told)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("until", "message"),
     [
         ("f1=0.9", "dev has no figure 'f1'; choose one of: accuracy, macro_f1$"),
@@ -410,7 +410,7 @@ BROKEN: list[tuple[str, tuple[str, ...], str]] = [
 ]
 
 
-@pytest.marker.parametrize(("split", "rows", "message"), BROKEN)
+@pytest.mark.parametrize(("split", "rows", "message"), BROKEN)
 def test_bad_files_are_named(
     base: Path, files: dict[str, Path], tmp_path: Path, split: str, rows: tuple[str, ...], message: str
 ):

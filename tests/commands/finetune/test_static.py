@@ -27,7 +27,7 @@ from bertworks.models.folder import write_folder
 from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 COLOURS, ANIMALS = "red blue green".split(), "tiger lion elephant".split()
 OTHERS = "the a stands by old tree on big hill".split()
 FEATURES = FinetuneRecipe(
@@ -101,7 +101,7 @@ def tuned(task: str, model: Path, folder: Path, tuning: FinetuneRecipe) -> tuple
     return json.loads((folder / "run" / "run.json").read_text())["scores"]["dev"], notes
 
 
-@pytest.marker.parametrize("task", list(TOYS))
+@pytest.mark.parametrize("task", list(TOYS))
 def test_a_task_learns_from_static_vectors_as_features(task: str, vectors: Path, tmp_path: Path):
     scores, _ = tuned(task, vectors, tmp_path, FEATURES)
     assert scores[TOYS[task][2]] >= 0.9, scores

@@ -19,7 +19,7 @@ from bertworks.settings import read_recipe
 from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.training.optimizer import AdamSettings
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 DIGITS = "一二三四五六七八"
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Each sign of the source becomes the next one: short, and not to be told without looking at the source.
@@ -198,7 +198,7 @@ def test_pairs_that_are_all_too_long_are_refused(data: Path, tmp_path: Path):
         list(finetune(replace(request(data, tmp_path / "run"), train=tmp_path / "train.tsv")))
 
 
-@pytest.marker.parametrize("name", ["transformer", "paper-transformer-base"])
+@pytest.mark.parametrize("name", ["transformer", "paper-transformer-base"])
 def test_the_recipes_that_come_with_the_package_are_transformers(name: str):
     tuning = read_recipe(recipe_path(name, "finetune"), FinetuneRecipe)
     assert tuning.model is not None

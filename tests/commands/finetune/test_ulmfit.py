@@ -29,7 +29,7 @@ from bertworks.models.folder import load_encoder, read_folder
 from bertworks.settings import from_table, read_recipe, recipe_table
 from bertworks.training.optimizer import LayerwiseSettings
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 MODEL = ModelRecipe("tiny", hidden_size=16, intermediate_size=24, max_position_embeddings=64, family="awd-lstm")
 LANGUAGE = replace(RECIPE, model=MODEL, objective="next-stream", learning_rate=1e-2)
 TUNING = from_table(FinetuneRecipe, recipe_table(recipe_path("ulmfit", "finetune")), "ulmfit")
@@ -85,7 +85,7 @@ def test_a_model_that_cannot_go_on_and_a_step_too_many_are_refused():
 
 
 def test_several_processes_are_refused(corpus: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("bertworks.commands.pretrain.batches._place", lambda: (0, 2))
+    monkeypatch.setattr("bertworks.commands.pretrain.batches._rank_and_world_size", lambda: (0, 2))
     with pytest.raises(SettingsError, match="read by a single process"):
         PretrainBatches(Corpus.open(corpus), LANGUAGE)
 
@@ -189,7 +189,7 @@ def test_a_long_text_is_one_row_and_no_window_however_far_slopes_reach(adapted: 
     assert len(row.window) == 62
 
 
-@pytest.marker.parametrize("family", ["bert", "awd-lstm"])
+@pytest.mark.parametrize("family", ["bert", "awd-lstm"])
 def test_layers_thaw_from_the_top_down_in_any_model(family: str, corpus: Path, tmp_path: Path):
     recipe = LANGUAGE if family == "awd-lstm" else RECIPE
     run(corpus, tmp_path / "base", replace(recipe, phases=(PhaseRecipe(16, 4, 1.0),)))

@@ -12,7 +12,7 @@ from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.bert import BertConfig
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_rows_of_less_than_512_pieces_are_never_tried_instead_of_more():
     assert num_trial_sequences(base, 2, 128, 1.0, 1.0) == 2
 
 
-@pytest.marker.parametrize("objective", ["masked-next", "masked"])
+@pytest.mark.parametrize("objective", ["masked-next", "masked"])
 def test_without_a_corpus_full_rows_of_random_pieces_are_tried(objective: str):
     recipe = replace(RECIPE, objective=objective)
     speed = DeviceBenchmark().time_steps(trial_of(recipe, 32, 3, 50, 60.0), None)
@@ -80,6 +80,6 @@ def test_a_trial_without_time_still_does_one_step(corpus: Corpus):
 
 def test_the_rate_of_a_product_counts_two_operations_for_each_of_its_terms(monkeypatch: pytest.MonkeyPatch):
     clock = iter([0.0, 2.0, 10.0, 11.0, 20.0, 24.0, 30.0, 32.0])
-    monkeypatch.setattr(measuring, "_MATRIX", 8)
+    monkeypatch.setattr(measuring, "_MATRIX_SIZE", 8)
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock))
     assert DeviceBenchmark().matmul_throughput() == 2 * 8**3 / 1.0  # the fastest of four took a second

@@ -30,7 +30,7 @@ def test_base_at_128_takes_about_six_operations_a_parameter_and_piece():
     assert 1.05 < ratio < 1.08  # attention and the head of hidden places come on top
 
 
-@pytest.marker.parametrize("sizes", [BASE, BertConfig(30, 12, 3, 2, 20, 16)])
+@pytest.mark.parametrize("sizes", [BASE, BertConfig(30, 12, 3, 2, 20, 16)])
 def test_parameters_of_the_layers_are_counted_as_they_are_built(sizes: BertConfig):
     if sizes is BASE:
         assert layer_parameters(sizes) == 85_054_464
@@ -50,7 +50,7 @@ def test_a_run_begins_at_the_unigram_entropy():
     assert (loss.low, loss.middle, loss.high) == (6.5, 6.5, 6.5)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("num_layers", "width", "perplexity"),
     [(3, 768, 5.84), (6, 768, 4.68), (12, 768, 3.99), (12, 1024, 3.54), (24, 1024, 3.23)],
 )
@@ -87,7 +87,7 @@ def test_even_the_smallest_model_learns_something():
     assert forecast_loss(BertConfig(20, 2, 1, 1, 2), 1e30, 3.0).middle == pytest.approx(0.95 * 3.0)
 
 
-@pytest.marker.parametrize(("pieces", "measured"), [(1.0e6, 5.42), (2.05e6, 5.03), (3.07e6, 4.78), (9.9e6, 4.17)])
+@pytest.mark.parametrize(("pieces", "measured"), [(1.0e6, 5.42), (2.05e6, 5.03), (3.07e6, 4.78), (9.9e6, 4.17)])
 def test_the_head_start_is_forecast_as_it_was_measured(pieces: float, measured: float):
     mini = BertConfig.from_preset("mini", 8192)
     assert forecast_loss(mini, pieces, 6.54, "neighbours").middle == pytest.approx(measured, rel=0.01)

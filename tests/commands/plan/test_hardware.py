@@ -8,7 +8,7 @@ from bertworks.encoders.bert import BertConfig
 from bertworks.errors import SettingsError
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("told", "name", "num_devices"),
     [("8xA100", "A100", 8), ("8 x a100", "A100", 8), ("H100", "H100", 1), ("16×TPUv2", "TPUv2", 16)],
 )
@@ -17,7 +17,7 @@ def test_a_name_says_how_many_of_what(told: str, name: str, num_devices: int):
     assert (found.name, found.num_devices) == (name, num_devices)
 
 
-@pytest.marker.parametrize("told", ["8xB9000", "", "x", "A100x8", "-1xA100"])
+@pytest.mark.parametrize("told", ["8xB9000", "", "x", "A100x8", "-1xA100"])
 def test_unknown_hardware_is_refused_with_the_list_of_what_is_known(told: str):
     with pytest.raises(SettingsError, match="TPUv2, V100, A100, H100, T4, RTX3090, RTX4090") as refused:
         parse_hardware(told)
@@ -34,7 +34,7 @@ def test_time_is_operations_by_devices_peak_and_utilisation():
     assert hardware_from_flops(100.0, 2, 0.25).seconds(5000.0) == 100.0
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("flops", "devices", "utilisation", "said"),
     [(0.0, 1, 0.5, "312e12"), (-1e12, 1, 0.5, "312e12"), (1e12, 0, 0.5, "at least 1"), (1e12, 1, 1.5, "up to 1")],
 )
@@ -54,7 +54,7 @@ def test_the_papers_runs_take_about_the_four_days_that_it_tells():
         assert parse_hardware(f"{chips}xTPUv2").seconds(flops) / 86_400 == pytest.approx(4.0, rel=0.1)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("told", "sequences_128", "sequences_512"), [("8xV100", 1305.6, 231.68), ("8xA100", 3231.0, 620.0)]
 )
 def test_utilisation_lies_between_the_published_ones_of_short_and_long_rows(

@@ -40,7 +40,7 @@ def make(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     def plan_for(
         budget: str, text: CorpusSummary = ENDLESS, speed: KnownSpeed | None = None, memory: int = LOTS
     ) -> Plan:
-        monkeypatch.setattr(plan_module, "text_of", lambda corpus: text)
+        monkeypatch.setattr(plan_module, "summarize_corpus", lambda corpus: text)
         return plan(PlanRequest(corpus, budget, memory=memory), speed or KnownSpeed())
 
     return plan_for
@@ -178,7 +178,7 @@ def test_the_recipe_reads_back_as_it_was(make: Make, tmp_path: Path):
         assert found.recipe.budget == budget
 
 
-@pytest.marker.parametrize("budget", ["", "soon", "0s"])
+@pytest.mark.parametrize("budget", ["", "soon", "0s"])
 def test_a_budget_that_is_none_is_refused(corpus: Path, budget: str):
     with pytest.raises(SettingsError, match=r"budget 2h|is no time"):
         plan(PlanRequest(corpus, budget), KnownSpeed())

@@ -97,7 +97,7 @@ def test_memory_of_a_card_grows_smaller_when_the_model_is_spread():
     assert whole.memory > 4 * (4 * 335_141_888 + VOCABULARY * 1_024)
 
 
-@pytest.marker.parametrize("name", ["8gpu", "64gpu", "256gpu"])
+@pytest.mark.parametrize("name", ["8gpu", "64gpu", "256gpu"])
 def test_the_shipped_recipes_have_the_paper_s_pieces_and_32_rows_a_card(name):
     recipe = read_recipe(recipe_path(f"paper-base-{name}"), PretrainRecipe)
     cluster = Cluster(int(name.removesuffix("gpu")) // 8, 8, parse_hardware("A100"))
@@ -109,7 +109,7 @@ def test_the_shipped_recipes_have_the_paper_s_pieces_and_32_rows_a_card(name):
     )  # saving takes less than 3 %
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("recipe", "cluster", "told"),
     [
         (PAPER, Cluster(3, 8, parse_hardware("A100")), "a batch of 256 cannot be shared equally among 24 cards"),

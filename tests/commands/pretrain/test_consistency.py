@@ -27,12 +27,12 @@ def other(monkeypatch: pytest.MonkeyPatch, facts: RunFingerprint, kind: str, par
     else:
         changed[kind][part] = value
     told = json.dumps({"node": "node 1 (beta)", "facts": changed})
-    monkeypatch.setattr(agreement, "exchange", lambda text: [text, text, told])
+    monkeypatch.setattr(agreement, "all_gather", lambda text: [text, text, told])
     monkeypatch.setattr(agreement.socket, "gethostname", lambda: "alpha")
     monkeypatch.setenv("GROUP_RANK", "0")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("kind", "part", "value", "told"),
     [
         ("recipe", "model.dropout", "0.2", "recipe, model.dropout is 0.1 on node 0 (alpha), but 0.2 on node 1 (beta)"),

@@ -36,7 +36,7 @@ from bertworks.vocabulary.spelling import spell_vocabulary
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 ENGLISH = "river stone cloud garden window letter winter bread silver morning".split()
 CHINESE = "北京 上海 天气 喜欢 我们 今天 学校 老师 学生 图书馆".split()
 COLOURS, ANIMALS = "红色 蓝色 绿色".split(), "老虎 狮子 大象".split()
@@ -142,7 +142,7 @@ def test_the_words_beside_a_text_are_those_that_its_halves_tell(whole: Path, kin
         ids = ids[1:] if backward else ids[:-1]
         batch = Batch(torch.tensor([ids]), torch.zeros(1, len(ids), dtype=torch.long), torch.tensor([len(ids)]))
         with torch.no_grad():
-            last = model.encoder(batch).last[0 if backward else -1].chunk(2)[backward]
+            last = model.encoder(batch).last_hidden_state[0 if backward else -1].chunk(2)[backward]
             likely = model.bilm_head.log_prob(last[None])[0].exp()
         likely[list(model.tokenizer.specials.ids)] = 0.0
         best = (likely / likely.sum()).topk(3)
@@ -188,8 +188,8 @@ TOYS: dict[str, tuple[Any, str, str]] = {
 }
 
 
-@pytest.marker.parametrize("kind", ["jieba-words"], indirect=True)
-@pytest.marker.parametrize("task", list(TOYS))
+@pytest.mark.parametrize("kind", ["jieba-words"], indirect=True)
+@pytest.mark.parametrize("task", list(TOYS))
 def test_a_task_learns_from_the_weighted_sum_of_its_layers(task: str, whole: Path, kind: str, tmp_path: Path):
     make, end, figure = TOYS[task]
     train_file, dev = tmp_path / f"train.{end}", tmp_path / f"dev.{end}"

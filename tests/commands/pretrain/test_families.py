@@ -21,7 +21,7 @@ from bertworks.objectives.causal import next_token_logits
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
 CLASSES = {"roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining", "gpt": "OpenAIGPTLMHeadModel"}
 TEXT = "The river stone garden winter bread."
@@ -56,7 +56,7 @@ def scores_of(model: Model, ids: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         if model.mlm_head is None:
             return next_token_logits(model.encoder, batch)[0]
-        return model.mlm_head(model.encoder(batch).padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
+        return model.mlm_head(model.encoder(batch).to_padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
 
 
 def theirs_of(peer: transformers.PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
@@ -113,7 +113,7 @@ def test_what_a_run_of_the_recipe_reads_can_be_shown(corpus: Path, member: Membe
         assert (one.label in ("in order", "swapped")) == (member.objective == "masked-order")
 
 
-@pytest.marker.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("padding", [0, 1])
 def test_roberta_counts_positions_from_behind_its_padding_piece(tmp_path: Path, padding: int):
     """With a WordPiece vocabulary the padding piece is 0, and transformers begins at position 1."""
     (tmp_path / "wordpiece").mkdir()
@@ -145,7 +145,7 @@ PUBLISHED = {
 }
 
 
-@pytest.marker.parametrize("recipe", PUBLISHED)
+@pytest.mark.parametrize("recipe", PUBLISHED)
 def test_the_published_recipes_are_12_layers_of_768_with_the_papers_numbers(recipe: str):
     found = read_recipe(recipe_path(recipe), PretrainRecipe)
     sizes = found.model.config(30_000)
@@ -159,7 +159,7 @@ def test_the_published_recipes_are_12_layers_of_768_with_the_papers_numbers(reci
     assert (found.model.family, found.batch_size, found.learning_rate, found.warmup_steps, steps) == PUBLISHED[recipe]
 
 
-@pytest.marker.parametrize("recipe", ["roberta", "albert", "gpt"])
+@pytest.mark.parametrize("recipe", ["roberta", "albert", "gpt"])
 def test_the_small_recipes_are_those_of_a_laptop(recipe: str):
     found = read_recipe(recipe_path(recipe), PretrainRecipe)
     assert found.model.config(8_000).num_hidden_layers == 4

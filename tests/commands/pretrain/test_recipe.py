@@ -33,7 +33,7 @@ def test_these_recipes_come_with_the_package():
     assert {path.stem for path in SHIPPED} >= NAMES
 
 
-@pytest.marker.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_recipe_is_read_and_fits_its_own_positions(path: Path):
     recipe = read_recipe(path, PretrainRecipe)
     sizes = recipe.model.config(30_522)
@@ -41,12 +41,12 @@ def test_every_shipped_recipe_is_read_and_fits_its_own_positions(path: Path):
     assert path.read_text(encoding="utf-8").startswith("# ")  # and says what it is for
 
 
-@pytest.marker.parametrize("name", ["tiny", "mini", "small", "medium", "base", "large"])
+@pytest.mark.parametrize("name", ["tiny", "mini", "small", "medium", "base", "large"])
 def test_a_recipe_of_a_size_trains_that_size(name: str):
     assert shipped(name).model.config(30_522) == BertConfig.from_preset(name, 30_522)
 
 
-@pytest.marker.parametrize("name", ["paper-base", "paper-large", "paper-base-chinese"])
+@pytest.mark.parametrize("name", ["paper-base", "paper-large", "paper-base-chinese"])
 def test_the_paper_s_recipe_is_the_paper_s(name: str):
     recipe = shipped(name)
     assert recipe.objective == "masked-next"
@@ -63,7 +63,7 @@ def test_the_paper_s_recipe_is_the_paper_s(name: str):
     assert not masking.whole_words
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("name", "vocabulary", "shape", "count"),
     [
         ("paper-base", 30_522, (12, 768, 12, 3_072), 109_482_240),
@@ -95,7 +95,7 @@ def test_numbers_beside_a_size_change_it():
     assert sizes == BertConfig(60, 32, 3, 4, 128, 64, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("told", "seconds"),
     [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1h30m", 5_400), ("4d", 345_600), ("0.5h", 1_800), ("1m1.5s", 61.5)],
 )
@@ -107,7 +107,7 @@ def test_no_time_is_none():
     assert parse_duration("") is None
 
 
-@pytest.marker.parametrize("told", ["30", "m", "30 m", "5x", "-5m", "1h 30m", "1.m", "h1", "30m\n", "0s", "0h0m"])
+@pytest.mark.parametrize("told", ["30", "m", "30 m", "5x", "-5m", "1h 30m", "1.m", "h1", "30m\n", "0s", "0h0m"])
 def test_what_is_no_time_is_refused_with_an_example(told: str):
     with pytest.raises(SettingsError, match="is no time; write it as 90s, 30m, 2h or 1h30m"):
         parse_duration(told)
@@ -143,7 +143,7 @@ FULL = PretrainRecipe(
 )
 
 
-@pytest.marker.parametrize("recipe", [PretrainRecipe(), FULL, *map(shipped, sorted(NAMES))], ids=str)
+@pytest.mark.parametrize("recipe", [PretrainRecipe(), FULL, *map(shipped, sorted(NAMES))], ids=str)
 def test_a_recipe_written_out_and_read_again_is_the_same(tmp_path: Path, recipe: PretrainRecipe):
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(recipe), encoding="utf-8")
@@ -197,7 +197,7 @@ REFUSED = {
 }
 
 
-@pytest.marker.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
 def test_a_recipe_that_cannot_work_is_refused(changes: dict[str, object], message: str):
     with pytest.raises(SettingsError, match=message):
         changed(**changes)

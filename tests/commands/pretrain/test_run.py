@@ -24,7 +24,7 @@ from bertworks.inference.model import load
 from bertworks.settings import read_recipe
 from bertworks.training.checkpoint import checkpoints_in
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +294,7 @@ def process(recipe: PretrainRecipe, corpus: Path, out: Path):
         heard.close()
 
 
-@pytest.marker.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(20, 1, marks=pytest.marker.soak)])
+@pytest.mark.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(20, 1, marks=pytest.mark.soak)])
 def test_killed_at_any_moment_it_ends_with_the_same_bits(corpus, tmp_path, num_kills, seed):
     """Every step is saved, slowly, so that most of the kills come while a checkpoint is being written."""
     recipe = under_fire(num_kills)
@@ -312,7 +312,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(corpus, tmp_path, num_k
     assert_same(tmp_path / "whole", tmp_path / "parts")
 
 
-@pytest.marker.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop_it_saves_and_leaves(corpus, tmp_path, number):
     recipe = under_fire(20)  # ten seconds of work, so that the wish comes in time on a busy machine
     with process(recipe, corpus, tmp_path / "run") as (asked, heard):

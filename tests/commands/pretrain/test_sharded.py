@@ -30,7 +30,7 @@ from bertworks.training.process_group import process_group
 from bertworks.training.sharding import local_rows, shard, to_local
 
 STILL = replace(RECIPE, model=replace(RECIPE.model, hidden_dropout_prob=0.0), batch_size=12, micro_batch_size=2)
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def disagree(requests: list[PretrainRequest]) -> str:
     return seen.error
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("change", "told"),
     [
         (

@@ -33,7 +33,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    monkeypatch.setattr(module, "_run", run_on_one_thread)
+    monkeypatch.setattr(module, "_take_segment", run_on_one_thread)
 
 
 real_run = module._run
@@ -86,7 +86,7 @@ def test_a_recipe_that_resumes_exactly_is_found_identical(corpus):
 
 
 def test_a_forgotten_moment_is_found_and_named(corpus, monkeypatch):
-    monkeypatch.setattr(module, "_run", run_that_forgets_a_moment)
+    monkeypatch.setattr(module, "_take_segment", run_that_forgets_a_moment)
     verdict = verify_resume(VerifyRequest(LONG, corpus, num_steps=ENOUGH_STEPS, num_kills=1))
     assert verdict.num_kills == 1
     step, name = verdict.first_difference
@@ -95,7 +95,7 @@ def test_a_forgotten_moment_is_found_and_named(corpus, monkeypatch):
 
 
 def test_rows_that_begin_anew_are_found_and_named(corpus, monkeypatch):
-    monkeypatch.setattr(module, "_run", run_that_draws_anew)
+    monkeypatch.setattr(module, "_take_segment", run_that_draws_anew)
     verdict = verify_resume(VerifyRequest(LONG, corpus, num_steps=ENOUGH_STEPS, num_kills=1))
     assert verdict.num_kills == 1
     assert verdict.first_difference[1] == BATCH
@@ -122,7 +122,7 @@ def test_a_budget_becomes_steps():
     assert short.warmup_steps == 2
 
 
-@pytest.marker.parametrize(("num_steps", "num_kills"), [(1, 1), (3, 3), (30, 0)])
+@pytest.mark.parametrize(("num_steps", "num_kills"), [(1, 1), (3, 3), (30, 0)])
 def test_a_proof_that_would_prove_nothing_is_refused(num_steps, num_kills):
     with pytest.raises(SettingsError, match="prove nothing here; ask for at least"):
         shorten_recipe(RECIPE, num_steps, num_kills)
@@ -158,7 +158,7 @@ def test_lines_torn_by_a_kill_are_left_out(tmp_path):
     assert module._first_difference(tmp_path / "whole", tmp_path / "torn") == (1, "the step itself, which was left out")
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("differs", "code", "said"),
     [
         (None, 0, "identical: 30 steps, killed and resumed 3 times"),

@@ -26,7 +26,7 @@ from bertworks.settings import read_recipe
 from bertworks.text.sources import TextSource
 from bertworks.training.checkpoint import load_checkpoint
 
-pytestmark = pytest.marker.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5
 TEXT = "The river stone garden winter bread."
 XLNET = replace(
@@ -152,7 +152,7 @@ def labelled(folder: Path) -> Path:
     return folder / "train.tsv"
 
 
-@pytest.marker.parametrize("start", ["ours", "theirs"])
+@pytest.mark.parametrize("start", ["ours", "theirs"])
 def test_a_fine_tuned_folder_says_the_same_in_transformers(whole: Path, theirs: Path, tmp_path: Path, start: str):
     base = whole / "model" if start == "ours" else theirs
     tuning = FinetuneRecipe(batch_size=8, learning_rate=1e-2, epochs=2, max_restarts=0)

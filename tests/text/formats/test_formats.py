@@ -112,7 +112,7 @@ def test_markdown_keeps_running_words_and_counts_what_it_drops(tmp_path: Path) -
     }
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("marked", "words"),
     [
         ("__init__ and _it_", "init and it"),
@@ -146,7 +146,7 @@ def test_wikitext_is_recognised_and_gives_an_article_a_document(tmp_path: Path) 
     assert counts == {"headings dropped": 3, "unknown words replaced by a dash": 1}
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("cut", "joined"),
     [
         (" 1 @,@ 000 ( 24 in ) , 0 @.@ 5 ", " 1,000 (24 in), 0.5 "),
@@ -198,7 +198,7 @@ def test_csv_reads_quoted_newlines_and_quotes(tmp_path: Path) -> None:
     assert counts == {"records skipped: no text": 1}
 
 
-@pytest.marker.parametrize("block_bytes", [8, 20, 50, 1000])
+@pytest.mark.parametrize("block_bytes", [8, 20, 50, 1000])
 def test_csv_is_cut_only_between_records(tmp_path: Path, block_bytes: int) -> None:
     rows = [f'{number},"line one\nline, ""two"" of {number}"' for number in range(30)]
     path = written(tmp_path / "a.csv", "id,text\n" + "\n".join(rows) + "\n")
@@ -224,7 +224,7 @@ def test_short_tsv_row_is_refused_with_its_line(tmp_path: Path) -> None:
         read_all(path)
 
 
-@pytest.marker.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
+@pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
 def test_missing_column_is_refused_at_the_door_with_the_columns_there_are(tmp_path: Path, name: str, sign: str) -> None:
     path = written(tmp_path / name, f"id{sign}body\n1{sign}a\n")
     with pytest.raises(InputError, match=r"line 1: no column 'text'; the columns are 'id', 'body'"):
@@ -302,7 +302,7 @@ def test_xml_that_is_no_dump_is_refused_at_the_door(tmp_path: Path) -> None:
         blocks([TextSource(str(path))], ReadSettings())
 
 
-@pytest.marker.parametrize(
+@pytest.mark.parametrize(
     ("markup", "words"),
     [
         ("a {{b|{{c|{{d}}}}|e}} f", "a f"),
@@ -327,7 +327,7 @@ def test_wiki_markup_leaves_prose(markup: str, words: str) -> None:
     assert prose(markup, Counts()) == words
 
 
-@pytest.marker.parametrize("name", ["a.txt", "a.md", "wiki.txt", "a.xml"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "wiki.txt", "a.xml"])
 def test_counts_hold_no_zeros(tmp_path: Path, name: str) -> None:
     _, counts = read_all(written(tmp_path / name, DUMP if name == "a.xml" else "Some words [here] | there.\n"))
     assert all(counts.values())

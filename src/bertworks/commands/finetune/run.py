@@ -144,7 +144,9 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     coverage = WindowCoverage.from_features(questions, rule)
     notes += [FinetuneEvent(note=coverage.describe()), *_length_warnings(questions, rule), *_leak_warnings(cases)]
     for split in ("dev", "test"):
-        notes += _check_split(split, cases.get(split, []), partial(task.featurize, tokenizer=base.tokenizer, window_rule=rule))
+        notes += _check_split(
+            split, cases.get(split, []), partial(task.featurize, tokenizer=base.tokenizer, window_rule=rule)
+        )
     drawer = FinetuneBatches(questions, task, base.tokenizer, tuning.batch_size, tuning.seed)
     if tuning.mlm_weight or tuning.lm_weight:
         drawer.corruption = Masker(base.tokenizer) if tuning.mlm_weight else NextTokenTargets()
