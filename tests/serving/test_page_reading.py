@@ -72,7 +72,7 @@ def only_server() -> Iterator[CannedServer]:
 
 @pytest.fixture
 def server(only_server: CannedServer) -> CannedServer:
-    only_server.plan = Plan(runs=[canned_runs.pooled("mini", "pretrain", "finished", 400)])
+    only_server.plan = Plan(runs=[canned_runs.summary("mini", "pretrain", "finished", 400)])
     return only_server
 
 

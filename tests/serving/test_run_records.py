@@ -51,7 +51,7 @@ def steps(found: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def test_a_run_is_listed_with_its_kind_state_and_step(run):
-    (one,) = [found.pooled() for found in RunRegistry({"one": run}).all()]
+    (one,) = [found.summary() for found in RunRegistry({"one": run}).all()]
     assert (one["name"], one["kind"], one["state"], one["step"]) == ("one", "pretrain", "running", 3)
 
 
@@ -78,15 +78,15 @@ def test_a_run_that_has_long_written_nothing_has_stopped(run):
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(run):
     runs = RunRegistry({"one": run})
     write(run / "metrics.jsonl", step(4), end="")
-    assert runs.get("one").pooled()["step"] == 3
+    assert runs.get("one").summary()["step"] == 3
     write(run / "metrics.jsonl", end="\n")
-    assert runs.get("one").pooled()["step"] == 4
+    assert runs.get("one").summary()["step"] == 4
 
 
 def test_a_run_that_was_set_back_after_a_crash_is_read_anew(run):
     runs = RunRegistry({"one": run})
     write(run / "metrics.jsonl", *(step(number) for number in range(4, 30)))
-    assert runs.get("one").pooled()["step"] == 29
+    assert runs.get("one").summary()["step"] == 29
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[:6]))  # held_out 0, steps 1 to 5
     write(run / "metrics.jsonl", *(step(number, rate=9.0) for number in range(6, 40)))  # longer than before
@@ -151,7 +151,7 @@ def test_a_folder_of_runs_gets_more_of_them(run, tmp_path):
     (tmp_path / "second").mkdir()
     write(tmp_path / "second" / "metrics.jsonl", step(1))
     assert [one.name for one in runs.all()] == ["all.run", "all.second"]
-    assert runs.get("all.second").pooled()["step"] == 1
+    assert runs.get("all.second").summary()["step"] == 1
     assert runs.get("../run") is None
 
 

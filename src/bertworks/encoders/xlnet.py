@@ -281,7 +281,7 @@ HEADS: dict[str, NameTable] = {
     "spans": bert.HEADS["spans"],
 }
 # Beside heads for whole rows what sums them up is called a part of the head.
-PREFIX_OVERRIDES = {kind: {"transformer.pooler.": "sequence_summary.pooled."} for kind in ("rows", "choices")}
+PREFIX_OVERRIDES = {kind: {"transformer.pooler.": "sequence_summary.summary."} for kind in ("rows", "choices")}
 COPIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
 CLASS_SUFFIXES = {"spans": "ForQuestionAnsweringSimple"}
 _ATTENTION_NAMES = {
