@@ -356,8 +356,8 @@ def test_copies_of_a_document_do_not_empty_the_training_split(tmp_path, vocabula
     )
     folder = prepare(request(source, vocabulary, tmp_path / "out"), workers=1)
     splits = Corpus.open(folder).tokens_manifest["splits"]
-    assert splits["train"]["paired"]["documents"] == 2
-    assert splits["held-out"]["paired"]["documents"] == 0
+    assert splits["train"]["pairable"]["documents"] == 2
+    assert splits["held-out"]["pairable"]["documents"] == 0
 
 
 def test_what_a_killed_worker_left_half_written_is_swept_away(tmp_path, text, vocabulary, monkeypatch):

@@ -42,15 +42,15 @@ def test_documents_stand_by_split_and_those_of_several_sentences_first(tmp_path:
     assert shard.document_ends.tolist() == [2, 5, 6, 8, 9]
     assert regions == {
         "train": {
-            "paired": {"pieces": 6, "sentences": 5, "documents": 2},
-            "lone": {"pieces": 3, "sentences": 1, "documents": 1},
+            "pairable": {"tokens": 6, "sentences": 5, "documents": 2},
+            "single_sentence": {"tokens": 3, "sentences": 1, "documents": 1},
         },
         "held-out": {
-            "paired": {"pieces": 3, "sentences": 2, "documents": 1},
-            "lone": {"pieces": 1, "sentences": 1, "documents": 1},
+            "pairable": {"tokens": 3, "sentences": 2, "documents": 1},
+            "single_sentence": {"tokens": 1, "sentences": 1, "documents": 1},
         },
     }
-    assert counts["pieces"] == counts["words"] == 13
+    assert counts["tokens"] == counts["words"] == 13
 
 
 def test_sentences_without_pieces_fall_away_and_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -63,8 +63,8 @@ def test_sentences_without_pieces_fall_away_and_are_counted(tmp_path: Path, toke
     shard = map_shard(tmp_path / "shard")
     assert words_of(shard, tokenizer) == [["w3"], ["w4"], ["w1", "w2"]]
     assert shard.document_ends.tolist() == [2, 3]
-    assert regions["train"]["paired"] == {"pieces": 2, "sentences": 2, "documents": 1}
-    assert regions["train"]["lone"] == {"pieces": 2, "sentences": 1, "documents": 1}
+    assert regions["train"]["pairable"] == {"tokens": 2, "sentences": 2, "documents": 1}
+    assert regions["train"]["single_sentence"] == {"tokens": 2, "sentences": 1, "documents": 1}
     assert counts["sentences without pieces"] == 4
     assert counts["documents without pieces"] == 1
 
@@ -76,12 +76,12 @@ def test_word_starts_move_with_their_pieces(tmp_path: Path, tokenizer: Tokenizer
     assert words_of(shard, tokenizer) == [["w3", "w4", "##a"], ["w5", "##b"], ["w1", "##a", "##b", "w2"]]
     flags = [True, True, False, True, False, True, False, False, True]
     assert shard.unpack_word_starts(0, 9).tolist() == flags
-    assert (counts["pieces"], counts["words"]) == (9, 5)
+    assert (counts["tokens"], counts["words"]) == (9, 5)
 
 
 def test_unknown_words_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
     _, counts = write_tokens(tmp_path / "shard", [placed("train", "w1 zebra\n", "雨 w2\n")], tokenizer, "pieces")
-    assert counts["unknown pieces"] == 2
+    assert counts["unknown tokens"] == 2
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])

@@ -89,7 +89,7 @@ def _sources(paths: list[str], weights: str | None, held_out: list[str]) -> tupl
 
 def _report(folder: Path, key: str, as_json: bool) -> None:
     manifest = read_manifest(folder)
-    pieces = read_json(folder / "pieces" / key / MANIFEST, "the pieces of a prepared corpus")
+    pieces = read_json(folder / "tokens" / key / MANIFEST, "the tokens of a prepared corpus")
     told = {
         "documents": manifest["documents"],
         "sentences": manifest["sentences"],
@@ -99,7 +99,7 @@ def _report(folder: Path, key: str, as_json: bool) -> None:
             f"{split} documents": sum(kind["documents"] for kind in of.values())
             for split, of in pieces["splits"].items()
         },
-        **{f"{split} pieces": sum(kind["pieces"] for kind in of.values()) for split, of in pieces["splits"].items()},
+        **{f"{split} tokens": sum(kind["tokens"] for kind in of.values()) for split, of in pieces["splits"].items()},
         **manifest["counts"],
     }
     if as_json:

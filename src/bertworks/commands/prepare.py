@@ -57,7 +57,7 @@ def prepare(
     tokenizer = Tokenizer.load(request.vocabulary)
     key = tokens_key(tokenizer, request.words)
     out = request.output.absolute()  # workers may run elsewhere
-    job = PrepareJob(out, request.sources, request.settings, out / "pieces" / key, request.words, key)
+    job = PrepareJob(out, request.sources, request.settings, out / "tokens" / key, request.words, key)
     workers = workers or num_cores()
     if (out / MANIFEST).exists():
         _add_tokens(request, job, tokenizer, workers, watch)
@@ -90,8 +90,8 @@ def verify(folder: Path, watch: ProgressCallback = lambda progress: None) -> int
     """Check every file of a corpus folder against its hash; return how many are right, or raise for the first wrong."""
     manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
     files = [(folder / shard["file"], shard["sha256"]) for shard in manifest["shards"]]
-    for key in manifest["pieces"]:
-        pieces = folder / "pieces" / key
+    for key in manifest["tokens"]:
+        pieces = folder / "tokens" / key
         told = read_json(pieces / MANIFEST, "the pieces of a prepared corpus")
         files += [(pieces / shard["file"], shard["sha256"]) for shard in told["shards"]]
         if Tokenizer.load(pieces).hash != told["vocabulary"]:
@@ -204,8 +204,8 @@ def _deduplicate(job: PrepareJob, units: list[int]) -> float:
         told = [read_json(job.work_file(unit, "json"), "a unit of a preparation") for unit in units]
         found = [job.work_file(unit, "fingerprints.npy") for unit in units]
         num_copies = find_duplicates(found, job.work_folder, job.settings.max_repeats)
-        write_json(path, {"held_out_rate": effective_held_out_ratio(told, job.settings.held_out_ratio, num_copies)})
-    return float(read_json(path, "the comparison of a preparation")["held_out_rate"])
+        write_json(path, {"held_out_ratio": effective_held_out_ratio(told, job.settings.held_out_ratio, num_copies)})
+    return float(read_json(path, "the comparison of a preparation")["held_out_ratio"])
 
 
 def _finalize_all(
@@ -246,14 +246,14 @@ def _finish(request: PrepareRequest, job: PrepareJob, units: list[int], tokenize
         "counts": dict(sorted(counts.items())),
         **{name: sum(s[name] for s in shards) for name in ("documents", "sentences", "characters")},
         "shards": shards,
-        "pieces": [],
+        "tokens": [],
     }
     lines = [
         {
             "unit": unit["unit"],
             "regions": unit["shard"]["regions"],
-            "counts": unit["shard"]["piece_counts"],
-            "pieces_sha256": unit["pieces_sha256"],
+            "counts": unit["shard"]["token_counts"],
+            "tokens_sha256": unit["tokens_sha256"],
         }
         for unit in full
     ]
@@ -267,7 +267,7 @@ def _add_tokens(
     manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
     if request.sources:
         _check_same(request, manifest, job.folder)
-    if job.key in manifest["pieces"]:
+    if job.key in manifest["tokens"]:
         return
     tokenizer.save(job.vocabulary)
     units = [int(Path(shard["file"]).stem) for shard in manifest["shards"]]
@@ -311,7 +311,7 @@ def _finish_tokens(
     shards = [
         {
             "file": f"{line['unit']:06d}.safetensors",
-            "sha256": line["pieces_sha256"],
+            "sha256": line["tokens_sha256"],
             "weight": weights[f"text/{line['unit']:06d}.jsonl"],
             "regions": line["regions"],
         }
@@ -319,8 +319,8 @@ def _finish_tokens(
     ]
     totals = {
         split: {
-            kind: {n: sum(s["regions"][split][kind][n] for s in shards) for n in ("pieces", "sentences", "documents")}
-            for kind in ("paired", "lone")
+            kind: {n: sum(s["regions"][split][kind][n] for s in shards) for n in ("tokens", "sentences", "documents")}
+            for kind in ("pairable", "single_sentence")
         }
         for split in SPLITS
     }
@@ -334,7 +334,7 @@ def _finish_tokens(
         "shards": shards,
     }
     write_json(job.vocabulary / MANIFEST, told)
-    manifest["pieces"] = [*manifest["pieces"], job.key]
+    manifest["tokens"] = [*manifest["tokens"], job.key]
     write_json(job.folder / MANIFEST, manifest)
 
 

@@ -69,6 +69,6 @@ def _describe_corpus(corpus: Corpus) -> dict[str, Any]:
     return {
         "documents": corpus.manifest["documents"],
         "sentences": corpus.manifest["sentences"],
-        "pieces": told["counts"]["pieces"],
+        "pieces": told["counts"]["tokens"],
         "vocabulary": f"{told['kind']}, {told['size']:,} pieces",
     }

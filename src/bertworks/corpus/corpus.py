@@ -34,7 +34,7 @@ class CorpusPosition(NamedTuple):
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a corpus folder; another folder is refused."""
     manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
-    if not isinstance(manifest, dict) or "pieces" not in manifest:
+    if not isinstance(manifest, dict) or "tokens" not in manifest:
         raise FolderError(f"{folder / MANIFEST} is not the manifest of a prepared corpus")
     return manifest
 
@@ -45,7 +45,7 @@ class Corpus:
     def __init__(self, folder: Path, manifest: dict[str, Any], key: str) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.tokens_folder = folder / "pieces" / key
+        self.tokens_folder = folder / "tokens" / key
         self.tokens_manifest = read_json(self.tokens_folder / MANIFEST, "the pieces of a prepared corpus")
 
     @classmethod
@@ -57,9 +57,9 @@ class Corpus:
         folder = Path(folder)
         manifest = read_manifest(folder)
         begins = Tokenizer.load(vocabulary).hash if vocabulary and Path(vocabulary).exists() else vocabulary or ""
-        keys = [key for key in manifest["pieces"] if key.startswith(begins)]
+        keys = [key for key in manifest["tokens"] if key.startswith(begins)]
         if not keys:
-            known = ", ".join(manifest["pieces"]) or "none"
+            known = ", ".join(manifest["tokens"]) or "none"
             raise FolderError(
                 f"{folder} has no pieces of vocabulary {vocabulary}; it has: {known}. "
                 f"Run `bertworks prepare` on it again with that vocabulary"
@@ -80,9 +80,9 @@ class Corpus:
             SplitShard(
                 path=self.tokens_folder / shard["file"],
                 weight=shard["weight"],
-                pairable=Region(**shard["regions"][name]["paired"]),
-                single_sentence=Region(**shard["regions"][name]["lone"]),
-                first_token=sum(region["pieces"] for region in _regions_before(shard, name)),
+                pairable=Region(**shard["regions"][name]["pairable"]),
+                single_sentence=Region(**shard["regions"][name]["single_sentence"]),
+                first_token=sum(region["tokens"] for region in _regions_before(shard, name)),
             )
             for shard in self.tokens_manifest["shards"]
         ]

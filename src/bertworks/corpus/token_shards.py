@@ -39,13 +39,13 @@ def write_tokens(
     for number in range(2 * len(SPLITS)):
         chosen = region == number
         told = Region(int(pieces_per_document[chosen].sum()), int(num_sentences[chosen].sum()), int(chosen.sum()))
-        regions[SPLITS[number // 2]][("paired", "lone")[number % 2]] = asdict(told)
+        regions[SPLITS[number // 2]][("pairable", "single_sentence")[number % 2]] = asdict(told)
     counts = {
-        "pieces": len(arrays.input_ids),
+        "tokens": len(arrays.input_ids),
         "words": int(flat.word_starts.sum()),
-        "unknown pieces": int((flat.input_ids == tokenizer.specials.unknown).sum()),
-        "sentences without pieces": int((lengths == 0).sum()),
-        "documents without pieces": int((num_sentences == 0).sum()),
+        "unknown tokens": int((flat.input_ids == tokenizer.specials.unknown).sum()),
+        "sentences without tokens": int((lengths == 0).sum()),
+        "documents without tokens": int((num_sentences == 0).sum()),
     }
     return regions, counts
 

@@ -49,7 +49,7 @@ class PrepareSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.held_out_ratio < 1:
-            raise SettingsError(f"held_out_rate = {self.held_out_ratio}: must be at least 0 and less than 1")
+            raise SettingsError(f"held_out_ratio = {self.held_out_ratio}: must be at least 0 and less than 1")
         if self.max_repeats < 0:
             raise SettingsError(f"max_repeats = {self.max_repeats}: must be 0 (keep all) or more")
 
@@ -77,7 +77,7 @@ class PrepareJob:
         return self.folder / "text" / f"{unit:06d}.jsonl"
 
     def token_shard(self, unit: int) -> Path:
-        return self.folder / "pieces" / self.key / f"{unit:06d}.safetensors"
+        return self.folder / "tokens" / self.key / f"{unit:06d}.safetensors"
 
 
 def read_unit(block: Block, job: PrepareJob) -> None:
@@ -148,7 +148,7 @@ def finalize_unit(unit: int, job: PrepareJob, held_out_ratio: float) -> None:
             _publish(job.work_file(unit, "safetensors"), pieces)
     settled = {"unit": unit, "source": told["source"], "counts": dict(counts), "shard": shard}
     if shard:
-        settled |= {"text_sha256": sha256(text), "pieces_sha256": sha256(pieces)}
+        settled |= {"text_sha256": sha256(text), "tokens_sha256": sha256(pieces)}
     write_json(job.work_file(unit, "settled.json"), settled)  # written last, as above
 
 
@@ -156,7 +156,7 @@ def tokenize_unit(unit: int, job: PrepareJob) -> dict[str, Any]:
     """Cut the text of a finished corpus with another vocabulary; return the line for the manifest of its pieces."""
     placed = list(read_text(job.text_shard(unit)))
     regions, counts = write_tokens(job.token_shard(unit), placed, _load_tokenizer(job.vocabulary), job.words)
-    return {"unit": unit, "regions": regions, "counts": counts, "pieces_sha256": sha256(job.token_shard(unit))}
+    return {"unit": unit, "regions": regions, "counts": counts, "tokens_sha256": sha256(job.token_shard(unit))}
 
 
 def _write_shards(text: Path, tokens: Path, documents: list[SplitDocument], job: PrepareJob) -> dict[str, Any] | None:
@@ -170,7 +170,7 @@ def _write_shards(text: Path, tokens: Path, documents: list[SplitDocument], job:
         "sentences": sum(len(one.document.sentences) for one in documents),
         "characters": sum(len(sentence) for one in documents for sentence in one.document.sentences),
         "regions": regions,
-        "piece_counts": counts,
+        "token_counts": counts,
     }
 
 

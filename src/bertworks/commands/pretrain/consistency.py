@@ -45,7 +45,7 @@ def run_fingerprint(
     return {
         "recipe": dict(_flatten_settings(asdict(recipe))),
         "corpus": {
-            "pieces": f"{corpus.tokens_manifest['counts']['pieces']:,}",
+            "pieces": f"{corpus.tokens_manifest['counts']['tokens']:,}",
             "vocabulary": f"{corpus.tokenizer.vocab_size:,}",
             "sha256": hashlib.sha256(shards).hexdigest()[:12],
         },
