@@ -1,6 +1,5 @@
 """Integrated gradients: values by hand, weights that add up for every task, the word that decides, and pictures."""
 
-import html
 import json
 import re
 from dataclasses import dataclass, replace
@@ -398,18 +397,6 @@ def test_plain_text_has_one_to_three_marks_by_weight():
         "'liked': +2.000, and +0.000 with every word masked\ntext: Greatness[+++] <& good[+]>, bad[--]!"
     )
     assert explained([0.0] * 4).to_text().endswith("text: Greatness <& good>, bad!")
-
-
-def test_html_holds_the_whole_text_escaped_and_colours_by_sign_and_size():
-    page = explained([1.0, 2.0, 0.5, -1.5]).to_html()
-    shown = re.sub(r"<[^>]*>", "", page.split("</b>")[1].split("</p>")[0])
-    assert html.unescape(shown) == " Greatness <& good>, bad!"
-    assert re.findall(r"rgba\((\d+), \d+, \d+, ([\d.]+)\)[^>]*title=\"([^\"]+)\"", page) == [
-        ("58", "0.550", "+3.0000"),
-        ("58", "0.092", "+0.5000"),
-        ("255", "0.275", "-1.5000"),
-    ]
-    assert not re.search(r"[^-]color:|<script|<link|src=|href=", page)  # letters keep the colour of the page
 
 
 def test_json_tells_words_and_pieces():

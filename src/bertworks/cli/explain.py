@@ -14,6 +14,7 @@ from bertworks.disk import write_text
 from bertworks.inference import attribution as explaining
 from bertworks.inference.explanation import Explanation
 from bertworks.inference.finetuned import load_predictor
+from bertworks.reports.explanation import explanation_page
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -45,7 +46,7 @@ def explain(
     predictor = load_predictor(model)
     found = explaining.explain(predictor, explaining.example_from_texts(predictor.module.task.name, texts), target)
     if page is not None:
-        write_text(page, found.to_page())
+        write_text(page, explanation_page(found))
     if as_json:
         print(json.dumps(found.to_dict(), ensure_ascii=False))
         return

@@ -1,11 +1,10 @@
-"""Why a model said something: weights of pieces in, weights of words, a line of text or a piece of HTML out.
+"""Why a model said something: weights of pieces in, weights of words, a line of text out.
 
 P pieces of a text.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +21,6 @@ NOISE = 1e-4
 
 # A word has one, two or three marks above these shares of the largest weight of a word.
 _LEVELS = (1 / 9, 1 / 3, 2 / 3)
-# Blue speaks for and orange against, which is plain to colour-blind eyes too. They are laid thinly over whatever the
-# page has below, and letters keep the page's own colour: so it can be read on white and on black.
-_COLORS = {True: "58, 134, 255", False: "255, 122, 26"}
-_MAX_OPACITY = 0.55
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +120,6 @@ class Explanation:
             lines.append(f"{text.title}: {marked}")
         return "\n".join([*lines, *self.remarks()])
 
-    def to_html(self) -> str:
-        """Return a block for a page: a paragraph a text, each word with a background by its weight."""
-        largest = max((abs(word.weight) for text in self.texts for word in text.words), default=0.0)
-        lines = ['<div class="explained">', f"<p>{html.escape(self.headline())}</p>"]
-        for text, stretches in self.levels():
-            spans = "".join(_span(part, weight, largest) for part, _, weight in stretches)
-            lines.append(f'<p style="line-height: 1.8"><b>{html.escape(text.title)}:</b> {spans}</p>')
-        return "\n".join([*lines, *(f"<p>{html.escape(remark)}</p>" for remark in self.remarks()), "</div>"])
-
-    def to_page(self) -> str:
-        """Return a whole page, in light or dark as the reader's machine has it."""
-        head = '<meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-        style = (
-            "<style>body { font: 1rem/1.5 sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem }</style>"
-        )
-        title = f"<title>{html.escape(self.target)}</title>"
-        return (
-            f"<!doctype html>\n<html>\n<head>{head}{title}{style}</head>\n<body>\n{self.to_html()}\n</body>\n</html>\n"
-        )
-
     def to_dict(self) -> dict[str, Any]:
         texts = [
             {
@@ -209,11 +184,3 @@ def _level(weight: float, largest: float) -> int:
         return 0
     level = sum(abs(weight) / largest > share for share in _LEVELS)
     return level if weight > 0 else -level
-
-
-def _span(part: str, weight: float, largest: float) -> str:
-    if not weight or not largest:
-        return html.escape(part)
-    density = _MAX_OPACITY * abs(weight) / largest
-    style = f"background: rgba({_COLORS[weight > 0]}, {density:.3f}); border-radius: 0.2em"
-    return f'<span style="{style}" title="{weight:+.4f}">{html.escape(part)}</span>'

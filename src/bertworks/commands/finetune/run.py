@@ -83,7 +83,7 @@ class _FinetuneRun:
         return self.batches.num_steps * self.request.recipe.epochs
 
 
-def finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
+def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     """Fine-tune, or continue, and yield what happens. At the end the run folder holds the model in `model/`.
 
     A run whose model calls everything one class is begun again with another seed, as often as the tuning says.

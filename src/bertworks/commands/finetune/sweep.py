@@ -12,7 +12,7 @@ from typing import Any
 
 from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GRID_LEARNING_RATES, FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.run import run_finetune
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.errors import FolderError, SettingsError
 from bertworks.models.provenance import BASE_HASH, hashes_of
@@ -104,7 +104,7 @@ def complete_run(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     if facts.exists():
         _check_same(request, read_json(facts, "a finished run"))
     else:
-        yield from finetune(request)
+        yield from run_finetune(request)
 
 
 def outcome_of(request: FinetuneRequest) -> Outcome | None:
