@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
-from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.encoders.families import architecture_of, family_of
 from bertworks.encoders.stack import BertConfig
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.translate import Translate
 

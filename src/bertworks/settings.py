@@ -1,55 +1,170 @@
-"""Recipes: TOML in, frozen dataclasses out. Whatever does not belong is refused at the door, with what does."""
+"""Recipes: TOML files and `section.key=value` overrides in, validated frozen dataclasses out, and back to TOML."""
 
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import tomllib
 import types
 import typing
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertworks.errors import SettingsError
+from bertworks.disk import write_text
+from bertworks.errors import FolderError, SettingsError
 
 Settings = TypeVar("Settings")
 
+_DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+# Names that other tools and papers use for our settings.
+_SYNONYMS = {
+    "lr": "learning_rate",
+    "bs": "batch_size",
+    "batch": "batch_size",
+    "length": "max_length",
+    "max_len": "max_length",
+    "max_seq_length": "max_length",
+    "out": "output",
+    "dropout": "hidden_dropout_prob",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "width": "hidden_size",
+    "hidden": "hidden_size",
+    "warmup": "warmup_steps",
+}
+
+
+def recipe_path(name: str, kind: str = "") -> Path:
+    """Return the file of a recipe: `name` is a path or the name of a built-in recipe in the subfolder `kind`."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():  # not exists(): the folder of a run may have the recipe's name
+        return path
+    built_in = Path(__file__).parent / "recipes" / kind / f"{name}.toml"
+    if built_in.exists():
+        return built_in
+    known = ", ".join(sorted(file.stem for file in built_in.parent.glob("*.toml")))
+    raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {known}")
+
 
 def read_recipe(path: Path, kind: type[Settings]) -> Settings:
-    """Return the recipe in `path` as an object of the dataclass `kind`. It may name one `base` recipe beside it."""
+    """Read the recipe file `path` as the dataclass `kind`. It may name one `base` recipe in the same folder."""
     return from_table(kind, recipe_table(path), str(path))
 
 
 def recipe_table(path: Path) -> dict[str, Any]:
-    """Return a recipe as plain tables, those of its base filled in; what it says itself goes first."""
+    """Read a recipe as a nested dict, merged over the recipe that its `base` key names."""
     table = _read_toml(path)
     base = table.pop("base", None)
     if base is None:
         return table
     if not isinstance(base, str):
         raise SettingsError(f"{path}: base must be the name of a recipe file, such as 'small.toml'")
-    below = _read_toml(path.parent / base)
-    if "base" in below:
-        raise SettingsError(f"{path.parent / base} has a base of its own; a recipe may stand on one other, no more")
-    return merge_tables(below, table)
+    base_table = _read_toml(path.parent / base)
+    if "base" in base_table:
+        raise SettingsError(f"{path.parent / base} has a base itself; only one level of base recipes is supported")
+    return merge_tables(base_table, table)
+
+
+def merge_tables(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` updated with `overrides`; nested dicts are merged, every other value is replaced."""
+    merged = dict(base)
+    for key, value in overrides.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge_tables(merged[key], value) if both_tables else value
+    return merged
+
+
+def apply_overrides(table: dict[str, Any], assignments: Iterable[str], kind: type[Any]) -> dict[str, Any]:
+    """Return a recipe table with assignments such as "model.hidden_size=256" applied.
+
+    `kind` is the dataclass of the recipe: it says which keys exist. Values are TOML; a value that is no TOML is taken
+    as a string, so that quotes are not needed: "schedule=cosine".
+    """
+    for assignment in assignments:
+        key, equals, text = (part.strip() for part in assignment.partition("="))
+        if not key or not equals:
+            raise SettingsError(f"'{assignment}' is no assignment; write section.key=value, e.g. model.hidden_size=256")
+        _check_key(key, kind)
+        value: Any = _parse_value(text)
+        for name in reversed(key.split(".")):
+            value = {name: value}
+        table = merge_tables(table, value)
+    return table
+
+
+def _check_key(key: str, kind: type[Any]) -> None:
+    known = list(_dotted_keys(kind))
+    free_tables = [name for name in known if name.endswith(".")]
+    if key in known or any(key.startswith(name) for name in free_tables):
+        return
+    by_last_name: dict[str, str] = {}
+    for name in known:
+        by_last_name.setdefault(name.rstrip(".").rsplit(".", 1)[-1], name)
+    nearest = nearest_name(key.rsplit(".", 1)[-1], by_last_name)
+    if nearest:
+        raise SettingsError(f"there is no setting '{key}'; did you mean '{by_last_name[nearest]}'?")
+    raise SettingsError(f"there is no setting '{key}'; known are: {', '.join(known)}")
+
+
+def _dotted_keys(kind: type[Any], prefix: str = "") -> Iterator[str]:
+    """Yield the keys of a dataclass and, as section.key, those of its sections; a free-form table ends with a dot."""
+    hints = typing.get_type_hints(kind)
+    for field in fields(kind):
+        name = prefix + field.name
+        options = typing.get_args(hints[field.name]) or (hints[field.name],)
+        sections = [option for option in options if is_dataclass(option) and isinstance(option, type)]
+        if typing.get_origin(hints[field.name]) is dict:
+            yield f"{name}."
+        elif sections and typing.get_origin(hints[field.name]) is not tuple:
+            yield from _dotted_keys(sections[0], f"{name}.")
+        else:
+            yield name
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return table["value"] if len(table) == 1 else text
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` probably means, by synonym ("lr") or by spelling; None if none is close.
+
+    Options count as names: "--lr" finds "--learning-rate".
+    """
+    by_key = {_as_key(one): one for one in known}
+    synonym = _SYNONYMS.get(_as_key(name), "")
+    if synonym in by_key:
+        return by_key[synonym]
+    close = difflib.get_close_matches(_as_key(name), by_key, 1)
+    return by_key[close[0]] if close else None
+
+
+def _as_key(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
 
 
 def from_table(kind: type[Settings], table: dict[str, Any], location: str) -> Settings:
-    """Return an object of the dataclass `kind` from a table; `where` names the table to people."""
+    """Build the dataclass `kind` from a table; `location` names the table in errors."""
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in known:
-            close = difflib.get_close_matches(key, known, 1)
-            hint = f"; did you mean '{close[0]}'?" if close else "."
-            raise SettingsError(f"{location}: there is no key '{key}'{hint} Known here: {', '.join(known)}")
+            nearest = nearest_name(key, known)
+            suggestion = f"; did you mean '{nearest}'?" if nearest else "."
+            raise SettingsError(f"{location}: there is no key '{key}'{suggestion} Known here: {', '.join(known)}")
     missing = [name for name, field in known.items() if name not in table and not _has_default(field)]
     if missing:
-        raise SettingsError(f"{location}: missing {', '.join(missing)}; add what is missing")
+        raise SettingsError(f"{location}: missing {', '.join(missing)}; these keys have no default")
     hints = typing.get_type_hints(kind)
     values = {key: _convert(hints[key], value, f"{location}, {key}") for key, value in table.items()}
     try:
         return kind(**values)
-    except SettingsError as error:  # the dataclass knows what is wrong, but not where it was written
+    except SettingsError as error:  # raised by __post_init__, which does not know the location
         raise SettingsError(f"{location}: {error}") from None
 
 
@@ -58,20 +173,20 @@ def _has_default(field: Field[Any]) -> bool:
 
 
 def _convert(kind: Any, value: Any, location: str) -> Any:
-    """Return `value` as `kind`, or say what was expected. Whole numbers stand for fractions, lists for tuples."""
+    """Convert a TOML value to the type `kind`: integers also to floats, lists to tuples, strings to paths."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(arguments, value, location)
     if origin is dict or (is_dataclass(kind) and isinstance(kind, type)):
         if not isinstance(value, dict):
-            raise SettingsError(f"{location}: expected a table, found {value!r}")
+            raise SettingsError(f"{location}: expected a table, got {value!r}")
         if origin is not dict:
             return from_table(kind, value, location)
-        return {key: _convert(arguments[1], one, f"{location}, {key}") for key, one in value.items()}
+        return {key: _convert(arguments[1], item, f"{location}, {key}") for key, item in value.items()}
     if origin is tuple:
         if not isinstance(value, list):
-            raise SettingsError(f"{location}: expected a list, found {value!r}")
-        return tuple(_convert(arguments[0], one, f"{location}[{place}]") for place, one in enumerate(value))
+            raise SettingsError(f"{location}: expected a list, got {value!r}")
+        return tuple(_convert(arguments[0], item, f"{location}[{index}]") for index, item in enumerate(value))
     if kind is Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -79,7 +194,7 @@ def _convert(kind: Any, value: Any, location: str) -> Any:
     if kind is Path and isinstance(value, str):
         return Path(value)
     if type(value) is not kind:
-        raise SettingsError(f"{location}: expected {_type_name(kind)}, found {value!r}")
+        raise SettingsError(f"{location}: expected {_type_name(kind)}, got {value!r}")
     return value
 
 
@@ -91,21 +206,68 @@ def _convert_union(kinds: tuple[Any, ...], value: Any, location: str) -> Any:
             except SettingsError:
                 continue
     expected = " or ".join(_type_name(kind) for kind in kinds if kind is not type(None))
-    raise SettingsError(f"{location}: expected {expected}, found {value!r}")
+    raise SettingsError(f"{location}: expected {expected}, got {value!r}")
 
 
 def _type_name(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def merge_tables(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Return two tables as one, table by table; what stands above goes first."""
-    result = dict(base)
-    for key, value in overrides.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merge_tables(result[key], value) if both else value
-    return result
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of "90s", "30m", "2h", "1h30m" or "4d"; None for an empty string."""
+    if not text:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != text or seconds == 0:
+        raise SettingsError(f"'{text}' is no duration; write it as 90s, 30m, 2h or 1h30m")
+    return seconds
+
+
+def to_toml(recipe: Any) -> str:
+    """Return a recipe dataclass as TOML with every value written out, defaults too."""
+    lines, tables, lists = [], [], []
+    for key, value in asdict(recipe).items():
+        if isinstance(value, dict):
+            tables += ["", f"[{key}]", *(f"{k} = {_toml_value(v)}" for k, v in value.items() if v is not None)]
+        elif isinstance(value, tuple | list):
+            for item in value:
+                lists += ["", f"[[{key}]]", *(f"{k} = {_toml_value(v)}" for k, v in item.items())]
+        else:
+            lines += [f"{key} = {_toml_value(value)}"] if value is not None else []
+    return "\n".join([*lines, *tables, *lists]) + "\n"
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)
+
+
+def write_recipe(folder: Path, text: str, ignore_patterns: Sequence[str]) -> None:
+    """Write recipe.toml into the folder of a run, or check that the one there is the same.
+
+    A folder that holds other files is refused, except files that match `ignore_patterns`: those that a run writes
+    before its recipe.
+    """
+    path = folder / "recipe.toml"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise FolderError(
+            f"{folder} holds a run of another recipe (see {path}); choose another folder with --output, or start with "
+            f"that recipe to continue it"
+        )
+    if not path.exists() and _has_other_files(folder, ignore_patterns):
+        raise FolderError(f"{folder} already holds other files; choose an empty or new folder with --output")
+    write_text(path, text)
+
+
+def _has_other_files(folder: Path, ignore_patterns: Sequence[str]) -> bool:
+    if folder.is_file():
+        return True
+    return folder.exists() and any(not any(map(path.match, ignore_patterns)) for path in folder.iterdir())
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from bertworks.commands.compare.recipe import CompareRecipe, MemberRecipe, TaskR
 from bertworks.commands.compare.run import CompareRequest, compare
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.sweep import Outcome, runs_of, seeds_of, sweep
-from bertworks.commands.pretrain.recipe import to_toml
 from bertworks.commands.ray_runs import MAX_ATTEMPTS, Attempt, compare_on, run_with_retries, sweep_on
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.parallel.ray_pool import RayPool, TaskResources
+from bertworks.settings import to_toml
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("one_thread")]
 
@@ -51,7 +51,7 @@ def test_a_sweep_on_a_cluster_comes_to_what_it_does_here(ray_cluster, request_in
     there, here = request_in(tmp_path / "there"), request_in(tmp_path / "here")
     tunings = seeds_of(there.tuning, 2)
     left = runs_of(there, tunings)[1]
-    list(finetune(replace(left, stop_after=8)))  # saved in the middle: the cluster goes on from there
+    list(run_finetune(replace(left, stop_after=8)))  # saved in the middle: the cluster goes on from there
     found = outcomes_of(sweep_on(RayPool(ray, resources=TaskResources(memory=0)), there, tunings))
     assert found == outcomes_of(sweep(here, tunings))
     told = [json.loads((one.out / "sweep.json").read_text()) for one in (there, here)]

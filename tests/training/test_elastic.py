@@ -16,7 +16,7 @@ import torch
 from many_processes import free_port
 from small_run import RECIPE, curve, prepare_corpus
 
-from bertworks.commands.pretrain.recipe import to_toml
+from bertworks.settings import to_toml
 from bertworks.training.checkpoint import checkpoints_in, load_checkpoint
 
 # Long enough to be killed in the middle.

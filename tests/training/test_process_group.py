@@ -16,11 +16,12 @@ from many_processes import started
 from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run
 
 import bertworks.training.checkpoint_writer
-from bertworks.commands.pretrain.recipe import PretrainRecipe, to_toml
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
 from bertworks.disk import explain_os_error
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.parallel.workers import num_cores
+from bertworks.settings import to_toml
 from bertworks.training.checkpoint import checkpoints_in, save_checkpoint
 from bertworks.training.checkpoint_writer import load_latest_for_module
 from bertworks.training.loop import Step, TrainState

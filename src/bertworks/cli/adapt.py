@@ -10,9 +10,9 @@ import typer
 from bertworks.cli.options import Vocabulary
 from bertworks.cli.pretrain import follow, override_recipe
 from bertworks.cli.training_options import BatchSize, Budget, Device, LearningRate, Precision, RunFolder, Seed, Shard
-from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.run import PretrainRequest
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

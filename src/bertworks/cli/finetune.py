@@ -18,15 +18,14 @@ from bertworks.cli.options import Ray, RayCpus, Targets
 from bertworks.cli.progress import show_progress
 from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.submissions import BenchmarkDataset
 from bertworks.commands.finetune.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.commands.finetune.targets import resolve_dataset
-from bertworks.commands.pretrain.recipe import recipe_path
 from bertworks.commands.ray_runs import open_ray_pool, sweep_on
 from bertworks.embeddings.strategies import STRATEGIES
 from bertworks.errors import SettingsError
-from bertworks.settings import from_table, recipe_table
+from bertworks.settings import from_table, recipe_path, recipe_table
 from bertworks.training.devices import DEVICES
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -180,7 +179,7 @@ def _write_submission(published: BenchmarkDataset, run: Path, output: Path) -> N
 def _run(request: FinetuneRequest) -> Path | None:
     """Do one run; return its folder, or nothing if somebody stopped it."""
     lines, is_sealed = FinetunePrinter(), False
-    for one in finetune(request):
+    for one in run_finetune(request):
         lines.show(one)
         is_sealed = is_sealed or one.model_folder is not None
     return request.output if is_sealed else None

@@ -22,12 +22,12 @@ from bertworks.commands.plan.forecast import LossBand
 from bertworks.commands.plan.hardware import Hardware, hardware_from_flops, parse_hardware
 from bertworks.commands.plan.run import Plan, PlanRequest, plan
 from bertworks.commands.plan.scale import Cluster, estimate_on_cluster
-from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path, to_toml
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import write_text
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path, to_toml
 from bertworks.training.devices import DEVICES, device_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from bertworks.cli.options import Vocabulary
 from bertworks.cli.training_options import BatchSize, Budget, Device, LearningRate, Precision, RunFolder, Seed, Shard
-from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.run import PretrainRequest, TrainEvent, pretrain
 from bertworks.records import SampleRecord, read_records
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 from bertworks.training.process_group import is_main_process
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.options import Vocabulary
-from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.verify_resume import VerifyRequest, verify_resume
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -13,10 +13,10 @@ from bertworks.commands.compare.member import run_job
 from bertworks.commands.compare.recipe import CompareRecipe, MemberRecipe, TaskRecipe
 from bertworks.commands.compare.run import CompareRequest, compare, jobs_of
 from bertworks.commands.finetune.request import FinetuneEvent as TuningTold
-from bertworks.commands.pretrain.recipe import to_toml
 from bertworks.commands.pretrain.run import TrainEvent as PretrainTold
 from bertworks.inference.finetuned import load_predictor
 from bertworks.models.folder import read_folder
+from bertworks.settings import to_toml
 from bertworks.training.interrupt import STOP_MESSAGE
 
 TUNING = {"epochs": 1, "batch": 8, "rate": 1e-3, "restarts": 0}

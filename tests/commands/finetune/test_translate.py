@@ -11,11 +11,11 @@ from small_run import curve, state
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run import finetune
-from bertworks.commands.pretrain.recipe import ModelRecipe, recipe_path
+from bertworks.commands.finetune.run import run_finetune
+from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.model import Model, load
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.training.optimizer import AdamSettings
 
@@ -65,7 +65,7 @@ def request(data: Path, out: Path, tuning: FinetuneRecipe = TUNING, stop_after: 
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[FinetuneEvent]]:
     out = tmp_path_factory.mktemp("run") / "whole"
-    return out, list(finetune(request(data, out)))
+    return out, list(run_finetune(request(data, out)))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_dev_is_measured_with_its_loss_and_the_rate_follows_the_root(run: tuple[
 def test_a_run_that_was_stopped_goes_on_to_the_bit(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
     out = tmp_path / "stopped"
     for stop in (1, 4, None):
-        list(finetune(request(data, out, stop_after=stop)))
+        list(run_finetune(request(data, out, stop_after=stop)))
     first, second = state(run[0]), state(out)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     assert curve(run[0]) == curve(out)
@@ -103,7 +103,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit(data: Path, run: tuple[Path, 
 def test_a_run_with_other_words_is_not_continued(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, *DIGITS[::-1]]) + "\n", encoding="utf-8")
     with pytest.raises(FolderError, match="other data or settings"):
-        list(finetune(replace(request(data, run[0]), vocabulary=tmp_path)))
+        list(run_finetune(replace(request(data, run[0]), vocabulary=tmp_path)))
 
 
 def test_the_folder_is_marian_and_transformers_says_the_same(run: tuple[Path, list[FinetuneEvent]], model: Model):
@@ -146,7 +146,7 @@ def test_a_model_embeds_and_predicts_as_any_other(model: Model):
 def test_a_translator_is_tuned_further(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
     tuning = replace(TUNING, model=None, epochs=1, evals_per_epoch=1)
     again = replace(request(data, tmp_path / "more", tuning), model=str(run[0] / "model"), vocabulary=None)
-    told = list(finetune(again))
+    told = list(run_finetune(again))
     assert told[-1].model_folder == tmp_path / "more" / "model"
     assert load(tmp_path / "more" / "model").metadata["base"] == "whole"
 
@@ -163,9 +163,9 @@ def test_its_encoder_learns_another_task_and_goes_on_where_it_was_stopped(
         recipe=FinetuneRecipe(batch_size=4, epochs=1),
     )
     stopped = replace(whole, output=tmp_path / "stopped")
-    list(finetune(whole))
+    list(run_finetune(whole))
     for stop in (2, None):
-        list(finetune(replace(stopped, stop_after=stop)))
+        list(run_finetune(replace(stopped, stop_after=stop)))
     first, second = state(whole.output), state(stopped.output)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     (said,) = load(whole.output / "model").predict(["一二"])
@@ -181,21 +181,21 @@ def test_two_files_of_lines_make_the_same_run(data: Path, tmp_path: Path):
         columns={"": {"targets": "new"}},
     )  # fmt: skip
     assert list(other.files) == [tmp_path / "train.old", tmp_path / "train.new"]
-    steps = [told.step for told in finetune(other) if told.step is not None]
+    steps = [told.step for told in run_finetune(other) if told.step is not None]
     alike = replace(request(data, tmp_path / "alike", stop_after=1), dev=None)
-    (step,) = [told.step for told in finetune(alike) if told.step is not None]
+    (step,) = [told.step for told in run_finetune(alike) if told.step is not None]
     assert steps[0].losses == step.losses
 
 
 def test_without_a_model_or_a_recipe_for_one_a_run_is_refused(data: Path, tmp_path: Path):
     with pytest.raises(SettingsError, match=r"--recipe with a \[model\], such as transformer"):
-        list(finetune(request(data, tmp_path, replace(TUNING, model=None))))
+        list(run_finetune(request(data, tmp_path, replace(TUNING, model=None))))
 
 
 def test_pairs_that_are_all_too_long_are_refused(data: Path, tmp_path: Path):
     (tmp_path / "train.tsv").write_text("一" * 30 + "\t二\n", encoding="utf-8")
     with pytest.raises(InputError, match="no training example fits into a row of 24 places"):
-        list(finetune(replace(request(data, tmp_path / "run"), train=tmp_path / "train.tsv")))
+        list(run_finetune(replace(request(data, tmp_path / "run"), train=tmp_path / "train.tsv")))
 
 
 @pytest.mark.parametrize("name", ["transformer", "paper-transformer-base"])

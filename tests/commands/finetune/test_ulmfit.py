@@ -17,16 +17,16 @@ from small_run import RECIPE, WORDS, assert_close, assert_same, prepare_corpus, 
 import bertworks
 from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
 from bertworks.commands.finetune.request import FinetuneRequest
-from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.pretrain.batches import PretrainBatches
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.awd_lstm import AwdLstm
 from bertworks.errors import SettingsError
 from bertworks.inference.generate import GenerationConfig
 from bertworks.models.folder import load_encoder, read_folder
-from bertworks.settings import from_table, read_recipe, recipe_table
+from bertworks.settings import from_table, read_recipe, recipe_path, recipe_table
 from bertworks.training.optimizer import LayerwiseSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -161,7 +161,7 @@ def tuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         layerwise=LayerwiseSettings(0.9, unfreeze_ratio=0.4),
     )
     request = FinetuneRequest("classify", str(adapted / "model"), files[0], folder / "run", files[1], recipe=tuning)
-    list(finetune(request))
+    list(run_finetune(request))
     return folder / "run"
 
 
@@ -180,7 +180,9 @@ def test_a_long_text_is_one_row_and_no_window_however_far_slopes_reach(adapted: 
     assert folder.encoder_config.max_position_embeddings == 64
     train = labelled(tmp_path / "train.tsv", 8, length=60)
     tuning = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=1, max_restarts=0, max_length=64)
-    told = list(finetune(FinetuneRequest("classify", str(adapted / "model"), train, tmp_path / "run", recipe=tuning)))
+    told = list(
+        run_finetune(FinetuneRequest("classify", str(adapted / "model"), train, tmp_path / "run", recipe=tuning))
+    )
     assert told[-1].model_folder is not None
     predictor = bertworks.load(tmp_path / "run" / "model").predictor
     assert predictor is not None
@@ -200,7 +202,7 @@ def test_layers_thaw_from_the_top_down_in_any_model(family: str, corpus: Path, t
     every = round(20 * 0.4 / (num_layers + 1))  # of 20 steps
     request = FinetuneRequest("classify", str(base.path), train, tmp_path / "run", recipe=tuning)
     for num_thawed in range(num_layers + 2):
-        list(finetune(replace(request, stop_after=every)))
+        list(run_finetune(replace(request, stop_after=every)))
         saved = state(tmp_path / "run")
         tables = base.family.tensor_names(base.encoder_config)
         lasts = ["pieces.weight", *_one_of_each_layer(tables, num_layers)]  # the lowest first

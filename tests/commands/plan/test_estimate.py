@@ -10,11 +10,11 @@ from small_run import prepare_corpus
 from bertworks.commands.plan.estimate import EstimateRequest, estimate
 from bertworks.commands.plan.forecast import step_flops
 from bertworks.commands.plan.hardware import hardware_from_flops, parse_hardware
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.bert import BertConfig
 from bertworks.errors import SettingsError
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 from bertworks.training.memory import step_bytes
 
 LOTS = 2**40

@@ -13,12 +13,12 @@ from bertworks.commands.plan import run as plan_module
 from bertworks.commands.plan.forecast import effective_tokens, forecast_loss, step_flops
 from bertworks.commands.plan.run import CorpusSummary, Plan, PlanRequest, plan, summarize_corpus
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import PretrainRecipe, to_toml
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.units import PrepareSettings
 from bertworks.encoders.bert import BertConfig
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, to_toml
 from bertworks.text.sources import TextSource
 from bertworks.training.memory import step_bytes
 
@@ -180,7 +180,7 @@ def test_the_recipe_reads_back_as_it_was(make: Make, tmp_path: Path):
 
 @pytest.mark.parametrize("budget", ["", "soon", "0s"])
 def test_a_budget_that_is_none_is_refused(corpus: Path, budget: str):
-    with pytest.raises(SettingsError, match=r"budget 2h|is no time"):
+    with pytest.raises(SettingsError, match=r"budget 2h|is no duration"):
         plan(PlanRequest(corpus, budget), KnownSpeed())
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from bertworks.commands.plan.hardware import parse_hardware
 from bertworks.commands.plan.scale import Cluster, count_parameters, estimate_on_cluster
-from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe
 from bertworks.errors import SettingsError
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 
 VOCABULARY = 30_522
 PAPER = read_recipe(recipe_path("paper-base"), PretrainRecipe)

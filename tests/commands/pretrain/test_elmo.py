@@ -19,10 +19,10 @@ import bertworks
 from bertworks.commands.embed import EmbedRequest, embed
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
-from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.commands.pretrain.build import build, resolve_model_init
-from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.elmo import Elmo
 from bertworks.errors import SettingsError
@@ -30,7 +30,7 @@ from bertworks.models.folder import load_encoder, read_folder
 from bertworks.objectives.bilm import BiLmObjective
 from bertworks.objectives.large_softmax import SOFTMAXES, TableSoftmax
 from bertworks.sampling.batch import Batch
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 from bertworks.text.sources import TextSource
 from bertworks.vocabulary.spelling import spell_vocabulary
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -203,7 +203,7 @@ def test_a_task_learns_from_the_weighted_sum_of_its_layers(task: str, whole: Pat
         feature_layers="sum-with-embeddings",
         recurrent_hidden_size=24,
     )
-    list(finetune(FinetuneRequest(task, str(whole / "model"), train_file, tmp_path / "run", dev, recipe=tuning)))
+    list(run_finetune(FinetuneRequest(task, str(whole / "model"), train_file, tmp_path / "run", dev, recipe=tuning)))
     scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]
     assert scores[figure] >= 0.9, scores
     sealed = read_folder(tmp_path / "run" / "model")

@@ -12,14 +12,14 @@ import transformers
 from family_models import MEMBERS, Member, drawn
 from small_run import RECIPE, assert_same, prepare_corpus, run
 
-from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.run import PretrainRequest, pretrain
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.errors import SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.objectives.causal import next_token_logits
 from bertworks.sampling.batch import Batch
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLOSE = 1e-5

@@ -6,18 +6,11 @@ from pathlib import Path
 import pytest
 
 import bertworks
-from bertworks.commands.pretrain.recipe import (
-    ModelRecipe,
-    PhaseRecipe,
-    PretrainRecipe,
-    parse_duration,
-    recipe_path,
-    to_toml,
-)
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.encoders.bert import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.sampling.masking import MaskSettings
-from bertworks.settings import from_table, read_recipe
+from bertworks.settings import from_table, parse_duration, read_recipe, recipe_path, to_toml
 from bertworks.training.memory import num_parameters
 from bertworks.training.optimizer import AdamSettings
 
@@ -109,7 +102,7 @@ def test_no_time_is_none():
 
 @pytest.mark.parametrize("told", ["30", "m", "30 m", "5x", "-5m", "1h 30m", "1.m", "h1", "30m\n", "0s", "0h0m"])
 def test_what_is_no_time_is_refused_with_an_example(told: str):
-    with pytest.raises(SettingsError, match="is no time; write it as 90s, 30m, 2h or 1h30m"):
+    with pytest.raises(SettingsError, match="is no duration; write it as 90s, 30m, 2h or 1h30m"):
         parse_duration(told)
 
 
@@ -174,7 +167,7 @@ REFUSED = {
         {"phases": (PhaseRecipe(128, 20_000),), "budget": "2h"},
         "phase 1 needs a share of the budget, such as share = 0.9",
     ),
-    "a budget that is no time": ({"budget": "soon"}, "'soon' is no time"),
+    "a budget that is no duration": ({"budget": "soon"}, "'soon' is no time"),
     "no phase": ({"phases": ()}, "a recipe needs at least one phase"),
     "an unknown size": ({"model": ModelRecipe("huge")}, "there is no size 'huge'; choose one of: tiny, mini, small"),
     "an unknown objective": ({"objective": "nsp"}, "there is no objective 'nsp'; choose one of: masked-next, masked-"),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import bertworks.commands.pretrain.verify_resume as module
 from bertworks.cli.verify_resume import app
 from bertworks.commands.pretrain.batches import PretrainBatches
-from bertworks.commands.pretrain.recipe import PhaseRecipe, to_toml
+from bertworks.commands.pretrain.recipe import PhaseRecipe
 from bertworks.commands.pretrain.verify_resume import (
     BATCH,
     Verdict,
@@ -23,6 +23,7 @@ from bertworks.commands.pretrain.verify_resume import (
 )
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.sampling.batch import Batch
+from bertworks.settings import to_toml
 from bertworks.training.optimizer import BertAdam
 
 

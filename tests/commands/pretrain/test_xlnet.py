@@ -14,15 +14,15 @@ from small_run import RECIPE, WORDS, assert_same, prepare_corpus, run
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
-from bertworks.commands.finetune.run import finetune
+from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import PretrainRecipe, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.errors import SettingsError
 from bertworks.inference.model import load
 from bertworks.models.folder import read_folder
 from bertworks.sampling.masking import MaskSettings
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 from bertworks.text.sources import TextSource
 from bertworks.training.checkpoint import load_checkpoint
 
@@ -156,7 +156,7 @@ def labelled(folder: Path) -> Path:
 def test_a_fine_tuned_folder_says_the_same_in_transformers(whole: Path, theirs: Path, tmp_path: Path, start: str):
     base = whole / "model" if start == "ours" else theirs
     tuning = FinetuneRecipe(batch_size=8, learning_rate=1e-2, epochs=2, max_restarts=0)
-    list(finetune(FinetuneRequest("classify", str(base), labelled(tmp_path), tmp_path / "run", recipe=tuning)))
+    list(run_finetune(FinetuneRequest("classify", str(base), labelled(tmp_path), tmp_path / "run", recipe=tuning)))
     folder = tmp_path / "run" / "model"
     model = load(folder)
     assert model.report.missing_keys == ()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
-from bertworks.commands.pretrain.recipe import PretrainRecipe, parse_duration, recipe_path
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.datasets.published import DATASETS
 from bertworks.errors import SettingsError
-from bertworks.settings import from_table, merge_tables, recipe_table
+from bertworks.settings import from_table, merge_tables, parse_duration, recipe_path, recipe_table
 from bertworks.vocabulary.training import VocabularySettings
 
 BUILTIN_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")

@@ -9,7 +9,6 @@ from typing import Any
 
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.verdict import verdict_of
-from bertworks.commands.pretrain.recipe import to_toml
 from bertworks.commands.run_facts import now
 from bertworks.disk import sha256, write_json
 from bertworks.inference.attribution import EXPLAINABLE_TASKS, explain
@@ -19,6 +18,7 @@ from bertworks.models.provenance import display_name, folders_of, hashes_of
 from bertworks.parallel.machine import machine_info
 from bertworks.records import ScoreRecord
 from bertworks.reports.finetune import FinetuneContents, WindowCoverage, write_finetune_report
+from bertworks.settings import to_toml
 from bertworks.tasks.contract import TaskScores, examples_in
 
 # Of how many training examples the final score is measured, to set beside dev's.

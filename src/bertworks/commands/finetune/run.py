@@ -22,7 +22,6 @@ from bertworks.commands.finetune.finish import FinishedRun, finish_run
 from bertworks.commands.finetune.recipe import FinetuneRecipe, parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.pretrain.build import new_model_folder
-from bertworks.commands.pretrain.recipe import to_toml, write_recipe
 from bertworks.datasets.overlap import overlap
 from bertworks.disk import sha256
 from bertworks.encoders.families import initialise_part
@@ -38,6 +37,7 @@ from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.masking import Masker
 from bertworks.sampling.windows import WindowRule
+from bertworks.settings import to_toml, write_recipe
 from bertworks.tasks.contract import Features, ScaledTask, Task, TaskScores, examples_in
 from bertworks.tasks.module import AuxiliaryLoss, TaskModule
 from bertworks.tasks.recurrent_head import RecurrentSettings

@@ -10,11 +10,12 @@ from bertworks.commands.plan.benchmark import Benchmark, StepTiming, num_trial_s
 from bertworks.commands.plan.forecast import LossBand, effective_tokens, forecast_loss, step_flops
 from bertworks.commands.plan.hardware import Hardware, parse_hardware
 from bertworks.commands.plan.run import summarize_corpus
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe, parse_duration
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.stack import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
+from bertworks.settings import parse_duration
 from bertworks.training.memory import largest_micro_batch_size, num_parameters, step_bytes
 
 PAPER_VOCAB_SIZE = 30_522  # what is assumed where no corpus says otherwise

@@ -15,13 +15,14 @@ import numpy as np
 
 from bertworks.commands.plan.benchmark import Benchmark, StepTiming, num_trial_sequences, trial_of
 from bertworks.commands.plan.forecast import LossBand, effective_tokens, forecast_loss, step_flops
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe, parse_duration
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.commands.run_facts import unigram_entropy
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.shard import map_shard
 from bertworks.encoders.stack import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
+from bertworks.settings import parse_duration
 from bertworks.training.memory import largest_micro_batch_size, num_parameters, step_bytes
 
 SIZES = ("tiny", "mini", "small", "medium", "base")

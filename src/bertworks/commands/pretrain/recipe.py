@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from bertworks.disk import write_text
 from bertworks.encoders.families import family_of
 from bertworks.encoders.stack import BertConfig
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import SettingsError
 from bertworks.objectives.registry import check_objective
 from bertworks.sampling.masking import MaskSettings
 from bertworks.sampling.samplers import OBJECTIVE_INPUTS
+from bertworks.settings import parse_duration
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 from bertworks.training.schedule import DECAYS
 
 POSITION_INITS = ("normal", "waves", "neighbours")
 OUTPUT_BIAS_INITS = ("zero", "counts")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,71 +182,3 @@ class PretrainRecipe:
             raise SettingsError(
                 f"warmup takes {self.warmup_steps:,} steps, but the run has only {num_steps:,}; shorten it or add steps"
             )
-
-
-def parse_duration(text: str) -> float | None:
-    """Return the seconds of "90s", "30m", "2h", "1h30m" or "4d"; None for nothing."""
-    if not text:
-        return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != text or seconds == 0:
-        raise SettingsError(f"'{text}' is no time; write it as 90s, 30m, 2h or 1h30m")
-    return seconds
-
-
-def recipe_path(name: str, kind: str = "") -> Path:
-    """Return the file of a recipe: a path, or the name of one that comes with the package, in the folder of a kind."""
-    path = Path(name)
-    if path.suffix == ".toml" or path.is_file():  # a folder of that name may well be the run's
-        return path
-    shipped = Path(__file__).parents[2] / "recipes" / kind / f"{name}.toml"
-    if shipped.exists():
-        return shipped
-    known = ", ".join(sorted(one.stem for one in shipped.parent.glob("*.toml")))
-    raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {known}")
-
-
-def write_recipe(folder: Path, text: str, ignore_patterns: Sequence[str]) -> None:
-    """Write the recipe of a run into its folder, or check that the one there is the same.
-
-    A folder with anything else in it is refused, but for names like those in `free`: what such a run leaves before it
-    has written its recipe.
-    """
-    path = folder / "recipe.toml"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise FolderError(
-            f"{folder} holds a run of another recipe (see {path}); choose another folder with --out, or start with "
-            f"that recipe to continue it"
-        )
-    if not path.exists() and _has_other_files(folder, ignore_patterns):
-        raise FolderError(f"{folder} already holds something else; choose an empty or new folder with --out")
-    write_text(path, text)
-
-
-def _has_other_files(folder: Path, ignore_patterns: Sequence[str]) -> bool:
-    if folder.is_file():
-        return True
-    return folder.exists() and any(not any(map(path.match, ignore_patterns)) for path in folder.iterdir())
-
-
-def to_toml(recipe: Any) -> str:
-    """Return a recipe, a frozen dataclass, written out in full, nothing left to defaults."""
-    lines, tables, lists = [], [], []
-    for key, value in asdict(recipe).items():
-        if isinstance(value, dict):
-            tables += ["", f"[{key}]", *(f"{k} = {_toml_value(v)}" for k, v in value.items() if v is not None)]
-        elif isinstance(value, tuple | list):
-            for one in value:
-                lists += ["", f"[[{key}]]", *(f"{k} = {_toml_value(v)}" for k, v in one.items())]
-        else:
-            lines += [f"{key} = {_toml_value(value)}"] if value is not None else []
-    return "\n".join([*lines, *tables, *lists]) + "\n"
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    return repr(value)

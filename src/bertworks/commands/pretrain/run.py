@@ -21,7 +21,7 @@ from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
 from bertworks.commands.pretrain.consistency import check_consistency, run_fingerprint
 from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
-from bertworks.commands.pretrain.recipe import PretrainRecipe, parse_duration, to_toml, write_recipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.samples import fill_masked_sentences, sample_masked_sentences
 from bertworks.commands.run_facts import collect_run_info, count_tokens, describe_changes, now
 from bertworks.corpus.corpus import Corpus
@@ -33,6 +33,7 @@ from bertworks.parallel.machine import peak_bytes
 from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
 from bertworks.reports.pretrain import write_report
 from bertworks.sampling.batch import Batch
+from bertworks.settings import parse_duration, to_toml, write_recipe
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
 from bertworks.training.checkpoint_writer import CheckpointWriter, load_latest_for_module
 from bertworks.training.devices import Precision, device_of
