@@ -77,13 +77,13 @@ class Albert(Encoder):
 SUPPORTED_VALUES = {"num_hidden_groups": 1, "inner_group_num": 1}
 
 HEADS = {
-    "masked": {
+    "mlm": {
         **expand_weight_and_bias({"dense": ("predictions.dense",), "norm": ("predictions.LayerNorm",)}),
         "bias": ("predictions.bias",),
     },
-    "pair": expand_weight_and_bias({"score": ("sop_classifier.classifier",)}),
-    "rows": bert.HEADS["rows"],
-    "places": bert.HEADS["places"],
+    "nsp": expand_weight_and_bias({"score": ("sop_classifier.classifier",)}),
+    "sequence": bert.HEADS["sequence"],
+    "tokens": bert.HEADS["tokens"],
     "choices": bert.HEADS["choices"],
     "spans": bert.HEADS["spans"],
 }

@@ -105,7 +105,7 @@ class AwdLstm(Encoder):
     """The encoder of ULMFiT."""
 
     config: AwdLstmConfig
-    supported_attention = ("left",)
+    supported_attention = ("causal",)
 
     def __init__(self, config: AwdLstmConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
@@ -247,8 +247,8 @@ _FAMILY_KEYS = {"stretch_size": "stretch_size", "pooler_size": "pooler_size"}
 _FAMILY_CONFIG: dict[str, Any] = {"num_attention_heads": 1, "type_vocab_size": 1, "model_type": "awd-lstm"}
 # The next piece is told by the table of pieces itself, without a bias.
 HEADS: dict[str, NameTable] = {
-    "next": {},
-    **{kind: bert.HEADS[kind] for kind in ("rows", "places", "choices", "spans")},
+    "causal": {},
+    **{kind: bert.HEADS[kind] for kind in ("sequence", "tokens", "choices", "spans")},
 }
 
 

@@ -148,15 +148,15 @@ def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
 # The heads of a BERT. `cls.predictions.decoder` repeats the piece embeddings and the bias; transformers ties it by
 # itself, so it is not written.
 HEADS = {
-    "masked": {
+    "mlm": {
         **expand_weight_and_bias(
             {"dense": ("cls.predictions.transform.dense",), "norm": ("cls.predictions.transform.LayerNorm",)}
         ),
         "bias": ("cls.predictions.bias",),
     },
-    "pair": expand_weight_and_bias({"score": ("cls.seq_relationship",)}),
-    "rows": expand_weight_and_bias({"score": ("classifier",)}),
-    "places": expand_weight_and_bias({"score": ("classifier",)}),
+    "nsp": expand_weight_and_bias({"score": ("cls.seq_relationship",)}),
+    "sequence": expand_weight_and_bias({"score": ("classifier",)}),
+    "tokens": expand_weight_and_bias({"score": ("classifier",)}),
     "choices": expand_weight_and_bias({"score": ("classifier",)}),
     "spans": expand_weight_and_bias({"score": ("qa_outputs",)}),
 }

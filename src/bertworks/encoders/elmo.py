@@ -167,7 +167,7 @@ class Elmo(Encoder):
 
     config: ElmoConfig
     spelling: torch.Tensor
-    supported_attention = ("both",)
+    supported_attention = ("bidirectional",)
 
     def __init__(self, config: ElmoConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
@@ -308,13 +308,13 @@ CONFIG_KEYS = {
 _FAMILY_KEYS = ("spelling", "max_symbols_per_word", "symbol_embedding_size", "filters", "num_highway_layers")
 _FAMILY_CONFIG: dict[str, Any] = {"num_attention_heads": 1, "type_vocab_size": 1, "model_type": "elmo"}
 HEADS: dict[str, NameTable] = {
-    "two-way": {
-        name: (f"two_way.{name}",)
+    "bilm": {
+        name: (f"bilm_head.{name}",)
         for name in ("head.weight", "tail.0.0.weight", "tail.0.1.weight", "tail.1.0.weight", "tail.1.1.weight")
     },
-    "two-way-table": {name: (f"two_way.{name}",) for name in ("weight", "bias")},
-    "rows": bert.HEADS["rows"],
-    "places": bert.HEADS["places"],
+    "bilm-table": {name: (f"bilm_head.{name}",) for name in ("weight", "bias")},
+    "sequence": bert.HEADS["sequence"],
+    "tokens": bert.HEADS["tokens"],
     "choices": bert.HEADS["choices"],
     "spans": bert.HEADS["spans"],
 }

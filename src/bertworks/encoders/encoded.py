@@ -160,7 +160,7 @@ def _repeats(layout: BatchLayout, counts: list[int]) -> torch.Tensor:
     return torch.tensor(numbers, device=layout.starts.device)
 
 
-def create_layout(batch: Batch, attention: str | torch.Tensor = "both") -> BatchLayout:
+def create_layout(batch: Batch, attention: str | torch.Tensor = "bidirectional") -> BatchLayout:
     """Choose how a batch is computed in which `reads` says who may read whom.
 
     A nearly full batch keeps its shape, so that a compiled layer always meets the same one; otherwise padding is left
@@ -168,7 +168,7 @@ def create_layout(batch: Batch, attention: str | torch.Tensor = "both") -> Batch
     """
     rows, width = batch.input_ids.shape
     lengths = batch.lengths.tolist()
-    if not isinstance(attention, str) or attention != "both" or sum(lengths) >= 0.9 * rows * width:
+    if not isinstance(attention, str) or attention != "bidirectional" or sum(lengths) >= 0.9 * rows * width:
         mask = create_attention_mask(batch, attention)
         starts = torch.arange(rows, device=batch.input_ids.device) * width
         return BatchLayout((SequenceGroup(0, rows, width, mask),), starts, batch.lengths, None, (rows, width))
@@ -208,7 +208,7 @@ def create_attention_mask(batch: Batch, attention: str | torch.Tensor) -> torch.
     width = batch.input_ids.shape[1]
     places = torch.arange(width, device=batch.input_ids.device)
     real = places < batch.lengths[:, None]  # (B, T)
-    if isinstance(attention, str) and attention == "both":
+    if isinstance(attention, str) and attention == "bidirectional":
         if bool(real.all()):
             return None
         allowed = real[:, None, None, :]

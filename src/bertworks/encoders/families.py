@@ -85,16 +85,16 @@ def shapes_of(family: Family, config: BertConfig) -> dict[str, tuple[int, ...]]:
 
 # How transformers calls a model with a head of each kind, behind the name of its family.
 CLASS_SUFFIXES = {
-    "masked": "ForMaskedLM",
-    "masked and pair": "ForPreTraining",
-    "next": "LMHeadModel",
-    "permuted": "LMHeadModel",
-    "two-way": "ForTwoWayLM",  # transformers has no ELMo: the name is our own
-    "rows": "ForSequenceClassification",
-    "places": "ForTokenClassification",
+    "mlm": "ForMaskedLM",
+    "pretraining": "ForPreTraining",
+    "causal": "LMHeadModel",
+    "permutation": "LMHeadModel",
+    "bilm": "ForTwoWayLM",  # transformers has no ELMo: the name is our own
+    "sequence": "ForSequenceClassification",
+    "tokens": "ForTokenClassification",
     "choices": "ForMultipleChoice",
     "spans": "ForQuestionAnswering",
-    "translations": "MTModel",
+    "translation": "MTModel",
     "": "Model",
 }
 

@@ -31,7 +31,7 @@ _FAMILY_CONFIG: dict[str, Any] = {
 class Gpt(Encoder):
     """The decoder of the first GPT: no segments, no norm before the first layer, no pooler."""
 
-    supported_attention = ("left",)
+    supported_attention = ("causal",)
 
     def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
@@ -66,8 +66,8 @@ _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "si
 
 # No head has a bias: transformers' has none either.
 HEADS = {
-    "next": {},
-    "rows": {"score.weight": ("score.weight",)},
+    "causal": {},
+    "sequence": {"score.weight": ("score.weight",)},
 }
 COPIES = {"lm_head.weight": "transformer.tokens_embed.weight"}
 _LAYER_NAMES = {

@@ -24,17 +24,17 @@ _FAMILY_CONFIG: dict[str, Any] = {
 }
 
 HEADS = {
-    "masked": {
+    "mlm": {
         **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
         "bias": ("lm_head.bias",),
     },
-    "rows": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
-    "places": bert.HEADS["places"],
+    "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
+    "tokens": bert.HEADS["tokens"],
     "choices": bert.HEADS["choices"],
     "spans": bert.HEADS["spans"],
 }
 # Beside a head for whole rows the pooler is called a part of that head.
-PREFIX_OVERRIDES = {"rows": {"roberta.pooler.dense.": "classifier.dense."}}
+PREFIX_OVERRIDES = {"sequence": {"roberta.pooler.dense.": "classifier.dense."}}
 COPIES = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
 
 

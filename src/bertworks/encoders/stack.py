@@ -118,7 +118,7 @@ class Encoder(nn.Module):
                  instead of making a table of their own, mostly zeros
     """
 
-    supported_attention: tuple[str, ...] = ("both", "left", "given")
+    supported_attention: tuple[str, ...] = ("bidirectional", "causal", "mask")
     token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear
@@ -184,7 +184,7 @@ class Encoder(nn.Module):
     def create_layout_with_cache(self, batch: Batch, state: EncoderState) -> BatchLayout:
         """Return how rows are computed that go on behind others; refuse what cannot."""
         width = batch.input_ids.shape[1]
-        if (self.attention if batch.attention is None else batch.attention) != "left":
+        if (self.attention if batch.attention is None else batch.attention) != "causal":
             raise SettingsError("only a model that reads to the left can go on from what it has read; give whole rows")
         if int(batch.lengths.min()) < width or state.length + width > self.config.max_position_embeddings:
             raise InputError(
@@ -253,7 +253,7 @@ class Encoder(nn.Module):
     def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
         """Return (B,): which piece of each row its summary is made of: the first, or where each reads those before it
         only, the last, which has read them all."""
-        return layout.starts + layout.lengths - 1 if self.attention == "left" else layout.starts
+        return layout.starts + layout.lengths - 1 if self.attention == "causal" else layout.starts
 
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return (B, D): the summaries made of the last layer at those pieces."""
@@ -310,7 +310,7 @@ class Encoder(nn.Module):
         if int(batch.lengths.min()) < 1:
             raise InputError("a row without a single piece cannot be read; an empty text still has [CLS] and [SEP]")
         reads = self.attention if batch.attention is None else batch.attention
-        if (reads if isinstance(reads, str) else "given") not in self.supported_attention:
+        if (reads if isinstance(reads, str) else "mask") not in self.supported_attention:
             raise SettingsError(f"this model reads {' or '.join(self.supported_attention)} only; ask it that way")
         return reads
 

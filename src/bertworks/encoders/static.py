@@ -26,7 +26,7 @@ from bertworks.sampling.batch import Batch
 
 FAMILY = "static"
 # The table's name in a folder.
-TABLE = f"{FAMILY}.pieces.weight"
+TABLE = f"{FAMILY}.token_embeddings.weight"
 # The widths that vectors were published with.
 PRESETS = {"tiny": 50, "mini": 100, "small": 200, "base": 300}
 
@@ -34,7 +34,7 @@ PRESETS = {"tiny": 50, "mini": 100, "small": 200, "base": 300}
 class Static(Encoder):
     """The encoder: a table."""
 
-    supported_attention = ("both",)
+    supported_attention = ("bidirectional",)
 
     def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
@@ -80,7 +80,7 @@ _FAMILY_CONFIG: dict[str, Any] = {
     "type_vocab_size": 1,
     "model_type": FAMILY,
 }
-HEADS: dict[str, NameTable] = {kind: bert.HEADS[kind] for kind in ("rows", "places", "choices", "spans")}
+HEADS: dict[str, NameTable] = {kind: bert.HEADS[kind] for kind in ("sequence", "tokens", "choices", "spans")}
 
 
 def static_config(vocab_size: int, hidden_size: int) -> BertConfig:

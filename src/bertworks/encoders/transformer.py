@@ -45,7 +45,7 @@ class TransformerConfig(BertConfig):
 class Decoder(Encoder):
     """The layers over rows that have a source. It embeds nothing: the table of pieces is the encoder's."""
 
-    supported_attention = ("left",)
+    supported_attention = ("causal",)
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config.decoder_config)
@@ -124,7 +124,7 @@ class Transformer(Encoder):
         values = super().forward(batch, None, seeds).to_padded()  # (C, S, D)
         return CrossAttentionCache(
             tuple(layer.cross_attention.compute_cache(values) for layer in self.decoder.decoder_layers),
-            create_attention_mask(batch, "both"),
+            create_attention_mask(batch, "bidirectional"),
         )
 
     def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
@@ -202,7 +202,7 @@ SPECIAL_IDS = {
     "forced_eos_token_id": "separator",
     "decoder_start_token_id": "first",
 }
-HEADS = {"translations": {"bias": ("final_logits_bias",)}}
+HEADS = {"translation": {"bias": ("final_logits_bias",)}}
 COPIES = {
     "model.encoder.embed_tokens.weight": "model.shared.weight",
     "model.decoder.embed_tokens.weight": "model.shared.weight",

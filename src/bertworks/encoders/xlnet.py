@@ -143,7 +143,7 @@ class Xlnet(Encoder):
             )
         earlier = _permutation_mask(batch)
         reads = self.attention if batch.attention is None else batch.attention
-        if batch.permutation is not None or (isinstance(reads, str) and reads == "both"):
+        if batch.permutation is not None or (isinstance(reads, str) and reads == "bidirectional"):
             reads = earlier  # a mask keeps the batch in its shape
         layout = super().create_layout(replace(batch, attention=reads))
         (group,) = layout.groups
@@ -274,14 +274,14 @@ _MAX_LENGTH_KEY = "n_positions"
 _FAMILY_CONFIG: dict[str, Any] = {"type_vocab_size": 3, "model_type": "xlnet"}  # the third is that of <cls>
 
 HEADS: dict[str, NameTable] = {
-    "permuted": {"bias": ("lm_loss.bias",)},
-    "rows": expand_weight_and_bias({"score": ("logits_proj",)}),
+    "permutation": {"bias": ("lm_loss.bias",)},
+    "sequence": expand_weight_and_bias({"score": ("logits_proj",)}),
     "choices": expand_weight_and_bias({"score": ("logits_proj",)}),
-    "places": bert.HEADS["places"],
+    "tokens": bert.HEADS["tokens"],
     "spans": bert.HEADS["spans"],
 }
 # Beside heads for whole rows what sums them up is called a part of the head.
-PREFIX_OVERRIDES = {kind: {"transformer.pooler.": "sequence_summary.summary."} for kind in ("rows", "choices")}
+PREFIX_OVERRIDES = {kind: {"transformer.pooler.": "sequence_summary.summary."} for kind in ("sequence", "choices")}
 COPIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
 CLASS_SUFFIXES = {"spans": "ForQuestionAnsweringSimple"}
 _ATTENTION_NAMES = {

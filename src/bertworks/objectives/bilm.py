@@ -36,7 +36,7 @@ class BiLmObjective(nn.Module):
     """A language model in both directions. Its loss is the mean over both; what is asked are a batch's places, and the
     places behind them, back."""
 
-    kind = "two-way"
+    kind = "bilm"
 
     def __init__(self, encoder: Encoder, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -45,12 +45,12 @@ class BiLmObjective(nn.Module):
 
     @property
     def heads(self) -> dict[str, str]:
-        return {"two_way": self.bilm_head.head_kind}
+        return {"bilm_head": self.bilm_head.head_kind}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers the loss will have."""
         assert batch.targets is not None
-        return {"two-way": 2 * len(batch.targets)}
+        return {"bilm": 2 * len(batch.targets)}
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
         """Return the loss of a batch, scaled as told for gradients."""
@@ -63,9 +63,9 @@ class BiLmObjective(nn.Module):
         vectors = torch.cat([ahead, back])
         targets = torch.cat([batch.targets, batch.input_ids.flatten()[batch.positions]])
         value, part = self.bilm_head.compute_loss(
-            vectors, targets, scales["two-way"], seeds.seed_for(_SAMPLING_SEED) if seeds else None
+            vectors, targets, scales["bilm"], seeds.seed_for(_SAMPLING_SEED) if seeds else None
         )
-        return Loss(value, {"two-way": part})
+        return Loss(value, {"bilm": part})
 
 
 def neighbor_log_probs(

@@ -20,24 +20,24 @@ class CausalLmObjective(nn.Module):
     The encoder reads to the left from now on, also where it could read both ways: that is the paper's ablation.
     """
 
-    kind = "next"
+    kind = "causal"
     heads: Mapping[str, str] = {}
 
     def __init__(self, encoder: Encoder, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.encoder = encoder
-        encoder.attention = "left"
+        encoder.attention = "causal"
         encoder.sparse_embedding_gradients = True  # scoring gives the whole table a gradient
         if hasattr(encoder, "pooler"):
             encoder.pooler.requires_grad_(False)  # nobody asks it
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers the loss will have."""
-        return {"next": num_targets(batch)}
+        return {"causal": num_targets(batch)}
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
         """Return the loss of a batch, scaled as told for gradients."""
-        return tied_lm_loss(self.encoder, batch, "next", scales["next"], seeds)
+        return tied_lm_loss(self.encoder, batch, "causal", scales["causal"], seeds)
 
 
 def next_token_logits(encoder: Encoder, batch: Batch) -> torch.Tensor:

@@ -37,7 +37,7 @@ _NUM_SAMPLES = 2_048
 class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
     """Three bands of words, the rarer the shorter their vectors."""
 
-    head_kind = "two-way"
+    head_kind = "bilm"
 
     def __init__(self, hidden_size: int, vocab_size: int, generator: torch.Generator | None = None) -> None:
         cutoffs = [min(most, vocab_size // part) for most, part in _CUTOFFS]
@@ -57,7 +57,7 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
 class TableSoftmax(nn.Module):
     """A vector and a bias for each word; learning compares with `num_samples` words on average, 0: with all."""
 
-    head_kind = "two-way-table"
+    head_kind = "bilm-table"
 
     def __init__(
         self,

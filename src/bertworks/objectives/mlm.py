@@ -35,18 +35,18 @@ class MlmObjective(nn.Module):
 
     @property
     def kind(self) -> str:
-        return "masked" if self.pair_head is None else "masked and pair"
+        return "mlm" if self.pair_head is None else "pretraining"
 
     @property
     def heads(self) -> dict[str, str]:
-        return {"masked": "masked"} if self.pair_head is None else {"masked": "masked", "pair": "pair"}
+        return {"mlm_head": "mlm"} if self.pair_head is None else {"mlm_head": "mlm", "pair_head": "nsp"}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers each part of the loss will have: known before anything is computed."""
         assert batch.targets is not None
-        found = {"masked": len(batch.targets)}
+        found = {"mlm": len(batch.targets)}
         if self.pair_head is not None:
-            found["pair"] = len(batch.labels["pair"])
+            found["nsp"] = len(batch.labels["nsp"])
         return found
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
@@ -56,11 +56,11 @@ class MlmObjective(nn.Module):
         encoded = self.encoder(batch, seeds=seeds, positions=batch.positions)
         table = self.encoder.token_embeddings.weight
         vectors = self.mlm_head.transform(encoded.gather(batch.positions))
-        value, part = cross_entropy_loss(vectors, table, self.mlm_head.bias, batch.targets, scales["masked"])
-        parts = {"masked": part}
+        value, part = cross_entropy_loss(vectors, table, self.mlm_head.bias, batch.targets, scales["mlm"])
+        parts = {"mlm": part}
         if self.pair_head is not None:
-            answers, labels = self.pair_head(encoded.pooled), batch.labels["pair"]
+            answers, labels = self.pair_head(encoded.pooled), batch.labels["nsp"]
             total = F.cross_entropy(answers, labels, reduction="sum")
-            parts["pair"] = LossPart(total.detach(), len(labels), int((answers.argmax(-1) == labels).sum()))
-            value = value + total * scales["pair"]
+            parts["nsp"] = LossPart(total.detach(), len(labels), int((answers.argmax(-1) == labels).sum()))
+            value = value + total * scales["nsp"]
         return Loss(value, parts)

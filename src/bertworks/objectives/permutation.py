@@ -29,8 +29,8 @@ class PermutationLmObjective(nn.Module):
     Where rows go on behind those of the step before, they read what the model remembers of them.
     """
 
-    kind = "permuted"
-    heads: Mapping[str, str] = {"head": "permuted"}
+    kind = "permutation"
+    heads: Mapping[str, str] = {"head": "permutation"}
 
     def __init__(self, encoder: Encoder, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class PermutationLmObjective(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return how many answers the loss will have."""
-        return {"permuted": num_targets(batch)}
+        return {"permutation": num_targets(batch)}
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
         """Return the loss of a batch, scaled as told for gradients."""
-        return tied_lm_loss(self.encoder, batch, "permuted", scales["permuted"], seeds, self.head.bias)
+        return tied_lm_loss(self.encoder, batch, "permutation", scales["permutation"], seeds, self.head.bias)

@@ -27,23 +27,23 @@ from bertworks.sampling.samplers import OBJECTIVE_INPUTS
 Objective = MlmObjective | CausalLmObjective | BiLmObjective | PermutationLmObjective
 
 OBJECTIVES: dict[str, Callable[[Encoder, torch.Generator | None], Objective]] = {
-    "masked-next": partial(MlmObjective, has_pair_head=True),
-    "masked-order": partial(MlmObjective, has_pair_head=True),
-    "masked": partial(MlmObjective, has_pair_head=False),
-    "next": CausalLmObjective,
-    "next-stream": CausalLmObjective,
-    "two-way": BiLmObjective,
-    "permuted": PermutationLmObjective,
-    "permuted-stream": PermutationLmObjective,
+    "mlm-nsp": partial(MlmObjective, has_pair_head=True),
+    "mlm-sop": partial(MlmObjective, has_pair_head=True),
+    "mlm": partial(MlmObjective, has_pair_head=False),
+    "causal": CausalLmObjective,
+    "causal-stream": CausalLmObjective,
+    "bilm": BiLmObjective,
+    "permutation": PermutationLmObjective,
+    "permutation-stream": PermutationLmObjective,
 }
 # The kinds of heads an objective needs; a family that has no names for one of them cannot learn by it.
 _REQUIRED_HEADS: dict[str, tuple[str, ...]] = {
-    "masked-next": ("masked", "pair"),
-    "masked-order": ("masked", "pair"),
-    "masked": ("masked",),
-    "two-way": ("two-way",),
-    "permuted": ("permuted",),
-    "permuted-stream": ("permuted",),
+    "mlm-nsp": ("mlm", "nsp"),
+    "mlm-sop": ("mlm", "nsp"),
+    "mlm": ("mlm",),
+    "bilm": ("bilm",),
+    "permutation": ("permutation",),
+    "permutation-stream": ("permutation",),
 }
 # Families that no objective is for -> the verb that trains them.
 _TRAINING_COMMANDS = {"static": "bertworks vectors train"}

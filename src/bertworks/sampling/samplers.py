@@ -25,8 +25,8 @@ class SamplerKind:
 
 
 SAMPLERS = {
-    "next": SamplerKind(NextSentencePairs, ("the second follows the first", "the second is random")),
-    "order": SamplerKind(SentenceOrderPairs, ("in order", "swapped")),
+    "next-sentence": SamplerKind(NextSentencePairs, ("the second follows the first", "the second is random")),
+    "sentence-order": SamplerKind(SentenceOrderPairs, ("in order", "swapped")),
     "blocks": SamplerKind(Blocks),
     "streams": SamplerKind(Streams),
 }
@@ -42,12 +42,12 @@ class ObjectiveInput:
 
 # The pretraining objectives, and what each one reads. (What they learn from it: `objectives`.)
 OBJECTIVE_INPUTS = {
-    "masked-next": ObjectiveInput("next", Masker),
-    "masked-order": ObjectiveInput("order", Masker),
-    "masked": ObjectiveInput("blocks", Masker),
-    "next": ObjectiveInput("blocks", lambda tokenizer, settings: NextTokenTargets()),
-    "next-stream": ObjectiveInput("streams", lambda tokenizer, settings: NextTokenTargets()),
-    "two-way": ObjectiveInput("blocks", lambda tokenizer, settings: NextTokenTargets()),
-    "permuted": ObjectiveInput("blocks", Permuter),
-    "permuted-stream": ObjectiveInput("streams", Permuter),
+    "mlm-nsp": ObjectiveInput("next-sentence", Masker),
+    "mlm-sop": ObjectiveInput("sentence-order", Masker),
+    "mlm": ObjectiveInput("blocks", Masker),
+    "causal": ObjectiveInput("blocks", lambda tokenizer, settings: NextTokenTargets()),
+    "causal-stream": ObjectiveInput("streams", lambda tokenizer, settings: NextTokenTargets()),
+    "bilm": ObjectiveInput("blocks", lambda tokenizer, settings: NextTokenTargets()),
+    "permutation": ObjectiveInput("blocks", Permuter),
+    "permutation-stream": ObjectiveInput("streams", Permuter),
 }
