@@ -1,4 +1,7 @@
-"""Fill blanks: a text with [MASK] in it, candidates for each blank and the best joint fillings out."""
+"""Fill [MASK] tokens: a text in, candidates for each mask and the best joint fillings out.
+
+B sequences, V vocabulary, M masks of a text.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.surface_forms import SurfaceForm, surface_form
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
-# A beam keeps at least so many beginnings: with fewer, asking for one filling would give another than asking for five.
+# The beam is at least this wide, so that the best sequence does not depend on top_k.
 _MIN_BEAM_SIZE = 16
-# Of so many times as many candidates as are asked for, those are taken that are whole words.
+# next_words asks for this many times top_k candidates, since only those that are whole words count.
 _CANDIDATE_FACTOR = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCandidate:
-    """A piece for one blank, and how likely it is there with the other blanks left open."""
+    """A token for one mask, and its probability there while the other masks stay masked."""
 
     token: str
     probability: float
@@ -32,7 +35,7 @@ class TokenCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SequenceCandidate:
-    """All blanks filled together. `probability` is that of the pieces one after the other, each given those before."""
+    """All masks filled. `probability` is the product of the tokens' probabilities, each given the ones before it."""
 
     text: str
     tokens: tuple[str, ...]
@@ -41,7 +44,7 @@ class SequenceCandidate:
 
 @dataclass(frozen=True, slots=True)
 class FillMaskResult:
-    """`blanks` has the candidates of each blank, likeliest first; `fillings` the best ways to fill them all."""
+    """`mask_candidates` has the candidates of each mask, `sequences` the joint fillings; both most probable first."""
 
     text: str
     mask_candidates: tuple[tuple[TokenCandidate, ...], ...]
@@ -50,7 +53,7 @@ class FillMaskResult:
 
 @dataclass(frozen=True, slots=True)
 class MaskFiller:
-    """What fills blanks: an encoder, its head, and the tokenizer they were trained with."""
+    """Fills masks with an encoder, its MLM head and its tokenizer."""
 
     encoder: Encoder
     head: MlmHead
@@ -58,113 +61,113 @@ class MaskFiller:
 
     @torch.inference_mode()
     def fill_mask(self, text: str, top_k: int = 5) -> FillMaskResult:
-        """Return the `top` candidates for each blank of `text` and the `top` joint fillings."""
+        """Return the `top_k` candidates for each mask of `text` and the `top_k` best joint fillings."""
         if top_k < 1:
-            raise InputError(f"top is {top_k}; ask for at least one candidate")
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
         encoding = self._encode(text)
-        places = [place for place, number in enumerate(encoding.input_ids) if number == self.tokenizer.specials.mask]
-        scores = self._scores(torch.tensor([encoding.input_ids]), encoding, places)[0]  # (blanks, V)
-        blanks = tuple(self._candidates(row, top_k) for row in scores)
-        return FillMaskResult(text, blanks, self._beam_search(text, encoding, places, top_k))
+        mask_id = self.tokenizer.specials.mask
+        positions = [position for position, token_id in enumerate(encoding.input_ids) if token_id == mask_id]
+        log_probs = self._log_probs(torch.tensor([encoding.input_ids]), encoding, positions)[0]  # (M, V)
+        mask_candidates = tuple(self._candidates(mask_log_probs, top_k) for mask_log_probs in log_probs)
+        return FillMaskResult(text, mask_candidates, self._beam_search(text, encoding, positions, top_k))
 
     def next_words(self, text: str, top_k: int = 5, backward: bool = False) -> tuple[NextWord, ...]:
-        """Return the likeliest words behind a text, or before it: those of a blank there. Each is one piece."""
+        """Return the most probable single-token words after a text (before it if `backward`), by adding a mask."""
         mask = self.tokenizer.tokens[self.tokenizer.specials.mask]
-        offered = self.fill_mask(
-            f"{mask} {text}" if backward else f"{text} {mask}", _CANDIDATE_FACTOR * top_k
-        ).mask_candidates
-        found = []
-        for candidate in offered[0 if backward else -1]:
-            number = self.tokenizer.token_to_id(candidate.token)
-            assert number is not None
-            written = surface_form(self.tokenizer, number)
-            if written.text and not written.is_continuation and written.is_word_end is not False:
-                found.append(NextWord(written.text, (candidate.token,), candidate.probability))
-        return tuple(found[:top_k])
+        result = self.fill_mask(f"{mask} {text}" if backward else f"{text} {mask}", _CANDIDATE_FACTOR * top_k)
+        words = []
+        for candidate in result.mask_candidates[0 if backward else -1]:
+            token_id = self.tokenizer.token_to_id(candidate.token)
+            assert token_id is not None
+            form = surface_form(self.tokenizer, token_id)
+            if form.text and not form.is_continuation and form.is_word_end is not False:
+                words.append(NextWord(form.text, (candidate.token,), candidate.probability))
+        return tuple(words[:top_k])
 
     def _encode(self, text: str) -> Encoding:
         encoding = self.tokenizer.encode(text, parse_masks=True)
-        mask = self.tokenizer.tokens[self.tokenizer.specials.mask]
-        if self.tokenizer.specials.mask not in encoding.input_ids:
-            raise InputError(f"there is no blank in the text; write {mask} where a piece is to be filled in")
-        if len(encoding) > self.encoder.config.max_position_embeddings:
+        mask, max_length = self.tokenizer.specials.mask, self.encoder.config.max_position_embeddings
+        if mask not in encoding.input_ids:
             raise InputError(
-                f"the text has {len(encoding)} pieces and the model reads {self.encoder.config.max_position_embeddings}; shorten it"
+                f"the text has no mask token; write {self.tokenizer.tokens[mask]} where a token is missing"
+            )
+        if len(encoding) > max_length:
+            raise InputError(
+                f"the text has {len(encoding)} tokens, but the model reads at most {max_length}; shorten it"
             )
         return encoding
 
-    def _scores(self, input_ids: torch.Tensor, encoding: Encoding, positions: list[int]) -> torch.Tensor:
-        """Return (rows, blanks, V): log probabilities at the blanks of several fillings of one text."""
+    def _log_probs(self, input_ids: torch.Tensor, encoding: Encoding, positions: list[int]) -> torch.Tensor:
+        """Return (B, M, V): log probabilities at `positions`, for several fillings (B, T) of one text."""
         batch = collate_sequences([encoding] * len(input_ids), self.tokenizer.specials.pad)
         batch.input_ids.copy_(input_ids)
         device = self.encoder.token_embeddings.weight.device
-        width = input_ids.shape[1]
-        flat = torch.tensor(
-            [row * width + place for row in range(len(input_ids)) for place in positions], device=device
+        length = input_ids.shape[1]
+        flat_positions = torch.tensor(
+            [sequence * length + position for sequence in range(len(input_ids)) for position in positions],
+            device=device,
         )
         self.encoder.eval()
-        vectors = self.encoder(batch.to(device), positions=flat).gather(flat)
-        scores = self.head(vectors, self.encoder.token_embeddings.weight).cpu()
-        scores = scores[
-            :, : self.tokenizer.vocab_size
-        ]  # a table may be padded to a round size: those rows are no pieces
-        scores[:, list(self.tokenizer.specials.ids)] = float("-inf")  # a blank is never a [CLS]
-        return torch.log_softmax(scores, -1).view(len(input_ids), len(positions), -1)
+        hidden = self.encoder(batch.to(device), positions=flat_positions).gather(flat_positions)
+        logits = self.head(hidden, self.encoder.token_embeddings.weight).cpu()
+        logits = logits[:, : self.tokenizer.vocab_size]  # the embedding table may be padded to a round size
+        logits[:, list(self.tokenizer.specials.ids)] = float("-inf")  # never predict a special token
+        return torch.log_softmax(logits, -1).view(len(input_ids), len(positions), -1)
 
-    def _candidates(self, scores: torch.Tensor, top_k: int) -> tuple[TokenCandidate, ...]:
-        indices, values = _top_k(scores, top_k)
-        found = zip(indices.tolist(), values.exp().tolist(), strict=True)
-        return tuple(TokenCandidate(self.tokenizer.tokens[number], chance) for number, chance in found)
+    def _candidates(self, log_probs: torch.Tensor, top_k: int) -> tuple[TokenCandidate, ...]:
+        token_ids, values = _top_k(log_probs, top_k)
+        pairs = zip(token_ids.tolist(), values.exp().tolist(), strict=True)
+        return tuple(TokenCandidate(self.tokenizer.tokens[token_id], probability) for token_id, probability in pairs)
 
     def _beam_search(
         self, text: str, encoding: Encoding, positions: list[int], top_k: int
     ) -> tuple[SequenceCandidate, ...]:
-        """Fill the blanks from left to right, keeping the best beginnings (a beam), and return the `top` best ends."""
-        rows = torch.tensor([encoding.input_ids])
-        chances = torch.zeros(1)
-        for number, place in enumerate(positions):
-            scores = self._scores(rows, encoding, positions[number : number + 1])[:, 0]  # (rows, V)
-            indices, chances = _top_k((chances[:, None] + scores).flatten(), max(top_k, _MIN_BEAM_SIZE))
-            rows = rows[indices // scores.shape[1]]
-            rows[:, place] = indices % scores.shape[1]
-        found = []
-        for row, chance in zip(rows[:top_k].tolist(), chances[:top_k].exp().tolist(), strict=True):
-            pieces = tuple(self.tokenizer.tokens[row[place]] for place in positions)
-            own = [surface_form(self.tokenizer, row[place]) for place in positions]
-            found.append(SequenceCandidate(_replace_masks(text, encoding, positions, own), pieces, chance))
-        return tuple(found)
+        """Fill the masks from left to right by beam search and return the `top_k` best sequences."""
+        beams = torch.tensor([encoding.input_ids])
+        beam_scores = torch.zeros(1)
+        for index, position in enumerate(positions):
+            log_probs = self._log_probs(beams, encoding, positions[index : index + 1])[:, 0]  # (beams, V)
+            indices, beam_scores = _top_k((beam_scores[:, None] + log_probs).flatten(), max(top_k, _MIN_BEAM_SIZE))
+            beams = beams[indices // log_probs.shape[1]]
+            beams[:, position] = indices % log_probs.shape[1]
+        candidates = []
+        for input_ids, probability in zip(beams[:top_k].tolist(), beam_scores[:top_k].exp().tolist(), strict=True):
+            tokens = tuple(self.tokenizer.tokens[input_ids[position]] for position in positions)
+            forms = [surface_form(self.tokenizer, input_ids[position]) for position in positions]
+            candidates.append(SequenceCandidate(_replace_masks(text, encoding, positions, forms), tokens, probability))
+        return tuple(candidates)
 
 
 def _top_k(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return where the `count` highest scores stand, and these scores; what is ruled out is never among them."""
+    """Return indices and values of the k highest finite scores."""
     best = scores.topk(min(k, int(torch.isfinite(scores).sum())))
     return best.indices, best.values
 
 
 def _replace_masks(text: str, encoding: Encoding, positions: list[int], surface_forms: Sequence[SurfaceForm]) -> str:
-    """Return the text with its blanks replaced, so that it reads as the pieces do.
+    """Return the text with its masks replaced by the surface forms of tokens, spaced as the tokens are written.
 
-    A piece that continues a word is joined to what stands before; two words in blanks that touch get a space between,
-    and so does every piece that has the space before it in itself.
+    A continuation token (##ing) is appended to the text before it. A token that carries its own leading space gets
+    one, and so do two words in adjacent masks.
     """
-    written, at = "", 0
-    for place, piece in zip(positions, surface_forms, strict=True):
-        offset = encoding.offsets[place]
+    output, consumed = "", 0
+    for position, form in zip(positions, surface_forms, strict=True):
+        offset = encoding.offsets[position]
         assert offset is not None
         start, end = offset
-        touches = 0 < at == start
-        written += text[at:start]
-        if piece.has_space_before is False:
-            written = written.rstrip()
+        is_adjacent = 0 < consumed == start
+        output += text[consumed:start]
+        if form.has_space_before is False:
+            output = output.rstrip()
         elif (
-            written
-            and not written[-1].isspace()
-            and (piece.has_space_before or (touches and _needs_space(written, piece)))
+            output
+            and not output[-1].isspace()
+            and (form.has_space_before or (is_adjacent and _needs_space(output, form)))
         ):
-            written += " "
-        written += piece.text
-        at = end
-    return written + text[at:]
+            output += " "
+        output += form.text
+        consumed = end
+    return output + text[consumed:]
 
 
 def _needs_space(text: str, surface_form: SurfaceForm) -> bool:
@@ -172,5 +175,5 @@ def _needs_space(text: str, surface_form: SurfaceForm) -> bool:
 
 
 def _is_letter(character: str) -> bool:
-    """Whether a character would run together with another letter beside it; an ideograph is always a word itself."""
+    """Whether a character would merge with a letter next to it into one word; ideographs never do."""
     return character.isalnum() and not IDEOGRAPH.match(character)

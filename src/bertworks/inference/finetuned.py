@@ -1,9 +1,8 @@
-"""A fine-tuned model as a folder: a module and what was tuned in, a sealed model folder out, and back.
+"""Save and load fine-tuned models: a Predictor in, a model folder out, and back.
 
-bertworks.json keeps the task's name, window rule, threshold, temperature and scores with the hash of their data; a
-folder of transformers without it is read by its architecture. A recurrent head, and a head that
-transformers has no class for, have tensors under names of our own; for transformers such a folder is the encoder alone.
-"features" says what a recurrent head is built of.
+bertworks.json keeps the task, window rule, null threshold, temperature, and the scores with hashes of their data. A
+folder of transformers without it is read by its architecture. A recurrent head, and a head that transformers has no
+class for, keep our tensor names; transformers loads only the encoder of such a folder.
 """
 
 from __future__ import annotations
@@ -29,24 +28,25 @@ from bertworks.tasks.registry import TASKS, task_of
 
 
 def save_finetuned(path: Path, predictor: Predictor, metadata: Mapping[str, Any]) -> None:
-    """Write a fine-tuned model; `told` is what else bertworks.json keeps (scores, recipe, the data's hashes)."""
+    """Write a fine-tuned model folder; `metadata` is added to bertworks.json (scores, recipe, hashes of the data)."""
     module = predictor.module
-    sizes, task, recurrent = module.encoder.config, module.task, module.recurrent
+    encoder_config, task, recurrent = module.encoder.config, module.task, module.recurrent
     family, kind = module.family, module.transformers_head_kind
-    tensors = to_hf_names(module.encoder.state_dict(), family.tensor_names(sizes))
-    for here, there in family.prefix_overrides.get(kind, {}).items():
-        tensors = {_replace_prefix(name, here, there): values for name, values in tensors.items()}
+    tensors = to_hf_names(module.encoder.state_dict(), family.tensor_names(encoder_config))
+    for prefix, hf_prefix in family.prefix_overrides.get(kind, {}).items():
+        tensors = {_replace_prefix(name, prefix, hf_prefix): values for name, values in tensors.items()}
     tensors |= to_hf_names(module.head.state_dict(), module.head_names)
-    config = {**family.config_to_dict(sizes, [architecture_of(sizes, kind)]), **task.config()}
-    own = {
+    architectures = [architecture_of(encoder_config, kind)]
+    config = {**family.config_to_dict(encoder_config, architectures), **task.config()}
+    task_metadata = {
         "task": task.name,
-        "reads": module.encoder.attention,
+        "attention": module.encoder.attention,
         **task.metadata(),
         "window": asdict(predictor.window_rule),
     }
     if recurrent is not None:
-        own["features"] = asdict(recurrent)
-    write_folder(path, config, tensors, predictor.tokenizer, {**own, **metadata})
+        task_metadata["recurrent_head"] = asdict(recurrent)
+    write_folder(path, config, tensors, predictor.tokenizer, {**task_metadata, **metadata})
 
 
 def _replace_prefix(name: str, old_prefix: str, new_prefix: str) -> str:
@@ -54,17 +54,17 @@ def _replace_prefix(name: str, old_prefix: str, new_prefix: str) -> str:
 
 
 def load_predictor(name: str | Path, expected_task: str | None = None, engine: str | None = None) -> Predictor:
-    """Load a fine-tuned model, ours, one of transformers or an exported one; `wanted` is the task it must be for."""
-    from bertworks.inference.model import load  # here, since a Model is made with what stands below
+    """Load a fine-tuned model: ours, one of transformers, or an exported one. Refuse one that is not `expected_task`."""
+    from bertworks.inference.model import load  # a circular import at module level
 
     model = load(name, engine=engine)
     if model.predictor is None:
-        read_task(read_folder(model.folder))  # says why it is none
+        read_task(read_folder(model.folder))  # raises an error that says why
     assert model.predictor is not None
     task = model.predictor.module.task
     if expected_task is not None and task.name != expected_task:
         raise FolderError(
-            f"{model.folder} is a model for '{task.name}', not for '{expected_task}'; choose another folder"
+            f"{model.folder} is fine-tuned for '{task.name}', not for '{expected_task}'; choose another folder"
         )
     return model.predictor
 
@@ -75,18 +75,19 @@ def is_finetuned(folder: ModelFolder) -> bool:
 
 
 def _has_task_architecture(folder: ModelFolder, task: type[Task]) -> bool:
-    """Whether a class of transformers that the folder names has the head of that task."""
+    """Whether one of the folder's transformers architectures has the head of a task."""
     return architecture_of(folder.encoder_config, task.head_kind) in (folder.config.get("architectures") or [])
 
 
 def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predictor:
-    """Return what predicts: the folder's encoder with the head of its task."""
-    recurrent = RecurrentSettings(**folder.metadata["features"]) if "features" in folder.metadata else None
+    """Return a predictor: the folder's encoder with the head of its task."""
+    recurrent_settings = folder.metadata.get("recurrent_head")
+    recurrent = None if recurrent_settings is None else RecurrentSettings(**recurrent_settings)
     module = TaskModule(encoder, task, torch.Generator().manual_seed(0), recurrent=recurrent)
     report = load_into(module.head, folder.tensors, module.head_names)
     if report.missing_keys:
         raise FolderError(
-            f"{folder.path} lacks the head of its task ({', '.join(report.missing_keys)}); fine-tune it with "
+            f"{folder.path} has no weights for the task head ({', '.join(report.missing_keys)}); fine-tune it with "
             f"`bertworks finetune {task.name}`"
         )
     module.eval()
@@ -96,10 +97,10 @@ def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predic
 
 
 def read_window_rule(metadata: Mapping[str, Any], task: Task, max_position_embeddings: int) -> WindowRule:
-    """Return the window rule of a folder, or the task's own, no longer than the model has positions."""
+    """Return the window rule of a folder, or the task's default, limited to the model's positions."""
     rule = WindowRule(**metadata["window"]) if "window" in metadata else task.default_window_rule
-    length = min(rule.max_length, max_position_embeddings)
-    return replace(rule, max_length=length, overlap=min(rule.overlap, length // 4))
+    max_length = min(rule.max_length, max_position_embeddings)
+    return replace(rule, max_length=max_length, overlap=min(rule.overlap, max_length // 4))
 
 
 def read_task(folder: ModelFolder) -> Task:
@@ -112,14 +113,14 @@ def read_task(folder: ModelFolder) -> Task:
         if _has_task_architecture(folder, task) and _matches_problem_type(task.name, folder.config):
             return task.from_metadata({}, folder.config)
     raise FolderError(
-        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architecture is stated'}); make "
-        f"one with `bertworks finetune`, or name one of transformers' with: "
+        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'config.json has no architectures'}); "
+        f"fine-tune it with `bertworks finetune`, or choose a model with one of these architectures: "
         f"{', '.join(sorted({architecture_of(folder.encoder_config, task.head_kind) for task in TASKS.values()}))}"
     )
 
 
 def _matches_problem_type(name: str, config: Mapping[str, Any]) -> bool:
-    """Classes and scores have the same architecture; one label, or the problem's type, tells a score."""
+    """Classification and regression share an architecture; problem_type, or a single label, means regression."""
     labels = config.get("id2label")
-    is_score = config.get("problem_type") == "regression" or (labels is not None and len(labels) == 1)
-    return is_score if name == "regress" else not is_score or name not in ("classify",)
+    is_regression = config.get("problem_type") == "regression" or (labels is not None and len(labels) == 1)
+    return is_regression if name == "regress" else not is_regression or name not in ("classify",)

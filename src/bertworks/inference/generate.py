@@ -1,6 +1,6 @@
-"""Go on with a text: a text and how to draw in, the pieces that follow out; and the words that are likely to be next.
+"""Generate text: a prompt and a GenerationConfig in, the continuation out; also the most probable next words.
 
-What has been read is carried along, so that a step costs one piece. T pieces of the text, V of the vocabulary.
+The key/value cache makes a step cost one token. V is the vocabulary.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.surface_forms import decode_tokens, surface_form
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# A word of more pieces is shown as far as that.
+# next_words completes a word up to this many tokens.
 _MAX_WORD_TOKENS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig:
-    """How the next piece is drawn, again and again.
+    """How the next token is sampled.
 
-    max_pieces    end after so many pieces, if nothing ended the text before
-    top_k         draw among so many likeliest pieces; 1: always the likeliest (greedy); 0: among all
-    nucleus       draw among the fewest pieces that have this probability together; 1: among all
-    temperature   below 1 the likely gets likelier, above 1 less so
-    seed          another seed, another text
+    max_new_tokens  stop after this many tokens
+    top_k           sample from the k most probable tokens; 1: greedy decoding; 0: no limit
+    top_p           sample from the smallest set of tokens with at least this total probability (nucleus); 1: no limit
+    temperature     divides the logits: below 1 sharpens the distribution, above 1 flattens it
+    seed            of the random generator
     """
 
     max_new_tokens: int = 40
@@ -39,47 +39,47 @@ class GenerationConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 1 or self.top_k < 0:
-            raise SettingsError(
-                f"{self.max_new_tokens} pieces among the top {self.top_k}: give at least 1, and 0 or more"
-            )
-        if not 0 < self.top_p <= 1 or self.temperature <= 0:
-            raise SettingsError(
-                f"a nucleus of {self.top_p} at temperature {self.temperature}: the first lies above 0 and up to 1, "
-                f"the second above 0; for the likeliest piece always, say top_k = 1"
-            )
+        if self.max_new_tokens < 1:
+            raise SettingsError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")
+        if self.top_k < 0:
+            raise SettingsError(f"top_k is {self.top_k}; it must be 0 (no limit) or more")
+        if not 0 < self.top_p <= 1:
+            raise SettingsError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
+        if self.temperature <= 0:
+            raise SettingsError(f"temperature is {self.temperature}; it must be above 0 (greedy decoding is top_k = 1)")
 
-    def probabilities(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return (V,): the probabilities of what may be drawn, given log probabilities (V,)."""
-        scores = scores / self.temperature
+    def probabilities(self, log_probs: torch.Tensor) -> torch.Tensor:
+        """Return the sampling probabilities (V,) given the model's log probabilities (V,)."""
+        logits = log_probs / self.temperature
         if self.top_k:
-            scores = scores.masked_fill(scores < scores.topk(min(self.top_k, len(scores))).values[-1], float("-inf"))
-        chances, order = torch.softmax(scores, -1).sort(descending=True, stable=True)
+            logits = logits.masked_fill(logits < logits.topk(min(self.top_k, len(logits))).values[-1], float("-inf"))
+        probs, order = torch.softmax(logits, -1).sort(descending=True, stable=True)
         if self.top_p < 1:
-            before = chances.cumsum(0) - chances  # a piece stays while those before it are not enough
-            chances = chances.masked_fill(before >= self.top_p, 0.0)
-        return torch.zeros_like(chances).scatter(0, order, chances / chances.sum())
+            preceding = probs.cumsum(0) - probs  # a token stays while the more probable ones do not reach top_p
+            probs = probs.masked_fill(preceding >= self.top_p, 0.0)
+        return torch.zeros_like(probs).scatter(0, order, probs / probs.sum())
 
 
 def make_generation_config(
     max_new_tokens: int, top_k: int | None, top_p: float | None, temperature: float | None, seed: int
 ) -> GenerationConfig:
-    """Return how to draw, given what a person asks: the likeliest piece each time unless there is to be chance."""
-    usual = 1 if top_p is None and temperature is None else 0
+    """Return the config of explicit options: greedy decoding unless top_k, top_p or temperature is given."""
+    default_top_k = 1 if top_p is None and temperature is None else 0
     return GenerationConfig(
-        max_new_tokens,
-        usual if top_k is None else top_k,
-        1.0 if top_p is None else top_p,
-        1.0 if temperature is None else temperature,
-        seed,
+        max_new_tokens=max_new_tokens,
+        top_k=default_top_k if top_k is None else top_k,
+        top_p=1.0 if top_p is None else top_p,
+        temperature=1.0 if temperature is None else temperature,
+        seed=seed,
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationResult:
-    """The text with what was added, the added pieces, how likely each was, and why it ended: end, pieces or positions.
+    """The text with its continuation, the new tokens with their probabilities, and why generation ended.
 
-    Probabilities are the model's own, before anything narrowed the choice.
+    finish_reason is "eos" (the end token was sampled), "max_new_tokens", or "max_length" (no position is left).
+    Probabilities are the model's own, before top_k, top_p and temperature.
     """
 
     text: str
@@ -91,7 +91,7 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class NextWord:
-    """A word that may stand next, its pieces, and how likely these are, one after the other."""
+    """A candidate for the next word, its tokens, and the product of their probabilities."""
 
     word: str
     tokens: tuple[str, ...]
@@ -100,101 +100,104 @@ class NextWord:
 
 @dataclass(frozen=True, slots=True)
 class TextGenerator:
-    """What goes on with a text: an encoder that reads to the left and its vocabulary."""
+    """Generates text with a causal encoder and its tokenizer."""
 
     encoder: Encoder
     tokenizer: Tokenizer
 
     @torch.inference_mode()
     def generate(self, text: str, generation_config: GenerationConfig = GenerationConfig()) -> GenerationResult:
-        """Go on with a text."""
-        ids, end = self._encode(text), self.tokenizer.specials.sep
+        """Continue a text."""
+        prompt_ids, eos_id = self._encode(text), self.tokenizer.specials.sep
         generator = torch.Generator().manual_seed(generation_config.seed)
-        added: list[int] = []
-        chances: list[float] = []
-        ended = "pieces"
-        for scores in self._scores(ids, added):
-            number = int(torch.multinomial(generation_config.probabilities(scores), 1, generator=generator))
-            if number == end:
-                ended = "end"
+        new_ids: list[int] = []
+        probabilities: list[float] = []
+        finish_reason = "max_new_tokens"
+        for log_probs in self._log_probs(prompt_ids, new_ids):
+            token_id = int(torch.multinomial(generation_config.probabilities(log_probs), 1, generator=generator))
+            if token_id == eos_id:
+                finish_reason = "eos"
                 break
-            added.append(number)
-            chances.append(float(scores[number].exp()))
-            if len(added) == generation_config.max_new_tokens:
+            new_ids.append(token_id)
+            probabilities.append(float(log_probs[token_id].exp()))
+            if len(new_ids) == generation_config.max_new_tokens:
                 break
         else:
-            ended = "positions"
-        more = self._decode(ids[1:], added)
+            finish_reason = "max_length"
+        continuation = self._decode(prompt_ids[1:], new_ids)
         return GenerationResult(
-            text + more, more, tuple(self.tokenizer.tokens[one] for one in added), tuple(chances), ended
+            text=text + continuation,
+            continuation=continuation,
+            tokens=tuple(self.tokenizer.tokens[token_id] for token_id in new_ids),
+            probabilities=tuple(probabilities),
+            finish_reason=finish_reason,
         )
 
     @torch.inference_mode()
     def next_words(self, text: str, top_k: int = 5) -> tuple[NextWord, ...]:
-        """Return the likeliest next words: of each likely first piece the likeliest word that begins with it."""
+        """Return the most probable next words: each of the `top_k` first tokens, completed greedily to a word."""
         if top_k < 1:
-            raise InputError(f"top is {top_k}; ask for at least one word")
-        ids = self._encode(text)
-        scores, state = self._step(ids, EncoderState())
-        scores[self.tokenizer.specials.sep] = float("-inf")
-        continuing = [n for n in range(self.tokenizer.vocab_size) if surface_form(self.tokenizer, n).is_continuation]
-        scores[continuing] = float("-inf")
-        best = scores.topk(min(top_k, int(torch.isfinite(scores).sum())))
-        found = []
-        for number, score in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            pieces, total = self._complete_word([number], score, state)
-            own = tuple(self.tokenizer.tokens[one] for one in pieces)
-            word = "".join(surface_form(self.tokenizer, one).text for one in pieces)
-            found.append(NextWord(word, own, float(torch.tensor(total).exp())))
-        return tuple(sorted(found, key=lambda one: -one.probability))
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
+        log_probs, state = self._step(self._encode(text), EncoderState())
+        log_probs[self.tokenizer.specials.sep] = float("-inf")
+        continuations = [n for n in range(self.tokenizer.vocab_size) if surface_form(self.tokenizer, n).is_continuation]
+        log_probs[continuations] = float("-inf")
+        best = log_probs.topk(min(top_k, int(torch.isfinite(log_probs).sum())))
+        words = []
+        for token_id, log_prob in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            token_ids, total = self._complete_word([token_id], log_prob, state)
+            tokens = tuple(self.tokenizer.tokens[one] for one in token_ids)
+            word = "".join(surface_form(self.tokenizer, one).text for one in token_ids)
+            words.append(NextWord(word, tokens, float(torch.tensor(total).exp())))
+        return tuple(sorted(words, key=lambda word: -word.probability))
 
-    def _complete_word(self, token_ids: list[int], score: float, state: EncoderState) -> tuple[list[int], float]:
-        """Return a word to its likely end, and the log probability of its pieces."""
+    def _complete_word(self, token_ids: list[int], log_prob: float, state: EncoderState) -> tuple[list[int], float]:
+        """Append the most probable tokens up to the end of the word; return its tokens and their log probability."""
         while len(token_ids) < _MAX_WORD_TOKENS and state.length < self.encoder.max_cached_length:
             last = surface_form(self.tokenizer, token_ids[-1])
             if last.is_word_end:
                 break
-            scores, state = self._step(token_ids[-1:], state)
-            best = int(scores.argmax())
+            log_probs, state = self._step(token_ids[-1:], state)
+            best = int(log_probs.argmax())
             if last.is_word_end is None and not surface_form(self.tokenizer, best).is_continuation:
                 break
-            token_ids, score = [*token_ids, best], score + float(scores[best])
-        return token_ids, score
+            token_ids, log_prob = [*token_ids, best], log_prob + float(log_probs[best])
+        return token_ids, log_prob
 
     def _encode(self, text: str) -> list[int]:
-        """Return the pieces of a text behind the first special one, as a block of a corpus begins."""
-        ids = [self.tokenizer.specials.cls, *self.tokenizer.tokenize(text).input_ids.tolist()]
-        if len(ids) > self.encoder.config.max_position_embeddings:
+        """Return the token ids of a text after the start token, as blocks of a corpus begin."""
+        input_ids = [self.tokenizer.specials.cls, *self.tokenizer.tokenize(text).input_ids.tolist()]
+        max_length = self.encoder.config.max_position_embeddings
+        if len(input_ids) > max_length:
             raise InputError(
-                f"the text has {len(ids)} pieces and the model reads {self.encoder.config.max_position_embeddings}; shorten it"
+                f"the text has {len(input_ids)} tokens, but the model reads at most {max_length}; shorten it"
             )
-        return ids
+        return input_ids
 
-    def _scores(self, input_ids: list[int], new_ids: list[int]) -> Iterator[torch.Tensor]:
-        """Yield (V,) log probabilities of what follows the text and what has been added to it, until it is full."""
-        scores, state = self._step(input_ids, EncoderState())
-        yield scores
+    def _log_probs(self, prompt_ids: list[int], new_ids: list[int]) -> Iterator[torch.Tensor]:
+        """Yield log probabilities (V,) of the token after the prompt and `new_ids`, which the caller appends to."""
+        log_probs, state = self._step(prompt_ids, EncoderState())
+        yield log_probs
         while state.length < self.encoder.max_cached_length:
-            scores, state = self._step(new_ids[-1:], state)
-            yield scores
+            log_probs, state = self._step(new_ids[-1:], state)
+            yield log_probs
 
     def _step(self, input_ids: list[int], state: EncoderState) -> tuple[torch.Tensor, EncoderState]:
-        """Return (V,) log probabilities of what follows some pieces, and what they carry on."""
+        """Run the encoder on some tokens; return log probabilities (V,) of the next token, and the new state."""
         self.encoder.eval()
-        rows = torch.tensor([input_ids], device=self.encoder.device)
-        encoded = self.encoder(Batch(rows, torch.zeros_like(rows), torch.tensor([len(input_ids)])), state)
-        scores = (
-            (self.encoder.token_embeddings.weight @ encoded.last_hidden_state[-1])
-            .float()
-            .cpu()[: self.tokenizer.vocab_size]
-        )
+        batch_ids = torch.tensor([input_ids], device=self.encoder.device)
+        encoded = self.encoder(Batch(batch_ids, torch.zeros_like(batch_ids), torch.tensor([len(input_ids)])), state)
+        logits = self.encoder.token_embeddings.weight @ encoded.last_hidden_state[-1]
+        logits = logits.float().cpu()[: self.tokenizer.vocab_size]
         specials = self.tokenizer.specials
-        scores[[one for one in specials.ids if one != specials.sep]] = float("-inf")
+        logits[[token_id for token_id in specials.ids if token_id != specials.sep]] = float("-inf")
         assert isinstance(encoded.state, EncoderState)
-        return torch.log_softmax(scores, -1), encoded.state
+        return torch.log_softmax(logits, -1), encoded.state
 
     def _decode(self, prompt_ids: list[int], new_ids: list[int]) -> str:
-        """Return what was added as text, with the space before it if there is one."""
-        start = decode_tokens(self.tokenizer, prompt_ids)
-        whole = decode_tokens(self.tokenizer, [*prompt_ids, *new_ids])
-        return whole[len(start) :] if whole.startswith(start) else " " + decode_tokens(self.tokenizer, new_ids)
+        """Return the new tokens as text, with a leading space where one belongs."""
+        prompt = decode_tokens(self.tokenizer, prompt_ids)
+        full_text = decode_tokens(self.tokenizer, [*prompt_ids, *new_ids])
+        if full_text.startswith(prompt):
+            return full_text[len(prompt) :]
+        return " " + decode_tokens(self.tokenizer, new_ids)

@@ -1,4 +1,4 @@
-"""The heads of a model in, what a graph computes of them out; a runtime in, what predicts and fills through it out."""
+"""Models whose graph runs in ONNX Runtime or OpenVINO: heads in, graph heads out; a runtime in, model parts out."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from bertworks.objectives.heads import MlmHead
 from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
 from bertworks.tasks.module import TaskModule
 
-# The kind of each head in a graph; see `onnx_graph.HEADS`.
-HEAD_KINDS: dict[type[nn.Module], str] = {PooledHead: "rows", PositionHead: "places", SpanHead: "spans"}
+# The kind of each task head in a graph; see `onnx_graph.HEADS`.
+HEAD_KINDS: dict[type[nn.Module], str] = {PooledHead: "sequence", PositionHead: "tokens", SpanHead: "spans"}
 
 
 def graph_head(mlm_head: MlmHead | None, predictor: Predictor | None) -> GraphHead | None:
-    """Return the head that a graph computes: that of the task, or else the one that fills blanks, if there is any."""
+    """Return the head to include in a graph: the task head, else the masked-LM head, if there is one."""
     if predictor is None:
-        return None if mlm_head is None else GraphHead("blanks", _tensors(mlm_head))
+        return None if mlm_head is None else GraphHead("mlm", _tensors(mlm_head))
     head = predictor.module.head
     if type(head) not in HEAD_KINDS:
         raise SettingsError(
-            "a recurrent head on the features of a frozen encoder runs in torch only; leave --engine and export out, "
-            "or fine-tune the model without --features"
+            "a recurrent head runs only in torch and cannot be exported; omit --engine, or fine-tune without "
+            "feature_layers"
         )
     return GraphHead(HEAD_KINDS[type(head)], _tensors(head))
 
@@ -45,45 +45,45 @@ def _tensors(head: nn.Module) -> dict[str, npt.NDArray[np.float32]]:
 
 
 class GraphMlmHead(MlmHead):
-    """The head that fills blanks, where it is inside a graph: its own `encoder` gives scores instead of vectors."""
+    """A masked-LM head inside a graph: its `encoder` returns logits instead of hidden states."""
 
     def __init__(self, config: BertConfig, runtime: Runtime) -> None:
-        nn.Module.__init__(self)  # not MaskedHead's: it has no weights
-        self.encoder = GraphEncoder(config, runtime, HEAD_OUTPUTS["blanks"])
+        nn.Module.__init__(self)  # not MlmHead's: the weights are in the graph
+        self.encoder = GraphEncoder(config, runtime, HEAD_OUTPUTS["mlm"])
 
     def transform(self, vectors: torch.Tensor) -> NoReturn:
         refuse(self.encoder.runtime.name)
 
     def forward(self, vectors: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """Return the scores as they are."""
+        """Return the graph's logits unchanged."""
         return vectors
 
 
 def read_exported_folder(path: Path) -> ModelFolder:
-    """Open a folder that was exported: its settings and its tokenizer, for its weights are in the graph."""
+    """Open an exported folder: its config, metadata and tokenizer; the weights are in the graph."""
     check_processor(path)
-    told = path / "bertworks.json"
-    own = read_json(told, "a model folder") if told.is_file() else {}
-    return ModelFolder(path, read_json(path / "config.json", "a model folder"), own, {})
+    metadata_path = path / "bertworks.json"
+    metadata = read_json(metadata_path, "a model folder") if metadata_path.is_file() else {}
+    return ModelFolder(path, read_json(path / "config.json", "a model folder"), metadata, {})
 
 
 def load_graph_parts(
     runtime: Runtime, folder: ModelFolder
 ) -> tuple[GraphEncoder, GraphMlmHead | None, Predictor | None]:
-    """Return the encoder that a runtime computes, what fills blanks and what predicts, as far as the graph has them."""
-    wanted = {LAST_HIDDEN_STATE}
+    """Return the encoder of a runtime, and its masked-LM head and predictor if the graph has them."""
+    required = {LAST_HIDDEN_STATE}
     if is_finetuned(folder):
         task = read_task(folder)
         kind = HEAD_KINDS[type(task.head(folder.encoder_config))]
-        wanted |= {*HEAD_OUTPUTS[kind].last_hidden_state, *filter(None, [HEAD_OUTPUTS[kind].pooled])}
-    if not wanted <= set(runtime.outputs):
-        lacking = ", ".join(sorted(wanted - set(runtime.outputs)))
-        raise FolderError(f"{folder.path}: the graph does not give {lacking}; make it with `bertworks export`")
+        required |= {*HEAD_OUTPUTS[kind].last_hidden_state, *filter(None, [HEAD_OUTPUTS[kind].pooled])}
+    if not required <= set(runtime.outputs):
+        missing = ", ".join(sorted(required - set(runtime.outputs)))
+        raise FolderError(f"{folder.path}: the graph has no output {missing}; export the model with `bertworks export`")
     encoder = GraphEncoder(folder.encoder_config, runtime)
     if is_finetuned(folder):
-        rule = read_window_rule(folder.metadata, task, folder.encoder_config.max_position_embeddings)
+        window_rule = read_window_rule(folder.metadata, task, folder.encoder_config.max_position_embeddings)
         module = TaskModule(GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind]), task)
-        module.head.score = nn.Identity()  # the product is done in the graph: the rest of the head picks
+        module.head.score = nn.Identity()  # the linear layer is in the graph: only the selection of positions is left
         module.eval()
-        return encoder, None, Predictor(module, folder.tokenizer, rule)
+        return encoder, None, Predictor(module, folder.tokenizer, window_rule)
     return encoder, GraphMlmHead(folder.encoder_config, runtime) if LOGITS in runtime.outputs else None, None

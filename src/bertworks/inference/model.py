@@ -1,4 +1,4 @@
-"""A model put to use: the name of a folder or of a model on the hub in, an object that answers out."""
+"""Load a model: the path of a model folder or a name on the hub in, a Model that predicts and encodes out."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 H = TypeVar("H", bound=nn.Module)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A loaded model. `masked` is the head that fills blanks, `two_way` the one that tells neighbours both ways, if the
-    folder has one; `told` is its bertworks.json.
+    """A loaded model.
 
-    `report` says which tensors were loaded into the encoder and that head, newly initialised, or left unused.
+    mlm_head   the masked-LM head, if the folder has one
+    bilm_head  the softmax of a bidirectional language model (ELMo), if the folder has one
+    predictor  the task head with its task, if the model is fine-tuned
+    report     which tensors were loaded, missing (newly initialized), or unexpected
+    metadata   the content of bertworks.json
     """
 
     folder: Path
@@ -56,83 +59,85 @@ class Model:
     bilm_head: Softmax | None = None
 
     def encode(self, texts: Iterable[str], pooling: str | None = None) -> npt.NDArray[np.float32]:
-        """Return one vector a text: mean, first or max over its pieces; as the folder says unless `pooling` does."""
+        """Return one vector per text, pooled over its tokens: mean, first or max; by default what the folder states."""
         return embed(self.encoder, self.tokenizer, self.folder, texts, pooling)
 
     def predict(self, texts: Iterable[str | Sequence[str] | Mapping[str, Any]]) -> list[Any]:
-        """Return the prediction of each text, by the task that the model was fine-tuned for.
+        """Return the prediction of the fine-tuned task for each text.
 
-        A text is a string; a pair, two of them; or a mapping with what the task reads, such as {"question": …,
+        A text is a string, a pair of strings, or a mapping of the task's input fields, such as {"question": …,
         "context": …} or {"prompt": …, "choices": […]}.
         """
         if self.predictor is None:
-            raise FolderError(f"{self.folder} is not fine-tuned for a task; make one with `bertworks finetune`")
-        lines = (Record(_fields(text), f"text {number}") for number, text in enumerate(texts))
-        cases = self.predictor.module.task.read_unlabelled(lines, {})
-        return [prediction for _, prediction in self.predictor.predict(cases)]
+            raise FolderError(f"{self.folder} is not fine-tuned for a task; fine-tune it with `bertworks finetune`")
+        records = (Record(_fields(text), f"text {index}") for index, text in enumerate(texts))
+        examples = self.predictor.module.task.read_unlabelled(records, {})
+        return [prediction for _, prediction in self.predictor.predict(examples)]
 
     def translate(self, texts: Iterable[str], search_settings: BeamSearchSettings | None = None) -> list[str]:
-        """Return the translation of each text; the search is the folder's own unless another is given."""
-        return [one.text for one in translate_texts(self.translator(search_settings), texts)]
+        """Return the translation of each text, by the folder's beam search settings unless others are given."""
+        return [prediction.text for prediction in translate_texts(self.translator(search_settings), texts)]
 
     def translator(self, search_settings: BeamSearchSettings | None = None) -> Predictor:
-        """Return what translates, with another search if one is given."""
+        """Return the predictor of a translation model, with other beam search settings if they are given."""
         if self.predictor is None or not isinstance(self.predictor.module.task, Translate):
-            raise FolderError(f"{self.folder} cannot translate; make a model with `bertworks finetune translate`")
+            raise FolderError(
+                f"{self.folder} is not a translation model; train one with `bertworks finetune translate`"
+            )
         return self.predictor if search_settings is None else with_search_settings(self.predictor, search_settings)
 
     def fill_mask(self, text: str, top_k: int = 5) -> FillMaskResult:
-        """Return the `top` candidates for each [MASK] in `text`, and the best ways to fill all of them."""
+        """Return the `top_k` candidates for each [MASK] in `text`, and the best ways to fill all of them."""
         if self.mask_filler is None:
             raise FolderError(
-                f"{self.folder} has no head for filling blanks (it is an encoder only); choose a pretrained model, "
-                f"such as the one `bertworks pretrain` writes"
+                f"{self.folder} has no masked-LM head (it is an encoder only); choose a pretrained model, such as "
+                f"one that `bertworks pretrain` writes"
             )
         return self.mask_filler.fill_mask(text, top_k)
 
     def generate(self, text: str, generation_config: GenerationConfig = GenerationConfig()) -> GenerationResult:
-        """Go on with a text; only a model that reads to the left can."""
+        """Continue a text; only a causal model can."""
         if self.text_generator is None:
             raise FolderError(
-                f"{self.folder} cannot go on with a text: it reads both ways, or a graph computes it; choose the "
-                f"folder of a left-to-right model, such as one pretrained by the recipe gpt"
+                f"{self.folder} cannot generate text: its attention is bidirectional, or it is an exported graph; "
+                f"choose a causal model, such as one pretrained with the recipe gpt"
             )
         return self.text_generator.generate(text, generation_config)
 
     def next_words(self, text: str, top_k: int = 5, backward: bool = False) -> tuple[NextWord, ...]:
-        """Return the likeliest words behind a text, or before it; a model that fills blanks puts one there."""
+        """Return the most probable words after a text, or before it if `backward`; a masked LM predicts a [MASK]."""
         if self.mask_filler is not None:
             return self.mask_filler.next_words(text, top_k, backward)
         if self.bilm_predictor is not None:
             return self.bilm_predictor.next_words(text, top_k, backward)
         if self.text_generator is None:
-            raise FolderError(f"{self.folder} has no head that tells pieces (it is an encoder only); pretrain it")
+            raise FolderError(f"{self.folder} has no language-model head (it is an encoder only); pretrain it")
         if backward:
             raise FolderError(
-                f"{self.folder} reads to the left and cannot tell what stood before; choose a model that fills blanks"
+                f"{self.folder} is a causal model and cannot predict previous words; choose a masked language model"
             )
         return self.text_generator.next_words(text, top_k)
 
     @property
     def text_generator(self) -> TextGenerator | None:
-        """What goes on with a text, if the model can."""
-        if self.mlm_head is not None or self.encoder.attention != "left":
+        """A text generator, if the model is causal."""
+        if self.mlm_head is not None or self.encoder.attention != "causal":
             return None
         return TextGenerator(self.encoder, self.tokenizer)
 
     @property
     def can_predict_words(self) -> bool:
-        """Whether it can tell the next word of a text, in one way or another."""
-        return any(one is not None for one in (self.mask_filler, self.bilm_predictor, self.text_generator))
+        """Whether `next_words` works: the model has a language-model head of some kind."""
+        return any(part is not None for part in (self.mask_filler, self.bilm_predictor, self.text_generator))
 
     @property
     def bilm_predictor(self) -> BilmWordPredictor | None:
-        """What tells the words behind a text and before it by reading it both ways, if the model can."""
+        """A predictor of next and previous words, if the model is a bidirectional language model."""
         return None if self.bilm_head is None else BilmWordPredictor(self.encoder, self.bilm_head, self.tokenizer)
 
     @property
     def mask_filler(self) -> MaskFiller | None:
-        """What fills blanks, if the model can."""
+        """A mask filler, if the model has a masked-LM head."""
         if self.mlm_head is None:
             return None
         encoder = self.mlm_head.encoder if isinstance(self.mlm_head, GraphMlmHead) else self.encoder
@@ -140,15 +145,14 @@ class Model:
 
     @property
     def has_pooler(self) -> bool:
-        """Whether the summary of a row is the model's own, and not of a pooler that was drawn anew."""
+        """Whether the pooler was loaded, rather than newly initialized."""
         return not any(".pooler." in name for name in self.report.missing_keys)
 
 
 def load(name: str | Path, revision: str | None = None, engine: str | None = None) -> Model:
-    """Load a model: a folder, or a name on the hub, which is downloaded once and then taken from the cache.
+    """Load a model from a folder, or by its name on the hub, where it is downloaded once and then cached.
 
-    `engine` is what computes it: torch, onnx or openvino; the one that a folder was exported for, else torch, if none
-    is named.
+    `engine` is torch, onnx or openvino; the default is the engine that the folder was exported for, else torch.
     """
     path = fetch(str(name), revision)
     engine, is_exported = choose_engine(path, engine)
@@ -165,35 +169,52 @@ def load(name: str | Path, revision: str | None = None, engine: str | None = Non
 
 
 def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> Model:
-    encoder, masked, predictor = load_graph_parts(runtime, folder)
-    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.metadata, predictor)
+    encoder, mlm_head, predictor = load_graph_parts(runtime, folder)
+    return Model(
+        folder=folder.path,
+        encoder=encoder,
+        tokenizer=folder.tokenizer,
+        mlm_head=mlm_head,
+        report=report,
+        metadata=folder.metadata,
+        predictor=predictor,
+    )
 
 
 def _load_in_torch(folder: ModelFolder) -> Model:
     encoder, report = load_encoder(folder)
     encoder.eval()
-    masked, report = _load_head(folder, "masked", MlmHead, report)
-    two_way, report = _load_head(folder, "two-way", create_bilm_head, report)
-    if two_way is None:
-        two_way, report = _load_head(folder, "two-way-table", create_bilm_head, report)
+    mlm_head, report = _load_head(folder, "mlm", MlmHead, report)
+    bilm_head, report = _load_head(folder, "bilm", create_bilm_head, report)
+    if bilm_head is None:
+        bilm_head, report = _load_head(folder, "bilm-table", create_bilm_head, report)
     predictor = None
     if is_finetuned(folder):
         predictor = build_predictor(folder, encoder, read_task(folder))
-        head = load_into(predictor.module.head, folder.tensors, predictor.module.head_names)
-        report = _merge_reports(report, head)
-    return Model(folder.path, encoder, folder.tokenizer, masked, report, folder.metadata, predictor, two_way)
+        head_report = load_into(predictor.module.head, folder.tensors, predictor.module.head_names)
+        report = _merge_reports(report, head_report)
+    return Model(
+        folder=folder.path,
+        encoder=encoder,
+        tokenizer=folder.tokenizer,
+        mlm_head=mlm_head,
+        report=report,
+        metadata=folder.metadata,
+        predictor=predictor,
+        bilm_head=bilm_head,
+    )
 
 
 def _load_head(
     folder: ModelFolder, kind: str, make: Callable[[BertConfig], H], report: LoadReport
 ) -> tuple[H | None, LoadReport]:
-    """Return a head of pretraining if the folder has one of that kind, and what became of all tensors so far."""
-    table = folder.family.heads.get(kind)
-    if table is None or not all(theirs in folder.tensors for names in table.values() for theirs in names):
+    """Return the pretraining head of a kind if the folder has all its tensors, and the report of all tensors so far."""
+    names = folder.family.heads.get(kind)
+    if names is None or not all(name in folder.tensors for hf_names in names.values() for name in hf_names):
         return None, report
     with torch.device("meta"):
         head = make(folder.encoder_config)
-    report = _merge_reports(report, load_into(head, folder.tensors, table))
+    report = _merge_reports(report, load_into(head, folder.tensors, names))
     return head.eval(), report
 
 
@@ -206,6 +227,6 @@ def _fields(text: str | Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_reports(encoder: LoadReport, head: LoadReport) -> LoadReport:
-    """Return what became of the tensors of both: what the head took is not unused."""
-    unused = tuple(name for name in encoder.unexpected_keys if name not in head.loaded_keys)
-    return replace(encoder, loaded_keys=encoder.loaded_keys + head.loaded_keys, unexpected_keys=unused)
+    """Add a head's tensors to an encoder's report: keys that the head loaded are no longer unexpected."""
+    unexpected = tuple(name for name in encoder.unexpected_keys if name not in head.loaded_keys)
+    return replace(encoder, loaded_keys=encoder.loaded_keys + head.loaded_keys, unexpected_keys=unexpected)

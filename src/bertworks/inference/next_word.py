@@ -1,4 +1,4 @@
-"""The words beside a text, by a model that reads both ways: a text in, the likeliest behind or before it out."""
+"""Words next to a text by a bidirectional language model (ELMo): a text in, the most probable neighbors out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class BilmWordPredictor:
-    """What tells the words beside a text: an encoder of two halves, the head that both share, and their vocabulary."""
+    """Predicts the next or previous word with the two directions of an encoder and the softmax that they share."""
 
     encoder: Encoder
     head: Softmax
@@ -25,28 +25,29 @@ class BilmWordPredictor:
 
     @torch.inference_mode()
     def next_words(self, text: str, top_k: int = 5, backward: bool = False) -> tuple[NextWord, ...]:
-        """Return the likeliest words behind a text, or before it; special pieces are none."""
+        """Return the most probable words after a text, or before it if `backward`; special tokens are excluded."""
         if top_k < 1:
-            raise InputError(f"top is {top_k}; ask for at least one word")
+            raise InputError(f"top_k is {top_k}; it must be at least 1")
         batch = self._encode(text, backward)
-        place = 0 if backward else batch.input_ids.shape[1] - 1
-        scores = neighbor_log_probs(self.encoder, self.head, batch, batch.input_ids.new_tensor([place]), backward)[0]
+        position = 0 if backward else batch.input_ids.shape[1] - 1
+        positions = batch.input_ids.new_tensor([position])
+        scores = neighbor_log_probs(self.encoder, self.head, batch, positions, backward)[0]
         scores = scores[: self.tokenizer.vocab_size].float().cpu()  # (V,)
         scores[list(self.tokenizer.specials.ids)] = float("-inf")
         best = torch.softmax(scores, 0).topk(min(top_k, len(scores) - len(self.tokenizer.specials.ids)))
-        pieces = (self.tokenizer.tokens[number] for number in best.indices.tolist())
+        words = (self.tokenizer.tokens[token_id] for token_id in best.indices.tolist())
         return tuple(
-            NextWord(piece, (piece,), chance) for piece, chance in zip(pieces, best.values.tolist(), strict=True)
+            NextWord(word, (word,), probability) for word, probability in zip(words, best.values.tolist(), strict=True)
         )
 
     def _encode(self, text: str, backward: bool) -> Batch:
-        """Return the text behind the first special piece, as rows begin, or before the last one, as they end."""
-        cut, specials = self.tokenizer.tokenize(text), self.tokenizer.specials
-        if len(cut) >= self.encoder.config.max_position_embeddings:
-            raise InputError(
-                f"the text has {len(cut)} words and the model reads {self.encoder.config.max_position_embeddings - 1}; shorten it"
-            )
-        own = [*cut.input_ids.tolist(), specials.sep] if backward else [specials.cls, *cut.input_ids.tolist()]
-        ids = torch.tensor([own])
-        unknown = {number + (not backward): word for number, word in cut.unknown.items()}
-        return Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]]), unknown=unknown).to(self.encoder.device)
+        """Return a batch of the text after the start token, or before the end token if `backward`."""
+        tokens, specials = self.tokenizer.tokenize(text), self.tokenizer.specials
+        max_length = self.encoder.config.max_position_embeddings - 1  # one position is the special token's
+        if len(tokens) > max_length:
+            raise InputError(f"the text has {len(tokens)} words, but the model reads at most {max_length}; shorten it")
+        token_ids = tokens.input_ids.tolist()
+        input_ids = torch.tensor([[*token_ids, specials.sep] if backward else [specials.cls, *token_ids]])
+        unknown = {index + (not backward): word for index, word in tokens.unknown.items()}
+        lengths = torch.tensor([input_ids.shape[1]])
+        return Batch(input_ids, torch.zeros_like(input_ids), lengths, unknown=unknown).to(self.encoder.device)

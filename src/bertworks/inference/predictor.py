@@ -1,4 +1,7 @@
-"""Cases in, predictions out, in order and in constant memory: a chunk at a time, its rows in batches by length."""
+"""Examples in, predictions out, in order and in constant memory: a chunk at a time, its sequences batched by length.
+
+B sequences, T positions.
+"""
 
 from __future__ import annotations
 
@@ -20,53 +23,56 @@ from bertworks.tasks.module import TaskModule
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# How many cases are looked at together, to find rows of similar length. The first chunks are small, so that the first
-# answers come soon.
-_FIRST_CHUNK, _CHUNK = 16, 512
+# Sequences of similar length are batched within a chunk of examples. Chunks start small so that the first predictions
+# come soon.
+_FIRST_CHUNK_SIZE, _MAX_CHUNK_SIZE = 16, 512
 
-# What is counted where a folder's rule cuts long texts.
-TRUNCATED_TOKENS = "pieces did not fit and stayed unread, as the model's window rule says"
+# The key in `counts` of what a folder's window rule truncates.
+TRUNCATED_TOKENS = "tokens were truncated by the model's window rule"
 
 Outputs = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A fine-tuned model at work."""
+    """A fine-tuned model with the tokenizer and window rule that turn examples into its input."""
 
     module: TaskModule
     tokenizer: Tokenizer
     window_rule: WindowRule
 
     def predict(self, examples: Iterable[Any], counts: Counts | None = None) -> Iterator[tuple[Any, Any]]:
-        """Yield each case with its prediction, in the order they came; what was cut off is added to `counts`."""
-        source, size = iter(examples), _FIRST_CHUNK
-        while chunk := list(itertools.islice(source, size)):
-            size = min(2 * size, _CHUNK)
-            questions = [self.module.task.featurize(case, self.tokenizer, self.window_rule) for case in chunk]
-            if counts is not None and (num_cut := sum(question.num_truncated for question in questions)):
-                counts[TRUNCATED_TOKENS] += num_cut
-            for case, question, outputs in zip(chunk, questions, self.outputs(questions), strict=True):
-                yield case, self.module.task.decode(case, question, outputs)
+        """Yield each example with its prediction, in order; the number of truncated tokens is added to `counts`."""
+        source, chunk_size = iter(examples), _FIRST_CHUNK_SIZE
+        task = self.module.task
+        while chunk := list(itertools.islice(source, chunk_size)):
+            chunk_size = min(2 * chunk_size, _MAX_CHUNK_SIZE)
+            all_features = [task.featurize(example, self.tokenizer, self.window_rule) for example in chunk]
+            if counts is not None and (num_truncated := sum(features.num_truncated for features in all_features)):
+                counts[TRUNCATED_TOKENS] += num_truncated
+            for example, features, outputs in zip(chunk, all_features, self.outputs(all_features), strict=True):
+                yield example, task.decode(example, features, outputs)
 
     @torch.inference_mode()
     def outputs(self, all_features: Sequence[Features]) -> list[list[Outputs]]:
-        """Return what the head says of each row of each question."""
+        """Return the head's output for each sequence of each example."""
         self.module.eval()
-        rows = [row for question in all_features for row in question.sequences]
-        found: list[Outputs] = [np.empty(0, dtype=np.float32)] * len(rows)
-        num_at_once = self.module.encoder.num_parallel_batches
-        batches = batch_by_token_budget(rows, lambda row: len(row.window), TOKEN_BUDGET, max(len(rows), 1), num_at_once)
-        for outputs in map_parallel(batches, self._outputs_by_index, num_at_once):
-            for number, output in outputs:
-                found[number] = output
-        own = iter(found)
-        return [list(itertools.islice(own, len(question.sequences))) for question in all_features]
+        sequences = [sequence for features in all_features for sequence in features.sequences]
+        outputs: list[Outputs] = [np.empty(0, dtype=np.float32)] * len(sequences)
+        num_parallel = self.module.encoder.num_parallel_batches
+        batches = batch_by_token_budget(
+            sequences, lambda sequence: len(sequence), TOKEN_BUDGET, max(len(sequences), 1), num_parallel
+        )
+        for indexed_outputs in map_parallel(batches, self._outputs_by_index, num_parallel):
+            for index, output in indexed_outputs:
+                outputs[index] = output
+        remaining = iter(outputs)
+        return [list(itertools.islice(remaining, len(features.sequences))) for features in all_features]
 
     @torch.inference_mode()
     def _outputs_by_index(self, indexed_sequences: Sequence[tuple[int, InputSequence]]) -> list[tuple[int, Outputs]]:
-        outputs = self._compute([row for _, row in indexed_sequences])
-        return list(zip((number for number, _ in indexed_sequences), outputs, strict=True))
+        outputs = self._compute([sequence for _, sequence in indexed_sequences])
+        return list(zip((index for index, _ in indexed_sequences), outputs, strict=True))
 
     def _compute(self, sequences: Sequence[InputSequence]) -> list[Outputs]:
         batch = batch_of_input_sequences(sequences, self.tokenizer.specials.pad)
@@ -75,8 +81,8 @@ class Predictor:
             return self.module.task.generate(self.module.encoder, self.module.head, batch.to(device), self.tokenizer)
         outputs = self.module.outputs(batch.to(device)).float().cpu().numpy()
         if batch.positions is not None:
-            ends = np.cumsum([0 if row.positions is None else len(row.positions) for row in sequences])
+            ends = np.cumsum([sequence.num_positions for sequence in sequences])
             return np.split(outputs, ends[:-1])
-        if outputs.ndim == 3:  # (B, T, 2): each row without its padding
-            return [output[: len(row.window)] for row, output in zip(sequences, outputs, strict=True)]
+        if outputs.ndim == 3:  # (B, T, 2): remove the padding of each sequence
+            return [output[: len(sequence)] for sequence, output in zip(sequences, outputs, strict=True)]
         return list(outputs)

@@ -1,4 +1,4 @@
-"""A model that translates put to use: texts in, translations out, one after the other and in constant memory."""
+"""Translation with a fine-tuned model: texts in, translations out, in order and in constant memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.tasks.translate import Translate, TranslationPrediction
 from bertworks.text.document import Counts
 
-UNFINISHED_TRANSLATIONS = "translations did not come to an end within the pieces allowed, and stand as far as they went"
+UNFINISHED_TRANSLATIONS = "translations reached the length limit before the end token, and are incomplete"
 
 
 def with_search_settings(predictor: Predictor, search_settings: BeamSearchSettings) -> Predictor:
-    """Return what translates by another search; the weights are the same."""
+    """Return a predictor with the same weights and other beam search settings."""
     module = copy.copy(predictor.module)
     assert isinstance(module.task, Translate)
     module.task = replace(module.task, search_settings=search_settings)
@@ -26,9 +26,9 @@ def with_search_settings(predictor: Predictor, search_settings: BeamSearchSettin
 def translate_texts(
     predictor: Predictor, texts: Iterable[str], counts: Counts | None = None
 ) -> Iterator[TranslationPrediction]:
-    """Yield the translation of each text, an empty one of an empty text; what is unfinished is counted."""
-    cases = (TextExample(str(number), f"text {number}", (text,)) for number, text in enumerate(texts))
-    for _, one in predictor.predict(cases, counts):
-        if counts is not None and not one.is_whole:
+    """Yield the translation of each text, an empty one for an empty text; incomplete ones are added to `counts`."""
+    examples = (TextExample(str(index), f"text {index}", (text,)) for index, text in enumerate(texts))
+    for _, prediction in predictor.predict(examples, counts):
+        if counts is not None and not prediction.is_whole:
             counts[UNFINISHED_TRANSLATIONS] += 1
-        yield one
+        yield prediction

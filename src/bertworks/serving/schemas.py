@@ -217,7 +217,7 @@ class GenerateResponse(BaseModel):
     continuation: str
     tokens: list[str]
     probabilities: list[float]
-    finish_reason: Literal["end", "pieces", "positions"]
+    finish_reason: Literal["eos", "max_new_tokens", "max_length"]
 
 
 class WordCandidate(BaseModel):

@@ -1,4 +1,4 @@
-"""Fine-tuning from Python: a request in, a model that predicts out."""
+"""Fine-tuning from Python: a FinetuneRequest in, a loaded Model out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from bertworks.commands.finetune.run import run_finetune
 from bertworks.inference.model import Model, load
 
 
-def run_finetune(request: FinetuneRequest) -> Model:
-    """Fine-tune, or continue, and return the sealed model. What a person should know is warned of."""
-    for told in run_finetune(request):
-        if told.warning:
-            warnings.warn(told.warning, stacklevel=2)
+def finetune(request: FinetuneRequest) -> Model:
+    """Fine-tune, or resume, and return the fine-tuned model. Warnings of the run are issued as Python warnings."""
+    for event in run_finetune(request):
+        if event.warning:
+            warnings.warn(event.warning, stacklevel=2)
     return load(request.output / "model")
