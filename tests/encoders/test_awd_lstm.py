@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(SettingsError, match="would leave no weights"):
         replace(SIZES, hidden_dropout_prob=0.8)
     config = config_to_dict(SIZES, ["AwdLstmModel"])
-    with pytest.raises(SettingsError, match="stretch_size should be a whole number above 0, but is 0"):
-        config_from_dict({**config, "stretch_size": 0})
+    with pytest.raises(SettingsError, match="bptt_length should be a whole number above 0, but is 0"):
+        config_from_dict({**config, "bptt_length": 0})
     with pytest.raises(SettingsError, match="lstm_size should be a whole number"):
         config_from_dict({key: value for key, value in config.items() if key != "lstm_size"})

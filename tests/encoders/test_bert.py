@@ -116,7 +116,7 @@ def layers(ours: Bert, batch: Batch) -> list[torch.Tensor]:
     """The same of ours."""
     with torch.no_grad():
         found = ours(batch)
-    return [*(found.to_padded(layer)[real_places(batch)] for layer in range(len(found.layers))), found.pooled]
+    return [*(found.to_padded(layer)[real_places(batch)] for layer in range(len(found.hidden_states))), found.pooled]
 
 
 @pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
@@ -143,7 +143,7 @@ def test_a_real_checkpoint_gives_the_numbers_of_transformers(
         assert farthest(ours, theirs) < max(CLOSE, 2 * farthest(theirs, exactly))
 
 
-@pytest.mark.parametrize("reads", ["both", "left"])
+@pytest.mark.parametrize("reads", ["bidirectional", "causal"])
 @pytest.mark.parametrize("lengths", BATCHES.values(), ids=BATCHES)
 def test_the_last_layer_at_some_places_is_that_of_all_with_the_same_slopes(lengths: tuple[int, ...], reads: str):
     """Values and gradients, in double precision; places in any order, many in some rows and none in others."""
@@ -154,11 +154,11 @@ def test_the_last_layer_at_some_places_is_that_of_all_with_the_same_slopes(lengt
     answers = []
     for wanted in (None, places):
         ours.zero_grad()
-        found = ours(batch, places=wanted)
+        found = ours(batch, positions=wanted)
         assert found.pooled is not None
-        (found.at(places).sin().sum() + found.pooled.cos().sum()).backward()
+        (found.gather(places).sin().sum() + found.pooled.cos().sum()).backward()
         slopes = [parameter.grad.clone() for parameter in ours.parameters() if parameter.grad is not None]
-        answers.append([found.at(places).detach(), found.pooled.detach(), *slopes])
+        answers.append([found.gather(places).detach(), found.pooled.detach(), *slopes])
     for all_places, some_places in zip(*answers, strict=True):
         assert farthest(some_places, all_places) < CLOSE_IN_DOUBLE
 
@@ -172,13 +172,13 @@ def test_at_some_places_values_are_dropped_at_the_same_rate_and_layers_computed_
     for recomputes in (False, True):
         ours.activation_checkpointing = recomputes
         ours.zero_grad()
-        encoded = ours(batch, seeds=seeds, places=places)
+        encoded = ours(batch, seeds=seeds, positions=places)
         encoded.last_hidden_state.sum().backward()
-        found.append((encoded.last_hidden_state.detach(), ours.pieces.weight.grad.clone()))
+        found.append((encoded.last_hidden_state.detach(), ours.token_embeddings.weight.grad.clone()))
     assert torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
     assert (
-        farthest(found[0][0], ours.eval()(batch, places=places).last_hidden_state.detach()) > 0.01
+        farthest(found[0][0], ours.eval()(batch, positions=places).last_hidden_state.detach()) > 0.01
     )  # something was dropped
 
 
@@ -226,9 +226,9 @@ def gradient_at(ours: Bert, batch: Batch, place: int) -> torch.Tensor:
     """Return (T, D): how the output at `place` of the first row depends on each embedding of that row."""
     ours.zero_grad()
     encoded = ours(batch)
-    encoded.layers[0].retain_grad()
+    encoded.hidden_states[0].retain_grad()
     encoded.last_hidden_state[place].sum().backward()
-    gradient = encoded.layers[0].grad
+    gradient = encoded.hidden_states[0].grad
     assert gradient is not None
     return gradient[: batch.input_ids.shape[1]]
 
@@ -236,7 +236,7 @@ def gradient_at(ours: Bert, batch: Batch, place: int) -> torch.Tensor:
 def test_reading_left_gives_no_gradient_from_the_right(tiny_pair: Pair):
     ours, _ = tiny_pair
     full = batch_with((8,), TINY.vocab_size)
-    gradient = gradient_at(ours, Batch(full.input_ids, full.token_type_ids, full.lengths, "left"), place=3)
+    gradient = gradient_at(ours, Batch(full.input_ids, full.token_type_ids, full.lengths, "causal"), place=3)
     assert gradient[:4].abs().sum(-1).gt(0).all()
     assert torch.equal(gradient[4:], torch.zeros_like(gradient[4:]))
 
@@ -245,10 +245,10 @@ def test_a_bert_that_reads_to_the_left_sums_a_row_up_by_its_last_piece():
     ours = drawn(Bert(BertConfig(60, 32, 2, 4, 64, 64))).eval()
     batch = replace(batch_with((9, 5), 60), attention=None)
     first = ours(batch)
-    assert torch.equal(first.pooled, ours.pool(first.layers[-1][first.layout.starts]))
-    ours.attention = "left"  # as pretraining to predict the next piece leaves it: the first piece has read nothing
+    assert torch.equal(first.pooled, ours.pool(first.hidden_states[-1][first.layout.starts]))
+    ours.attention = "causal"  # as pretraining to predict the next piece leaves it: the first piece has read nothing
     then = ours(batch)
-    assert torch.equal(then.pooled, ours.pool(then.layers[-1][then.layout.starts + batch.lengths - 1]))
+    assert torch.equal(then.pooled, ours.pool(then.hidden_states[-1][then.layout.starts + batch.lengths - 1]))
 
 
 def test_a_given_table_decides_who_reads_whom(tiny_pair: Pair):
@@ -266,9 +266,9 @@ def test_one_row_never_reads_another(tiny_pair: Pair):
     for lengths in ((6, 6), (10, 3, 3)):
         batch = batch_with(lengths, TINY.vocab_size)
         encoded = ours(batch)
-        encoded.layers[0].retain_grad()
+        encoded.hidden_states[0].retain_grad()
         encoded.last_hidden_state[0].sum().backward()
-        gradient = encoded.layers[0].grad
+        gradient = encoded.hidden_states[0].grad
         assert gradient is not None
         assert gradient[: lengths[0]].abs().sum(-1).gt(0).all()
         assert not gradient[lengths[0] :].any()
@@ -300,9 +300,9 @@ def test_dropout_is_zero_on_average():
     ours = Bert(sizes, torch.Generator().manual_seed(0)).train()
     batch = batch_with((8, 8), 20)
     with torch.no_grad():
-        plain = ours(batch).layers[0]
+        plain = ours(batch).hidden_states[0]
         seeds = (DropoutSeeds(torch.tensor(number, dtype=torch.int32)) for number in range(1_000))
-        mean = torch.stack([ours(batch, seeds=one).layers[0] for one in seeds]).mean(0)
+        mean = torch.stack([ours(batch, seeds=one).hidden_states[0] for one in seeds]).mean(0)
     # A value v is v / 0.9 or 0: its variance is v² / 9, so of the mean of 1,000 the deviation is v * 0.01054.
     bound = 5 * 0.01054 * plain.abs() + 1e-6
     assert bool(((mean - plain).abs() < bound).all())

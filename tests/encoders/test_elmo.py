@@ -91,7 +91,7 @@ def test_the_halves_are_torchs_lstms_the_second_over_turned_rows(tokenizer: Toke
             given = found.to_padded(0)[row, :length]
             torch.testing.assert_close(given[:, :6], given[:, 6:])
             for number, layer in enumerate(encoder.layers):
-                ahead = layer.ahead(given[None, :, :6])[0][0]
+                ahead = layer.forward_lstm(given[None, :, :6])[0][0]
                 back = layer.backward_lstm(given.flip(0)[None, :, 6:])[0][0].flip(0)
                 read = torch.cat([ahead, back], 1)
                 given = given + read if number else read  # the second layer adds what entered it
@@ -156,8 +156,8 @@ def test_words_alone_know_nothing_of_writing(tokenizer: Tokenizer):
 def test_strokes_come_with_a_vector_of_the_word_and_words_alone_are_not_spelled(tokenizer: Tokenizer):
     both, alone = (built(tokenizer, replace(SIZES, spelling=name)) for name in ("strokes", "words"))
     ids, none = torch.tensor([5, 7]), torch.zeros(2)
-    assert list(both.embedding_components(ids, none)) == ["piece", "spelling"]
-    assert list(alone.embedding_components(ids, none)) == ["piece"]
+    assert list(both.embedding_components(ids, none)) == ["token", "spelling"]
+    assert list(alone.embedding_components(ids, none)) == ["token"]
     assert "spelling" not in alone.state_dict()
     batch = batch_of_ids([[5, 7]])
     with torch.no_grad():
@@ -198,7 +198,7 @@ def learned(spelling: str, seed: int) -> Elmo:
     optimizer = torch.optim.Adam([one for one in module.parameters() if one.requires_grad], 1e-2)
     for _ in range(30):
         optimizer.zero_grad()
-        module(batch, {"two-way": 1 / (2 * len(marks))}).value.backward()
+        module(batch, {"bilm": 1 / (2 * len(marks))}).value.backward()
         optimizer.step()
     return encoder.eval()
 
@@ -250,5 +250,5 @@ def test_sizes_that_cannot_be_are_refused():
 def test_a_folder_that_does_not_say_how_words_are_told_is_an_older_one():
     config = ENCODERS["elmo"].config_to_dict(replace(SIZES, softmax_kind="sampled"), [architecture_of(SIZES)])
     assert config_from_dict(config).softmax_kind == "sampled"
-    del config["scoring"]
+    del config["softmax_kind"]
     assert config_from_dict(config).softmax_kind == "adaptive"

@@ -60,7 +60,7 @@ def test_places_of_a_full_batch_are_its_pieces():
 
 
 def test_reading_left_allows_each_place_and_those_before_it():
-    mask = create_attention_mask(batch_with([3, 3], 3), "left")
+    mask = create_attention_mask(batch_with([3, 3], 3), "causal")
     assert mask is not None
     triangle = [[0.0, NEVER, NEVER], [0.0, 0.0, NEVER], [0.0, 0.0, 0.0]]
     assert mask.expand(2, 1, 3, 3).tolist() == [[triangle], [triangle]]

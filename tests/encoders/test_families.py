@@ -23,7 +23,7 @@ def sizes_for(name: str) -> BertConfig:
     """A small model of the family, its numbers unlike one another."""
     usual = ENCODERS[name].config_from_preset("tiny", 70)
     num_heads = 3 if usual.num_attention_heads > 1 else 1  # an LSTM has none to share
-    depth = {"num_layers": 3, "inner": 96} if usual.num_hidden_layers else {}  # a table has no layers
+    depth = {"num_hidden_layers": 3, "intermediate_size": 96} if usual.num_hidden_layers else {}  # a table has no layers
     return replace(usual, hidden_size=24, num_attention_heads=num_heads, max_position_embeddings=40, **depth)
 
 
@@ -90,7 +90,7 @@ def test_every_layer_equals_that_of_transformers(pair: tuple[Encoder, Any], leng
         found = ours(batch)
     real = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
     expected = theirs_of(peer, batch, ours.config)
-    assert len(found.layers) == len(expected)
+    assert len(found.hidden_states) == len(expected)
     for number, values in enumerate(expected):
         assert float((found.to_padded(number)[real] - values).abs().max()) < CLOSE
 
@@ -120,8 +120,8 @@ def test_the_last_layer_at_some_places_is_that_of_all(sizes: BertConfig, lengths
     batch = batch_with(lengths, sizes)
     places = torch.tensor([batch.input_ids.shape[1] * (len(lengths) - 1), lengths[0] - 1, 0])
     with torch.no_grad():
-        whole, some = ours(batch), ours(batch, places=places)
-    assert float((whole.at(places) - some.at(places)).abs().max()) < 1e-10
+        whole, some = ours(batch), ours(batch, positions=places)
+    assert float((whole.gather(places) - some.gather(places)).abs().max()) < 1e-10
     assert float((whole.pooled - some.pooled).abs().max()) < 1e-10
 
 
@@ -140,7 +140,7 @@ def test_padding_changes_nothing(sizes: BertConfig):
 def test_a_place_that_may_not_be_read_changes_nothing(sizes: BertConfig):
     ours = randomize_parameters(family_of(sizes.model_type).build(sizes, None)).double().eval()
     batch = batch_with((9,), sizes)
-    for reads in set(ours.reads) & {"left"}:
+    for reads in set(ours.supported_attention) & {"causal"}:
         layout = ours.create_layout(replace(batch, attention=reads))
         values = ours.embed(batch, layout).detach().requires_grad_()
         ours.forward_layers(values, layout).last_hidden_state[3].sum().backward()
@@ -151,8 +151,8 @@ def test_a_place_that_may_not_be_read_changes_nothing(sizes: BertConfig):
 
 def test_a_way_of_reading_that_an_encoder_cannot_obey_is_refused():
     ours = ENCODERS["openai-gpt"].build(sizes_for("openai-gpt"), None)
-    with pytest.raises(SettingsError, match="reads left only"):
-        ours(replace(batch_with((5,), ours.config), attention="both"))
+    with pytest.raises(SettingsError, match="reads causal only"):
+        ours(replace(batch_with((5,), ours.config), attention="bidirectional"))
 
 
 def test_all_but_those_of_lstms_and_tables_have_a_counterpart_in_transformers():
@@ -163,7 +163,7 @@ def test_all_but_those_of_lstms_and_tables_have_a_counterpart_in_transformers():
 def test_every_table_of_a_head_has_a_class_of_transformers(name: str):
     family = family_of(name)
     for kind in family.heads:
-        if kind == "pair":  # it never stands alone
+        if kind == "nsp":  # it never stands alone
             continue
         assert hasattr(transformers, family.class_prefix + CLASS_SUFFIXES[kind]), kind
 

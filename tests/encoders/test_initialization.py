@@ -34,7 +34,7 @@ def shares_by_offset(one: Bert, number: int) -> torch.Tensor:
     ids = torch.randint(0, 400, (8, 48), generator=generator)
     batch = Batch(ids, (torch.arange(48) > 20).long().expand(8, 48), torch.full((8,), 48))
     with torch.no_grad():
-        values = one(batch).layers[number]
+        values = one(batch).hidden_states[number]
         mixed = torch.nn.functional.linear(values, one.layers[number].attention.query_key_value.weight)
         queries, keys, _ = mixed.view(8, 48, 3, 4, 32).permute(2, 0, 3, 1, 4)
         shares = torch.softmax(queries @ keys.transpose(-2, -1) / 32**0.5, -1).mean(0)  # (H, T, T)
@@ -60,7 +60,7 @@ def test_only_positions_begin_as_waves():
     plain, begun = encoder(), encoder()
     init_sinusoidal_positions(begun)
     changed = [name for name, value in plain.state_dict().items() if not torch.equal(value, begun.state_dict()[name])]
-    assert changed == ["positions.weight"]
+    assert changed == ["position_embeddings.weight"]
 
 
 def test_each_head_of_the_first_layers_reads_its_own_neighbour_most():
@@ -83,7 +83,7 @@ def test_the_last_layer_and_all_else_stay_as_drawn():
     plain, begun = encoder(), encoder()
     init_neighbor_attention(begun, torch.Generator().manual_seed(1))
     changed = {name for name, value in plain.state_dict().items() if not torch.equal(value, begun.state_dict()[name])}
-    assert changed == {"pieces.weight", "segments.weight"} | {
+    assert changed == {"token_embeddings.weight", "token_type_embeddings.weight"} | {
         f"layers.{number}.attention.{part}.weight" for number in (0, 1) for part in ("query_key_value", "out")
     }
 

@@ -67,7 +67,7 @@ def test_nothing_is_joined_where_something_is_learned(monkeypatch: pytest.Monkey
 def test_batches_of_ever_new_sizes_do_not_fill_the_memory():
     script = """
 import torch
-from bertworks.encoders.linear import product
+from bertworks.encoders.linear import apply_linear
 from torch import nn
 
 def resident():
@@ -77,7 +77,7 @@ def resident():
 part, values, seen = nn.Linear(256, 1024), torch.randn(900, 256), []
 with torch.inference_mode():
     for number in range(100, 900):
-        product(values[:number], part)
+        apply_linear(values[:number], part)
         if number in (299, 899):
             seen.append(resident())
 print(seen[1] - seen[0])

@@ -49,7 +49,7 @@ class Readers(nn.Module):
             asked = self.positions if self.ask_from_position else values + self.positions
             queries = apply_linear(asked, layer.query_key_value)[:, :WIDTH]
             mixed = torch.cat([queries, mixed[:, WIDTH:]], 1)
-            values = apply_linear(layer._read(mixed, self.layout.groups[0], None), layer.out)
+            values = apply_linear(layer._attend(mixed, self.layout.groups[0], None), layer.out)
         return values
 
 
@@ -93,15 +93,15 @@ def test_a_question_made_from_the_piece_lets_one_layer_see_it():
     assert float(found[:, PLACE].abs().max()) > 1e-2
 
 
-def table_slopes(depth: int, ids: list[int], reads: str = "both") -> torch.Tensor:
+def table_slopes(depth: int, ids: list[int], reads: str = "bidirectional") -> torch.Tensor:
     """How far the last layer of a real BERT at PLACE moves with the embedding of each piece of the vocabulary: (V,)."""
     sizes = BertConfig(FIRST + NUM_PLACES, WIDTH, depth, 2, 16, NUM_PLACES, initializer_range=0.5)
     bert = Bert(sizes, torch.Generator().manual_seed(depth)).eval()
     row = torch.tensor([ids])
     vector = bert(Batch(row, torch.zeros_like(row), torch.tensor([len(ids)]), reads)).gather(torch.tensor([PLACE]))
     vector[0, 0].backward()
-    assert bert.pieces.weight.grad is not None
-    return bert.pieces.weight.grad.abs().amax(1)
+    assert bert.token_embeddings.weight.grad is not None
+    return bert.token_embeddings.weight.grad.abs().amax(1)
 
 
 PIECES = [FIRST + place for place in range(NUM_PLACES)]  # every place has a piece of its own
@@ -125,6 +125,6 @@ def test_bert_cannot_see_a_piece_behind_a_mask_at_any_depth_and_still_reads_both
 @DEPTHS
 def test_reading_left_only_hides_what_comes_next_at_any_depth_and_all_that_follows_it(depth: int):
     """The other way out: PLACE predicts the piece after it. Nothing right of it is read, hidden or not."""
-    found = table_slopes(depth, PIECES, "left")
+    found = table_slopes(depth, PIECES, "causal")
     assert torch.equal(found[PIECES[PLACE + 1 :]], torch.zeros(NUM_PLACES - PLACE - 1))
     assert all(found[piece] > 1e-3 for piece in PIECES[: PLACE + 1])

@@ -34,7 +34,7 @@ def encoder_of(family: str) -> Encoder:
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.normal_(0.05, 0.3, generator=generator)
-    encoder.attention = "left"
+    encoder.attention = "causal"
     return encoder
 
 
@@ -56,7 +56,7 @@ def test_a_row_read_in_parts_is_the_row_read_at_once(family: str, cuts: set[int]
             state = found.state
             assert state.length == stop
             parts.append(found)
-        for layer in range(len(whole.layers)):
+        for layer in range(len(whole.hidden_states)):
             joined = torch.cat([part.to_padded(layer) for part in parts], 1)
             assert float((joined - whole.to_padded(layer)).abs().max()) < 1e-10
     if family == "openai-gpt":  # whose summary is that of the last piece
@@ -72,6 +72,6 @@ def test_what_cannot_go_on_is_refused():
         encoder(rows(ids), EncoderState())
     with pytest.raises(InputError, match="of equal length"):
         encoder(replace(rows(ids[:, :4]), lengths=torch.tensor([3])), EncoderState())
-    encoder.attention = "both"
+    encoder.attention = "bidirectional"
     with pytest.raises(SettingsError, match="only a model that reads to the left"):
         encoder(rows(ids[:, :4]), EncoderState())

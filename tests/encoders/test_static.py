@@ -15,10 +15,10 @@ from bertworks.sampling.batch import Batch
 
 def test_a_word_is_its_vector_wherever_it_stands_and_a_row_their_mean():
     encoder = ENCODERS["static"].build(static_config(6, 3), torch.Generator().manual_seed(0)).eval()
-    table = encoder.pieces.weight.detach()
+    table = encoder.token_embeddings.weight.detach()
     ids = torch.tensor([[2, 5, 4, 5], [5, 3, 0, 0]])
     found = encoder(Batch(ids, torch.zeros_like(ids), torch.tensor([4, 2])))
-    (layer,) = found.layers
+    (layer,) = found.hidden_states
     assert torch.equal(layer, table[[2, 5, 4, 5, 5, 3]])
     expected = torch.stack([table[[2, 5, 4, 5]].mean(0), table[[5, 3]].mean(0)])
     torch.testing.assert_close(found.pooled, expected)
@@ -39,7 +39,7 @@ def test_a_table_shows_no_attention_and_learns_by_no_objective():
     encoder = ENCODERS["static"].build(static_config(6, 3), None)
     assert not encoder.has_attention
     with pytest.raises(SettingsError, match="do not learn by a recipe: bertworks vectors train makes them"):
-        check_objective("static", "masked")
+        check_objective("static", "mlm")
 
 
 def test_sizes_have_names():

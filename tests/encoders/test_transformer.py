@@ -51,7 +51,7 @@ def batch_with_source() -> Batch:
 
 def peer_of(sizes: TransformerConfig) -> Any:
     """transformers' model of these sizes, with weights of its own, a bias of its scores too."""
-    config = family_of("marian").config_to_dict(sizes, [architecture_of(sizes, "translations")])
+    config = family_of("marian").config_to_dict(sizes, [architecture_of(sizes, "translation")])
     numbers = {"pad_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 3, "forced_eos_token_id": 3}
     kind = transformers.AutoConfig.for_model(**config, **numbers, attn_implementation="eager")
     peer = randomize_parameters(transformers.MarianMTModel(kind)).eval()
@@ -150,7 +150,7 @@ def test_a_target_reads_to_the_left_and_all_of_its_source_but_padding():
     before = Batch(source, torch.zeros_like(source), torch.tensor([10]))
     rows = Batch(ids, torch.zeros_like(ids), torch.tensor([9]), source=before)
     ours(rows).to_padded()[0, 3].sum().backward()
-    slopes = ours.pieces.weight.grad
+    slopes = ours.token_embeddings.weight.grad
     assert slopes is not None
     assert bool((slopes[5:9].abs().sum(1) > 0).all())
     assert float(slopes[9:14].abs().max()) == 0
@@ -161,7 +161,7 @@ def test_a_target_reads_to_the_left_and_all_of_its_source_but_padding():
 @torch.no_grad()
 def test_the_last_layer_of_the_decoder_at_some_places_is_that_of_all(ours: Transformer):
     batch, places = batch_with_source(), torch.tensor([20, 3, 0])
-    assert torch.equal(ours(batch).gather(places), ours(batch, places=places).gather(places))
+    assert torch.equal(ours(batch).gather(places), ours(batch, positions=places).gather(places))
 
 
 def test_the_same_seeds_drop_the_same_and_the_decoder_drops_other_values_than_the_encoder():
@@ -170,9 +170,9 @@ def test_the_same_seeds_drop_the_same_and_the_decoder_drops_other_values_than_th
     batch = replace(batch, source=batch)
     seeds = DropoutSeeds(torch.tensor(5, dtype=torch.int32))
     once, again = ours(batch, seeds=seeds), ours(batch, seeds=seeds)
-    assert torch.equal(once.last, again.last_hidden_state)
+    assert torch.equal(once.last_hidden_state, again.last_hidden_state)
     encoder = ours(replace(batch, source=None), seeds=seeds)
-    assert not torch.equal(once.layers[0] == 0, encoder.layers[0] == 0)
+    assert not torch.equal(once.hidden_states[0] == 0, encoder.hidden_states[0] == 0)
     ours.set_dropout(0.0)
     assert torch.allclose(ours(batch, seeds=seeds).last_hidden_state, ours.eval()(batch).last_hidden_state, atol=1e-5)
 

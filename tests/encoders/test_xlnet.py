@@ -44,7 +44,7 @@ def drawn(module: torch.nn.Module) -> Any:
 
 def pair_of(sizes: XlnetConfig = SIZES) -> tuple[Xlnet, Any]:
     """Ours and transformers' language model, with the same weights."""
-    config = transformers.XLNetConfig(**config_to_dict(sizes, [architecture_of(sizes, "permuted")]))
+    config = transformers.XLNetConfig(**config_to_dict(sizes, [architecture_of(sizes, "permutation")]))
     peer = drawn(transformers.XLNetLMHeadModel(config))
     ours = Xlnet(sizes).eval()
     load_into(ours, dict(peer.state_dict()), tensor_names(sizes))
@@ -95,7 +95,7 @@ def test_the_second_stream_equals_that_of_transformers(lengths: tuple[int, ...])
     mapping = torch.nn.functional.one_hot(batch.positions.view(rows, 4) % width, width).float()
     real = (torch.arange(width) < batch.lengths[:, None]).float()
     with torch.no_grad():
-        found = ours(batch, places=batch.positions).gather(batch.positions)
+        found = ours(batch, positions=batch.positions).gather(batch.positions)
         expected = peer(
             batch.input_ids,
             attention_mask=real,
@@ -111,15 +111,15 @@ def test_rows_with_unlike_numbers_of_places_are_each_computed_alone():
     both = batch_with((12, 12), num_asked=3)
     some = both.positions[[0, 2, 3, 4, 5]]  # the second place of the first row is not asked for
     with torch.no_grad():
-        whole, part = ours(both, places=both.positions), ours(both, places=some)
-    assert float((whole.last_hidden_state[[0, 2, 3, 4, 5]] - part.at(some)).abs().max()) < CLOSE
+        whole, part = ours(both, positions=both.positions), ours(both, positions=some)
+    assert float((whole.last_hidden_state[[0, 2, 3, 4, 5]] - part.gather(some)).abs().max()) < CLOSE
 
 
 def test_gradients_of_both_streams_equal_those_of_transformers():
     ours, peer = pair_of()
     batch = batch_with((12, 12), num_asked=4)
     mapping = torch.nn.functional.one_hot(batch.positions.view(2, 4) % 12, 12).float()
-    ours(batch, places=batch.positions).last_hidden_state.square().sum().backward()
+    ours(batch, positions=batch.positions).last_hidden_state.square().sum().backward()
     given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.token_type_ids}
     peer.transformer(batch.input_ids, **given).last_hidden_state.square().sum().backward()
     expected = dict(peer.named_parameters())
@@ -157,7 +157,7 @@ def test_a_permutation_behind_a_memory_equals_transformers():
     mapping = torch.nn.functional.one_hot(batch.positions.view(2, 3) % 10, 10).float()
     with torch.no_grad():
         state = ours(before, EncoderState()).state
-        found = ours(batch, state, places=batch.positions).gather(batch.positions)
+        found = ours(batch, state, positions=batch.positions).gather(batch.positions)
         mems = peer(before.input_ids, token_type_ids=before.token_type_ids, use_mems=True).mems
         given = {"perm_mask": perm_mask_of(batch), "target_mapping": mapping, "token_type_ids": batch.token_type_ids}
         expected = peer(batch.input_ids, mems=mems, use_mems=True, **given).logits
@@ -205,7 +205,7 @@ def test_no_place_sees_what_its_order_forbids_in_either_stream():
         found = model._forward_streams(values, layout, None, (EncoderState(), asking))
         # The second stream: what was told before, and never its own piece.
         for number, place in enumerate(batch.positions.tolist()):
-            (slope,) = torch.autograd.grad(found[-1][asking.wanted.order[number]].sum(), values, retain_graph=True)
+            (slope,) = torch.autograd.grad(found[-1][asking.output_positions.order[number]].sum(), values, retain_graph=True)
             seen = {other for other in range(10) if float(slope[other].abs().max()) > 0}
             assert seen == {other for other in range(10) if told[other] < told[place]}
         # The first: the same and its own; those that are not asked see none of those that are.
@@ -222,11 +222,11 @@ def test_a_change_of_a_forbidden_piece_changes_no_answer():
     batch = batch_with((10,), num_asked=4)
     told = batch.permutation[0]
     with torch.no_grad():
-        answers = ours(batch, places=batch.positions).last_hidden_state
+        answers = ours(batch, positions=batch.positions).last_hidden_state
         for place in batch.positions.tolist():
             changed = batch.input_ids.clone()
             changed[0, place] = (changed[0, place] + 7) % 70
-            after = ours(replace(batch, input_ids=changed), places=batch.positions).last_hidden_state
+            after = ours(replace(batch, input_ids=changed), positions=batch.positions).last_hidden_state
             moved = (answers - after).abs().amax(1) > 0
             assert moved.tolist() == (told[batch.positions] > told[place]).tolist()
 
@@ -240,7 +240,7 @@ def test_dropping_follows_from_the_seeds_and_recomputing_changes_nothing():
         ours.activation_checkpointing = recomputes
         ours.zero_grad()
         seeds = DropoutSeeds(torch.tensor(seed, dtype=torch.int32))
-        ours(batch, seeds=seeds, places=batch.positions).last_hidden_state.square().sum().backward()
+        ours(batch, seeds=seeds, positions=batch.positions).last_hidden_state.square().sum().backward()
         slopes.append(ours.mask_embedding.grad.clone())
     assert torch.equal(slopes[0], slopes[1])
     assert not torch.equal(slopes[0], slopes[2])
@@ -262,7 +262,7 @@ REFUSED = {
     "clamped distances": ({"clamp_len": 400}, "clamp_len is 400"),
     "another summary": ({"summary_type": "mean"}, "summary_type is 'mean'"),
     "heads of another width": ({"d_head": 5}, "d_head is 5"),
-    "a memory of no size": ({"mem_len": "long"}, "memory should be a whole number"),
+    "a memory of no size": ({"mem_len": "long"}, "mem_len should be a whole number"),
 }
 
 

@@ -44,17 +44,17 @@ def test_the_loss_is_what_both_halves_say_of_their_neighbours(module: BiLmObject
     with torch.no_grad():
         last = module.encoder(batch).to_padded()
         ahead, back = (module.bilm_head.log_prob(half.flatten(0, 1)).view(2, 4, -1) for half in last.chunk(2, -1))
-        loss = module(batch, {"two-way": 0.1})
+        loss = module(batch, {"bilm": 0.1})
     rows = ([2, 7, 9, 3], [2, 8, 3])
     expected = -sum(
         ahead[row, place, ids[place + 1]] + back[row, place + 1, ids[place]]
         for row, ids in enumerate(rows)
         for place in range(len(ids) - 1)
     )
-    torch.testing.assert_close(loss.parts["two-way"].total, expected)
+    torch.testing.assert_close(loss.parts["bilm"].total, expected)
     torch.testing.assert_close(loss.value, 0.1 * expected)
-    assert loss.parts["two-way"].count == module.counts(batch)["two-way"] == 10
-    assert loss.parts["two-way"].correct is not None
+    assert loss.parts["bilm"].count == module.counts(batch)["bilm"] == 10
+    assert loss.parts["bilm"].correct is not None
 
 
 def test_scores_of_neighbours_are_a_distribution_over_all_words(module: BiLmObjective):
@@ -77,7 +77,7 @@ def test_it_learns_a_row_by_heart(scoring: str):
     optimizer = torch.optim.Adam(module.parameters(), 0.02)
     for _ in range(60):
         optimizer.zero_grad()
-        loss = module(batch, {"two-way": 0.1})
+        loss = module(batch, {"bilm": 0.1})
         loss.value.backward()
         optimizer.step()
     # Only what comes behind the first word, and before the last one, is a matter of chance: ln 2, twice in ten.
@@ -85,11 +85,11 @@ def test_it_learns_a_row_by_heart(scoring: str):
 
 
 def test_families_learn_only_by_objectives_they_have_heads_for():
-    for family, objective in (("elmo", "two-way"), ("bert", "masked-next"), ("bert", "next"), ("openai-gpt", "next")):
+    for family, objective in (("elmo", "bilm"), ("bert", "mlm-nsp"), ("bert", "causal"), ("openai-gpt", "causal")):
         check_objective(family, objective)
     with pytest.raises(
-        SettingsError, match="family 'bert' cannot learn by the objective 'two-way'; choose one of: mas"
+        SettingsError, match="family 'bert' cannot learn by the objective 'bilm'; choose one of: mlm"
     ):
-        check_objective("bert", "two-way")
-    with pytest.raises(SettingsError, match="family 'elmo' cannot learn by the objective 'masked'"):
-        check_objective("elmo", "masked")
+        check_objective("bert", "bilm")
+    with pytest.raises(SettingsError, match="family 'elmo' cannot learn by the objective 'mlm'"):
+        check_objective("elmo", "mlm")

@@ -36,7 +36,7 @@ def reference(parts: list[torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
 def test_value_and_all_gradients_equal_torchs_times_the_scale(
     monkeypatch: pytest.MonkeyPatch, block: int, slope: float
 ):
-    monkeypatch.setattr(scoring, "_BLOCK_SIZE", block)
+    monkeypatch.setattr(scoring, "_BLOCK", block)
     parts, targets = inputs()
     expected = SCALE * reference(parts, targets)
     found = cross_entropy_sum(*parts, targets, SCALE)
@@ -85,7 +85,7 @@ def test_no_places_give_no_loss_and_no_slope():
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_counting_gives_the_summed_loss_and_the_number_of_highest_scores(monkeypatch: pytest.MonkeyPatch, block: int):
-    monkeypatch.setattr(scoring, "_BLOCK_SIZE", block)
+    monkeypatch.setattr(scoring, "_BLOCK", block)
     (vectors, table, bias), _ = inputs()
     best = (vectors @ table.t() + bias).argmax(-1)
     wanted = torch.where(torch.arange(NUM_PLACES) < 4, best, (best + 1) % VOCABULARY)  # the first four are right
@@ -102,7 +102,7 @@ def test_a_block_holds_eight_million_scores_or_at_least_one_place():
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_smoothed_targets_have_the_value_and_the_gradients_of_torch(block: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scoring, "_BLOCK_SIZE", block)
+    monkeypatch.setattr(scoring, "_BLOCK", block)
     (parts, targets), (twins, _) = inputs(), inputs()
     found = cross_entropy_sum(*parts, targets, SCALE, 0.1)
     vectors, table, bias = twins
@@ -117,7 +117,7 @@ def test_smoothed_targets_have_the_value_and_the_gradients_of_torch(block: int, 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_the_loss_of_each_place_is_torch_s(block: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scoring, "_BLOCK_SIZE", block)
+    monkeypatch.setattr(scoring, "_BLOCK", block)
     (vectors, table, bias), targets = inputs()
     expected = F.cross_entropy(vectors @ table.t() + bias, targets, reduction="none")
     assert torch.allclose(token_losses(vectors, table, bias, targets), expected)

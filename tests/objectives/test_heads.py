@@ -33,23 +33,23 @@ class Ours(nn.Module):
     def __init__(self, sizes: BertConfig) -> None:
         super().__init__()
         self.encoder = Bert(sizes)
-        self.masked = MlmHead(sizes)
-        self.pair = PairHead(sizes.hidden_size)
+        self.mlm_head = MlmHead(sizes)
+        self.pair_head = PairHead(sizes.hidden_size)
         self.names = combine_name_tables(
-            {"encoder": tensor_names(sizes), "masked": HEADS["masked"], "pair": HEADS["pair"]}
+            {"encoder": tensor_names(sizes), "mlm_head": HEADS["mlm"], "pair_head": HEADS["nsp"]}
         )
 
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         assert batch.positions is not None
         encoded = self.encoder(batch)
-        return self.masked(encoded.gather(batch.positions), self.encoder.token_embeddings.weight), self.pair(
+        return self.mlm_head(encoded.gather(batch.positions), self.encoder.token_embeddings.weight), self.pair_head(
             encoded.pooled
         )
 
     def loss(self, batch: Batch) -> torch.Tensor:
         assert batch.targets is not None
         pieces, pairs = self.logits(batch)
-        return F.cross_entropy(pieces, batch.targets) + F.cross_entropy(pairs, batch.labels["pair"])
+        return F.cross_entropy(pieces, batch.targets) + F.cross_entropy(pairs, batch.labels["nsp"])
 
 
 Pair = tuple[Ours, transformers.BertForPreTraining]
@@ -96,8 +96,8 @@ def batch_with(lengths: Sequence[int], vocabulary: int) -> Batch:
         ids[row, length:] = 0
     places = torch.tensor([row * width + at for row, length in enumerate(lengths) for at in range(1, length, 5)])
     targets = torch.randint(1, vocabulary, places.shape, generator=generator)
-    labels = {"pair": torch.arange(len(lengths)) % 2}
-    return Batch(ids, segments, torch.tensor(lengths), "both", places, targets, labels)
+    labels = {"nsp": torch.arange(len(lengths)) % 2}
+    return Batch(ids, segments, torch.tensor(lengths), "bidirectional", places, targets, labels)
 
 
 def run_theirs(theirs: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -112,7 +112,7 @@ def run_theirs(theirs: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Ten
         mask,
         batch.token_type_ids,
         labels=labels.view_as(batch.input_ids),
-        next_sentence_label=batch.labels["pair"],
+        next_sentence_label=batch.labels["nsp"],
     )
     return out.prediction_logits.flatten(0, 1)[batch.positions], out.seq_relationship_logits, out.loss
 
@@ -192,8 +192,8 @@ def test_heads_are_drawn_like_the_encoder_and_start_without_bias():
 
 
 def test_the_tables_name_every_tensor_of_their_heads():
-    assert set(HEADS["masked"]) == set(MlmHead(BertConfig(5, 4, num_attention_heads=1)).state_dict())
-    assert set(HEADS["pair"]) == set(PairHead(4).state_dict())
+    assert set(HEADS["mlm"]) == set(MlmHead(BertConfig(5, 4, num_attention_heads=1)).state_dict())
+    assert set(HEADS["nsp"]) == set(PairHead(4).state_dict())
 
 
 def test_an_unknown_activation_is_refused_with_the_known_ones():

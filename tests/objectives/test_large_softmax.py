@@ -91,7 +91,7 @@ def test_the_sum_over_all_words_is_right_on_average_over_everything_that_can_be_
     own = scores.gather(1, targets[:, None])[:, 0]
     average = torch.zeros(4, dtype=torch.double)
     for drawn in product([False, True], repeat=4):
-        chance = np.where(drawn, head.chances, 1 - head.chances).prod()
+        chance = np.where(drawn, head.sampling_probs, 1 - head.sampling_probs).prod()
         for place in range(4):
             loss = head.sampled_cross_entropy(
                 vectors[place : place + 1], targets[place : place + 1], np.flatnonzero(drawn)
@@ -147,7 +147,7 @@ def test_learning_by_samples_finds_the_true_distribution():
             group["lr"] = 0.05 * (1 - step / 400)
         targets = torch.from_numpy(draws.choice(50, 512, p=true))
         optimizer.zero_grad()
-        head.scored(nothing, targets, 1 / 512, seed_of(step))[0].backward()
+        head.compute_loss(nothing, targets, 1 / 512, seed_of(step))[0].backward()
         optimizer.step()
     with torch.no_grad():
         learned = head.log_prob(nothing[:1])[0].exp().numpy()

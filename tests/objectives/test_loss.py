@@ -14,8 +14,8 @@ def test_a_part_counts_right_answers_only_if_asked():
 
 
 def test_a_loss_and_its_parts_cannot_be_changed():
-    loss = Loss(torch.tensor(2.0), {"masked": LossPart(torch.tensor(6.0), 3)})
+    loss = Loss(torch.tensor(2.0), {"mlm": LossPart(torch.tensor(6.0), 3)})
     with pytest.raises(FrozenInstanceError):
         loss.value = torch.tensor(0.0)  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
-        loss.parts["masked"].count = 4  # type: ignore[misc]
+        loss.parts["mlm"].count = 4  # type: ignore[misc]

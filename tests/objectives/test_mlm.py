@@ -16,7 +16,7 @@ from bertworks.sampling.batch import Batch
 from bertworks.sampling.samplers import OBJECTIVE_INPUTS
 
 SIZES = BertConfig(60, 32, 2, 4, 64, 64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-NAMES = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+NAMES = combine_name_tables({"encoder": tensor_names(SIZES), "mlm_head": HEADS["mlm"], "pair_head": HEADS["nsp"]})
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 CLOSE = 1e-5
 BATCHES = {"full": (13, 13), "nearly full": (20, 19, 20), "ragged": (32, 7, 7, 15)}
@@ -52,8 +52,8 @@ def batch_with(lengths: Sequence[int]) -> Batch:
         ids[row, length:] = 0
     places = torch.tensor([row * width + at for row, length in enumerate(lengths) for at in range(1, length, 5)])
     targets = torch.randint(1, SIZES.vocab_size, places.shape, generator=generator)
-    labels = {"pair": torch.arange(len(lengths)) % 2}
-    return Batch(ids, segments, torch.tensor(lengths), "both", places, targets, labels)
+    labels = {"nsp": torch.arange(len(lengths)) % 2}
+    return Batch(ids, segments, torch.tensor(lengths), "bidirectional", places, targets, labels)
 
 
 def means(module: MlmObjective, batch: Batch) -> dict[str, float]:
@@ -65,8 +65,8 @@ def loss_of_theirs(theirs: Theirs, batch: Batch) -> torch.Tensor:
     labels = torch.full_like(batch.input_ids, -100).flatten()
     labels[batch.positions] = batch.targets
     mask = (torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]).long()
-    asked = {"labels": labels.view_as(batch.input_ids), "next_sentence_label": batch.labels["pair"]}
-    return theirs(batch.ids, mask, batch.segments, **asked).loss
+    asked = {"labels": labels.view_as(batch.input_ids), "next_sentence_label": batch.labels["nsp"]}
+    return theirs(batch.input_ids, mask, batch.token_type_ids, **asked).loss
 
 
 @pytest.mark.parametrize("block", [8 * 2**20, 3 * SIZES.vocab_size], ids=["one block", "several blocks"])
@@ -74,7 +74,7 @@ def loss_of_theirs(theirs: Theirs, batch: Batch) -> torch.Tensor:
 def test_loss_and_all_gradients_equal_those_of_transformers(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[MlmObjective, Theirs], lengths: tuple[int, ...], block: int
 ):
-    monkeypatch.setattr(scoring, "_BLOCK_SIZE", block)
+    monkeypatch.setattr(scoring, "_BLOCK", block)
     ours, theirs = pair
     batch = batch_with(lengths)
     ours.zero_grad()
@@ -96,10 +96,10 @@ def test_loss_and_all_gradients_equal_those_of_transformers(
 def test_parts_are_sums_with_their_counts_and_the_value_is_their_scaled_sum(pair: tuple[MlmObjective, Theirs]):
     ours, _ = pair
     batch = batch_with((16, 6))  # places 1, 6, 11 of the first row and 1 of the second
-    loss = ours(batch, {"masked": 0.5, "pair": 2.0})
-    assert ours.counts(batch) == {"masked": 4, "pair": 2}
-    assert {name: part.count for name, part in loss.parts.items()} == {"masked": 4, "pair": 2}
-    added = 0.5 * float(loss.parts["masked"].total) + 2.0 * float(loss.parts["pair"].total)
+    loss = ours(batch, {"mlm": 0.5, "nsp": 2.0})
+    assert ours.counts(batch) == {"mlm": 4, "nsp": 2}
+    assert {name: part.count for name, part in loss.parts.items()} == {"mlm": 4, "nsp": 2}
+    added = 0.5 * float(loss.parts["mlm"].total) + 2.0 * float(loss.parts["nsp"].total)
     assert abs(float(loss.value.detach()) - added) < CLOSE
     assert not any(part.total.requires_grad for part in loss.parts.values())
 
@@ -115,14 +115,14 @@ def test_evaluation_gives_the_same_loss_and_counts_right_answers(pair: tuple[Mlm
         assert batch.positions is not None
         best = ours.mlm_head(encoded.gather(batch.positions), ours.encoder.token_embeddings.weight).argmax(-1)
         asked = Batch(
-            batch.input_ids, batch.token_type_ids, batch.lengths, "both", batch.positions, best, batch.labels
+            batch.input_ids, batch.token_type_ids, batch.lengths, "bidirectional", batch.positions, best, batch.labels
         )  # what it says itself
         sure = ours(asked, scales)
     assert abs(float(trained.value.detach()) - float(evaluated.value)) < CLOSE
-    assert trained.parts["masked"].correct is None
-    assert sure.parts["masked"].correct == len(best)
-    answers = ours.pair_head(encoded.pooled).argmax(-1) == batch.labels["pair"]
-    assert evaluated.parts["pair"].correct == int(answers.sum())
+    assert trained.parts["mlm"].correct is None
+    assert sure.parts["mlm"].correct == len(best)
+    answers = ours.pair_head(encoded.pooled).argmax(-1) == batch.labels["nsp"]
+    assert evaluated.parts["nsp"].correct == int(answers.sum())
 
 
 def test_only_hidden_places_are_scored(pair: tuple[MlmObjective, Theirs]):
@@ -133,13 +133,13 @@ def test_only_hidden_places_are_scored(pair: tuple[MlmObjective, Theirs]):
         batch.input_ids,
         batch.token_type_ids,
         batch.lengths,
-        "both",
+        "bidirectional",
         torch.tensor([18]),
         torch.tensor([7]),
         batch.labels,
     )
     ours.zero_grad()
-    ours(one, {"masked": 1.0, "pair": 0.0}).value.backward()
+    ours(one, {"mlm": 1.0, "nsp": 0.0}).value.backward()
     slope = ours.mlm_head.bias.grad
     assert slope is not None
     assert slope.lt(0).nonzero().flatten().tolist() == [7]  # one place, one target
@@ -168,10 +168,10 @@ def test_dropout_follows_the_seeds_in_training_and_rests_in_evaluation():
 def test_an_objective_without_a_pair_asks_only_for_pieces_and_trains_all_that_is_asked():
     module = MlmObjective(Bert(SIZES), has_pair_head=False)
     full = batch_with((12, 12))
-    batch = Batch(full.input_ids, full.token_type_ids, full.lengths, "both", full.positions, full.targets)
-    assert module.counts(batch) == {"masked": 6}  # places 1, 6 and 11 of both rows
+    batch = Batch(full.input_ids, full.token_type_ids, full.lengths, "bidirectional", full.positions, full.targets)
+    assert module.counts(batch) == {"mlm": 6}  # places 1, 6 and 11 of both rows
     loss = module(batch, means(module, batch))
-    assert set(loss.parts) == {"masked"}
+    assert set(loss.parts) == {"mlm"}
     loss.value.backward()
     idle = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
     assert idle == []  # an idle parameter would stop torch's exchange between processes, and have no state to resume

@@ -45,7 +45,7 @@ def test_the_loss_is_that_of_transformers():
     peer = transformers.XLNetLMHeadModel(transformers.XLNetConfig(**config_to_dict(SIZES, []))).eval()
     with torch.no_grad():
         peer.lm_loss.bias.normal_(generator=torch.Generator().manual_seed(2))
-    names = combine_name_tables({"encoder": tensor_names(SIZES), "head": family_of("xlnet").heads["permuted"]})
+    names = combine_name_tables({"encoder": tensor_names(SIZES), "head": family_of("xlnet").heads["permutation"]})
     load_into(module, dict(peer.state_dict()), names)
     given = batch()
     assert given.positions is not None
@@ -55,30 +55,30 @@ def test_the_loss_is_that_of_transformers():
     may_not = told[:, None, :] >= told.clamp(min=1)[..., None]
     mapping = torch.nn.functional.one_hot(given.positions.view(2, 3) % 10, 10).float()
     with torch.no_grad():
-        found = module(given, {"permuted": 1 / 6})
+        found = module(given, {"permutation": 1 / 6})
         expected = peer(
             given.input_ids, token_type_ids=given.token_type_ids, perm_mask=may_not.float(), target_mapping=mapping,
             labels=given.targets.view(2, 3),
         ).loss  # fmt: skip
-    assert module.counts(given) == {"permuted": 6}
+    assert module.counts(given) == {"permutation": 6}
     assert abs(float(found.value) - float(expected)) < 1e-5
-    assert found.parts["permuted"].count == 6
+    assert found.parts["permutation"].count == 6
 
 
 def test_everything_that_learns_has_a_gradient():
-    module = OBJECTIVES["permuted"](Xlnet(SIZES, torch.Generator().manual_seed(0)), None)
-    module(batch(), {"permuted": 1 / 6}).value.backward()
+    module = OBJECTIVES["permutation"](Xlnet(SIZES, torch.Generator().manual_seed(0)), None)
+    module(batch(), {"permutation": 1 / 6}).value.backward()
     lacking = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
     assert lacking == []
     assert not module.encoder.pooler.weight.requires_grad
 
 
 def test_an_encoder_without_a_second_stream_is_refused_when_the_recipe_is_read():
-    with pytest.raises(SettingsError, match="'bert' cannot learn by the objective 'permuted'"):
-        PretrainRecipe(objective="permuted")
+    with pytest.raises(SettingsError, match="'bert' cannot learn by the objective 'permutation'"):
+        PretrainRecipe(objective="permutation")
     with pytest.raises(
-        SettingsError, match="'xlnet' cannot learn by the objective 'masked'; choose one of: next, next-stream, per"
+        SettingsError, match="'xlnet' cannot learn by the objective 'mlm'; choose one of: causal, causal-stream, per"
     ):
-        PretrainRecipe(ModelRecipe(family="xlnet"), objective="masked")
+        PretrainRecipe(ModelRecipe(family="xlnet"), objective="mlm")
     with pytest.raises(AssertionError):
         PermutationLmObjective(Bert(BertConfig.from_preset("tiny", 60)))

@@ -243,7 +243,7 @@ CONFIG_KEYS = {
     "max_position_embeddings": "max_position_embeddings",
     "initializer_range": "initializer_range",
 }
-_FAMILY_KEYS = {"stretch_size": "stretch_size", "pooler_size": "pooler_size"}
+_FAMILY_KEYS = {"bptt_length": "bptt_length", "pooler_size": "pooler_size"}
 _FAMILY_CONFIG: dict[str, Any] = {"num_attention_heads": 1, "type_vocab_size": 1, "model_type": "awd-lstm"}
 # The next piece is told by the table of pieces itself, without a bias.
 HEADS: dict[str, NameTable] = {

@@ -217,7 +217,7 @@ class Elmo(Encoder):
         return torch.stack(tuple(self._word_components(input_ids, symbols).values())).sum(0)
 
     def _word_components(self, input_ids: torch.Tensor, symbols: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        parts = {"piece": self.token_embeddings(input_ids)} if self.config.has_word_embeddings else {}
+        parts = {"token": self.token_embeddings(input_ids)} if self.config.has_word_embeddings else {}
         if self.spelling_encoder is not None:
             parts["spelling"] = self.spelling_encoder(self.spelling[input_ids] if symbols is None else symbols)
         return parts

@@ -136,7 +136,7 @@ class Transformer(Encoder):
         """Return what is summed for the pieces of one row (T,), each (T, D), by what it tells."""
         pieces = self._scale_embeddings(self.token_embeddings(input_ids))
         return {
-            "piece": pieces,
+            "token": pieces,
             "position": self._position_encodings(torch.arange(len(input_ids), device=input_ids.device), pieces),
         }
 
