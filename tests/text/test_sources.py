@@ -315,7 +315,7 @@ def test_a_million_lines_of_one_word_are_read_whole(tmp_path: Path) -> None:
 
 
 def test_record_longer_than_memory_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertworks.text.ranges.MAX_RECORD_BYTES", 2**21)
+    monkeypatch.setattr("bertworks.text.splitting.MAX_RECORD_BYTES", 2**21)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"a" * 2**24 + b'"}\n')
     with pytest.raises(InputError, match="one record is longer than"):
         read_all(tmp_path / "a.jsonl", ReadSettings(block_bytes=100))
@@ -380,6 +380,6 @@ def test_python_docs_are_grouped_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         "bertworks.text.python_docs.read", lambda part, counts: iter([RawDocument(f"Text of {part}.", part)])
     )
     found = list(blocks([TextSource("python-docs")], ReadSettings()))
-    assert [(block.origin, len(block.portions)) for block in found] == [("stdlib:a and 1 more", 2)]
+    assert [(block.origin, len(block.chunks)) for block in found] == [("stdlib:a and 1 more", 2)]
     assert [one.text for one in read(found[0], Counts())] == ["Text of stdlib:a.", "Text of stdlib:b."]
     assert total_bytes([TextSource("python-docs")]) == found[0].num_bytes

@@ -26,7 +26,6 @@ from bertworks.disk import atomic_write, read_json, sha256, write_json
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts, Document
-from bertworks.text.portions import Payload
 from bertworks.text.sources import Block, TextSource, read
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -218,9 +217,8 @@ def _remove_duplicates(
 def _payload_hash(block: Block) -> str:
     """Return a hash of the text that came through a stream; files are known by their size and time instead."""
     digest = hashlib.blake2b(digest_size=16)
-    for portion in block.portions:
-        if isinstance(portion, Payload):
-            digest.update(portion.chunk.data)
+    for chunk in block.chunks:
+        digest.update(chunk.data)
     return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Path of a plain or compressed file in, stream of its unpacked UTF-8-like bytes out, faults told as InputError."""
+"""A plain or compressed file in, a stream of its decompressed bytes out; read errors become InputError."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SupportsRead(Protocol):
 
 
 class _ZstdReader:
-    """Unpack Zstandard frames. The package's own reader takes a truncated file for a finished one."""
+    """Decompress Zstandard frames. The reader of the `zstandard` package does not report truncated files."""
 
     def __init__(self, raw: SupportsRead) -> None:
         self._raw = raw
@@ -43,13 +43,13 @@ class _ZstdReader:
                 if self._in_frame:
                     raise EOFError("ends inside a frame")
                 return b""
-            unpacked: bytes = self._frame.decompress(data)
+            decompressed: bytes = self._frame.decompress(data)
             self._in_frame = not self._frame.eof
             if self._frame.eof:
                 self._unused_data = self._frame.unused_data
                 self._frame = zstandard.ZstdDecompressor().decompressobj()
-            if unpacked:
-                return unpacked
+            if decompressed:
+                return decompressed
 
 
 def _gzip(raw: IO[bytes]) -> SupportsRead:
@@ -75,17 +75,17 @@ _READ_ERRORS = (OSError, RuntimeError, *_DECOMPRESSION_ERRORS)
 
 
 class ByteStream:
-    """Bytes that are read once from start to end, with a look ahead; a fault becomes an InputError naming the file."""
+    """Bytes that are read once from start to end, with `peek`; read errors become InputErrors that name the file."""
 
     def __init__(self, stream: SupportsRead, name: str) -> None:
         self.name = name
-        self._pull = stream.read
+        self._read = stream.read
         self._buffer = bytearray()
         self.num_bom_bytes = 0
         self._decoder: codecs.IncrementalDecoder | None = None
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, fewer only at the end; they stay to be read."""
+        """Return the next bytes without consuming them; fewer only at the end."""
         self._fill(size)
         return bytes(self._buffer[:size])
 
@@ -96,7 +96,7 @@ class ByteStream:
         return data
 
     def drop_byte_order_mark(self) -> None:
-        """Drop a UTF-8 mark; behind a UTF-16 mark, hand on the rest as UTF-8."""
+        """Drop a UTF-8 byte order mark; after a UTF-16 one, transcode the rest to UTF-8."""
         if self.peek(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             self._decoder = codecs.getincrementaldecoder("utf-16")()
             start, self._buffer = bytes(self._buffer), bytearray()
@@ -111,7 +111,7 @@ class ByteStream:
     def _fill(self, size: int) -> None:
         while len(self._buffer) < size:
             try:
-                data = self._pull(max(_CHUNK, size - len(self._buffer)))
+                data = self._read(max(_CHUNK, size - len(self._buffer)))
             except _READ_ERRORS as error:
                 raise InputError(_error_message(self.name, error)) from error
             if not data:
@@ -126,12 +126,12 @@ class ByteStream:
             return self._decoder.decode(data, final).encode()
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{self.name} starts as UTF-16 but is not valid UTF-16 ({error.reason}); mend it"
+                f"{self.name} starts as UTF-16 but is not valid UTF-16 ({error.reason}); convert it to UTF-8"
             ) from error
 
 
 class RawStream(io.RawIOBase):
-    """A ByteStream as Python's own buffers want it, which find line ends."""
+    """A ByteStream as a raw file object, for io.BufferedReader and io.TextIOWrapper."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -156,13 +156,13 @@ def _error_message(name: str, error: Exception) -> str:
 
 
 def compression_of(name: str) -> str:
-    """The compression suffix of a file name, or nothing."""
+    """Return the compression suffix of a file name, or ""."""
     suffix = Path(name).suffix.lower()
     return suffix if suffix in COMPRESSIONS else ""
 
 
 def open_raw(path: str, name: str) -> IO[bytes]:
-    """Open a file's bytes as they lie on disk or in a store."""
+    """Open a local file or an object of a store for reading bytes, without decompression."""
     if is_address(path):
         return open_object(path)
     try:
@@ -172,6 +172,6 @@ def open_raw(path: str, name: str) -> IO[bytes]:
 
 
 def decompress(raw: IO[bytes], name: str) -> ByteStream:
-    """The unpacked bytes of an open file, by the suffix of its name."""
+    """Return the decompressed bytes of an open file, by the suffix of its name."""
     suffix = compression_of(name)
     return ByteStream(COMPRESSIONS[suffix](raw) if suffix else raw, name)

@@ -10,7 +10,7 @@ from bertworks.text.document import Counts
 
 HEAD_BYTES = 2**20
 
-# First bytes of files that people give by mistake, and what to do about each.
+# First bytes of files that users pass by mistake, and what to do about each.
 _SIGNATURES = (
     (b"\x1f\x8b", "gzip data; give it a name that ends in .gz, or unpack it first"),
     (b"BZh9", "bzip2 data; give it a name that ends in .bz2, or unpack it first"),
@@ -20,22 +20,22 @@ _SIGNATURES = (
     (b"PAR1", "a Parquet file; give it a name that ends in .parquet"),
     (b"%PDF-", "a PDF file; convert it to text first"),
 )
-# Bytes that text in any encoding we read hardly ever contains. NUL is the surest of them.
+# Bytes that hardly ever occur in text, in any encoding that we support.
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))
 _MAX_CONTROL_RATIO = 0.005
 
-# In real GB18030 text nearly all high bytes stand in pairs of GB 2312, both bytes high. In western text of one byte a
-# letter, high bytes stand alone between ASCII letters.
+# In real GB18030 text nearly all high bytes form pairs of GB 2312, both bytes high. In single-byte western encodings
+# they occur alone between ASCII letters.
 _GB_PAIRS = re.compile(rb"(?:[\xa1-\xf7][\xa1-\xfe])+")
 _HIGH_BYTES = bytes(range(128, 256))
 _MIN_PAIR_RATIO = 0.8
 
 
 def non_text_reason(head: bytes) -> str:
-    """What a file is if not text, and the way out; nothing for text."""
-    for signature, what in _SIGNATURES:
+    """Return what a file is if it is not text, and what to do about it; "" for text."""
+    for signature, reason in _SIGNATURES:
         if head.startswith(signature):
-            return what
+            return reason
     num_controls = len(head) - len(head.translate(None, _CONTROLS))
     if num_controls > _MAX_CONTROL_RATIO * len(head):
         return "binary, not text; convert it to text or leave it out"
@@ -46,7 +46,7 @@ def detect_encoding(head: bytes) -> str:
     """Decide the encoding of a file from its first bytes: "utf-8", "gb18030" or "cp1252"."""
     if is_valid_prefix(head, "utf-8"):
         return "utf-8"
-    # A cut-off character at the end must not count as a bad line.
+    # A truncated character at the end must not count as an invalid line.
     lines = [line for line in head[: head.rfind(b"\n") + 1 or len(head)].split(b"\n") if not line.isascii()]
     num_utf8 = sum(is_valid_prefix(line, "utf-8") for line in lines)
     if 2 * num_utf8 > len(lines):
@@ -56,7 +56,7 @@ def detect_encoding(head: bytes) -> str:
 
 
 def is_valid_prefix(data: bytes, encoding: str) -> bool:
-    """Whether the bytes are valid in the encoding, a cut-off last character aside."""
+    """Return whether the bytes are valid in the encoding; the last character may be truncated."""
     try:
         codecs.getincrementaldecoder(encoding)().decode(data, final=False)
     except UnicodeDecodeError:
@@ -65,16 +65,18 @@ def is_valid_prefix(data: bytes, encoding: str) -> bool:
 
 
 def is_likely_gb18030(line: bytes) -> bool:
-    """Whether bytes that are not UTF-8 decode as GB18030 and look like Chinese."""
+    """Return whether bytes that are not UTF-8 decode as GB18030 and look like Chinese."""
     num_high = len(line) - len(line.translate(None, _HIGH_BYTES))
     num_paired = len(line) - len(_GB_PAIRS.sub(b"", line))
     return num_paired >= _MIN_PAIR_RATIO * num_high and is_valid_prefix(line, "gb18030")
 
 
 def decode(data: bytes, encoding: str, name: str, counts: Counts) -> str:
-    """Decode a stretch of a file; lines that are not in the file's encoding are decoded alone, and counted."""
+    """Decode bytes of a file; lines that are invalid in its encoding are decoded one by one and counted."""
     if data.count(b"\0") > _MAX_CONTROL_RATIO * len(data):
-        raise InputError(f"{name} is text at its start but binary further on; cut the binary part off or leave it out")
+        raise InputError(
+            f"{name} is text at its start but binary further on; remove that part or leave it out"
+        )
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
@@ -88,7 +90,7 @@ def decode(data: bytes, encoding: str, name: str, counts: Counts) -> str:
 def _decode_line(line: bytes, encoding: str, counts: Counts) -> str:
     if line.isascii():
         return line.decode("ascii")
-    named = "UTF-8" if encoding == "utf-8" else encoding
+    encoding_name = "UTF-8" if encoding == "utf-8" else encoding
     for candidate in (encoding, "utf-8", "gb18030", "cp1252"):
         if candidate == "gb18030" != encoding and not is_likely_gb18030(line):
             continue
@@ -97,17 +99,17 @@ def _decode_line(line: bytes, encoding: str, counts: Counts) -> str:
         except UnicodeDecodeError:
             continue
         if candidate != encoding:
-            counts[f"lines decoded as {candidate}: not valid {named}"] += 1
+            counts[f"lines decoded as {candidate}: not valid {encoding_name}"] += 1
         elif encoding != "utf-8":
             counts[f"lines decoded as {encoding}"] += 1
         return text
-    # cp1252 leaves five bytes undefined; Latin-1 gives each byte a character, so nothing is lost.
-    counts[f"lines decoded as latin-1: not valid {named}"] += 1
+    # cp1252 leaves five bytes undefined; Latin-1 defines every byte, so nothing is lost.
+    counts[f"lines decoded as latin-1: not valid {encoding_name}"] += 1
     return line.decode("latin-1")
 
 
 def complete_characters_length(data: bytes, encoding: str) -> int:
-    """How many of the bytes make up whole characters: where data that goes on may be cut."""
+    """Return the length of the longest prefix of whole characters: where data may be split."""
     if encoding == "gb18030":
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
         decoder.decode(data)

@@ -1,21 +1,21 @@
-"""What flows out of the text room: raw passages from the readers, clean documents from the splitter."""
+"""What the text package yields: RawDocuments from the readers, clean Documents from `cleaning`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
-# What happened to the text on its way: "documents dropped: too short" -> how many. Every stage adds to one and hands
-# it on; whatever is cut, skipped or replaced has a line here, so that nothing is dropped in silence.
+# What happened to the text: "documents dropped: too short" -> how many. Every stage adds to the same Counts; whatever
+# is truncated, skipped or replaced is counted here, so that nothing is dropped silently.
 Counts = Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """One document as a reader found it: lines joined by newlines, not yet cleaned or split into sentences.
+    """A document as read from a file, not yet cleaned or split into sentences.
 
-    `source` names the place for people: "emma.md", "dump.xml.bz2#Anarchism", "notes.txt:3041".
-    `lines` says what a line break means here; a reader decides it once for a whole file.
+    `source` is its location: "emma.md", "dump.xml.bz2#Anarchism", "notes.txt:3041". `lines`, one of LINE_MEANINGS,
+    is decided once for a whole file.
     """
 
     text: str
@@ -23,17 +23,17 @@ class RawDocument:
     lines: str = "paragraphs"
 
 
-# What a line break means: each line is a sentence and is not split further; each line is a paragraph; or lines were
-# wrapped to a width, so that a paragraph runs on over them until an empty line.
+# The meaning of line breaks: each line is a sentence and is not split further; each line is a paragraph; or lines are
+# hard-wrapped, and an empty line ends a paragraph.
 LINE_MEANINGS = ("sentences", "paragraphs", "wrapped")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A clean document: its sentences in order, each with the white space that follows it, and where it came from.
+    """A clean document: its sentences in order, each with its trailing white space, and its location.
 
-    A sentence ends with " " where a space stood behind it, with "\\n" where its line or paragraph ended, and with
-    nothing where the next one follows at once, as in Chinese. So `text` restores the clean document exactly.
+    A sentence ends with " " before the next one, with "\\n" at the end of a line or paragraph, and with nothing where
+    the next one follows directly, as in Chinese. So `text` is exactly the clean document.
     """
 
     sentences: tuple[str, ...]

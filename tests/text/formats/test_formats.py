@@ -181,7 +181,7 @@ def test_broken_json_line_is_named_by_number(tmp_path: Path) -> None:
 
 def test_broken_json_line_is_named_by_number_in_a_later_block_too(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", '{"text": "a"}\n' * 99 + "[1]\n" + '{"text": "b"}\n' * 20)
-    with pytest.raises(InputError, match=r"^a\.jsonl, line 100: a list where an object was expected"):
+    with pytest.raises(InputError, match=r"^a\.jsonl, line 100: a list, not an object"):
         read_all(path, ReadSettings(block_bytes=100))
 
 

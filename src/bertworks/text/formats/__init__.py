@@ -1,4 +1,4 @@
-"""A format's name in, the Format that reads it out. A new format is one file and one line here."""
+"""FORMATS: the name of a file format -> its Format. A new format is one file and one line here."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from bertworks.text.formats.wikipedia import WIKIPEDIA
 from bertworks.text.formats.wikitext import WIKITEXT
 
 FORMATS: dict[str, Format] = {
-    one.name: one for one in (PLAIN, MARKDOWN, WIKITEXT, JSON_LINES, CSV, TSV, PARQUET, WIKIPEDIA)
+    format_.name: format_ for format_ in (PLAIN, MARKDOWN, WIKITEXT, JSON_LINES, CSV, TSV, PARQUET, WIKIPEDIA)
 }

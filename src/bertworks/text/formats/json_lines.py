@@ -1,4 +1,4 @@
-"""JSON Lines in, one Passage a line out: the text stands in one field of each object."""
+"""JSON Lines: one document per line, the text in the member `field` of its object."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator
 
 from bertworks.errors import InputError
+from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
-from bertworks.text.formats.format import FileChunk, FileSpec, Format, record_end
+from bertworks.text.formats.format import Format, line_number, record_end
 
 
 def is_json_lines(sample: str) -> bool:
-    """Whether a text begins with a JSON object on a line of its own, as no prose does."""
+    """Return whether the first line is a JSON object, as in no prose."""
     first, ended, _ = sample.lstrip().partition("\n")
     if not (ended and first.startswith("{") and first.rstrip().endswith("}")):
         return False
@@ -22,14 +23,16 @@ def is_json_lines(sample: str) -> bool:
 
 
 def _record_text(line: str, field: str, location: str) -> str | None:
-    """The text of one record; None where the field is null."""
+    """Return the text of one record; None if the field is null."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"{location}: not a JSON object ({what}); mend or remove the line") from error
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InputError(f"{location}: not a JSON object ({reason}); fix or remove the line") from error
     if not isinstance(record, dict):
-        raise InputError(f"{location}: a {type(record).__name__} where an object was expected; write one object a line")
+        raise InputError(
+            f"{location}: a {type(record).__name__}, not an object; write one object per line"
+        )
     if field not in record:
         fields = ", ".join(map(repr, record)) or "no fields"
         raise InputError(f"{location}: no field {field!r}; the line has {fields}; name the text's field with --field")
@@ -42,22 +45,21 @@ def _record_text(line: str, field: str, location: str) -> str | None:
 
 
 def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
-    reading = chunk.spec
-    for number, line in enumerate(chunk.text(counts).split("\n")):
+    for number, line in enumerate(chunk.decode(counts).split("\n")):
         if not line or line.isspace():
             continue
         try:
-            text = _record_text(line, reading.field, "")
+            text = _record_text(line, chunk.field, "")
         except InputError:
-            # Counting the lines before this stretch may mean reading the file, so it is done only for an error.
-            text = _record_text(line, reading.field, f"{reading.name}, line {chunk.line_number(number)}")
+            # Counting the lines before this chunk may mean reading the file, so it is done only for an error.
+            text = _record_text(line, chunk.field, f"{chunk.name}, line {line_number(chunk, number)}")
         if text is None or not text.strip():
             counts["records skipped: no text"] += 1
             continue
-        # Raw UTF-8 holds no surrogates, but an escape such as \\ud800 may leave one alone.
+        # Raw UTF-8 has no surrogates, but an escape such as \\ud800 may yield a lone one.
         if "\\u" in line:
             text = _without_lone_surrogates(text, counts)
-        yield RawDocument(text.replace("\r\n", "\n").strip(), chunk.location(number), reading.lines)
+        yield RawDocument(text.replace("\r\n", "\n").strip(), chunk.location(number), chunk.lines)
 
 
 def _without_lone_surrogates(text: str, counts: Counts) -> str:
@@ -68,15 +70,20 @@ def _without_lone_surrogates(text: str, counts: Counts) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _prepare(head: bytes, spec: FileSpec) -> FileSpec:
-    """Check the first record at the door."""
+def _prepare(head: bytes, chunk: FileChunk) -> FileChunk:
+    """Check the first record."""
     for number, line in enumerate(head.split(b"\n")[:-1]):
         if line.strip():
-            _record_text(line.decode("utf-8", "replace"), spec.field, f"{spec.name}, line {number + 1}")
+            _record_text(line.decode("utf-8", "replace"), chunk.field, f"{chunk.name}, line {number + 1}")
             break
-    return spec
+    return chunk
 
 
 JSON_LINES = Format(
-    "jsonl", (".jsonl", ".ndjson", ".json-lines"), _read, record_end, prepare=_prepare, whole_records=True
+    name="jsonl",
+    extensions=(".jsonl", ".ndjson", ".json-lines"),
+    read=_read,
+    find_boundary=record_end,
+    prepare=_prepare,
+    whole_records=True,
 )

@@ -7,8 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
-from bertworks.text.formats.format import FileChunk, FileSpec, Format
+from bertworks.text.formats.format import Format
 
 # Every pattern starts with the character it hangs on (a line's start is the newline before it): the regex engine then
 # runs to that character at the speed of memory and looks closer only there.
@@ -120,17 +121,19 @@ def _without_line_marks(text: str, counts: Counts) -> str:
 
 
 def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
-    text = plain_text(chunk.text(counts), counts, at_start=not chunk.starts_inside_document)
+    text = plain_text(chunk.decode(counts), counts, at_start=not chunk.starts_inside_document)
     if text:
-        name = chunk.spec.name if not chunk.starts_inside_document else chunk.location(0)
-        yield RawDocument(text, name, chunk.spec.lines)
+        name = chunk.name if not chunk.starts_inside_document else chunk.location(0)
+        yield RawDocument(text, name, chunk.lines)
     else:
         counts["documents dropped: no running text"] += 1
 
 
-def _find_boundary(data: bytes, at: int, spec: FileSpec) -> int | None:
-    return None  # a file is one document, so every cut is inside it
+def _find_boundary(data: bytes, start: int, chunk: FileChunk) -> int | None:
+    return None  # a file is one document
 
 
-# A line break in Markdown is a space; only an empty line ends a paragraph.
-MARKDOWN = Format("markdown", (".md", ".markdown"), _read, _find_boundary, lines="wrapped")
+# A line break in Markdown is a space; an empty line ends a paragraph.
+MARKDOWN = Format(
+    name="markdown", extensions=(".md", ".markdown"), read=_read, find_boundary=_find_boundary, lines="wrapped"
+)

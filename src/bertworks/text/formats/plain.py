@@ -1,15 +1,16 @@
-"""Plain text in, one Passage a document out: an empty line ends a document, two of them where lines are wrapped."""
+"""Plain text: documents are separated by an empty line, or by two of them if lines are hard-wrapped."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
-from bertworks.text.formats.format import FileChunk, FileSpec, Format, boundary_after
+from bertworks.text.formats.format import Format, boundary_after
 
-# In wrapped text an empty line only ends a paragraph (novels as Project Gutenberg sets them), and a chapter ends with
-# two or more. If each paragraph were a document, it would have no next sentence to learn from.
+# In hard-wrapped text an empty line only ends a paragraph (as in the novels of Project Gutenberg), and a chapter ends
+# with two or more. If each paragraph were a document, there would be too few sentences for next-sentence pairs.
 _BOUNDARIES = {
     "sentences": re.compile(rb"\n[ \t\r]*\n"),
     "paragraphs": re.compile(rb"\n[ \t\r]*\n"),
@@ -22,14 +23,14 @@ _GAPS = {
 }
 
 
-def _find_boundary(data: bytes, at: int, spec: FileSpec) -> int | None:
-    return boundary_after(_BOUNDARIES[spec.lines], data, at)
+def _find_boundary(data: bytes, start: int, chunk: FileChunk) -> int | None:
+    return boundary_after(_BOUNDARIES[chunk.lines], data, start)
 
 
 def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
-    text = chunk.text(counts)
-    lines = chunk.spec.lines
-    # A gap takes all empty lines behind it, so only the first document may have some before it.
+    text = chunk.decode(counts)
+    lines = chunk.lines
+    # A gap includes all empty lines, so only the first document can have some before it.
     start = len(text) - len(text.lstrip())
     line = text.count("\n", 0, start)
     for gap in _GAPS[lines].finditer(text, start):
@@ -40,4 +41,4 @@ def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
         yield RawDocument(last, chunk.location(line), lines)
 
 
-PLAIN = Format("plain", (".txt", ".text"), _read, _find_boundary)
+PLAIN = Format(name="plain", extensions=(".txt", ".text"), read=_read, find_boundary=_find_boundary)
