@@ -1,3 +1,3 @@
-"""The command line: one thin file a verb; the only room that prints or exits."""
+"""The command line: one thin file per command; the only package that prints or exits."""
 
 from bertworks.cli.app import main as main

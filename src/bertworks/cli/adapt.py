@@ -1,42 +1,63 @@
-"""`bertworks adapt`: a model and a corpus of a domain in, a run folder with the adapted model out."""
+"""`bertworks adapt`: a model and the corpus of a domain in, a run folder with the adapted model out."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bertworks.cli.options import Vocabulary
-from bertworks.cli.pretrain import follow, override_recipe
-from bertworks.cli.training_options import BatchSize, Budget, Device, LearningRate, Precision, RunFolder, Seed, Shard
-from bertworks.commands.pretrain.recipe import PretrainRecipe
-from bertworks.commands.pretrain.run import PretrainRequest
-from bertworks.settings import read_recipe, recipe_path
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import (
+    BatchSize,
+    Budget,
+    CorpusFolder,
+    Device,
+    LearningRate,
+    Overrides,
+    Precision,
+    RunFolder,
+    Seed,
+    Shard,
+    Vocabulary,
+)
+from bertworks.cli.pretrain import read_pretrain_recipe, run
+from bertworks.settings import recipe_path
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
-@app.command("adapt")
-def adapt_verb(
-    model: Annotated[str, typer.Argument(help="The model to go on from: its folder, or a name on the hub.")],
-    data: Annotated[Path, typer.Option(help="The corpus folder that `bertworks prepare` made of the domain's text.")],
+@app.command("adapt", cls=Command)
+def adapt_command(
+    model: Annotated[str, typer.Argument(help="The model to start from: a folder, or a name on the hub.")],
+    data: CorpusFolder,
     output: RunFolder,
     recipe: Annotated[str, typer.Option(help="A recipe: a .toml file or a name. Its [model] is not used.")] = "adapt",
     budget: Budget = "",
-    batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
+    batch_size: BatchSize = None,
     seed: Seed = None,
-    vocab: Vocabulary = None,
-    device: Device = "auto",
     precision: Precision = None,
+    device: Device = "auto",
+    vocab: Vocabulary = None,
     shard: Shard = False,
+    overrides: Overrides = None,
 ) -> None:
-    """Continue the pretraining of MODEL on a corpus of its own or of an extended vocabulary.
+    """Continue pretraining MODEL on a corpus of its own or of an extended vocabulary.
 
-    Extend one with `bertworks vocab extend MODEL …`: each new piece begins as the mean of the pieces it replaces.
-    Ctrl-C saves and leaves; the same command continues, and the result is the same to the bit.
+    Extend a vocabulary with `bertworks vocab extend MODEL …`: the embedding of each new token is initialized with the
+    mean of the tokens it replaces. Ctrl-C saves a checkpoint and exits with 130; the same command continues, and the
+    result is bit-identical.
     """
-    told = {"budget": budget or None, "batch": batch_size, "rate": learning_rate, "seed": seed, "precision": precision}
-    chosen = override_recipe(read_recipe(recipe_path(recipe), PretrainRecipe), told)
-    follow(PretrainRequest(chosen, data, output, vocab, init_model=model, device=device, shard=shard))
+    path = recipe_path(recipe)
+    from bertworks.commands.pretrain.request import PretrainRequest
+
+    options = {
+        "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
+        "precision": precision,
+    }  # fmt: skip
+    run(
+        PretrainRequest(
+            recipe=read_pretrain_recipe(path, options, overrides), corpus=data, output=output, vocabulary=vocab,
+            init_model=model, device=device, shard=shard,
+        )
+    )  # fmt: skip

@@ -1,64 +1,66 @@
-"""`bertworks embed`: texts in, their vectors out."""
+"""`bertworks embed`: texts in, their embeddings on disk out."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertworks.cli.options import Engine
+from bertworks.choices import FEATURE_STRATEGIES, POOLINGS
+from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.options import Engine, ModelArgument, TextColumn
 from bertworks.cli.progress import show_progress
-from bertworks.commands import embed as embedding
-from bertworks.embeddings.pooling import POOLINGS
-from bertworks.embeddings.strategies import STRATEGIES
-from bertworks.engines.batching import TOKEN_BUDGET
-from bertworks.errors import SettingsError
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from bertworks.commands.embed import EmbedResult
+
+app = command_app()
 
 
-@app.command()
-def embed(
-    model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
-    file: Annotated[str, typer.Argument(help="Texts: one a line, or TSV, CSV or JSON Lines; - for standard input.")],
-    output: Annotated[Path, typer.Option(help="The file to write; with --pieces or --words a folder.")],
-    text: Annotated[str | None, typer.Option(help="The column of a table that holds the text.")] = None,
-    pooling: Annotated[str | None, typer.Option(help=f"How pieces become one vector: {', '.join(POOLINGS)}.")] = None,
-    layers: Annotated[str, typer.Option(help=f"One of: {', '.join(STRATEGIES)}.")] = "last",
-    tokens: Annotated[bool, typer.Option("--pieces", help="A vector a piece, with offsets.")] = False,
-    words: Annotated[bool, typer.Option("--words", help="A vector a word, with offsets.")] = False,
-    half: Annotated[bool, typer.Option("--half", help="Write half precision.")] = False,
-    format: Annotated[str, typer.Option(help="npy, parquet or jsonl.")] = "npy",  # noqa: A002
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Pieces that are computed together.")] = TOKEN_BUDGET,
+@app.command("embed", cls=Command)
+def embed_command(
+    model: ModelArgument,
+    file: Annotated[str, typer.Argument(help="Texts: one per line, or TSV, CSV or JSON Lines; - for standard input.")],
+    output: Annotated[Path, typer.Option(help="File to write; a folder with --level words or tokens.")],
+    text: TextColumn = None,
+    level: Annotated[
+        str, choice("level", ("texts", "words", "tokens"), "One vector per text, word or token, with offsets.")
+    ] = "texts",
+    pooling: Annotated[str | None, choice("pooling", POOLINGS, "How token vectors become one vector.")] = None,
+    layers: Annotated[str, choice("layer strategy", FEATURE_STRATEGIES, "Which hidden states to use.")] = "last",
+    half: Annotated[bool, typer.Option("--half", help="Write fp16 instead of fp32.")] = False,
+    format: Annotated[str, choice("format", ("npy", "parquet", "jsonl"), "Output format.")] = "npy",  # noqa: A002
+    batch_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per batch.")] = None,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut long texts instead of reading all of them.")
+        bool, typer.Option("--truncate", help="Truncate long texts instead of splitting them into windows.")
     ] = False,
     engine: Engine = None,
 ) -> None:
-    """Write a vector for each text of FILE: its pieces joined as the model's folder says, else their mean.
+    """Write an embedding for each text of FILE, pooled as the model folder says, else the mean of its tokens.
 
-    Long texts are read in overlapping windows, and every piece counts once. Killed at any moment, the same command
-    continues, and the result is the same to the byte.
+    Long texts are split into overlapping windows in which every token counts once. Killed at any moment, the same
+    command continues, and the result is byte-identical.
     """
-    if tokens and words:
-        raise SettingsError("--pieces and --words exclude each other; leave one out")
-    unit = "pieces" if tokens else "words" if words else "texts"
-    request = embedding.EmbedRequest(
-        model, file, output, text, unit, layers, pooling, half, format, batch_tokens, truncate, engine
-    )
-    with show_progress() as watch:
-        done = embedding.embed(request, watch)
-    if done.num_resumed:
-        print(f"taken up after {done.num_resumed:,} texts that were done")
-    rows = "" if unit == "texts" else f", {done.num_rows:,} {unit}"
-    print(f"{done.output}: {done.num_texts:,} texts{rows}, vectors of {done.vector_size} numbers")
-    if unit != "pieces":
-        print(f"pooling: {_describe_pooling(done)}")
-    for what, count in done.counts.items():
-        print(f"{what}: {count:,}")
+    from bertworks.commands.embed import EmbedRequest, embed
+    from bertworks.engines.batching import TOKEN_BUDGET
+
+    request = EmbedRequest(
+        model=model, file=file, output=output, column=text, unit=level, layers=layers, pooling=pooling, half=half,
+        format=format, budget=batch_tokens or TOKEN_BUDGET, truncate=truncate, engine=engine,
+    )  # fmt: skip
+    with show_progress() as on_progress:
+        result = embed(request, on_progress)
+    if result.num_resumed:
+        print(f"continued after {result.num_resumed:,} texts")
+    rows = "" if level == "texts" else f", {result.num_rows:,} {level}"
+    print(f"{result.output}: {result.num_texts:,} texts{rows}, vectors of size {result.vector_size}")
+    if level != "tokens":
+        print(f"pooling: {_describe_pooling(result)}")
+    for name, count in result.counts.items():
+        print(f"{name}: {count:,}")
 
 
-def _describe_pooling(result: embedding.EmbedResult) -> str:
-    told = " and ".join(result.pooling.kinds) + (", scaled to length 1" if result.pooling.normalize else "")
-    return told if result.pooling.is_explicit else f"{told} (the model names none; choose with --pooling)"
+def _describe_pooling(result: EmbedResult) -> str:
+    text = " and ".join(result.pooling.kinds) + (", L2-normalized" if result.pooling.normalize else "")
+    return text if result.pooling.is_explicit else f"{text} (not set by the model; choose with --pooling)"

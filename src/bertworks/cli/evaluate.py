@@ -5,67 +5,85 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from bertworks.cli.options import Engine, Targets
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import (
+    Engine,
+    FinetunedModel,
+    LabelColumn,
+    PairColumn,
+    TargetsSuffix,
+    TextColumn,
+    columns_of,
+)
 from bertworks.cli.progress import show_progress
-from bertworks.commands.evaluate import LabelledFile, evaluate_files, files_of_set
 from bertworks.errors import SettingsError
-from bertworks.inference.finetuned import load_predictor
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = command_app()
 
 
-@app.command("evaluate")
-def evaluate_verb(
-    model: Annotated[str, typer.Argument(help="The fine-tuned model: a folder, or a name on the hub.")],
+@app.command("evaluate", cls=Command)
+def evaluate_command(
+    model: FinetunedModel,
     files: Annotated[
-        list[str], typer.Argument(help="Labelled files of the model's task; with --data a published set, as glue/MNLI.")
+        list[str],
+        typer.Argument(
+            help="Labelled files of the model's task; with --data one published set, such as glue/MNLI.",
+            metavar="FILE…",
+        ),
     ],
-    data: Annotated[Path | None, typer.Option(help="The folder of a published set.")] = None,
-    text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the label, or of the translation.")] = None,
-    targets: Targets = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of a published set.")] = None,
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    targets: TargetsSuffix = None,
     engine: Engine = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; of several files, one in it for each.")] = (
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; for several files, one by file.")] = (
         False
     ),
 ) -> None:
-    """Score MODEL on labelled FILES, side by side."""
-    roles = (("text", text), ("pair", pair), ("label", label), ("targets", targets))
-    columns = {role: column for role, column in roles if column}
+    """Score MODEL on labelled FILEs, side by side."""
+    from bertworks.commands.evaluate import LabelledFile, evaluate_files, files_of_set
+    from bertworks.inference.finetuned import load_predictor
+
+    columns = columns_of(text=text, pair=pair, label=label, targets=targets)
     if data is None:
-        wanted = [LabelledFile(file, Path(file), columns) for file in files]
+        labelled = [LabelledFile(file, Path(file), columns) for file in files]
     elif len(files) == 1:
-        wanted = files_of_set(files[0], data)
+        labelled = files_of_set(files[0], data)
     else:
-        raise SettingsError(f"--data {data} is the folder of one published set; name that one only")
+        raise SettingsError(f"--data {data} is the folder of one published set; name only that set")
     predictor = load_predictor(model, engine=engine)
-    with show_progress() as watch:
-        found = list(evaluate_files(predictor, wanted, watch))
-    scores = {one.name: dict(one.scores.metrics) for one in found}
+    with show_progress() as on_progress:
+        results = list(evaluate_files(predictor, labelled, on_progress))
+    scores = {result.name: dict(result.scores.metrics) for result in results}
     if as_json:
-        print(json.dumps(scores if len(scores) > 1 else scores[found[0].name]))
+        print(json.dumps(scores if len(scores) > 1 else scores[results[0].name]))
         return
-    for one in found:
-        for what, count in one.counts.items():
-            print(f"{count:,} {what}")
+    for result in results:
+        for name, count in result.counts.items():
+            print(f"{count:,} {name}")
     if len(scores) > 1:
+        from rich.console import Console
+
         Console(highlight=False).print(score_table(scores))
         return
-    for name, value in found[0].scores.metrics.items():
+    for name, value in results[0].scores.metrics.items():
         print(f"{name:<20} {value:.4f}")
 
 
 def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return a table with a column for each file or split and a line for each figure."""
+    """Return a table with a column per file or split and a row per metric."""
+    from rich.table import Table
+
     table = Table("", *scores, box=None)
-    for name in dict.fromkeys(name for figures in scores.values() for name in figures):
-        cells = (f"{figures[name]:.4f}" if name in figures else "–" for figures in scores.values())
+    for name in dict.fromkeys(name for metrics in scores.values() for name in metrics):
+        cells = (f"{metrics[name]:.4f}" if name in metrics else "–" for metrics in scores.values())
         table.add_row(name, *cells)
     return table

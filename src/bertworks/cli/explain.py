@@ -1,24 +1,24 @@
-"""`bertworks explain`: which words drove a prediction."""
+"""`bertworks explain`: a fine-tuned model and texts in, the contribution of each word to its prediction out."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from bertworks.disk import write_text
-from bertworks.inference import attribution as explaining
-from bertworks.inference.explanation import Explanation
-from bertworks.inference.finetuned import load_predictor
-from bertworks.reports.explanation import explanation_page
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import AsJson, FinetunedModel
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from rich.console import Console
 
-# How strong a word is, from -3 to 3: blue speaks for the target, yellow against it.
+    from bertworks.inference.explanation import Explanation
+
+app = command_app()
+
+# Style of a word by its contribution, from -3 to 3: blue supports the target, yellow opposes it.
 _STYLES = {
     1: "blue",
     2: "bold blue",
@@ -29,38 +29,48 @@ _STYLES = {
 }
 
 
-@app.command()
-def explain(
-    model: Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or a name on the hub.")],
+@app.command("explain", cls=Command)
+def explain_command(
+    model: FinetunedModel,
     texts: Annotated[
-        list[str], typer.Argument(help="A text or a pair; a prompt and its endings; a question and a passage.")
+        list[str],
+        typer.Argument(help="A text or a pair; a prompt and its endings; a question and a passage.", metavar="TEXT…"),
     ],
     target: Annotated[
         str | None,
-        typer.Option(help="What to explain instead: a class, an ending's number, WORD=LABEL, start or end."),
+        typer.Option(help="Explain this output instead of the prediction: a class, an ending's number, WORD=LABEL, …"),
     ] = None,
-    page: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON: target, output, texts, words.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write the explanation as an HTML page.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show which words of TEXTS speak for what MODEL says of them, and which against it."""
+    """Show which words of TEXT support the prediction of MODEL and which oppose it (integrated gradients)."""
+    from bertworks.disk import write_text
+    from bertworks.inference.attribution import example_from_texts, explain
+    from bertworks.inference.finetuned import load_predictor
+    from bertworks.reports.explanation import explanation_page
+
     predictor = load_predictor(model)
-    found = explaining.explain(predictor, explaining.example_from_texts(predictor.module.task.name, texts), target)
-    if page is not None:
-        write_text(page, explanation_page(found))
+    explanation = explain(predictor, example_from_texts(predictor.module.task.name, texts), target)
+    if html is not None:
+        write_text(html, explanation_page(explanation))
     if as_json:
-        print(json.dumps(found.to_dict(), ensure_ascii=False))
+        print(json.dumps(explanation.to_dict(), ensure_ascii=False))
         return
+    from rich.console import Console
+
     console = Console(highlight=False)
     if console.is_terminal and not console.no_color:
-        _show_coloured(found, console)
+        _show_coloured(explanation, console)
     else:
-        print(found.to_text())
+        print(explanation.to_text())
 
 
 def _show_coloured(explanation: Explanation, console: Console) -> None:
+    from rich.text import Text
+
     console.print(Text(explanation.headline(), style="bold"))
-    for text, stretches in explanation.levels():
-        parts = [(part, _STYLES.get(level, "")) for part, level, _ in stretches]
+    for text, spans in explanation.levels():
+        parts = [(part, _STYLES.get(level, "")) for part, level, _ in spans]
         console.print(Text.assemble((f"{text.title}: ", "dim"), *parts))
     for remark in explanation.remarks():
         console.print(Text(remark, style="dim"))

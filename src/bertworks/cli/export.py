@@ -1,4 +1,4 @@
-"""`bertworks export`: a model folder in, one for another engine or of smaller numbers out, with a certificate."""
+"""`bertworks export`: a model folder in, one for another engine or of lower precision out, with a certificate."""
 
 from __future__ import annotations
 
@@ -7,54 +7,66 @@ from typing import Annotated, Any
 
 import typer
 
-from bertworks.exporters import export as exporting
+from bertworks.choices import EXPORT_TARGETS
+from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.options import LabelColumn, ModelArgument, PairColumn, TextColumn, columns_of
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
-@app.command()
-def export(
-    model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
-    to: Annotated[str, typer.Option(help=f"What to make: {', '.join(exporting.TARGETS)}.")],
-    output: Annotated[Path, typer.Option(help="The folder to write.")],
+@app.command("export", cls=Command)
+def export_command(
+    model: ModelArgument,
+    to: Annotated[str, choice("target", EXPORT_TARGETS, "Target format.")],
+    output: Annotated[Path, typer.Option(help="Folder to write.")],
     data: Annotated[
-        Path | None, typer.Option(help="A labelled file of the model's task, or texts, to measure the loss on.")
+        Path | None, typer.Option(help="A labelled file of the model's task, or texts, to compare both models on.")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
-    tolerance: Annotated[float | None, typer.Option(min=0, help="The largest difference of any output.")] = None,
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    tolerance: Annotated[float | None, typer.Option(min=0, help="Largest difference allowed in any output.")] = None,
     cosine: Annotated[
-        float | None, typer.Option(min=-1, max=1, help="The lowest mean cosine of sentence vectors.")
+        float | None, typer.Option(min=-1, max=1, help="Lowest mean cosine allowed for sentence vectors.")
     ] = None,
-    points: Annotated[float | None, typer.Option(help="By how many hundredths the dev metric may fall.")] = None,
+    points: Annotated[float | None, typer.Option(help="Largest drop allowed of the dev metric, in points.")] = None,
 ) -> None:
-    """Write MODEL for ONNX Runtime or OpenVINO, in half precision or in 8 bits, and certify what it lost.
+    """Export MODEL to ONNX Runtime or OpenVINO, in fp16 or int8, and certify the difference to the original.
 
-    The folder loads like the original. An export that loses more than is allowed is refused.
+    The folder loads like the original. An export that differs by more than allowed is refused.
     """
-    columns = {role: column for role, column in (("text", text), ("pair", pair), ("label", label)) if column}
-    request = exporting.ExportRequest(model, to, output, data, columns, tolerance, cosine, points)
-    done = exporting.export(request)
-    before, after = done.bytes_before / 1e6, done.bytes_after / 1e6
-    print(f"{done.output}: {after:,.1f} MB, the original has {before:,.1f} MB")
-    for line in _format_certificate(done.certificate):
+    from bertworks.exporters.export import ExportRequest, export
+
+    columns = columns_of(text=text, pair=pair, label=label)
+    request = ExportRequest(
+        model=model,
+        target=to,
+        output=output,
+        data=data,
+        columns=columns,
+        difference=tolerance,
+        cosine=cosine,
+        points=points,
+    )
+    result = export(request)
+    before, after = result.bytes_before / 1e6, result.bytes_after / 1e6
+    print(f"{result.output}: {after:,.1f} MB, the original has {before:,.1f} MB")
+    for line in _format_certificate(result.certificate):
         print(line)
 
 
 def _format_certificate(certificate: dict[str, Any]) -> list[str]:
-    differences = ", ".join(f"{name} {far:.1e}" for name, far in certificate["max_difference"].items())
+    differences = ", ".join(f"{name} {value:.1e}" for name, value in certificate["max_difference"].items())
     lines = [
         f"compared on {certificate['texts']}",
         f"largest differences: {differences}",
-        f"cosine of sentence vectors: {certificate['mean_cosine']:.5f} in the mean, {certificate['min_cosine']:.5f} at "
-        f"the least",
+        f"cosine of sentence vectors: mean {certificate['mean_cosine']:.5f}, minimum {certificate['min_cosine']:.5f}",
     ]
     scheme, change = certificate["scheme"], certificate["data"]
     if "kept_in_fp32" in scheme:
-        kept = ", ".join(scheme["kept_in_fp32"]) or "none"
-        lines.append(f"products in 8 bits: {scheme['products'] - len(scheme['kept_in_fp32'])} of {scheme['products']}")
-        lines.append(f"left in full precision: {kept}")
+        num_linears, in_fp32 = scheme["linears"], scheme["kept_in_fp32"]
+        lines.append(f"linear layers in int8: {num_linears - len(in_fp32)} of {num_linears}")
+        lines.append(f"linear layers in fp32: {', '.join(in_fp32) or 'none'}")
     if change is not None:
         metric = change["metric"]
         lines.append(

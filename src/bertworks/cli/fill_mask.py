@@ -1,4 +1,4 @@
-"""`bertworks fill`: fill the blanks of a text."""
+"""`bertworks fill-mask`: a text with [MASK] in, candidates for each mask and the best joint fillings out."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from typing import Annotated
 
 import typer
 
-from bertworks.cli.options import Engine
-from bertworks.inference.model import load
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import AsJson, Engine, ModelArgument, TopK
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
-@app.command()
-def fill_mask(
-    model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
-    text: Annotated[str, typer.Argument(help="The text, with [MASK] where a piece is missing.")],
-    top: Annotated[int, typer.Option(help="How many candidates.")] = 5,
+@app.command("fill-mask", cls=Command)
+def fill_mask_command(
+    model: ModelArgument,
+    text: Annotated[str, typer.Argument(help="The text, with [MASK] for each masked token.")],
+    top_k: TopK = 5,
     engine: Engine = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON: text, blanks, fillings.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the likeliest pieces for each [MASK] of TEXT, and the best ways to fill all of them together."""
-    found = load(model, engine=engine).fill_mask(text, top)
+    """Print the most probable tokens for each [MASK] of TEXT, and the most probable joint fillings."""
+    from bertworks.inference.model import load
+
+    result = load(model, engine=engine).fill_mask(text, top_k)
     if as_json:
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        print(json.dumps(asdict(result), ensure_ascii=False))
         return
-    for number, candidates in enumerate(found.mask_candidates, 1):
-        print(f"blank {number}")
-        for one in candidates:
-            print(f"{one.probability:7.1%}  {one.token}")
-    print("together" if len(found.mask_candidates) > 1 else "written out")
-    for filling in found.sequences:
-        print(f"{filling.probability:7.1%}  {filling.text}")
+    for number, candidates in enumerate(result.mask_candidates, 1):
+        print(f"mask {number}")
+        for candidate in candidates:
+            print(f"{candidate.probability:7.1%}  {candidate.token}")
+    print("joint fillings" if len(result.mask_candidates) > 1 else "filled")
+    for sequence in result.sequences:
+        print(f"{sequence.probability:7.1%}  {sequence.text}")

@@ -1,241 +1,242 @@
-"""`bertworks finetune`: a pretrained model and labelled files in, a run folder with a sealed model out."""
+"""`bertworks finetune`: a pretrained model and labelled data in, a run folder with a fine-tuned model out."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from typer.core import TyperCommand
 
-from bertworks.cli.evaluate import score_table
-from bertworks.cli.options import Ray, RayCpus, Targets
+from bertworks.choices import TASKS
+from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.options import (
+    BatchSize,
+    Device,
+    Epochs,
+    LabelColumn,
+    LearningRate,
+    MaxLength,
+    Overrides,
+    PairColumn,
+    Precision,
+    Ray,
+    RayCpus,
+    RunFolder,
+    Seed,
+    TargetsSuffix,
+    TextColumn,
+    columns_of,
+)
+from bertworks.cli.printers import FinetunePrinter
 from bertworks.cli.progress import show_progress
-from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
-from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run import run_finetune
-from bertworks.commands.finetune.submissions import BenchmarkDataset
-from bertworks.commands.finetune.sweep import Outcome, grid_of, seeds_of, sweep
-from bertworks.commands.finetune.targets import resolve_dataset
-from bertworks.commands.ray_runs import open_ray_pool, sweep_on
-from bertworks.embeddings.strategies import STRATEGIES
 from bertworks.errors import SettingsError
-from bertworks.settings import from_table, recipe_path, recipe_table
-from bertworks.training.devices import DEVICES
+from bertworks.settings import recipe_path
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from bertworks.commands.finetune.recipe import FinetuneRecipe
+    from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
+    from bertworks.commands.finetune.submissions import BenchmarkDataset
+    from bertworks.commands.finetune.sweep import Outcome
 
-# What `--test` stands for where no file follows it: the test files of a published set are to be handed in.
-PUBLISHED_TEST = Path("the set's own")
+app = command_app()
+
+# The value of `--test` without a file: predict the unlabelled test files of a published set for its benchmark.
+PUBLISHED_TEST = Path("published test files")
+# Weight of `--auxiliary`; --set mlm_weight=… or lm_weight=… gives another.
+_AUXILIARY_WEIGHT = 0.1
+_AUXILIARY_KEYS = {"mlm": "mlm_weight", "causal": "lm_weight"}
 
 
-class OptionalTestCommand(TyperCommand):
-    """A command whose option --test may stand without a file; the parser knows no option of two kinds."""
+class OptionalTestCommand(Command):
+    """A command whose option --test may stand without a file; click has no option of two kinds."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        lone = [
-            number
-            for number, word in enumerate(args)
-            if word == "--test" and (number + 1 == len(args) or args[number + 1].startswith("--"))
+        bare = [
+            index
+            for index, word in enumerate(args)
+            if word == "--test" and (index + 1 == len(args) or args[index + 1].startswith("--"))
         ]
-        return super().parse_args(
-            ctx, [f"--test={PUBLISHED_TEST}" if at in lone else word for at, word in enumerate(args)]
-        )
+        words = [f"--test={PUBLISHED_TEST}" if index in bare else word for index, word in enumerate(args)]
+        return super().parse_args(ctx, words)
 
 
 @app.command("finetune", cls=OptionalTestCommand)
-def finetune_verb(
-    task: Annotated[
-        str,
-        typer.Argument(
-            help="classify, regress, choose, tag, answer or translate; or a published set such as glue/MRPC."
-        ),
-    ],
-    output: Annotated[Path, typer.Option(help="The run folder to make or continue.")],
+def finetune_command(
+    task: Annotated[str, typer.Argument(help=f"{', '.join(TASKS)}; or a published set such as glue/MRPC.")],
+    output: RunFolder,
     model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")] = "",
     vocab: Annotated[
-        Path | None, typer.Option(help="The vocabulary of a new model, whose sizes a recipe such as transformer tells.")
+        Path | None, typer.Option(help="Vocabulary of a new model, whose size the recipe gives (transformer).")
     ] = None,
-    train: Annotated[Path | None, typer.Option(help="Labelled file: TSV, CSV, JSON Lines; .gz too.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="Labelled file that chooses the best step.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Labelled training file: TSV, CSV, JSON Lines; .gz too.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="Labelled file that selects the best checkpoint.")] = None,
     test: Annotated[
         Path | None,
         typer.Option(
-            help="Labelled file that is only scored, at the end. Without a file: predict the test files of a published "
-            "set and write what its benchmark wants."
+            help="Labelled file that is scored once, at the end. Without a file: predict the test files of a published "
+            "set and write its submission."
         ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="The folder of a published set; python-docs is written there.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of a published set; python-docs is written there.")] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Settings: a .toml file, or ulmfit (discriminative rates, gradual unfreezing).")
+        str | None, typer.Option(help="A .toml file, or ulmfit (discriminative learning rates, gradual unfreezing).")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples of a step (32).")] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="The peak learning rate (3e-5; with features 1e-3).")
+    learning_rate: LearningRate = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
+    max_length: MaxLength = None,
+    seed: Seed = None,
+    precision: Precision = None,
+    device: Device = "auto",
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    targets: TargetsSuffix = None,
+    auxiliary: Annotated[
+        str | None, choice("auxiliary loss", tuple(_AUXILIARY_KEYS), "Language-model loss beside the task's.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="How often all examples are seen (3).")] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed, another run.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Places of a row; longer texts slide over several.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut long texts instead, and count.")] = False,
-    text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the label, or of the translation.")] = None,
-    targets: Targets = None,
-    auxiliary: Annotated[str | None, typer.Option(help="masked or next: learn such pieces besides.")] = None,
-    auxiliary_weight: Annotated[float, typer.Option(help="How much that weighs (GPT's paper: 0.5).")] = 0.1,
-    feature_layers: Annotated[
-        str | None,
-        typer.Option(help=f"Freeze the model and train a BiLSTM on its layers: {', '.join(STRATEGIES)}."),
-    ] = None,
-    evals_per_epoch: Annotated[int | None, typer.Option(help="How often dev is measured in an epoch (1).")] = None,
-    patience: Annotated[int | None, typer.Option(help="Stop after so many measurements without a better one.")] = None,
-    target_metric: Annotated[str | None, typer.Option(help="Stop when dev reaches it, such as accuracy=0.9.")] = None,
-    grid: Annotated[bool, typer.Option("--sweep", help="Try the paper's grid: batch x rate x epochs.")] = False,
-    pair_order: Annotated[
-        str | None, typer.Option(help="both: read a pair in both orders, as GPT does for likeness (given).")
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Repeat with so many seeds; tells mean and deviation.")] = 1,
-    device: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(DEVICES)}.")] = "auto",
+    overrides: Overrides = None,
+    grid: Annotated[
+        bool, typer.Option("--sweep", help="Search the paper's grid: batch size x learning rate x epochs.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat with this many seeds; prints mean and deviation.")] = 1,
     ray: Ray = None,
     ray_cpus: RayCpus = 1,
 ) -> None:
-    """Fine-tune MODEL for TASK on labelled files. Ctrl-C saves and leaves; the same command continues."""
-    if auxiliary not in (None, "masked", "next"):
-        raise typer.BadParameter(f"there is no auxiliary loss '{auxiliary}'; choose one of: masked, next")
-    told: dict[str, Any] = {
-        "batch": batch_size, "rate": learning_rate, "epochs": epochs, "seed": seed, "length": max_length, "evaluations": evals_per_epoch,
-        "patience": patience, "until": target_metric, "truncate": truncate or None, "features": feature_layers,
-        "masked_weight": auxiliary_weight if auxiliary == "masked" else None,
-        "next_weight": auxiliary_weight if auxiliary == "next" else None,
-        "orders": pair_order,
+    """Fine-tune MODEL for TASK on labelled data. Other settings of the recipe: --set KEY=VALUE.
+
+    Long texts are split into windows (--set truncate=true truncates them). --set feature_layers=concat-last-four trains
+    a BiLSTM on frozen features. Ctrl-C saves a checkpoint and exits with 130; the same command continues.
+    """
+    path = recipe_path(recipe, "finetune") if recipe else None
+    options = {
+        "learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs, "max_length": max_length,
+        "seed": seed, "precision": precision,
     }  # fmt: skip
-    told = {name: value for name, value in told.items() if value is not None}
-    told = {**(recipe_table(recipe_path(recipe, "finetune")) if recipe else {}), **told}
-    chosen = from_table(FinetuneRecipe, told, recipe or "the options")
-    if grid and chosen.feature_layers:
-        raise typer.BadParameter("the grid of --sweep is for whole models; with --features try rates and seeds by hand")
-    roles = (("text", text), ("pair", pair), ("label", label), ("targets", targets))
-    columns = {role: column for role, column in roles if column}
-    hands_in = test == PUBLISHED_TEST
-    target = resolve_dataset(task, {"train": train, "dev": dev, "test": None if hands_in else test}, data, columns)
+    if auxiliary is not None:
+        options[_AUXILIARY_KEYS[auxiliary]] = _AUXILIARY_WEIGHT
+    settings = _read_recipe(path, options, overrides, model)
+    is_submission = test == PUBLISHED_TEST
+    from bertworks.commands.finetune.request import FinetuneRequest
+    from bertworks.commands.finetune.submissions import BenchmarkDataset
+    from bertworks.commands.finetune.targets import resolve_dataset
+
+    files = {"train": train, "dev": dev, "test": None if is_submission else test}
+    columns = columns_of(text=text, pair=pair, label=label, targets=targets)
+    target = resolve_dataset(task, files, data, columns)
     if target.file("train") is None:
-        raise typer.BadParameter("name the labelled training file with --train")
+        raise SettingsError("there is no training data; name the labelled file with --train")
     published = BenchmarkDataset(task, data) if data is not None and "set" in target.settings else None
-    if hands_in:
+    if is_submission:
         _check_submission(published)
-    if model and "rate" not in told and not chosen.feature_layers:
-        chosen = replace(chosen, learning_rate=default_learning_rate(model))
     request = FinetuneRequest(
-        target.task, model, target.files["train"], output, target.file("dev"), target.file("test"), chosen,
-        target.columns, target.settings, device, output / "features", vocabulary=vocab,
+        task=target.task, model=model, train=target.files["train"], output=output, dev=target.file("dev"),
+        test=target.file("test"), recipe=settings, columns=target.columns, settings=target.settings, device=device,
+        feature_folder=output / "features", vocabulary=vocab,
     )  # fmt: skip
-    tunings = [again for tuning in (grid_of(chosen) if grid else [chosen]) for again in seeds_of(tuning, seeds)]
-    if ray is not None and len(tunings) < 2:
-        raise typer.BadParameter("--ray is for several runs at once; ask for them with --sweep or --seeds")
-    if ray is not None:
-        with open_ray_pool(ray, device, ray_cpus) as pool:
-            best = _best_of(sweep_on(pool, request, tunings), len(tunings))
-    else:
-        best = _best_of(sweep(request, tunings), len(tunings)) if len(tunings) > 1 else _run(request)
-    if best is None or published is None:
+    best = _run_all(request, grid, seeds, ray, ray_cpus)
+    if published is None:
         return
     if dev is None:
         _show_other_dev_scores(published, best)
-    if hands_in:
+    if is_submission:
         _write_submission(published, best, output)
+
+
+def _read_recipe(path: Path | None, options: dict[str, Any], overrides: list[str] | None, model: str) -> FinetuneRecipe:
+    """Return the recipe with options and `--set` assignments; the learning rate defaults to that of the family."""
+    from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
+    from bertworks.settings import apply_overrides, from_table, recipe_table
+
+    table = {name: value for name, value in options.items() if value is not None}
+    table = apply_overrides((recipe_table(path) if path else {}) | table, overrides or [], FinetuneRecipe)
+    settings = from_table(FinetuneRecipe, table, str(path or "options"))
+    if model and "learning_rate" not in table and not settings.feature_layers:
+        settings = replace(settings, learning_rate=default_learning_rate(model))
+    return settings
+
+
+def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, ray_cpus: int) -> Path:
+    """Do one run, or those of the grid and seeds; return the folder of the best."""
+    from bertworks.commands.finetune.run import run_finetune
+    from bertworks.commands.finetune.sweep import grid_of, seeds_of, sweep
+
+    if grid and request.recipe.feature_layers:
+        raise SettingsError("--sweep searches over whole-model fine-tuning; leave out feature_layers")
+    recipes = [
+        repeated
+        for settings in (grid_of(request.recipe) if grid else [request.recipe])
+        for repeated in seeds_of(settings, seeds)
+    ]
+    if ray is not None and len(recipes) < 2:
+        raise SettingsError("--ray is for several runs at once; add --sweep or --seeds")
+    if ray is not None:
+        from bertworks.commands.ray_runs import open_ray_pool, sweep_on
+
+        with open_ray_pool(ray, request.device, ray_cpus) as pool:
+            return _best_of(sweep_on(pool, request, recipes), len(recipes))
+    if len(recipes) > 1:
+        return _best_of(sweep(request, recipes), len(recipes))
+    printer, is_finished = FinetunePrinter(), False
+    for event in run_finetune(request):
+        printer.show(event)
+        is_finished = is_finished or event.model_folder is not None
+    if not is_finished:  # Ctrl-C: the last event told that a checkpoint was saved
+        raise typer.Exit(130)
+    return request.output
+
+
+def _best_of(events: Iterator[FinetuneEvent | Outcome], num_runs: int) -> Path:
+    """Print the events and outcomes of all runs; return the folder of the best."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from bertworks.commands.finetune.sweep import Outcome
+
+    printer = FinetunePrinter()
+    outcomes: list[Outcome] = []
+    for event in events:
+        if isinstance(event, Outcome):
+            outcomes.append(event)
+        else:
+            printer.show(event)
+    if outcomes:
+        table = Table("batch size", "learning rate", "epochs", "dev", "std", "seeds", box=None)
+        for row in Outcome.table(outcomes):
+            table.add_row(*row)
+        Console(highlight=False).print(table)
+        best = max(outcomes, key=lambda outcome: outcome.score)
+        print(f"best: {best.folder}")
+    if len(outcomes) < num_runs:  # Ctrl-C
+        raise typer.Exit(130)
+    return best.folder
 
 
 def _check_submission(published: BenchmarkDataset | None) -> None:
     if published is None:
         raise SettingsError(
-            "--test without a file is for published sets such as glue/MRPC, in a folder given with --data; name a "
-            "labelled file behind it"
+            "--test without a file writes the submission of a published set such as glue/MRPC, whose folder --data "
+            "names; name a labelled file after --test"
         )
     published.submission_splits()
 
 
 def _show_other_dev_scores(published: BenchmarkDataset, run: Path) -> None:
-    """Score the other dev sets, if the set has more than one, and show all side by side."""
-    with show_progress() as watch:
-        scores = published.score_other_dev_sets(run, watch)
+    """Score the further dev sets of a published set, if it has any, and print all scores side by side."""
+    with show_progress() as on_progress:
+        scores = published.score_other_dev_sets(run, on_progress)
     if scores:
+        from rich.console import Console
+
+        from bertworks.cli.evaluate import score_table
+
         Console(highlight=False).print(score_table(scores))
 
 
 def _write_submission(published: BenchmarkDataset, run: Path, output: Path) -> None:
-    with show_progress() as watch:
-        written = list(published.write_submissions(run / "model", output, watch))
-    for path, count in written:
-        print(f"to hand in: {path}, {count:,} predictions")
-
-
-def _run(request: FinetuneRequest) -> Path | None:
-    """Do one run; return its folder, or nothing if somebody stopped it."""
-    lines, is_sealed = FinetunePrinter(), False
-    for one in run_finetune(request):
-        lines.show(one)
-        is_sealed = is_sealed or one.model_folder is not None
-    return request.output if is_sealed else None
-
-
-def _best_of(events: Iterator[FinetuneEvent | Outcome], num_runs: int) -> Path | None:
-    """Do all runs and show what they came to; return the folder of the best, or nothing if somebody stopped them."""
-    lines = FinetunePrinter()
-    outcomes: list[Outcome] = []
-    for one in events:
-        if isinstance(one, Outcome):
-            outcomes.append(one)
-        else:
-            lines.show(one)
-    if not outcomes:
-        return None
-    table = Table("batch", "rate", "epochs", "dev", "deviation", "seeds", box=None)
-    for row in Outcome.table(outcomes):
-        table.add_row(*row)
-    Console(highlight=False).print(table)
-    best = max(outcomes, key=lambda outcome: outcome.score)
-    print(f"best: {best.folder}")
-    return best.folder if len(outcomes) == num_runs else None
-
-
-class FinetunePrinter:
-    """Says what happens: every step replaces the last on a terminal; elsewhere a line now and then."""
-
-    def __init__(self) -> None:
-        self._is_line_open = False
-
-    def show(self, event: FinetuneEvent) -> None:
-        if event.step is not None:
-            self._show_step(event)
-            return
-        if self._is_line_open:
-            print()
-            self._is_line_open = False
-        if event.score is not None:
-            figures = ", ".join(f"{name} {value:.4f}" for name, value in event.score.metrics.items())
-            print(f"{event.score.split}, step {event.score.step:,}: {figures}", flush=True)
-        elif event.warning:
-            print(f"warning: {event.warning}", file=sys.stderr, flush=True)
-        else:
-            print(event.note, flush=True)
-
-    def _show_step(self, event: FinetuneEvent) -> None:
-        step = event.step
-        assert step is not None
-        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in step.losses.items())
-        left = step.seconds / step.number * (event.num_steps - step.number)
-        text = (
-            f"step {step.number:,} of {event.num_steps:,}: {losses}; rate {step.learning_rate:.1e}; {left:,.0f} s left"
-        )
-        if sys.stdout.isatty():
-            print(f"\r\x1b[K{text}", end="", flush=True)
-            self._is_line_open = True
-        elif step.number % 50 == 0:
-            print(text, flush=True)
+    with show_progress() as on_progress:
+        submissions = list(published.write_submissions(run / "model", output, on_progress))
+    for path, count in submissions:
+        print(f"submission: {path}, {count:,} predictions")

@@ -1,4 +1,4 @@
-"""`bertworks generate`: go on with a text."""
+"""`bertworks generate`: a prompt in, a continuation by a causal language model out."""
 
 from __future__ import annotations
 
@@ -8,33 +8,31 @@ from typing import Annotated
 
 import typer
 
-from bertworks.inference.generate import make_generation_config
-from bertworks.inference.model import load
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import AsJson
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
-@app.command()
-def generate(
-    model: Annotated[str, typer.Argument(help="A left-to-right model: a folder, or a name on the hub.")],
-    text: Annotated[str, typer.Argument(help="How the text begins; may be empty.")],
-    max_new_tokens: Annotated[int, typer.Option(help="How many pieces to add at most.")] = 40,
+@app.command("generate", cls=Command)
+def generate_command(
+    model: Annotated[str, typer.Argument(help="A causal model: a folder, or a name on the hub.")],
+    text: Annotated[str, typer.Argument(help="The prompt; may be empty.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of new tokens.")] = 40,
     top_k: Annotated[
-        int | None,
-        typer.Option(help="Draw among so many likeliest pieces (1 if nothing else is asked: greedy; 0: all)."),
+        int | None, typer.Option(help="Sample from the k most probable tokens; 0: all. Greedy without any option.")
     ] = None,
     top_p: Annotated[
-        float | None,
-        typer.Option(help="Draw among the fewest pieces that have this probability together, such as 0.9."),
+        float | None, typer.Option(help="Nucleus sampling: the smallest set of tokens with this probability.")
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Below 1 the likely gets likelier, above 1 less so.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed, another text.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One line of JSON: text, added, pieces, probabilities, ended.")
-    ] = False,
+    temperature: Annotated[float | None, typer.Option(help="Softmax temperature of sampling.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of sampling.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
-    """Print TEXT and what MODEL adds to it. Without options the likeliest piece is taken each time."""
-    found = load(model).generate(text, make_generation_config(max_new_tokens, top_k, top_p, temperature, seed))
-    print(json.dumps(asdict(found), ensure_ascii=False) if as_json else found.text)
+    """Print TEXT and its continuation by MODEL: greedy decoding, or sampling if a sampling option is given."""
+    from bertworks.inference.generate import make_generation_config
+    from bertworks.inference.model import load
+
+    config = make_generation_config(max_new_tokens, top_k, top_p, temperature, seed)
+    result = load(model).generate(text, config)
+    print(json.dumps(asdict(result), ensure_ascii=False) if as_json else result.text)

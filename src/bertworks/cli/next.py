@@ -1,4 +1,4 @@
-"""`bertworks next`: the words that are likely to stand behind a text, or before it."""
+"""`bertworks next`: a text in, the most probable next or previous words out."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import Annotated
 
 import typer
 
-from bertworks.inference.model import load
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import AsJson, ModelArgument, TopK
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
-@app.command("next")
-def next_verb(
-    model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
+@app.command("next", cls=Command)
+def next_command(
+    model: ModelArgument,
     text: Annotated[str, typer.Argument(help="The text.")],
-    top: Annotated[int, typer.Option(help="How many words.")] = 5,
+    top_k: TopK = 5,
     backward: Annotated[
-        bool, typer.Option("--backward", help="The word before the text; not by models that read to the left.")
+        bool, typer.Option("--backward", help="Predict the word before the text; not for causal models.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One line of JSON: word, pieces, probability of each.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the likeliest next words of TEXT, with probabilities."""
-    found = load(model).next_words(text, top, backward)
+    """Print the most probable next words of TEXT with their probabilities."""
+    from bertworks.inference.model import load
+
+    words = load(model).next_words(text, top_k, backward)
     if as_json:
-        print(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        print(json.dumps([asdict(word) for word in words], ensure_ascii=False))
         return
-    for one in found:
-        print(f"{one.probability:7.1%}  {one.word}")
+    for word in words:
+        print(f"{word.probability:7.1%}  {word.word}")

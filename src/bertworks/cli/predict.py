@@ -7,48 +7,68 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertworks.cli.options import Engine
+from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.options import Engine, FinetunedModel, PairColumn, TextColumn, columns_of
 from bertworks.cli.progress import show_progress
-from bertworks.commands.predict import BY, PredictRequest, predict
-from bertworks.datasets.files import kind_of_name, read_records
 from bertworks.progress import Progress, ProgressCallback
-from bertworks.text.document import Counts
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from bertworks.commands.predict import PredictRequest
+
+app = command_app()
 
 
-@app.command("predict")
-def predict_verb(
-    model: Annotated[str, typer.Argument(help="The fine-tuned model: a folder, or a name on the hub.")],
-    file: Annotated[str, typer.Argument(help="Texts, one a line; TSV, CSV or JSON Lines; - for standard input.")] = "-",
-    by: Annotated[str, typer.Option(help=f"What is predicted: a whole {' or each '.join(BY)}.")] = "text",
-    kind: Annotated[str | None, typer.Option(help="text, tsv, csv or jsonl, where the name does not tell.")] = None,
-    text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
+@app.command("predict", cls=Command)
+def predict_command(
+    model: FinetunedModel,
+    file: Annotated[
+        str, typer.Argument(help="Texts, one per line; TSV, CSV or JSON Lines; - for standard input.")
+    ] = "-",
+    by: Annotated[str, choice("unit", ("text", "sentence"), "Predict for whole texts or for each sentence.")] = "text",
+    kind: Annotated[
+        str | None, choice("kind", ("text", "tsv", "csv", "jsonl"), "Format of the input, if its name does not tell.")
+    ] = None,
+    text: TextColumn = None,
+    pair: PairColumn = None,
     engine: Engine = None,
 ) -> None:
-    """Predict with MODEL, one JSON object a line, in the order of the texts and as they come."""
-    columns = {role: column for role, column in (("text", text), ("pair", pair)) if column}
+    """Predict with MODEL and print one JSON object per line, in the order of the texts and as soon as it is ready."""
+    from bertworks.commands.predict import PredictRequest, predict
+    from bertworks.datasets.files import kind_of_name
+    from bertworks.text.document import Counts
+
+    columns = columns_of(text=text, pair=pair)
     if file == "-":
-        request = PredictRequest(model, sys.stdin.buffer, kind or "text", by, columns, engine)
+        request = PredictRequest(
+            model=model, source=sys.stdin.buffer, kind=kind or "text", by=by, columns=columns, engine=engine
+        )
     else:
-        usual = None if ".json" in Path(file).suffixes else "text"  # whose first line tells, if its name does not
-        request = PredictRequest(model, Path(file), kind or kind_of_name(file) or usual, by, columns, engine)
-    out, total, counts = sys.stdout, _count_predictions(request), Counts()
-    with _show_progress() as watch:
-        for number, one in enumerate(predict(request, counts), 1):
-            print(json.dumps(one, ensure_ascii=False), file=out, flush=True)
-            watch(Progress("predict", number, total, f"{by}s"))
-    for what, count in counts.items():
-        print(f"{count:,} {what}", file=sys.stderr)
+        default = None if ".json" in Path(file).suffixes else "text"  # of .json the first line tells
+        request = PredictRequest(
+            model=model,
+            source=Path(file),
+            kind=kind or kind_of_name(file) or default,
+            by=by,
+            columns=columns,
+            engine=engine,
+        )
+    total, counts = _count_predictions(request), Counts()
+    with _show_progress() as on_progress:
+        for number, prediction in enumerate(predict(request, counts), 1):
+            print(json.dumps(prediction, ensure_ascii=False), flush=True)
+            on_progress(Progress("predict", number, total, f"{by}s"))
+    for name, count in counts.items():
+        print(f"{count:,} {name}", file=sys.stderr)
 
 
 def _count_predictions(request: PredictRequest) -> int | None:
-    """Return how many predictions there will be, where that can be known before: reading a file twice costs little."""
+    """Return the number of predictions if it can be known before: reading a file twice costs little."""
+    from bertworks.datasets.files import read_records
+
     if not isinstance(request.source, Path) or not request.source.is_file() or request.by != "text":
         return None
     if request.kind is None:  # perhaps one object with all of SQuAD in it
@@ -59,9 +79,9 @@ def _count_predictions(request: PredictRequest) -> int | None:
 
 @contextlib.contextmanager
 def _show_progress() -> Iterator[ProgressCallback]:
-    """Yield what shows progress; nothing where the predictions themselves run over the screen."""
+    """Yield a progress callback; it does nothing if the predictions themselves go to the terminal."""
     if sys.stdout.isatty():
         yield lambda progress: None
         return
-    with show_progress() as watch:
-        yield watch
+    with show_progress() as on_progress:
+        yield on_progress

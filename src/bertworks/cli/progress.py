@@ -7,44 +7,43 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-from bertworks.progress import Progress as Event
+from bertworks.progress import Progress
 
 # Seconds between the lines of a log.
 _LOG_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def show_progress() -> Iterator[Callable[[Event], None]]:
-    """Yield a function that shows events: a bar where somebody looks, otherwise a line every few seconds."""
+def show_progress() -> Iterator[Callable[[Progress], None]]:
+    """Yield a function that shows events: a bar on a terminal, otherwise a line every few seconds."""
     if sys.stderr.isatty():
-        with _show_bars() as watch:
-            yield watch
+        with _show_bars() as on_progress:
+            yield on_progress
     else:
         yield _ProgressPrinter().show
 
 
 @contextlib.contextmanager
-def _show_bars() -> Iterator[Callable[[Event], None]]:
+def _show_bars() -> Iterator[Callable[[Progress], None]]:
+    import rich.progress
     from rich.console import Console
 
     columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        TextColumn("{task.fields[told]}"),
-        TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.description:<10}"),
+        rich.progress.BarColumn(),
+        rich.progress.TextColumn("{task.fields[status]}"),
+        rich.progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, tuple[TaskID, float]] = {}
+    with rich.progress.Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, tuple[rich.progress.TaskID, float]] = {}
 
-        def watch(event: Event) -> None:
+        def on_progress(event: Progress) -> None:
             if event.stage not in tasks:
-                tasks[event.stage] = (bars.add_task(event.stage, total=event.total, told=""), time.monotonic())
+                tasks[event.stage] = (bars.add_task(event.stage, total=event.total, status=""), time.monotonic())
             task, start = tasks[event.stage]
-            bars.update(task, completed=event.done, told=_format_progress(event, time.monotonic() - start))
+            bars.update(task, completed=event.done, status=_format_progress(event, time.monotonic() - start))
 
-        yield watch
+        yield on_progress
 
 
 class _ProgressPrinter:
@@ -52,7 +51,7 @@ class _ProgressPrinter:
         self._stage = ""
         self._start = self._last = time.monotonic()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Progress) -> None:
         now = time.monotonic()
         if event.stage != self._stage:
             self._stage, self._start, self._last = event.stage, now, now
@@ -61,17 +60,17 @@ class _ProgressPrinter:
             print(f"{event.stage}: {_format_progress(event, now - self._start)}", file=sys.stderr, flush=True)
 
 
-def _format_progress(event: Event, seconds: float) -> str:
+def _format_progress(event: Progress, seconds: float) -> str:
     """Return "34.0 of 68.0 MB, 12.1 MB/s, 3 s left"."""
     scale, unit = (1e6, "MB") if event.unit == "bytes" else (1, event.unit)
     digits = 1 if event.unit == "bytes" else 0
-    told = f"{event.done / scale:,.{digits}f}"
+    text = f"{event.done / scale:,.{digits}f}"
     if event.total is not None:
-        told += f" of {event.total / scale:,.{digits}f}"
-    told += f" {unit}"
+        text += f" of {event.total / scale:,.{digits}f}"
+    text += f" {unit}"
     if seconds > 0.5 and event.done:
-        rate = event.done / seconds
-        told += f", {rate / scale:,.1f} {unit}/s"
+        throughput = event.done / seconds
+        text += f", {throughput / scale:,.1f} {unit}/s"
         if event.total is not None and event.done < event.total:
-            told += f", {(event.total - event.done) / rate:,.0f} s left"
-    return told
+            text += f", {(event.total - event.done) / throughput:,.0f} s left"
+    return text

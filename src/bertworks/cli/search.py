@@ -1,4 +1,4 @@
-"""`bertworks search`: the texts of a file that are nearest to a query."""
+"""`bertworks search`: a file of texts and a query in, the nearest texts out."""
 
 from __future__ import annotations
 
@@ -9,27 +9,33 @@ from typing import Annotated
 
 import typer
 
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import AsJson, ModelArgument, TextColumn, TopK
 from bertworks.cli.progress import show_progress
-from bertworks.commands import search as searching
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
-@app.command()
-def search(
-    model: Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")],
-    file: Annotated[str, typer.Argument(help="Texts: one a line, or TSV, CSV or JSON Lines.")],
-    query: Annotated[str, typer.Argument(help="What to look for.")],
-    top: Annotated[int, typer.Option(help="How many texts.")] = 5,
+@app.command("search", cls=Command)
+def search_command(
+    model: ModelArgument,
+    file: Annotated[str, typer.Argument(help="Texts: one per line, or TSV, CSV or JSON Lines.")],
+    query: Annotated[str, typer.Argument(help="The query text.")],
+    top_k: TopK = 5,
     vectors: Annotated[
-        Path | None, typer.Option(help="The .npy of FILE's vectors; made and kept there if it does not exist.")
+        Path | None, typer.Option(help="The .npy file with FILE's embeddings; written there if it does not exist.")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="The column of a table that holds the text.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON: query, hits.")] = False,
+    text: TextColumn = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the texts of FILE that are nearest to QUERY in meaning, with the cosine of the angle between them."""
-    with show_progress() as watch:
-        hits = searching.search(searching.SearchRequest(model, file, query, top, vectors, text), watch)
+    """Print the texts of FILE with the highest cosine similarity to QUERY."""
+    from bertworks.commands.search import SearchRequest, search
+
+    request = SearchRequest(
+        model=model, file=file, query=query, top=top_k, vectors=vectors, column=text
+    )  # fmt: skip
+    with show_progress() as on_progress:
+        hits = search(request, on_progress)
     if as_json:
         print(json.dumps({"query": query, "hits": [asdict(hit) for hit in hits]}, ensure_ascii=False))
         return

@@ -1,4 +1,4 @@
-"""`bertworks tokenize`: show how a text looks to BERT."""
+"""`bertworks tokenize`: a text or a pair in, its tokens, ids, positions, token types and offsets out."""
 
 from __future__ import annotations
 
@@ -7,36 +7,40 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.cli.command import Command, command_app
+from bertworks.cli.options import AsJson
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command_app()
 
 
-@app.command()
-def tokenize(
-    text: Annotated[str, typer.Argument(help="The text, or the first of a pair.")],
+@app.command("tokenize", cls=Command)
+def tokenize_command(
+    text: Annotated[str, typer.Argument(help="The text, or the first text of a pair.")],
     vocab: Annotated[Path, typer.Option(help="A vocab.txt, a tokenizer.json, or a folder that holds one.")],
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One line of JSON: pieces, ids, positions, segments.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the pieces of TEXT with their ids, positions and segments, and the characters each stands for."""
+    """Print the tokens of TEXT with their input ids, positions, token types, and the characters each covers.
+
+    --json gives tokens, input_ids, position_ids, token_type_ids, attention_mask and offsets.
+    """
+    from bertworks.vocabulary.tokenizer import Tokenizer
+
     encoding = Tokenizer.load(vocab).encode(text, pair)
     if as_json:
-        names = ("pieces", "ids", "positions", "segments")
-        print(json.dumps({name: getattr(encoding, name) for name in names}, ensure_ascii=False))
+        print(json.dumps(encoding.to_dict(), ensure_ascii=False))
         return
-    table = Table("position", "piece", "id", "segment", "text", box=None, header_style="bold")
-    for position, (piece, number) in enumerate(zip(encoding.tokens, encoding.input_ids, strict=True)):
-        segment, place = encoding.token_type_ids[position], encoding.offsets[position]
-        source = (pair or "") if segment and pair is not None else text
-        covered = source[slice(*place)] if place else ""
-        table.add_row(str(position), Text(piece), str(number), str(segment), Text(covered))
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("position", "token", "input id", "token type", "text", box=None, header_style="bold")
+    rows = zip(encoding.tokens, encoding.input_ids, encoding.token_type_ids, encoding.offsets, strict=True)
+    for position, (token, input_id, token_type, offsets) in enumerate(rows):
+        source = (pair or "") if token_type and pair is not None else text
+        covered = source[slice(*offsets)] if offsets else ""
+        table.add_row(str(position), Text(token), str(input_id), str(token_type), Text(covered))
     Console().print(table)
     if encoding.num_replaced:
-        print(f"{encoding.num_replaced} lone surrogates were read as U+FFFD")
+        print(f"{encoding.num_replaced} lone surrogates were replaced by U+FFFD")

@@ -1,110 +1,111 @@
-"""`bertworks vectors`: train static word vectors, score them, look words up, and turn one format into another."""
+"""`bertworks word-vectors`: train static word vectors, evaluate them, look words up, and convert between formats."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from bertworks.cli.options import Field, Format, Sources, Workers
+from bertworks.choices import FEATURE_STRATEGIES, WORD_CONTEXTS, WORD_VECTOR_FORMATS, WORD_VECTOR_KINDS
+from bertworks.cli.command import Command, CommandGroup, choice, command_app
+from bertworks.cli.options import AsJson, Field, Format, Sources, TopK, Workers
 from bertworks.cli.progress import show_progress
-from bertworks.commands import word_vectors as running
-from bertworks.embeddings.static import Neighbor, StaticVectors
-from bertworks.embeddings.static_files import FORMATS, read_vectors
-from bertworks.embeddings.static_settings import KINDS, GloveSettings, Word2VecSettings
-from bertworks.embeddings.static_words import REACHES, WordSettings
 from bertworks.errors import SettingsError
-from bertworks.metrics.word_vectors import SectionScore, Similarity, total
-from bertworks.text.sources import ReadSettings
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Static word vectors: one vector a word, whatever it means in its place. VECTORS is a folder of `vectors "
-    "train`, or a file of word2vec (text or binary) or GloVe, packed or not.",
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bertworks.embeddings.static import Neighbor, StaticVectors
+    from bertworks.embeddings.static_settings import GloveSettings, Word2VecSettings
+    from bertworks.metrics.word_vectors import SectionScore, Similarity
+
+app = command_app(
+    CommandGroup,
+    "Static word vectors: one vector per word, whatever its context. VECTORS is a folder written by `word-vectors "
+    "train`, or a file of word2vec (text or binary) or GloVe, compressed or not.",
 )
 
-Vectors = Annotated[Path, typer.Argument(help="A folder of `vectors train`, or a file of word2vec or GloVe.")]
-Top = Annotated[int, typer.Option(help="How many words.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
-_KIND_DEFAULT = "; by default what suits the kind."
+Vectors = Annotated[Path, typer.Argument(help="A folder written by `word-vectors train`, or a word2vec or GloVe file.")]
+_DEFAULT = "; the default depends on the kind."
 
 
-@app.command()
-def train(
+@app.command("train", cls=Command)
+def train_command(
     sources: Sources,
-    output: Annotated[Path, typer.Option(help="The folder to write the vectors to.")],
-    kind: Annotated[str, typer.Option(help=f"One of: {', '.join(KINDS)}.")] = "skip-gram",
-    vector_size: Annotated[int, typer.Option(help="Numbers a vector.")] = 100,
-    window: Annotated[int | None, typer.Option(help=f"Words on each side that count as near{_KIND_DEFAULT}")] = None,
-    epochs: Annotated[int | None, typer.Option(help=f"How often all is seen{_KIND_DEFAULT}")] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help=f"The learning rate at the beginning{_KIND_DEFAULT}")
-    ] = None,
-    min_count: Annotated[int, typer.Option(help="Rarer words get no vector.")] = 5,
-    max_words: Annotated[int, typer.Option(help="So many words at most, the most frequent; 0 takes all.")] = 400_000,
-    cased: Annotated[bool, typer.Option("--cased", help="Tell capital letters from small ones.")] = False,
-    punctuation: Annotated[bool, typer.Option("--punctuation", help="Signs are words too.")] = False,
-    reach: Annotated[str, typer.Option(help=f"Where windows end: {' or '.join(REACHES)}.")] = REACHES[0],
-    negative: Annotated[int | None, typer.Option(help="Random words against each true one (Word2Vec).")] = None,
-    sample: Annotated[float | None, typer.Option(help="Words of a larger share are thinned out (Word2Vec).")] = None,
-    x_max: Annotated[float | None, typer.Option(help="Pairs met so often weigh the most (GloVe).")] = None,
-    alpha: Annotated[float | None, typer.Option(help="How weights grow up to there (GloVe).")] = None,
-    memory_mb: Annotated[int | None, typer.Option(help="Memory for counting pairs, in MiB (GloVe).")] = None,
-    seed: Annotated[int, typer.Option(help="Same text, settings and seed: the same bytes.")] = 0,
+    output: Annotated[Path, typer.Option(help="Folder to write the vectors to.")],
+    kind: Annotated[str, choice("kind", WORD_VECTOR_KINDS, "Algorithm.")] = "skip-gram",
+    vector_size: Annotated[int, typer.Option(help="Dimension of the vectors.")] = 100,
+    window: Annotated[int | None, typer.Option(help=f"Context words on each side{_DEFAULT}")] = None,
+    epochs: Annotated[int | None, typer.Option(help=f"Passes over the text{_DEFAULT}")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help=f"Initial learning rate{_DEFAULT}")] = None,
+    min_count: Annotated[int, typer.Option(help="Minimum frequency of a word.")] = 5,
+    max_words: Annotated[
+        int, typer.Option(help="Maximum vocabulary size, most frequent words first; 0: all.")
+    ] = 400_000,
+    cased: Annotated[bool, typer.Option("--cased", help="Keep case instead of lower-casing.")] = False,
+    punctuation: Annotated[bool, typer.Option("--punctuation", help="Treat punctuation marks as words.")] = False,
+    context: Annotated[str, choice("context", WORD_CONTEXTS, "Where context windows end.")] = WORD_CONTEXTS[0],
+    negative: Annotated[int | None, typer.Option(help="Negative samples per word (Word2Vec).")] = None,
+    sample: Annotated[float | None, typer.Option(help="Subsampling threshold of frequent words (Word2Vec).")] = None,
+    x_max: Annotated[float | None, typer.Option(help="Count from which co-occurrences weigh 1 (GloVe).")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Exponent of the weighting function (GloVe).")] = None,
+    memory_mb: Annotated[int | None, typer.Option(help="Memory for counting co-occurrences, in MiB (GloVe).")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed: the same text, settings and seed give the same bytes.")] = 0,
     threads: Annotated[
-        int, typer.Option(min=1, help="For training. Word2Vec with more than one gives other vectors each time.")
+        int, typer.Option(min=1, help="Training threads; Word2Vec with more than one is not reproducible.")
     ] = 1,
     format: Format = "auto",  # noqa: A002
     field: Field = "text",
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a vector for each word of the SOURCEs: GloVe, or Word2Vec as skip-gram or CBOW (needs gensim).
+    """Train a vector for each word of the SOURCEs: GloVe, or Word2Vec as skip-gram or CBOW (needs gensim).
 
-    A single SOURCE may be a corpus folder of `bertworks prepare`: then the documents it does not hold out are read.
-    English is cut at whatever is no letter or digit, Chinese by jieba. Words that are left out are counted.
+    A single SOURCE may be a corpus folder written by `bertworks prepare`: its training documents are read. English is
+    split at anything but letters and digits, Chinese by jieba. Words without a vector are counted.
     """
-    given = {
-        "window": window,
-        "epochs": epochs,
-        "rate": learning_rate,
-        "negative": negative,
-        "sample": sample,
-        "x_max": x_max,
-        "alpha": alpha,
-        "memory_mb": memory_mb,
-    }
-    training = replace(_settings(kind, given), vector_size=vector_size, seed=seed, threads=threads)
-    cutting = WordSettings(cased, punctuation, reach, min_count, max_words)
-    reading = ReadSettings(format=format, field=field)
-    request = running.VectorsRequest(tuple(sources), output, kind, training, cutting, reading)
-    with show_progress() as watch:
-        vectors = running.train_vectors(request, workers, watch)
+    from bertworks.commands.word_vectors import VectorsRequest, train_vectors
+    from bertworks.embeddings.static_words import WordSettings
+    from bertworks.text.sources import ReadSettings
+
+    options = {
+        "window": window, "epochs": epochs, "learning_rate": learning_rate, "negative": negative, "sample": sample,
+        "x_max": x_max, "alpha": alpha, "memory_mb": memory_mb,
+    }  # fmt: skip
+    training = replace(_settings(kind, options), vector_size=vector_size, seed=seed, threads=threads)
+    words = WordSettings(cased, punctuation, context, min_count, max_words)
+    request = VectorsRequest(tuple(sources), output, kind, training, words, ReadSettings(format=format, field=field))
+    with show_progress() as on_progress:
+        vectors = train_vectors(request, workers, on_progress)
     _show_training_report(vectors, output, as_json)
 
 
-@app.command("eval")
-def evaluate(
+@app.command("eval", cls=Command)
+def eval_command(
     vectors: Vectors,
-    files: Annotated[list[Path], typer.Argument(help="Lists: two words and a score a line, or four words a line.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Two words and a score per line, or four words per line.", metavar="FILE…"),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Score VECTORS on lists that people made.
+    """Evaluate VECTORS on word similarity and analogy lists.
 
-    Two words and a score a line (WordSim-353, SimLex-999): Spearman's correlation of cosines and scores, over the pairs
-    of which both words have a vector. Four words a line, with lines like ": family" that begin a section (the Google
-    analogies): the share of questions a : b = c : ? whose answer is nearest to b - a + c, by section.
-    How many pairs and questions were left out for want of a vector is said each time.
+    Two words and a score per line (WordSim-353, SimLex-999): Spearman correlation of cosines and scores, over the pairs
+    of which both words have a vector. Four words per line, with lines like ": family" that begin a section (the Google
+    analogies): accuracy of a : b = c : ? by nearest neighbor of b - a + c, by section. Pairs and questions left out for
+    lack of a vector are counted.
     """
-    scores = running.evaluate_vectors(read_vectors(vectors), files)
+    from rich.console import Console
+
+    from bertworks.commands.word_vectors import evaluate_vectors
+    from bertworks.embeddings.static_files import read_vectors
+    from bertworks.metrics.word_vectors import Similarity
+
+    scores = evaluate_vectors(read_vectors(vectors), files)
     if as_json:
         print(json.dumps({name: _score_to_dict(score) for name, score in scores.items()}, ensure_ascii=False))
         return
@@ -116,116 +117,128 @@ def evaluate(
             Console().print(_section_table(score))
 
 
-@app.command()
-def nearest(
+@app.command("nearest", cls=Command)
+def nearest_command(
     vectors: Vectors,
     words: Annotated[list[str], typer.Argument(help="One or more words.", metavar="WORD…")],
-    top: Top = 10,
+    top_k: TopK = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Print the words whose vectors are nearest to those of each WORD, with the cosine of the angle between them."""
+    """Print the nearest neighbors of each WORD by cosine similarity."""
+    from bertworks.embeddings.static_files import read_vectors
+
     table = read_vectors(vectors)
-    found = {word: table.most_similar(word, top) for word in words}
+    neighbors = {word: table.most_similar(word, top_k) for word in words}
     if as_json:
-        print(json.dumps({word: _neighbors_to_dicts(near) for word, near in found.items()}, ensure_ascii=False))
+        print(json.dumps({word: _neighbors_to_dicts(near) for word, near in neighbors.items()}, ensure_ascii=False))
         return
-    for word, near in found.items():
-        if len(found) > 1:
+    for word, near in neighbors.items():
+        if len(neighbors) > 1:
             print(f"{word}:")
         _show_neighbors(near)
 
 
-@app.command()
-def analogy(
+@app.command("analogy", cls=Command)
+def analogy_command(
     vectors: Vectors,
-    first: Annotated[str, typer.Argument(help="man, say")],
+    first: Annotated[str, typer.Argument(help="for example man")],
     second: Annotated[str, typer.Argument(help="king")],
     third: Annotated[str, typer.Argument(help="woman")],
-    top: Top = 5,
+    top_k: TopK = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is to THIRD as SECOND is to FIRST: the words nearest to SECOND - FIRST + THIRD."""
-    near = read_vectors(vectors).analogy(first, second, third, top)
+    """Solve FIRST : SECOND = THIRD : ? by the nearest neighbors of SECOND - FIRST + THIRD."""
+    from bertworks.embeddings.static_files import read_vectors
+
+    near = read_vectors(vectors).analogy(first, second, third, top_k)
     if as_json:
         print(json.dumps(_neighbors_to_dicts(near), ensure_ascii=False))
         return
     _show_neighbors(near)
 
 
-@app.command()
-def senses(
-    word: Annotated[str, typer.Argument(help="A word that means several things.")],
-    file: Annotated[Path, typer.Argument(help="A table of sentences (text) and what the word means there (label).")],
+@app.command("senses", cls=Command)
+def senses_command(
+    word: Annotated[str, typer.Argument(help="A word with several senses.")],
+    file: Annotated[Path, typer.Argument(help="A table of sentences (text) and the sense of the word there (label).")],
     models: Annotated[list[str], typer.Argument(help="Folders of word vectors, or any models.", metavar="MODEL…")],
-    output: Annotated[Path, typer.Option(help="The picture to write, an SVG file.")],
-    layers: Annotated[str, typer.Option(help="From which layers of a model, as `embed --layers` has them.")] = "last",
+    output: Annotated[Path, typer.Option(help="SVG file to write.")],
+    layers: Annotated[str, choice("layer strategy", FEATURE_STRATEGIES, "Which hidden states to use.")] = "last",
 ) -> None:
-    """Draw where the vectors of WORD lie in the sentences of FILE, by each MODEL.
+    """Plot the vectors of WORD in the sentences of FILE, by each MODEL.
 
-    By static vectors a word is one point, whatever it means; by a model that reads the sentence, it is as many as there
-    are sentences, and senses lie apart as far as the model tells them.
+    A static model has one vector for a word, whatever its sense; a contextual model has one per sentence, and senses
+    form clusters as far as the model distinguishes them.
     """
-    from bertworks.commands import senses as drawing  # with torch
+    from bertworks.commands.senses import SensesRequest, senses
 
-    for panel in drawing.senses(drawing.SensesRequest(word, file, tuple(models), output, layers)):
-        found = panel.projection
+    for panel in senses(SensesRequest(word, file, tuple(models), output, layers)):
+        result = panel.projection
         print(
-            f"{panel.name}: {found.num_distinct_vectors} different vectors; nearest other sentence of the same sense "
-            f"{found.nearest_neighbor_accuracy:.0%}; mean cosine {found.within_similarity:.2f} within a sense, {found.across_similarity:.2f} between"
+            f"{panel.name}: {result.num_distinct_vectors} distinct vectors; nearest neighbor of the same sense "
+            f"{result.nearest_neighbor_accuracy:.0%}; mean cosine {result.within_similarity:.2f} within a sense, "
+            f"{result.across_similarity:.2f} across senses"
         )
-    print(f"the picture: {output}")
+    print(f"figure: {output}")
 
 
-@app.command()
-def convert(
+@app.command("convert", cls=Command)
+def convert_command(
     vectors: Vectors,
-    output: Annotated[Path, typer.Option(help="The file or folder to write.")],
-    format: Annotated[str, typer.Option(help=f"One of: {', '.join(FORMATS)}.")] = "folder",  # noqa: A002
+    output: Annotated[Path, typer.Option(help="File or folder to write.")],
+    format: Annotated[str, choice("format", WORD_VECTOR_FORMATS, "Output format.")] = "folder",  # noqa: A002
 ) -> None:
-    """Write VECTORS in another format: those of word2vec and GloVe, which other tools read, or a folder of ours.
+    """Convert VECTORS to another format: word2vec or GloVe files for other tools, or a folder of ours. Lossless."""
+    from bertworks.commands.word_vectors import convert_vectors
 
-    Text has the fewest digits that read back as the same numbers, so that nothing is lost on the way.
-    """
-    table = running.convert_vectors(vectors, output, format)
-    print(f"{len(table):,} words of width {table.vector_size}: {output}")
+    table = convert_vectors(vectors, output, format)
+    print(f"{len(table):,} words, vectors of size {table.vector_size}: {output}")
 
 
 def _settings(kind: str, options: dict[str, Any]) -> GloveSettings | Word2VecSettings:
-    """Return the settings of a kind with what was given; an option that it does not have is refused."""
-    if kind not in KINDS:
-        raise SettingsError(f"kind '{kind}' is unknown; choose one of: {', '.join(KINDS)}")
+    """Return the settings of a kind with the given options; refuse an option that the kind does not have."""
+    from bertworks.embeddings.static_settings import KINDS
+
     known = {field.name for field in fields(KINDS[kind])}
-    said = {name: value for name, value in options.items() if value is not None}
-    for name in said:
+    values = {name: value for name, value in options.items() if value is not None}
+    for name in values:
         if name not in known:
-            raise SettingsError(f"--{name.replace('_', '-')} means nothing to {kind}; leave it out")
-    return replace(KINDS[kind], **said)
+            raise SettingsError(f"--{name.replace('_', '-')} has no effect on {kind}; leave it out")
+    return replace(KINDS[kind], **values)
 
 
 def _show_training_report(vectors: StaticVectors, output: Path, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**vectors.metadata, "words": len(vectors), "width": vectors.vector_size}, ensure_ascii=False))
+        values = {**vectors.metadata, "words": len(vectors), "vector_size": vectors.vector_size}
+        print(json.dumps(values, ensure_ascii=False))
         return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, show_header=False)
     table.add_column(justify="right")
     table.add_column()
-    table.add_row(
-        f"{len(vectors):,}", f"words with a vector of width {vectors.vector_size} ({vectors.metadata['kind']})"
-    )
-    table.add_row(f"{vectors.metadata['corpus']['words_with_a_vector']:,}", "words of text were learned from")
+    table.add_row(f"{len(vectors):,}", f"words, vectors of size {vectors.vector_size} ({vectors.metadata['kind']})")
+    table.add_row(f"{vectors.metadata['corpus']['words_with_a_vector']:,}", "words of training text")
     for name, count in vectors.metadata["counts"].items():
         table.add_row(f"{count:,}", Text(name))
     Console().print(table)
     threads = vectors.metadata["settings"]["threads"]
     if threads > 1 and vectors.metadata["kind"] != "glove":
-        print(f"trained with {threads} threads: another run will not give the same vectors")
+        print(f"trained with {threads} threads: not reproducible")
     print(f"vectors: {output}")
 
 
 def _section_table(scores: list[SectionScore]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from bertworks.metrics.word_vectors import total
+
     table = Table(box=None, header_style="bold")
     table.add_column("section")
-    for name in ("right", "known", "questions", "accuracy"):
+    for name in ("correct", "known", "questions", "accuracy"):
         table.add_column(name, justify="right")
     for score in [*scores, total(scores)]:
         numbers = (score.num_correct, score.num_known, score.num_questions)
@@ -234,15 +247,17 @@ def _section_table(scores: list[SectionScore]) -> Table:
 
 
 def _score_to_dict(score: Similarity | list[SectionScore]) -> Any:
+    from bertworks.metrics.word_vectors import Similarity, total
+
     if isinstance(score, Similarity):
         return asdict(score)
-    return [{**asdict(one), "accuracy": one.accuracy} for one in [*score, total(score)]]
+    return [{**asdict(section), "accuracy": section.accuracy} for section in [*score, total(score)]]
 
 
 def _neighbors_to_dicts(neighbors: list[Neighbor]) -> list[dict[str, Any]]:
-    return [one._asdict() for one in neighbors]
+    return [neighbor._asdict() for neighbor in neighbors]
 
 
 def _show_neighbors(neighbors: list[Neighbor]) -> None:
-    for one in neighbors:
-        print(f"{one.cosine:7.4f}  {one.word}")
+    for neighbor in neighbors:
+        print(f"{neighbor.cosine:7.4f}  {neighbor.word}")

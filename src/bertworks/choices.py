@@ -1,0 +1,34 @@
+"""Names that options and recipes accept, importable without torch; each is the key of a table elsewhere (a test compares them)."""
+
+from __future__ import annotations
+
+DEVICES = ("auto", "cpu", "cuda", "mps", "xla")
+PRECISIONS = ("fp32", "bf16", "fp16")
+ENGINES = ("torch", "onnx", "openvino")
+EXPORT_TARGETS = ("onnx", "openvino", "safetensors-fp16", "int8")
+FEATURE_STRATEGIES = (
+    "embeddings",
+    "second-to-last",
+    "last",
+    "sum-last-four",
+    "concat-last-four",
+    "sum-all",
+    "sum-with-embeddings",
+)
+POOLINGS = ("mean", "first", "max")
+OBJECTIVES = (
+    "mlm-nsp",
+    "mlm-sop",
+    "mlm",
+    "causal",
+    "causal-stream",
+    "permutation",
+    "permutation-stream",
+    "bilm",
+)
+TASKS = ("classify", "regress", "choose", "tag", "answer", "translate")
+VOCABULARY_KINDS = ("wordpiece", "bpe", "byte-bpe", "unigram", "words", "jieba-words")
+WORD_VECTOR_KINDS = ("glove", "skip-gram", "cbow")
+COMPARE_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")
+WORD_VECTOR_FORMATS = ("folder", "word2vec", "word2vec-binary", "glove")
+WORD_CONTEXTS = ("documents", "sentences")

@@ -1,0 +1,81 @@
+"""How every command parses its arguments: plain metavars in help, and suggestions for unknown options and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+from typer._click.exceptions import NoSuchOption, UsageError
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from bertworks.settings import nearest_name
+
+# What help shows for a value, by the type that typer would print.
+_METAVARS = {
+    "<int>": "N", "<int range>": "N", "<list[int]>": "N", "<float>": "X", "<float range>": "X", "<path>": "PATH",
+    "<list[path]>": "PATH",
+}  # fmt: skip
+
+
+class Command(TyperCommand):
+    """A command whose help names plain metavars and whose errors suggest the option that was probably meant."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument):
+                parameter.metavar = parameter.metavar or (parameter.name or "").upper()
+                parameter.display_type_rich = lambda ctx: None  # the name alone, without its type
+            elif isinstance(parameter, TyperOption) and parameter.metavar is None and not parameter.is_flag:
+                parameter.metavar = _METAVARS.get(parameter.display_type(None), "TEXT")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except NoSuchOption as error:
+            raise UsageError(unknown_option(error.option_name, self, ctx.command_path), ctx) from None
+
+
+def unknown_option(option: str, command: Any, path: str) -> str:
+    """Return the message for an option that a command does not have."""
+    known = [name.removeprefix("--") for parameter in command.params for name in parameter.opts if name[:2] == "--"]
+    close = nearest_name(option.lstrip("-").replace("-", "_"), [name.replace("-", "_") for name in known])
+    hint = f"did you mean --{close.replace('_', '-')}? " if close else ""
+    return f"there is no option {option}; {hint}`{path} --help` lists all options"
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands that suggests the nearest name for an unknown one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            close = nearest_name(name, self.list_commands(ctx))
+            hint = f"did you mean `{ctx.command_path} {close}`?" if close else f"`{ctx.command_path} --help` lists all"
+            raise UsageError(f"there is no command '{name}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def command_app(cls: type[TyperGroup] | None = None, help: str | None = None) -> typer.Typer:  # noqa: A002
+    """Return the Typer app of one command."""
+    return typer.Typer(
+        cls=cls, help=help, add_completion=False, rich_markup_mode=None, no_args_is_help=help is not None,
+        pretty_exceptions_enable=False,
+    )  # fmt: skip
+
+
+def choice(option: str, names: Sequence[str], help: str) -> Any:  # noqa: A002
+    """Return an option that accepts one of `names` and suggests the nearest for anything else."""
+    return typer.Option(metavar="NAME", help=f"{help} ({', '.join(names)})", callback=_one_of(option, names))
+
+
+def _one_of(option: str, names: Sequence[str]) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value is not None and value not in names:
+            close = nearest_name(value, names)
+            hint = f"did you mean '{close}'? " if close else ""
+            raise typer.BadParameter(f"there is no {option} '{value}'; {hint}choose one of: {', '.join(names)}")
+        return value
+
+    return check
