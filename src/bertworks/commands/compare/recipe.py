@@ -1,4 +1,4 @@
-"""The recipe of a comparison: a TOML file in; members, tasks, seeds and a budget out, and the recipe of each run."""
+"""Comparison recipes: a TOML file in; members, tasks, seeds, a budget, and the recipe of each run out."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.datasets.published import DATASETS
 from bertworks.errors import SettingsError
-from bertworks.settings import from_table, merge_tables, parse_duration, recipe_path, recipe_table
+from bertworks.settings import apply_overrides, from_table, merge_tables, parse_duration, recipe_path, recipe_table
 from bertworks.vocabulary.training import VocabularySettings
 
 BUILTIN_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")
-_FOLDER = "compare"  # of the built-in ones among the recipes
+_FOLDER = "compare"  # of the built-in recipes
 _MULTIPLIERS = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9}
-UNITS = ("steps", "pieces", "flops")
+UNITS = ("steps", "tokens", "flops")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much each pretraining may take. `unit` is one of UNITS, or "seconds"; "" for what a recipe says itself."""
+    """The budget of each pretraining run. `unit` is one of UNITS or "seconds"; "": that of the member's recipe."""
 
     amount: float = 0.0
     unit: str = ""
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget of "800 steps", "2M pieces", "5e12 flops", or of a time such as 30m; none for nothing."""
-    found = re.fullmatch(rf"(\d[\d_]*(?:\.\d+)?(?:e\d+)?) ?([kMB]?) ({'|'.join(UNITS)})", text)
-    if found is None:
+    """Parse "800 steps", "2M tokens", "5e12 flops" or a duration such as 30m; an empty text is no budget."""
+    match = re.fullmatch(rf"(\d[\d_]*(?:\.\d+)?(?:e\d+)?) ?([kMB]?) ({'|'.join(UNITS)})", text)
+    if match is None:
         seconds = parse_duration(text)
         return Budget() if seconds is None else Budget(seconds, "seconds")
-    amount = float(found[1]) * _MULTIPLIERS[found[2]]
+    amount = float(match[1]) * _MULTIPLIERS[match[2]]
     if amount <= 0:
-        raise SettingsError(f"a budget of {text} is nothing; give more")
-    return Budget(amount, found[3])
+        raise SettingsError(f"the budget is {text}; it must be above 0")
+    return Budget(amount, match[3])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecipe:
-    """A labelled set on which every member is fine-tuned and scored.
+    """A dataset on which every member is fine-tuned and scored.
 
-    task      classify, regress, choose, tag or answer with files of one's own; or a published set such as glue/MRPC
-    name      what the table calls it; by default the set, or the task
-    columns   where they have no usual names: text, pair, label
-    tuning    settings of fine-tuning for this task
+    task       classify, regress, choose, tag or answer with your own files; or a published dataset such as glue/MRPC
+    name       its name in the table; by default the dataset or the task
+    columns    column names by role (text, pair, label), where they differ from the usual ones
+    finetune   keys of the fine-tuning recipe for this task
     """
 
     task: str
@@ -63,46 +63,46 @@ class TaskRecipe:
         return self.name or self.task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecipe:
-    """Who takes part.
+    """A model that takes part.
 
-    recipe       a pretraining recipe: a .toml file, or the name of a built-in one
-    like         instead of a recipe, the member whose pretrained model this one takes: only its fine-tuning differs
-    vocabulary   one of the corpus, by its path or hash; where the comparison begins with texts, a kind to learn
-    changes      what is different from its recipe, as in a recipe
-    tuning       settings of fine-tuning for this member
+    recipe        a pretraining recipe: a .toml file, or the name of a built-in one
+    base_member   instead of a recipe, the member whose pretrained model is used: only the fine-tuning differs
+    vocabulary    one of the corpus, by its path or hash; if the comparison starts from texts, the kind to train
+    pretrain      changes to its pretraining recipe
+    finetune      keys of the fine-tuning recipe for this member
     """
 
     name: str
     recipe: str = ""
     base_member: str = ""
     vocabulary: str = ""
-    overrides: dict[str, Any] = field(default_factory=dict)
+    pretrain: dict[str, Any] = field(default_factory=dict)
     finetune: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if bool(self.recipe) == bool(self.base_member):
-            raise SettingsError(f"member '{self.name}' needs either a recipe or the name of one it is like")
-        if self.base_member and (self.overrides or self.vocabulary):
+            raise SettingsError(f"member '{self.name}' needs either a recipe or a base_member")
+        if self.base_member and (self.pretrain or self.vocabulary):
             raise SettingsError(
-                f"member '{self.name}' takes the model of '{self.base_member}'; changes and vocabulary belong there, or give "
-                f"it a recipe of its own"
+                f"member '{self.name}' uses the model of '{self.base_member}'; set pretrain and vocabulary there, or "
+                f"give it its own recipe"
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRecipe:
-    """Members on one corpus with one budget, scored by the same tasks.
+    """Members that are pretrained on one corpus with one budget and scored on the same tasks.
 
-    corpus             a prepared corpus, and `corpus_vocabulary` one of its vocabularies if it has several; or
-    texts              sources of text: a vocabulary is learned and a corpus prepared of them first
-    vocabulary         what is learned from texts
-    sets               the folder of the published sets among the tasks
-    budget             of each pretraining: "800 steps", "2M pieces", "5e12 flops", a time; "": what its recipe says
-    seeds              each member is run once with every one
-    measured_at        shares of the budget after which a model is fine-tuned and scored: points of a curve
-    changes, tuning    what is different for all members and tasks; their own go before
+    corpus              a prepared corpus, and `corpus_vocabulary` one of its vocabularies if it has several; or
+    texts               text sources: a vocabulary is trained and a corpus prepared from them first
+    vocabulary          settings of the vocabulary that is trained on texts
+    sets                the folder of the published datasets among the tasks
+    budget              of each pretraining run: "800 steps", "2M tokens", "5e12 flops" or a duration; "": the recipe's
+    seeds               each member is run once with each seed
+    eval_ratios         parts of the budget after which a model is fine-tuned and scored: the points of a curve
+    pretrain, finetune  keys of the recipes for all members and tasks; their own take precedence
     """
 
     members: tuple[MemberRecipe, ...]
@@ -115,109 +115,112 @@ class CompareRecipe:
     budget: str = ""
     seeds: tuple[int, ...] = (0,)
     eval_ratios: tuple[float, ...] = (1.0,)
-    overrides: dict[str, Any] = field(default_factory=dict)
+    pretrain: dict[str, Any] = field(default_factory=dict)
     finetune: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, names in (
-            ("members", [one.name for one in self.members]),
-            ("tasks", [one.title for one in self.tasks]),
+        for kind, names in (
+            ("members", [member.name for member in self.members]),
+            ("tasks", [task.title for task in self.tasks]),
             ("seeds", [str(seed) for seed in self.seeds]),
         ):
-            files = [folder_name(name) for name in names]
-            wrong = [name for name, file in zip(names, files, strict=True) if not file or files.count(file) > 1]
-            if wrong:
-                raise SettingsError(f"of the {what}, '{wrong[0]}' is there twice, or is no name; give each its own")
+            folders = [folder_name(name) for name in names]
+            for name, folder in zip(names, folders, strict=True):
+                if not folder or folders.count(folder) > 1:
+                    raise SettingsError(f"{kind}: '{name}' is not a unique name; give each its own")
         if not self.members or not self.seeds:
             raise SettingsError("a comparison needs at least one member and one seed; add [[members]]")
         self._check_base_members()
         self._check_eval_ratios()
 
     def _check_base_members(self) -> None:
-        roots = {one.name for one in self.members if not one.base_member}
-        for one in self.members:
-            if one.base_member and one.base_member not in roots:
-                known = ", ".join(sorted(roots))
+        names = {member.name for member in self.pretrained_members}
+        for member in self.members:
+            if member.base_member and member.base_member not in names:
                 raise SettingsError(
-                    f"member '{one.name}' is like '{one.base_member}', which has no recipe; choose: {known}"
+                    f"member '{member.name}' has the base_member '{member.base_member}', which has no recipe; choose "
+                    f"one of: {', '.join(sorted(names))}"
                 )
 
     def _check_eval_ratios(self) -> None:
         budget = parse_budget(self.budget)
         if not self.eval_ratios or list(self.eval_ratios) != sorted(set(self.eval_ratios)):
-            raise SettingsError("measured_at has to rise, such as [0.25, 0.5, 1.0]")
+            raise SettingsError("eval_ratios must increase, such as [0.25, 0.5, 1.0]")
         if not 0 < self.eval_ratios[0] <= self.eval_ratios[-1] <= 1:
-            raise SettingsError("measured_at are shares of the budget, from above 0 to 1.0")
+            raise SettingsError("eval_ratios are parts of the budget: above 0, up to 1.0")
         if self.eval_ratios[0] < 1 and budget.unit == "seconds":
-            raise SettingsError("at which step a share of time is over is not known before; count steps or pieces")
+            raise SettingsError("eval_ratios below 1 need a budget in steps, tokens or flops, not a duration")
 
     @property
     def pretrained_members(self) -> list[MemberRecipe]:
-        """The members that are pretrained."""
-        return [one for one in self.members if not one.base_member]
+        """The members that are pretrained: those without a base_member."""
+        return [member for member in self.members if not member.base_member]
 
     def members_with_base(self, base_member: str) -> list[MemberRecipe]:
-        """Return all members that take the pretrained model of that one, itself first."""
+        """Return that member, and those that use its pretrained model."""
         return sorted(
-            (one for one in self.members if base_member in (one.name, one.base_member)),
-            key=lambda one: bool(one.base_member),
+            (member for member in self.members if base_member in (member.name, member.base_member)),
+            key=lambda member: bool(member.base_member),
         )
 
     def pretrain_recipe(self, member: MemberRecipe, seed: int) -> PretrainRecipe:
-        """Return the recipe of a member's pretraining, its length still its own."""
+        """Return the pretraining recipe of a member; its number of steps does not follow the budget yet."""
         table = recipe_table(recipe_path(member.recipe))
-        for changes in (self.overrides, member.overrides, {"seed": seed}):
-            table = merge_tables(table, changes)
-        if self.budget:  # then steps follow from it, and the warm-up is the recipe's share of them
+        for overrides in (self.pretrain, member.pretrain, {"seed": seed}):
+            table = merge_tables(table, overrides)
+        if self.budget:  # it determines the steps, and warmup_ratio the warmup
             phases = [{"steps": 1, **phase} for phase in table.get("phases", [])]
-            table = {**table, "warmup": 0, **({"phases": phases} if phases else {})}
+            table = {**table, "warmup_steps": 0, **({"phases": phases} if phases else {})}
         return from_table(PretrainRecipe, table, f"member '{member.name}', recipe {member.recipe}")
 
     def finetune_recipe(self, member: MemberRecipe, task: TaskRecipe, seed: int) -> FinetuneRecipe:
-        """Return the settings of a member's fine-tuning on a task."""
+        """Return the fine-tuning recipe of a member on a task."""
         table: dict[str, Any] = {}
-        for changes in (self.finetune, task.finetune, member.finetune, {"seed": seed}):
-            table = merge_tables(table, changes)
+        for overrides in (self.finetune, task.finetune, member.finetune, {"seed": seed}):
+            table = merge_tables(table, overrides)
         return from_table(FinetuneRecipe, table, f"member '{member.name}', task '{task.title}'")
 
     def with_overrides(
         self,
         task_names: Sequence[str],
         member_names: Sequence[str],
-        overrides: Mapping[str, Any],
-        finetune: Mapping[str, Any],
+        assignments: Sequence[str],
     ) -> CompareRecipe:
-        """Return the comparison with other tasks, of some members only, and with more changes for all of them."""
-        unknown = [name for name in member_names if name not in {one.name for one in self.members}]
+        """Return the comparison with other tasks, only some of its members, and further settings for all runs.
+
+        Assignments are such as "pretrain.batch_size=16" or "finetune.epochs=2".
+        """
+        settings = apply_overrides({"pretrain": {}, "finetune": {}}, assignments, _RunSettings)
+        unknown = [name for name in member_names if name not in {member.name for member in self.members}]
         if unknown:
-            names = ", ".join(one.name for one in self.members)
-            raise SettingsError(f"there is no member '{unknown[0]}'; choose one of: {names}")
-        wanted = {one.name for one in self.members if not member_names or one.name in member_names}
-        wanted |= {one.base_member for one in self.members if one.name in wanted and one.base_member}
-        known = {one.title: one for one in self.tasks}
+            known = ", ".join(member.name for member in self.members)
+            raise SettingsError(f"there is no member '{unknown[0]}'; choose one of: {known}")
+        names = {member.name for member in self.members if not member_names or member.name in member_names}
+        names |= {member.base_member for member in self.members if member.name in names and member.base_member}
+        tasks = {task.title: task for task in self.tasks}
         return replace(
             self,
             members=tuple(
-                replace(one, overrides=merge_tables(one.overrides, dict(overrides)) if one.recipe else {})
-                for one in self.members
-                if one.name in wanted
+                replace(member, pretrain=merge_tables(member.pretrain, settings["pretrain"]) if member.recipe else {})
+                for member in self.members
+                if member.name in names
             ),
-            tasks=tuple(known.get(name, TaskRecipe(name)) for name in task_names) or self.tasks,
-            finetune=merge_tables(self.finetune, dict(finetune)),
+            tasks=tuple(tasks.get(name, TaskRecipe(task=name)) for name in task_names) or self.tasks,
+            finetune=merge_tables(self.finetune, settings["finetune"]),
         )
 
     def check(self) -> None:
-        """Refuse, before anything runs, what no member could do: no text, no task, settings that cannot be."""
+        """Raise before anything runs if the corpus, the tasks or the settings of a member cannot work."""
         if (self.corpus is None) == (not self.texts):
             raise SettingsError("name the corpus folder with --data (or corpus = … or texts = […] in the recipe)")
         if not self.tasks:
-            raise SettingsError("there is nothing to score by; name a task with --task, or add [[tasks]] to the recipe")
+            raise SettingsError("there is no task to score; name one with --task, or add [[tasks]] to the recipe")
         for task in self.tasks:
-            own = task.train is not None and task.dev is not None
-            if not own and (task.task not in DATASETS or self.sets is None):
+            has_files = task.train is not None and task.dev is not None
+            if not has_files and (task.task not in DATASETS or self.sets is None):
                 raise SettingsError(
-                    f"task '{task.title}' needs train and dev files, or to be a published set ({', '.join(DATASETS)}) "
-                    f"whose folder is given with --sets"
+                    f"task '{task.title}' needs train and dev files, or to be a published dataset "
+                    f"({', '.join(DATASETS)}) whose folder is given with --sets"
                 )
         for member in self.members:
             if member.recipe:
@@ -226,20 +229,28 @@ class CompareRecipe:
                 self.finetune_recipe(member, task, self.seeds[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole recipe as JSON can hold it."""
+        """Return the recipe as JSON values."""
         table: dict[str, Any] = asdict(self)
         return {name: _to_json_value(value) for name, value in table.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class _RunSettings:
+    """The keys that `with_overrides` accepts."""
+
+    pretrain: PretrainRecipe
+    finetune: FinetuneRecipe
+
+
 def read_compare_recipe(name: str, overrides: Mapping[str, Any] | None = None) -> CompareRecipe:
-    """Return a comparison: a .toml file, or one that is built in; what is told besides goes before."""
+    """Read a comparison recipe, a .toml file or the name of a built-in one; `overrides` replace its fields."""
     path = recipe_path(name, _FOLDER)
-    found = from_table(CompareRecipe, recipe_table(path), str(path))
-    return replace(found, **dict(overrides or {}))
+    recipe = from_table(CompareRecipe, recipe_table(path), str(path))
+    return replace(recipe, **dict(overrides or {}))
 
 
 def folder_name(name: str) -> str:
-    """Return a member's or task's name as a folder may have it."""
+    """Return the name of a member or task as a valid folder name."""
     return re.sub(r"[^\w.+-]+", "-", name).strip("-.")
 
 
@@ -247,5 +258,5 @@ def _to_json_value(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, dict):
-        return {name: _to_json_value(one) for name, one in value.items()}
-    return [_to_json_value(one) for one in value] if isinstance(value, list | tuple) else value
+        return {name: _to_json_value(item) for name, item in value.items()}
+    return [_to_json_value(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,7 +1,7 @@
-"""Compare members on equal terms: a Comparison in; every run done, a table (Markdown, JSON) and a picture out.
+"""Compare models under equal conditions: a CompareRecipe in; all runs, a table (Markdown, JSON) and a chart out.
 
-The folder that leaves holds `runs/` (see `member`), `compare.json`, `compare.md`, `compare.svg` and `report.html`; and
-where the comparison began with texts, their `corpus/` and `vocabularies/`.
+The output folder holds `runs/` (see `member`), `compare.json`, `compare.md`, `compare.svg` and `report.html`; and where
+the comparison starts from texts, their `corpus/` and `vocabularies/`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from bertworks.commands.compare.member import CompareJob, EventCallback, Failure, JobResult, run_job
 from bertworks.commands.compare.recipe import CompareRecipe, MemberRecipe
-from bertworks.commands.compare.standings import collect_member_results, member_results_to_json
+from bertworks.commands.compare.results import collect_member_results, member_results_to_json
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.disk import write_json, write_text
@@ -23,22 +23,22 @@ from bertworks.parallel.machine import machine_info
 from bertworks.reports.compare import CompareContents, markdown_of, picture_of, write_compare_report
 from bertworks.text.sources import TextSource
 
-# What does jobs: one after the other here, as the built-in `map` does; or somewhere else, in any order.
+# Runs jobs: the built-in `map` one after another in this process, a worker pool elsewhere and in any order.
 Mapper = Callable[[Callable[[CompareJob], JobResult], Sequence[CompareJob]], Iterable[JobResult]]
 
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What to compare, and where to put it."""
+    """What to compare, and the output folder."""
 
     comparison: CompareRecipe
     output: Path
     device: str = "auto"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompareReport:
-    """What a comparison came to. `files` are the table, the picture and the page, by what they are."""
+    """The outcome of a comparison. `files` are those written: table, json, chart and report."""
 
     member_results: list[MemberResult]
     failures: list[Failure]
@@ -48,42 +48,41 @@ class CompareReport:
 
 
 def compare(
-    request: CompareRequest, mapper: Mapper = map, on_event: EventCallback = lambda told: None
+    request: CompareRequest, mapper: Mapper = map, on_event: EventCallback = lambda event: None
 ) -> CompareReport:
-    """Do all runs, or those that are not finished, and write what they came to; after every one, what is known by then.
+    """Run all jobs that are not finished yet, and rewrite the report after each of them.
 
-    What fails is told and stands in the report. `mapper` decides where jobs are done; one that does them elsewhere
-    passes no words on while they run.
+    A failed run is reported and does not end the others. Jobs that `mapper` runs in other processes emit no events.
     """
     request.comparison.check()
     request.output.mkdir(parents=True, exist_ok=True)
     jobs = jobs_of(_prepare_corpus(request, on_event), request)
     work = partial(run_job, on_event=on_event) if mapper is map else run_job
-    found: list[JobResult] = []
-    report = _write_report(request, found)
-    for done in mapper(work, jobs):
-        found.append(done)
-        report = _write_report(request, found)
-        for failure in done.failures:
+    results: list[JobResult] = []
+    report = _write_report(request, results)
+    for result in mapper(work, jobs):
+        results.append(result)
+        report = _write_report(request, results)
+        for failure in result.failures:
             on_event(f"failed: {failure.member}, seed {failure.seed}, {failure.stage}: {failure.error}")
-        if done.is_interrupted:
+        if result.is_interrupted:
             break
-        on_event(f"{len(found)} of {len(jobs)} done: {done.title}")
+        on_event(f"{len(results)} of {len(jobs)} done: {result.title}")
     return report
 
 
 def jobs_of(comparison: CompareRecipe, request: CompareRequest) -> list[CompareJob]:
-    """Return a job for each seed of each member that is pretrained; the first seed of all comes first."""
+    """Return a job for each pretrained member and seed; the first seed of all members comes first."""
     assert comparison.corpus is not None
     return [
         CompareJob(
-            comparison,
-            comparison.corpus,
-            member.name,
-            seed,
-            request.output,
-            member.vocabulary or comparison.corpus_vocabulary or None,
-            request.device,
+            comparison=comparison,
+            corpus=comparison.corpus,
+            member=member.name,
+            seed=seed,
+            output=request.output,
+            vocabulary=member.vocabulary or comparison.corpus_vocabulary or None,
+            device=request.device,
         )
         for seed in comparison.seeds
         for member in comparison.pretrained_members
@@ -91,25 +90,25 @@ def jobs_of(comparison: CompareRecipe, request: CompareRequest) -> list[CompareJ
 
 
 def _prepare_corpus(request: CompareRequest, on_event: EventCallback) -> CompareRecipe:
-    """Return the comparison with its corpus; where it begins with texts, vocabularies are learned and texts prepared.
+    """Return the comparison with its corpus. One that starts from texts trains vocabularies and prepares the texts.
 
-    What is there already is not made again.
+    What exists already is not built again.
     """
     comparison = request.comparison
     if not comparison.texts:
         return comparison
     corpus, sources = request.output / "corpus", tuple(TextSource(text) for text in comparison.texts)
-    places = {}
+    folders = {}
     for kind in dict.fromkeys(
         member.vocabulary or comparison.vocabulary.kind for member in comparison.pretrained_members
     ):
-        folder = places[kind] = request.output / "vocabularies" / kind
+        folder = folders[kind] = request.output / "vocabularies" / kind
         if not (folder / "report.json").exists():
-            on_event(f"learning a vocabulary: {kind}, {comparison.vocabulary.vocab_size:,} pieces")
+            on_event(f"training a vocabulary: {kind}, {comparison.vocabulary.vocab_size:,} tokens")
             train_vocabulary(VocabularyRequest(sources, folder), replace(comparison.vocabulary, kind=kind))
         prepare(PrepareRequest(sources, folder, corpus))
-    usual = str(places.get(comparison.vocabulary.kind, ""))
-    members = tuple(_with_vocabulary_folder(member, places, usual) for member in comparison.members)
+    default = str(folders.get(comparison.vocabulary.kind, ""))
+    members = tuple(_with_vocabulary_folder(member, folders, default) for member in comparison.members)
     return replace(comparison, corpus=corpus, members=members)
 
 
@@ -124,41 +123,47 @@ def _with_vocabulary_folder(
 
 
 def _write_report(request: CompareRequest, results: Sequence[JobResult]) -> CompareReport:
-    """Write table, picture and page of what is known."""
-    comparison, out = request.comparison, request.output
-    standings = collect_member_results(comparison, results)
-    failures = [failure for done in results for failure in done.failures]
+    """Write table, JSON, chart and HTML page of the results so far."""
+    comparison, output = request.comparison, request.output
+    member_results = collect_member_results(comparison, results)
+    failures = [failure for result in results for failure in result.failures]
     contents = CompareContents(
-        title=f"Comparison {out.resolve().name}",
-        results=standings,
+        title=f"Comparison {output.resolve().name}",
+        results=member_results,
         tasks=[task.title for task in comparison.tasks],
-        failures=[f"{one.member}, seed {one.seed}, {one.stage}: {one.error}" for one in failures],
+        failures=[f"{failure.member}, seed {failure.seed}, {failure.stage}: {failure.error}" for failure in failures],
         shared_settings=_shared_settings(comparison),
         machine=machine_info(),
     )
-    told = {
-        "comparison": comparison.to_dict(),
-        "machine": contents.machine,
-        "standings": member_results_to_json(standings),
-        "failures": contents.failures,
-    }
     markdown = markdown_of(contents)
-    files = {name: out / file for name, file in (("table", "compare.md"), ("figures", "compare.json"))}
-    write_json(files["figures"], told)
+    files = {"table": output / "compare.md", "json": output / "compare.json", "chart": output / "compare.svg"}
+    write_json(
+        files["json"],
+        {
+            "comparison": comparison.to_dict(),
+            "machine": contents.machine,
+            "results": member_results_to_json(member_results),
+            "failures": contents.failures,
+        },
+    )
     write_text(files["table"], markdown)
-    files["picture"] = out / "compare.svg"
-    write_text(files["picture"], picture_of(contents))
-    files["report"] = write_compare_report(out, contents)
-    return CompareReport(standings, failures, markdown, files, any(done.is_interrupted for done in results))
+    write_text(files["chart"], picture_of(contents))
+    files["report"] = write_compare_report(output, contents)
+    return CompareReport(
+        member_results=member_results,
+        failures=failures,
+        markdown=markdown,
+        files=files,
+        is_interrupted=any(result.is_interrupted for result in results),
+    )
 
 
 def _shared_settings(comparison: CompareRecipe) -> dict[str, Any]:
-    """Return what was the same for all members."""
-    told: dict[str, Any] = {
+    """Return the settings that all members share."""
+    settings: dict[str, Any] = {
         "text": str(comparison.corpus) if comparison.corpus else ", ".join(comparison.texts),
         "budget": comparison.budget or "of each recipe",
         "seeds": list(comparison.seeds),
     }
-    return told | {
-        name: value for name, value in (("all", comparison.overrides), ("tuning", comparison.finetune)) if value
-    }
+    shared = {"pretrain": comparison.pretrain, "finetune": comparison.finetune}
+    return settings | {name: table for name, table in shared.items() if table}

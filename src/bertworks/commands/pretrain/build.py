@@ -1,4 +1,4 @@
-"""The model of a pretraining run: sizes or a model in, a module to train out; a trained one in, a folder out."""
+"""The model of a pretraining run: a config or an existing model in, a module to train out; and its model folder."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ModelInit:
-    """What a run starts from: sizes alone, and then weights are drawn; or an existing model, grown to the vocabulary.
+    """The initial model of a run: a config for random weights, or an existing model resized to the vocabulary.
 
-    `digest` tells one existing model from another; empty without one.
+    `digest` is a hash of the existing model's weights; empty without one.
     """
 
     config: BertConfig
@@ -42,40 +42,40 @@ class ModelInit:
 
 
 def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model: str | None) -> ModelInit:
-    """Return the start of a run: the recipe's sizes, or the model of that name (a folder, or one on the hub)."""
+    """Return the recipe's config, or the existing model `init_model` (a folder, or a name on the hub)."""
     if init_model is None:
-        sizes = recipe.model.config(tokenizer.vocab_size)
-        if sizes.first_position:  # they are counted from behind the number of the padding piece
-            sizes = replace(sizes, first_position=tokenizer.specials.pad + 1)
-        return ModelInit(sizes, tokenizer)
+        config = recipe.model.config(tokenizer.vocab_size)
+        if config.first_position:  # RoBERTa's positions start after the padding id
+            config = replace(config, first_position=tokenizer.specials.pad + 1)
+        return ModelInit(config, tokenizer)
     folder = read_folder(fetch(init_model))
-    found = resize_token_embeddings(folder, tokenizer)
-    sizes = folder.family.config_from_dict(found.config)
-    longest = max(phase.max_length for phase in recipe.phases)
-    if longest > sizes.max_position_embeddings:
+    resized = resize_token_embeddings(folder, tokenizer)
+    config = folder.family.config_from_dict(resized.config)
+    max_length = max(phase.max_length for phase in recipe.phases)
+    if max_length > config.max_position_embeddings:
         raise SettingsError(
-            f"the recipe has rows of {longest} places, but {init_model} has only {sizes.max_position_embeddings} positions; shorten the "
-            f"phase"
+            f"the recipe has sequences of {max_length} tokens, but {init_model} has only "
+            f"{config.max_position_embeddings} positions; lower max_length of the phase"
         )
-    check_objective(sizes.model_type, recipe.objective)
-    return ModelInit(sizes, tokenizer, found, _digest(found.tensors))
+    check_objective(config.model_type, recipe.objective)
+    return ModelInit(config, tokenizer, resized, _digest(resized.tensors))
 
 
 def new_model_folder(model: ModelRecipe | None, vocabulary: Path | None) -> ModelFolder:
-    """Return a model that is still to be begun, as a folder without a tensor: its sizes, and a vocabulary's files."""
+    """Return a model folder without weights for a new model: the recipe's config and the files of a vocabulary."""
     if model is None or vocabulary is None:
         raise SettingsError(
-            "name a model to begin with (--model), or begin a new one: --recipe with a [model], such as transformer, "
+            "name a model to fine-tune (--model), or train a new one: --recipe with a [model], such as transformer, "
             "and a vocabulary (--vocab)"
         )
-    sizes = model.config(Tokenizer.load(vocabulary).vocab_size)
-    return ModelFolder(vocabulary, family_of(sizes.model_type).config_to_dict(sizes, []), {}, {})
+    config = model.config(Tokenizer.load(vocabulary).vocab_size)
+    return ModelFolder(vocabulary, family_of(config.model_type).config_to_dict(config, []), {}, {})
 
 
 def build(
     model_init: ModelInit, recipe: PretrainRecipe, token_counts: npt.NDArray[np.int64]
 ) -> tuple[Objective, list[str]]:
-    """Return the module to train, and what there is to say about it. `counts` says how often each piece occurs."""
+    """Return the module to train, and messages about it. `token_counts` holds the frequency of each token."""
     generator = torch.Generator().manual_seed(recipe.seed)
     encoder = family_of(model_init.config.model_type).build(model_init.config, generator)
     encoder.set_tokenizer(model_init.tokenizer)
@@ -87,7 +87,7 @@ def build(
     else:
         report = load_into(module, model_init.base_model.tensors, _tensor_names(module))
         if report.missing_keys:
-            notes.append(f"the model lacked, so they begin at random: {', '.join(report.missing_keys)}")
+            notes.append(f"not in the model, initialized randomly: {', '.join(report.missing_keys)}")
         notes += _describe_added_tokens(model_init.base_model)
     freeze(module, recipe.layerwise, model_init.config.num_hidden_layers)
     if recipe.compile:
@@ -97,24 +97,22 @@ def build(
 
 
 def _initialize_weights(module: Objective, recipe: PretrainRecipe, token_counts: npt.NDArray[np.int64]) -> None:
-    """Put the first weights where the recipe wants them; all others are drawn."""
+    """Apply position_init and output_bias_init of the recipe; all other weights stay random."""
     encoder = module.encoder
     if recipe.model.position_init != "normal":
         if not isinstance(encoder, Bert):
-            raise SettingsError(
-                f"position_start is for BERT; leave it out for the family '{encoder.config.model_type}'"
-            )
+            raise SettingsError(f"position_init is for BERT; leave it out for the family '{encoder.config.model_type}'")
         init_sinusoidal_positions(encoder)
-    if recipe.model.position_init == "neighbours":
+    if recipe.model.position_init == "neighbors":
         assert isinstance(encoder, Bert)
         init_neighbor_attention(encoder, torch.Generator().manual_seed(recipe.seed))
-    if recipe.model.output_bias_init == "counts":
+    if recipe.model.output_bias_init == "unigram":
         if not isinstance(module, MlmObjective):
-            raise SettingsError(f"bias_start is for masked pieces; leave it out for the objective '{recipe.objective}'")
-        # One more of each, so that a piece that does not occur is rare and not impossible.
-        shares = torch.from_numpy((token_counts + 1) / (token_counts.sum() + len(token_counts)))
+            raise SettingsError(f"output_bias_init is for MLM; leave it out for the objective '{recipe.objective}'")
+        # Add-one smoothing: a token that does not occur is improbable, not impossible.
+        probs = torch.from_numpy((token_counts + 1) / (token_counts.sum() + len(token_counts)))
         with torch.no_grad():
-            module.mlm_head.bias[: len(token_counts)].copy_(shares.log() - shares.log().mean())
+            module.mlm_head.bias[: len(token_counts)].copy_(probs.log() - probs.log().mean())
 
 
 def write_model(
@@ -124,15 +122,14 @@ def write_model(
     metadata: Mapping[str, Any],
     tensors: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write a trained module as a model folder, with other tensors than its own if they are given."""
-    sizes = module.encoder.config
-    config = family_of(sizes.model_type).config_to_dict(sizes, [architecture_of(sizes, module.kind)])
+    """Write a trained module as a model folder, with `tensors` instead of its own weights if they are given."""
+    config = module.encoder.config
     write_folder(
         folder,
-        config,
+        family_of(config.model_type).config_to_dict(config, [architecture_of(config, module.kind)]),
         to_hf_names(module.state_dict() if tensors is None else dict(tensors), _tensor_names(module)),
         tokenizer,
-        {"reads": module.encoder.attention, **metadata},
+        {"attention": module.encoder.attention, **metadata},
     )
 
 
@@ -146,15 +143,15 @@ def _describe_added_tokens(base_model: ResizedModel) -> list[str]:
     if not base_model.new_tokens:
         return ["the vocabulary is the model's own"]
     examples = "; ".join(
-        f"'{one.token}' begins as the mean of {' '.join(one.source_tokens) or 'all pieces'}"
-        for one in base_model.new_tokens[:3]
+        f"'{token.token}' is initialized to the mean of {' '.join(token.source_tokens) or 'all tokens'}"
+        for token in base_model.new_tokens[:3]
     )
-    return [f"{len(base_model.new_tokens):,} new pieces: {examples}"]
+    return [f"{len(base_model.new_tokens):,} new tokens: {examples}"]
 
 
 def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    hashed = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(tensors):
-        hashed.update(name.encode())
-        hashed.update(tensors[name].detach().contiguous().view(torch.uint8).numpy().data)
-    return hashed.hexdigest()[:16]
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

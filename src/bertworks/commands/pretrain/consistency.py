@@ -1,6 +1,6 @@
-"""Do all machines mean the same run? What each process says of it in; nothing out, or an error that names who differs.
+"""Check that all nodes run the same thing: a fingerprint of each process in, an error that names the difference out.
 
-A run whose machines disagree would not fail: it would learn something that nobody asked for.
+Nodes that disagree on the recipe or the corpus would not fail: they would silently train a different model.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ import bertworks
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.errors import SettingsError
-from bertworks.training.process_group import all_gather
+from bertworks.parallel.process_group import all_gather
 
-# What a run consists of, and what to do where machines differ in it.
+# The parts of a fingerprint, and what to do where nodes differ in one.
 _REMEDIES = {
-    "recipe": "start all machines with the same recipe and options",
-    "corpus": "give all machines the same corpus folder",
-    "start": "give all machines the same model to start from",
-    "run": "start all machines with the same options, on a disk that they share",
-    "version": "install the same versions on all machines",
+    "recipe": "start all nodes with the same recipe and options",
+    "corpus": "use the same corpus folder on all nodes",
+    "initial model": "use the same initial model on all nodes",
+    "options": "start all nodes with the same options, on a shared disk",
+    "version": "install the same versions on all nodes",
 }
 
-# (what of the run, which part of it) -> what a process has there
+# part of the fingerprint -> name -> value
 RunFingerprint = dict[str, dict[str, str]]
 
 
 def run_fingerprint(
     recipe: PretrainRecipe, corpus: Corpus, init_digest: str, options: Mapping[str, object]
 ) -> RunFingerprint:
-    """Return all that has to be the same everywhere. `start` tells one model to begin with from another."""
+    """Return everything that must be equal in all processes; `init_digest` is a hash of the initial model."""
     shards = json.dumps(corpus.tokens_manifest["shards"], sort_keys=True).encode()
     return {
         "recipe": dict(_flatten_settings(asdict(recipe))),
         "corpus": {
-            "pieces": f"{corpus.tokens_manifest['counts']['tokens']:,}",
+            "tokens": f"{corpus.tokens_manifest['counts']['tokens']:,}",
             "vocabulary": f"{corpus.tokenizer.vocab_size:,}",
             "sha256": hashlib.sha256(shards).hexdigest()[:12],
         },
-        "start": {"weights": init_digest},
-        "run": {name: str(value) for name, value in options.items()},
+        "initial model": {"weights": init_digest},
+        "options": {name: str(value) for name, value in options.items()},
         "version": {
             "bertworks": _source_hash(),
             "torch": torch.__version__,
@@ -61,22 +61,22 @@ def run_fingerprint(
 
 
 def check_consistency(fingerprint: RunFingerprint) -> None:
-    """Compare with what the other processes say. All raise the same error if anything differs."""
-    told = [json.loads(one) for one in all_gather(json.dumps({"node": _node_name(), "facts": fingerprint}))]
-    ours = told[0]
-    for kind, way_out in _REMEDIES.items():
-        for one in told[1:]:
-            for part in {**ours["facts"][kind], **one["facts"][kind]}:
-                here, there = (each["facts"][kind].get(part, "not there") for each in (ours, one))
-                if here != there:
+    """Compare the fingerprints of all processes; each raises the same error if they differ."""
+    message = json.dumps({"node": _node_name(), "fingerprint": fingerprint})
+    first, *others = (json.loads(text) for text in all_gather(message))
+    for part, remedy in _REMEDIES.items():
+        for other in others:
+            for name in {**first["fingerprint"][part], **other["fingerprint"][part]}:
+                value, other_value = (one["fingerprint"][part].get(name, "missing") for one in (first, other))
+                if value != other_value:
                     raise SettingsError(
-                        f"the machines do not mean the same run: {kind}, {part} is {here} on {ours['node']}, but "
-                        f"{there} on {one['node']}; {way_out}"
+                        f"the nodes do not run the same thing: {part}, {name} is {value} on {first['node']}, but "
+                        f"{other_value} on {other['node']}; {remedy}"
                     )
 
 
 def _flatten_settings(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every setting of a recipe by its full name."""
+    """Yield every setting of a recipe by its dotted name."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flatten_settings(value, f"{prefix}{name}.")
@@ -85,15 +85,15 @@ def _flatten_settings(table: Mapping[str, Any], prefix: str = "") -> Iterator[tu
 
 
 def _node_name() -> str:
-    """Return the name of this machine; torchrun numbers them, for those that have the same."""
+    """Return the host name, with torchrun's number of the node if there is one: host names may repeat."""
     number = os.environ.get("GROUP_RANK")
     return socket.gethostname() if number is None else f"node {number} ({socket.gethostname()})"
 
 
 def _source_hash() -> str:
-    """Return a hash of this package's own files: two copies of one version may still differ."""
+    """Return a hash of this package's source files: two installations of one version may still differ."""
     folder = Path(bertworks.__file__).parent
-    hashed = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
-        hashed.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return hashed.hexdigest()[:12]
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

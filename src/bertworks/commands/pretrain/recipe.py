@@ -1,4 +1,4 @@
-"""The recipe of a pretraining run: what a TOML file may say, and what it says when it is silent (the paper's)."""
+"""Pretraining recipes: the keys that a TOML file may have, with the paper's values as defaults."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 from bertworks.training.schedule import DECAYS
 
-POSITION_INITS = ("normal", "waves", "neighbours")
-OUTPUT_BIAS_INITS = ("zero", "counts")
+POSITION_INITS = ("normal", "sinusoidal", "neighbors")
+OUTPUT_BIAS_INITS = ("zero", "unigram")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecipe:
-    """A family and a released size by name, or numbers of one's own; what is given beside a size changes it.
+    """A model family and size; the other keys are those of transformers' config.json and override the size's values.
 
-    family           bert, roberta, albert, openai-gpt, xlnet, elmo or awd-lstm; activation is a family's own unless it
-                     is given
-    Two ways to begin that spare a short run the first stretch of its way; both are off in the paper's recipes.
-    position_start   "normal"; "waves": the learned positions begin as sines and cosines, so that a neighbour is found
-                     the same way everywhere; "neighbours": besides, the first heads begin by looking at neighbours
-    spelling         what an ELMo reads words by: characters (its usual), strokes, shuffled-strokes or words
-    scoring          what an ELMo tells words by: adaptive (its usual), sampled or full softmax
-    memory           how many pieces an XLNet remembers of the rows before, where rows go on (permuted-stream)
-    bias_start       "zero", or "counts": the masked head begins with how frequent pieces are
+    family            bert, roberta, albert, openai-gpt, xlnet, elmo or awd-lstm
+    hidden_act        None: the activation function of the family
+    hidden_dropout_prob  also of attention weights
+    position_init     initialization of the learned position embeddings: "normal"; "sinusoidal": sines and cosines;
+                      "neighbors": sinusoidal, and the heads of the first two layers initially attend to neighbors
+    output_bias_init  "zero", or "unigram": the output bias of the MLM head starts at the unigram log-probabilities
+    spelling          what ELMo encodes words from: characters (its default), strokes, shuffled-strokes or words
+    softmax_kind      ELMo's output layer: adaptive (its default), sampled or full softmax
+    mem_len           number of tokens of previous sequences that XLNet attends to (with permutation-stream)
+
+    position_init and output_bias_init shorten the beginning of a run; the paper's recipes leave them at their defaults.
     """
 
     size: str = "base"
@@ -52,34 +54,36 @@ class ModelRecipe:
     mem_len: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("position_start", POSITION_INITS), ("bias_start", OUTPUT_BIAS_INITS)):
+        for name, known in (("position_init", POSITION_INITS), ("output_bias_init", OUTPUT_BIAS_INITS)):
             if getattr(self, name) not in known:
                 raise SettingsError(f"{name} is '{getattr(self, name)}'; choose one of: {', '.join(known)}")
 
     def config(self, vocab_size: int) -> BertConfig:
-        released = family_of(self.family).config_from_preset(self.size, vocab_size)
-        width = self.hidden_size or released.hidden_size
-        released = _apply_family_settings(
-            released, {"spelling": self.spelling, "scoring": self.softmax_kind, "memory": self.mem_len}
+        """Return the config of a model with this vocabulary size."""
+        preset = family_of(self.family).config_from_preset(self.size, vocab_size)
+        hidden_size = self.hidden_size or preset.hidden_size
+        preset = _apply_family_settings(
+            preset, {"spelling": self.spelling, "softmax_kind": self.softmax_kind, "mem_len": self.mem_len}
         )
         return replace(
-            released,
-            hidden_size=width,
-            num_hidden_layers=self.num_hidden_layers or released.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads or released.num_attention_heads,
-            intermediate_size=self.intermediate_size or (4 * width if self.hidden_size else released.intermediate_size),
+            preset,
+            hidden_size=hidden_size,
+            num_hidden_layers=self.num_hidden_layers or preset.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads or preset.num_attention_heads,
+            intermediate_size=self.intermediate_size
+            or (4 * hidden_size if self.hidden_size else preset.intermediate_size),
             max_position_embeddings=self.max_position_embeddings,
-            hidden_act=self.hidden_act or released.hidden_act,
+            hidden_act=self.hidden_act or preset.hidden_act,
             hidden_dropout_prob=self.hidden_dropout_prob,
             attention_probs_dropout_prob=self.hidden_dropout_prob,
         )
 
 
-_SETTING_FAMILIES = {"spelling": "ELMo", "scoring": "ELMo", "memory": "XLNet"}
+_SETTING_FAMILIES = {"spelling": "ELMo", "softmax_kind": "ELMo", "mem_len": "XLNet"}
 
 
 def _apply_family_settings(config: BertConfig, settings: dict[str, Any]) -> BertConfig:
-    """Return the sizes with what is told of an ELMo or an XLNet alone."""
+    """Return the config with the settings that only ELMo or XLNet has."""
     settings = {name: value for name, value in settings.items() if value is not None}
     for name in settings.keys() - {part.name for part in fields(config)}:
         raise SettingsError(
@@ -90,24 +94,29 @@ def _apply_family_settings(config: BertConfig, settings: dict[str, Any]) -> Bert
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecipe:
-    """A stretch of the run at one length. `share` of a time budget, or `steps` where steps are counted."""
+    """A part of the run at one sequence length: `steps` steps, or `budget_ratio` of the recipe's time budget."""
 
     max_length: int
     steps: int = 0
     budget_ratio: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainRecipe:
-    """A pretraining run. `batch` counts examples of a step over all processes; micro_batch 0 means: as fits.
+    """A pretraining run.
 
-    The rate rises over `warmup` steps, or the share `warmup_rate` of a budget, and falls to zero as `schedule` says.
-    `compile` has torch compile each layer, `recompute` has layers keep less and compute it again, `precision` is that
-    of products; `depths` says how the rate depends on the depth of a layer, for a model that goes on learning.
+    batch_size         examples per step over all processes; micro_batch_size 0: as large as memory allows
+    learning_rate      the peak, reached after `warmup_steps`, or `warmup_ratio` of a time budget
+    schedule           how the learning rate decays after the warmup
+    num_fresh_epochs   examples and masks repeat after so many epochs; 0: never (dynamic masking)
+    budget             a time limit such as "30m"; empty: the phases count steps
+    precision          compute dtype of autocast; the weights are fp32
+    compile            compile each layer with torch.compile
+    layerwise          learning rates by layer depth, for a model that continues pretraining
     """
 
     model: ModelRecipe = field(default_factory=ModelRecipe)
-    objective: str = "masked-next"
+    objective: str = "mlm-nsp"
     masking: MaskSettings = field(default_factory=MaskSettings)
     num_fresh_epochs: int = 0
     optimizer: AdamSettings = field(default_factory=AdamSettings)
@@ -135,50 +144,56 @@ class PretrainRecipe:
         parse_duration(self.budget)
 
     def _check_choices(self) -> None:
-        self.model.config(vocab_size=1)  # refuses what there is not
+        self.model.config(vocab_size=1)  # raises for an unknown family, size or activation
         if self.objective not in OBJECTIVE_INPUTS:
             raise SettingsError(
                 f"there is no objective '{self.objective}'; choose one of: {', '.join(OBJECTIVE_INPUTS)}"
             )
         check_objective(self.model.family, self.objective)
         if self.layerwise.unfreeze_ratio:
-            raise SettingsError("depths.unfreeze_rate is for fine-tuning; say how many steps: depths.unfreeze_every")
+            raise SettingsError(
+                "layerwise.unfreeze_ratio is for fine-tuning; set the number of steps: layerwise.unfreeze_steps"
+            )
         if self.schedule not in DECAYS:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(DECAYS)}")
         if self.precision not in PRECISIONS:
             raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
 
     def _check_numbers(self) -> None:
-        for name in ("batch", "save_every", "evaluate_every", "evaluate_examples"):
+        for name in ("batch_size", "save_steps", "eval_steps", "num_eval_examples"):
             if getattr(self, name) < 1:
-                raise SettingsError(f"{name} is {getattr(self, name)}; give at least 1")
-        for name in ("micro_batch", "warmup", "num_fresh_epochs"):
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("micro_batch_size", "warmup_steps", "num_fresh_epochs"):
             if getattr(self, name) < 0:
-                raise SettingsError(f"{name} is {getattr(self, name)}; give 0 or more")
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not 0 < self.learning_rate < math.inf:
-            raise SettingsError(f"rate is {self.learning_rate}; give a number above 0, such as 1e-4")
-        for name, share in (("warmup_rate", self.warmup_ratio), ("model.dropout", self.model.hidden_dropout_prob)):
-            if not 0 <= share < 1:
-                raise SettingsError(f"{name} is {share}; give a number from 0 to below 1")
+            raise SettingsError(f"learning_rate is {self.learning_rate}; it must be above 0, such as 1e-4")
+        for name, value in (
+            ("warmup_ratio", self.warmup_ratio),
+            ("model.hidden_dropout_prob", self.model.hidden_dropout_prob),
+        ):
+            if not 0 <= value < 1:
+                raise SettingsError(f"{name} is {value}; it must be at least 0 and below 1")
 
     def _check_phases(self) -> None:
         if not self.phases:
-            raise SettingsError("a recipe needs at least one phase; add [[phases]] with length and steps")
+            raise SettingsError("a recipe needs at least one phase; add [[phases]] with max_length and steps")
         lengths = [phase.max_length for phase in self.phases]
         if len(set(lengths)) < len(lengths):
-            raise SettingsError("two phases have the same length; join them, since a phase is known by its length")
+            raise SettingsError("two phases have the same max_length, which identifies a phase; merge them")
         for number, phase in enumerate(self.phases, 1):
             if phase.max_length > self.model.max_position_embeddings:
                 raise SettingsError(
-                    f"phase {number} has length {phase.max_length}, but the model has {self.model.max_position_embeddings} positions; "
-                    f"raise model.positions or shorten the phase"
+                    f"phase {number} has max_length {phase.max_length}, but the model has only "
+                    f"{self.model.max_position_embeddings} positions; raise model.max_position_embeddings or lower "
+                    f"max_length"
                 )
             if not self.budget and phase.steps < 1:
                 raise SettingsError(f"phase {number} needs steps (or the recipe a budget, such as budget = '30m')")
             if self.budget and phase.budget_ratio <= 0:
-                raise SettingsError(f"phase {number} needs a share of the budget, such as share = 0.9")
+                raise SettingsError(f"phase {number} needs its part of the budget, such as budget_ratio = 0.9")
         num_steps = sum(phase.steps for phase in self.phases)
         if not self.budget and self.warmup_steps >= num_steps:
             raise SettingsError(
-                f"warmup takes {self.warmup_steps:,} steps, but the run has only {num_steps:,}; shorten it or add steps"
+                f"warmup_steps is {self.warmup_steps:,}, but the run has {num_steps:,} steps; lower it or add steps"
             )

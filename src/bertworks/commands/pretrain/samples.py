@@ -1,4 +1,4 @@
-"""Blanks to watch a model learn: held-out text in, sentences with a hidden word out, and what a model puts there."""
+"""Sample predictions during a run: held-out text in, sentences with a masked word and the model's predictions out."""
 
 from __future__ import annotations
 
@@ -18,46 +18,48 @@ from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 def fill_masked_sentences(
     module: nn.Module, tokenizer: Tokenizer, masked_sentences: tuple[str, ...], step: int
 ) -> Iterator[SampleRecord]:
-    """Yield each blank as the model fills it after `step` steps."""
+    """Yield the predictions for each masked sentence after `step` steps; none for a module without an MLM head."""
     if not isinstance(module, MlmObjective):
-        return  # it has learned to go on, not to fill in
+        return
     filler = MaskFiller(module.encoder, module.mlm_head, tokenizer)
     was_training = module.training
     for text in masked_sentences:
-        found = filler.fill_mask(text)
-        filled = tuple(tuple((one.token, one.probability) for one in blank) for blank in found.mask_candidates)
-        yield SampleRecord(step, text, filled)
+        predictions = tuple(
+            tuple((candidate.token, candidate.probability) for candidate in candidates)
+            for candidates in filler.fill_mask(text).mask_candidates
+        )
+        yield SampleRecord(step, text, predictions)
     module.train(was_training)
 
 
 def sample_masked_sentences(corpus: Corpus, num_sentences: int) -> tuple[str, ...]:
-    """Return sentences of held-out documents with one whole word each replaced by [MASK], always the same ones."""
+    """Return held-out sentences with one word replaced by [MASK], one sentence per document, always the same ones."""
     tokenizer = corpus.tokenizer
     mask = tokenizer.tokens[tokenizer.specials.mask]
-    found: list[str] = []
+    sentences: list[str] = []
     for shard in corpus.manifest["shards"]:
         for document, split in read_text(corpus.folder / shard["file"]):
             for sentence in map(str.strip, document.sentences if split == "held-out" else ()):
                 encoding = tokenizer.encode(sentence)
-                whole = _single_token_words(sentence, encoding)
-                if 8 <= len(encoding) <= 40 and whole:
-                    start, end = whole[len(whole) // 2]
-                    found.append(f"{sentence[:start]}{mask}{sentence[end:]}")
-                    break  # one of a document
-            if len(found) == num_sentences:
-                return tuple(found)
-    return tuple(found)
+                words = _single_token_words(sentence, encoding)
+                if 8 <= len(encoding) <= 40 and words:
+                    start, end = words[len(words) // 2]
+                    sentences.append(f"{sentence[:start]}{mask}{sentence[end:]}")
+                    break
+            if len(sentences) == num_sentences:
+                return tuple(sentences)
+    return tuple(sentences)
 
 
 def _single_token_words(sentence: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """Return the offsets of words that are a single piece of at least four letters, or one ideograph."""
-    words = Counter(word for word in encoding.word_ids if word is not None)
+    """Return the offsets of words that are a single token of at least four letters, or one ideograph."""
+    token_counts = Counter(word for word in encoding.word_ids if word is not None)
     return [
         offset
         for offset, word in zip(encoding.offsets, encoding.word_ids, strict=True)
         if offset is not None
         and word is not None
-        and words[word] == 1
+        and token_counts[word] == 1
         and (letters := sentence[slice(*offset)].strip()).isalpha()
         and (len(letters) >= 4 or not letters.isascii())
     ]

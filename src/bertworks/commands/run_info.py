@@ -1,4 +1,4 @@
-"""The facts of a run beside its figures: a corpus and this machine in, what `run.json` holds out."""
+"""The run.json of a pretraining run: a corpus and this machine in; baselines, machine and corpus of the run out."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy.typing as npt
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.shard import map_shard
 from bertworks.parallel.machine import machine_info
-from bertworks.training.loop import world_size
+from bertworks.parallel.process_group import world_size
 
 
 def collect_run_info(
     corpus: Corpus, token_counts: npt.NDArray[np.int64], micro_batch_size: int, previous: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of a run that starts or, where there are facts from before, goes on."""
+    """Return the run.json of a run that starts, or continues with the `previous` run.json."""
     return {
-        "ln_v": math.log(corpus.tokenizer.vocab_size),
+        "uniform_loss": math.log(corpus.tokenizer.vocab_size),
         "unigram_entropy": entropy(token_counts),
         "machine": machine_info(),
-        "processes": world_size(),
-        "micro_batch": micro_batch_size,
+        "world_size": world_size(),
+        "micro_batch_size": micro_batch_size,
         "corpus": _describe_corpus(corpus),
         "started": previous.get("started", now()),
         "warnings": list(previous.get("warnings", [])),
@@ -32,11 +32,13 @@ def collect_run_info(
 
 
 def describe_changes(previous: dict[str, Any], current: dict[str, Any]) -> list[str]:
-    """Return a sentence if the run goes on under conditions that change the last bits of a sum."""
-    then, here = ({**facts.get("machine", {}), **facts} for facts in (previous, current))
-    names = ("processor", "torch", "threads", "processes", "sharded", "micro_batch")
-    changed = [f"{name} {then[name]} → {here[name]}" for name in names if name in then and then[name] != here[name]]
-    return [f"going on with {', '.join(changed)}: close, but not the same to the bit"] if changed else []
+    """Return a message if a run continues under conditions that change the rounding of sums."""
+    before, after = ({**run_info.get("machine", {}), **run_info} for run_info in (previous, current))
+    names = ("processor", "torch", "threads", "world_size", "sharded", "micro_batch_size")
+    changes = [
+        f"{name} {before[name]} → {after[name]}" for name in names if name in before and before[name] != after[name]
+    ]
+    return [f"continuing with {', '.join(changes)}: close, but not bit-identical"] if changes else []
 
 
 def now() -> str:
@@ -44,7 +46,7 @@ def now() -> str:
 
 
 def count_tokens(corpus: Corpus, max_tokens: int = 20_000_000) -> npt.NDArray[np.int64]:
-    """Return how often each piece occurs, counted over at most about so many pieces."""
+    """Return the frequency of each token, counted over about `max_tokens` tokens at most."""
     counts = np.zeros(corpus.tokenizer.vocab_size, dtype=np.int64)
     for shard in corpus.tokens_manifest["shards"]:
         counts += np.bincount(map_shard(corpus.tokens_folder / shard["file"]).input_ids, minlength=len(counts))
@@ -54,21 +56,20 @@ def count_tokens(corpus: Corpus, max_tokens: int = 20_000_000) -> npt.NDArray[np
 
 
 def entropy(counts: npt.NDArray[np.int64]) -> float:
-    """Return the entropy of counts in nats: the loss of knowing only how frequent each piece is."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    """Return the entropy of a frequency table in nats: the loss of a unigram model."""
+    probs = counts[counts > 0] / counts.sum()
+    return float(-(probs * np.log(probs)).sum())
 
 
 def unigram_entropy(corpus: Corpus) -> float:
-    """Return the entropy of the pieces of a corpus in nats."""
+    """Return the unigram entropy of a corpus in nats."""
     return entropy(count_tokens(corpus))
 
 
 def _describe_corpus(corpus: Corpus) -> dict[str, Any]:
-    told = corpus.tokens_manifest
     return {
         "documents": corpus.manifest["documents"],
         "sentences": corpus.manifest["sentences"],
-        "pieces": told["counts"]["tokens"],
-        "vocabulary": f"{told['kind']}, {told['size']:,} pieces",
+        "tokens": corpus.tokens_manifest["counts"]["tokens"],
+        "vocabulary": f"{corpus.tokenizer.kind}, {corpus.tokenizer.vocab_size:,} tokens",
     }
