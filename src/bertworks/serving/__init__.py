@@ -1,1 +1,1 @@
-"""Models behind an HTTP port: answers, requests gathered into batches, the app, bundles, and the page."""
+"""Serving: model folders in, an HTTP API with continuous batching and a web page out."""

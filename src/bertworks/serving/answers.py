@@ -1,6 +1,7 @@
-"""A model and what is asked of it in, the work that answers it out: rows to compute, and what becomes of the outputs.
+"""The work of a request: a served model and inputs in, a Work out: items to compute, and a function for the response.
 
-Nothing here knows of HTTP, threads or lines: the same work, computed at once, is what `predict` and `embed` say.
+Nothing here knows HTTP, threads or scheduling: computed directly, a Work returns what `predict` and `encode` return.
+D vector size.
 """
 
 from __future__ import annotations
@@ -23,28 +24,19 @@ from bertworks.inference.generate import GenerationConfig
 from bertworks.sampling.windows import make_windows
 from bertworks.serving.batch_scheduler import Queue
 from bertworks.serving.models import ServedModel
-from bertworks.serving.queues import PoolingInput, PredictQueue, UnbatchedCall, pooling_inputs
-from bertworks.tasks.contract import Features
+from bertworks.serving.queues import PoolingInput, PredictQueue, pooling_inputs
+from bertworks.tasks.contract import Features, InputFields
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 
 Floats = npt.NDArray[np.float32]
-# A text, or the fields of what a task reads.
+# A text, or the input fields of a task.
 Input = str | Mapping[str, Any]
-_TEXT, _PAIR = ("text",), ("sentence1", "sentence2")
-_INPUT_FIELDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "classify": (_TEXT, _PAIR),
-    "regress": (_TEXT, _PAIR),
-    "choose": (("prompt", "choices"),),
-    "tag": (_TEXT,),
-    "translate": (_TEXT,),
-    "answer": (("question", "context"),),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request took: pieces, rows that they stood in, and pieces that were cut off because it asked for that."""
+    """The size of a request: tokens, windows, and tokens dropped by truncation."""
 
     num_tokens: int
     num_windows: int
@@ -53,7 +45,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows for a lane, and the function that turns what was computed of each into the answer."""
+    """Items for a queue, and the function that turns their results into the response."""
 
     queue: Queue
     items: Sequence[Any]
@@ -69,190 +61,209 @@ class Vectors:
 
 
 def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: bool, by: str) -> Work:
-    """Return the work whose answer is {"predictions", "usage"}; `by` "sentence" predicts each sentence of the texts."""
-    lane = served_model.predict_queue
-    assert lane is not None
-    predictor = lane.predictor
-    rule = replace(predictor.window_rule, truncate=predictor.window_rule.truncate or truncate)
-    spans: list[dict[str, Any]] = []
+    """Return the work for {"predictions", "usage"}. With `by` "sentence", each sentence of the texts is predicted."""
+    queue = served_model.predict_queue
+    assert queue is not None
+    predictor = queue.predictor
+    task = predictor.module.task
+    window_rule = replace(predictor.window_rule, truncate=predictor.window_rule.truncate or truncate)
+    sentences: list[dict[str, Any]] = []
     if by == "sentence":
-        spans = [span for number, one in enumerate(inputs) for span in _sentences(number, one)]
-        inputs = [span["sentence"] for span in spans]
-    cases = [example_from_input(lane, one, number) for number, one in enumerate(inputs)]
-    questions = [predictor.module.task.featurize(case, predictor.tokenizer, rule) for case in cases]
+        sentences = [sentence for index, raw_input in enumerate(inputs) for sentence in _sentences(index, raw_input)]
+        inputs = [sentence["sentence"] for sentence in sentences]
+    examples = [example_from_input(queue, raw_input, index) for index, raw_input in enumerate(inputs)]
+    features = [task.featurize(example, predictor.tokenizer, window_rule) for example in examples]
 
     def finish(outputs: Sequence[Any]) -> dict[str, Any]:
-        predictions, at = [], 0
-        for case, question in zip(cases, questions, strict=True):
-            own = outputs[at : at + len(question.sequences)]
-            at += len(question.sequences)
-            predictions.append(predictor.module.task.decode(case, question, own).to_dict())
-        if spans:
+        predictions, start = [], 0
+        for example, example_features in zip(examples, features, strict=True):
+            stop = start + len(example_features.sequences)
+            predictions.append(task.decode(example, example_features, outputs[start:stop]).to_dict())
+            start = stop
+        if sentences:
             predictions = [
-                {**span, **{key: value for key, value in one.items() if key != "id"}}
-                for span, one in zip(spans, predictions, strict=True)
+                {**sentence, **{key: value for key, value in prediction.items() if key != "id"}}
+                for sentence, prediction in zip(sentences, predictions, strict=True)
             ]
-        return {"predictions": predictions, "usage": asdict(_usage_of(questions))}
+        return {"predictions": predictions, "usage": asdict(_usage_of(features))}
 
-    return Work(lane, [row for question in questions for row in question.sequences], finish)
+    return Work(queue, [sequence for one in features for sequence in one.sequences], finish)
 
 
-def example_from_input(queue: PredictQueue, raw_input: Input, number: int) -> Any:
-    """Return what the task reads; an input that does not suit it is refused, naming its place."""
+def example_from_input(queue: PredictQueue, raw_input: Input, index: int) -> Any:
+    """Return the task's example of an input; raise InputError, naming its index, if the fields are not the task's."""
     fields = {"text": raw_input} if isinstance(raw_input, str) else dict(raw_input)
     task = queue.predictor.module.task
-    reads = _INPUT_FIELDS[task.name]
-    if not any(fields.keys() == set(names) for names in reads):
-        shapes = " or ".join("{" + ", ".join(f'"{name}"' for name in names) + "}" for names in reads)
-        raise InputError(f"input {number}: a model for '{task.name}' reads {shapes}; send that")
-    # One at a time: the inputs of a request need not have the same fields.
-    case = next(iter(task.read_unlabelled([Record(fields, f"input {number}")], {})), None)
-    if case is None:
-        raise InputError(f"input {number}: one of its texts is empty; fill it, or leave the input out")
-    return replace(case, id=str(number))
+    if not any(_matches(fields, alternative) for alternative in task.input_fields):
+        expected = " or ".join(map(_describe_fields, task.input_fields))
+        raise InputError(f"input {index}: the task '{task.name}' takes {expected}")
+    # One record at a time: the inputs of a request may have different fields.
+    example = next(iter(task.read_unlabelled([Record(fields, f"input {index}")], {})), None)
+    if example is None:
+        raise InputError(f"input {index}: one of its texts is empty; every text needs at least one character")
+    return replace(example, id=str(index))
 
 
 def embed_work(
-    served_model: ServedModel, texts: Sequence[str | Sequence[int]], pooling: str | None, truncate: bool
+    served_model: ServedModel, texts: Sequence[str | Sequence[int]], pooling_kind: str | None, truncate: bool
 ) -> Work:
-    """Return the work whose answer is the Vectors of texts, or of pieces that are given by their ids."""
-    how = served_model.pooling.with_kind(pooling) if pooling else served_model.pooling
+    """Return the work for the Vectors of texts, which are strings or lists of token ids."""
+    pooling = served_model.pooling.with_kind(pooling_kind) if pooling_kind else served_model.pooling
     tokenizer = served_model.model.tokenizer
-    rule = served_model.embed_window_rule(how, truncate)
-    windows = [make_windows(tokenizer, [_tokenize(tokenizer, how, text, at)], rule) for at, text in enumerate(texts)]
-    rows = [pooling_inputs(one, how) for one in windows]
+    window_rule = served_model.embed_window_rule(pooling, truncate)
+    windows = [
+        make_windows(tokenizer, [_tokenize(tokenizer, pooling, text, index)], window_rule)
+        for index, text in enumerate(texts)
+    ]
+    inputs_by_text = [pooling_inputs(text_windows, pooling) for text_windows in windows]
+    items = [item for inputs in inputs_by_text for item in inputs]
     usage = Usage(
-        sum(len(row.input_ids) for own in rows for row in own),
-        sum(map(len, rows)),
-        sum(one.num_truncated for one in windows),
+        sum(len(item.input_ids) for item in items),
+        len(items),
+        sum(text_windows.num_truncated for text_windows in windows),
     )
-    width = served_model.model.encoder.config.hidden_size * len(how.kinds)
+    vector_size = served_model.model.encoder.config.hidden_size * len(pooling.kinds)
 
-    def finish(shares: Sequence[torch.Tensor]) -> Vectors:
-        return Vectors(_pool_windows(rows, shares, width), usage)
+    def finish(partial_vectors: Sequence[torch.Tensor]) -> Vectors:
+        return Vectors(_pool_windows(inputs_by_text, partial_vectors, vector_size), usage)
 
-    return Work(served_model.embed_queue, [row for own in rows for row in own], finish)
+    return Work(served_model.embed_queue, items, finish)
 
 
-def fill_mask_work(served_model: ServedModel, text: str, top: int) -> Work:
-    """Return the work whose answer is that of `bertworks fill --json`."""
-    masked, blanked = served_model.model.mlm_head, with_model_mask_token(served_model, text)
+def fill_mask_work(served_model: ServedModel, text: str, top_k: int) -> Work:
+    """Return the work for the output of `bertworks fill-mask --json`."""
+    model, masked_text = served_model.model, with_model_mask_token(served_model, text)
     return _unbatched_work(
-        served_model, masked, lambda: {**asdict(served_model.model.fill_mask(blanked, top)), "text": text}
+        served_model, model.mlm_head, lambda: {**asdict(model.fill_mask(masked_text, top_k)), "text": text}
     )
 
 
 def with_model_mask_token(served_model: ServedModel, text: str) -> str:
-    """Return a text with [MASK], which says "a blank" to any model, as the model's own piece for it."""
+    """Replace [MASK], which clients may send to any model, by the model's own mask token."""
     return text.replace("[MASK]", served_model.model.tokenizer.tokens[served_model.model.tokenizer.specials.mask])
 
 
 def generate_work(served_model: ServedModel, text: str, generation_config: GenerationConfig) -> Work:
-    """Return the work whose answer is that of `bertworks generate --json`."""
+    """Return the work for the output of `bertworks generate --json`."""
     encoder = served_model.model.encoder
     return _unbatched_work(served_model, encoder, lambda: asdict(served_model.model.generate(text, generation_config)))
 
 
-def next_work(served_model: ServedModel, text: str, top: int, backward: bool) -> Work:
-    """Return the work whose answer is {"words"}, those of `bertworks next --json`."""
+def next_work(served_model: ServedModel, text: str, top_k: int, backward: bool) -> Work:
+    """Return the work for {"words"}, the output of `bertworks next --json`."""
     if backward and served_model.model.mask_filler is None and served_model.model.bilm_predictor is None:
-        raise InputError("this model reads to the left and cannot tell what stood before; leave backward out")
+        raise InputError("this model is causal and cannot predict the word before a text; leave backward out")
 
     def run() -> dict[str, Any]:
-        return {"words": [asdict(word) for word in served_model.model.next_words(text, top, backward)]}
+        return {"words": [asdict(word) for word in served_model.model.next_words(text, top_k, backward)]}
 
     return _unbatched_work(served_model, served_model.model.encoder, run)
 
 
 def explain_work(served_model: ServedModel, raw_input: Input, target: str | None) -> Work:
-    """Return the work whose answer is that of `bertworks explain --json`."""
+    """Return the work for the output of `bertworks explain --json`."""
     assert served_model.predict_queue is not None
     predictor = served_model.predict_queue.predictor
-    case = example_from_input(served_model.predict_queue, raw_input, 0)
-    # Asked once here, where tokenizers are used one at a time: the worker then finds all words known, and learns none.
-    question = predictor.module.task.featurize(case, predictor.tokenizer, predictor.window_rule)
-    if all(row.positions is not None and not len(row.positions) for row in question.sequences):
-        raise InputError("the input has no word to explain; write one")
-    return _unbatched_work(served_model, predictor.module.head, lambda: explain(predictor, case, target).to_dict())
+    example = example_from_input(served_model.predict_queue, raw_input, 0)
+    # Tokenized here, where the tokenizer lock is held: the worker then finds every word in the tokenizer's cache.
+    features = predictor.module.task.featurize(example, predictor.tokenizer, predictor.window_rule)
+    if all(sequence.positions is not None and not len(sequence.positions) for sequence in features.sequences):
+        raise InputError("the input has no word to explain; every text needs at least one word")
+    return _unbatched_work(served_model, predictor.module.head, lambda: explain(predictor, example, target).to_dict())
 
 
 def unbatched_work(served_model: ServedModel, run: Callable[[], Any]) -> Work:
-    """Return work that is done in one go."""
+    """Return work that runs without pauses."""
     return _unbatched_work(served_model, None, run)
 
 
 def project_to_plane(vectors: Floats) -> Floats:
-    """Return (texts, 2): the vectors seen from the side where they lie farthest apart (principal components).
+    """Project vectors onto their first two principal components: (texts, D) -> (texts, 2).
 
-    An axis points to where its largest part is positive, so that the same texts always make the same map.
+    The sign of a component makes its largest element positive, so that the result is deterministic.
     """
-    centred = vectors - vectors.mean(0)
-    _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    plane = np.zeros((len(vectors), 2), dtype=np.float32)
-    for number, axis in enumerate(axes[:2]):
-        sign = np.sign(axis[np.abs(axis).argmax()]) or 1.0
-        plane[:, number] = centred @ axis * sign
-    return plane
+    centered = vectors - vectors.mean(0)
+    _, _, components = np.linalg.svd(centered, full_matrices=False)
+    points = np.zeros((len(vectors), 2), dtype=np.float32)
+    for index, component in enumerate(components[:2]):
+        sign = np.sign(component[np.abs(component).argmax()]) or 1.0
+        points[:, index] = centered @ component * sign
+    return points
 
 
 def cosines(vectors: Floats, query: Floats) -> Floats:
-    """Return (texts,): the cosine of the angle between each vector and the query (D,)."""
-    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
-    return (vectors @ query / np.maximum(lengths, 1e-12)).astype(np.float32)
+    """Return (texts,): the cosine similarity of each vector to the query (D,)."""
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
+    return (vectors @ query / np.maximum(norms, 1e-12)).astype(np.float32)
 
 
-def _sentences(number: int, raw_input: Input) -> Iterator[dict[str, Any]]:
+def _list_field(input_fields: InputFields) -> str | None:
+    return input_fields.names[-1] if input_fields.min_list_items else None
+
+
+def _matches(fields: Mapping[str, Any], input_fields: InputFields) -> bool:
+    return fields.keys() == set(input_fields.names) and all(
+        isinstance(value, list if name == _list_field(input_fields) else str) for name, value in fields.items()
+    )
+
+
+def _describe_fields(input_fields: InputFields) -> str:
+    """Return the fields as JSON with placeholders: {"prompt": TEXT, "choices": [TEXT, ...]}."""
+    list_field = _list_field(input_fields)
+    values = {name: "[TEXT, ...]" if name == list_field else "TEXT" for name in input_fields.names}
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
+
+
+def _sentences(index: int, raw_input: Input) -> Iterator[dict[str, Any]]:
     text = raw_input if isinstance(raw_input, str) else raw_input.get("text")
     if not isinstance(text, str):
-        raise InputError(f'input {number}: only plain texts can be read by sentence; leave "by" out for pairs')
-    at = 0
+        raise InputError(f'input {index}: only single texts can be split by sentence; leave "by" out')
+    end = 0
     for sentence in split_sentences(text):
-        start = text.index(sentence, at)
-        at = start + len(sentence)
-        yield {"text": number, "start": start, "end": at, "sentence": sentence}
+        start = text.index(sentence, end)
+        end = start + len(sentence)
+        yield {"text": index, "start": start, "end": end, "sentence": sentence}
 
 
 def _usage_of(features: Sequence[Features]) -> Usage:
     return Usage(
-        sum(question.num_tokens for question in features),
-        sum(len(question.sequences) for question in features),
-        sum(question.num_truncated for question in features),
+        sum(one.num_tokens for one in features),
+        sum(len(one.sequences) for one in features),
+        sum(one.num_truncated for one in features),
     )
 
 
-def _tokenize(tokenizer: Tokenizer, pooling: Pooling, text: str | Sequence[int], number: int) -> TokenizedText:
+def _tokenize(tokenizer: Tokenizer, pooling: Pooling, text: str | Sequence[int], index: int) -> TokenizedText:
     if isinstance(text, str):
         return tokenizer.tokenize(pooling.prepare_text(text))
-    ids = np.array(text, dtype=np.int64)
-    if len(ids) and not 0 <= ids.min() <= ids.max() < tokenizer.vocab_size:
-        raise InputError(
-            f"input {number}: pieces have ids from 0 to {tokenizer.vocab_size - 1}; send ids of this model"
-        )
-    return TokenizedText.from_ids(ids)
+    input_ids = np.array(text, dtype=np.int64)
+    if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < tokenizer.vocab_size:
+        raise InputError(f"input {index}: token ids of this model are 0 to {tokenizer.vocab_size - 1}")
+    return TokenizedText.from_ids(input_ids)
 
 
 def _pool_windows(
-    sequences: Sequence[Sequence[PoolingInput]], partial_vectors: Sequence[torch.Tensor], width: int
+    inputs_by_text: Sequence[Sequence[PoolingInput]], partial_vectors: Sequence[torch.Tensor], vector_size: int
 ) -> Floats:
-    if not sequences:
-        return np.empty((0, width), dtype=np.float32)
-    vectors, at = [], 0
-    for own in sequences:
-        kept = sum(row.num_pooled_positions for row in own)
-        vectors.append(own[0].pooling.combine(partial_vectors[at : at + len(own)], kept))
-        at += len(own)
+    if not inputs_by_text:
+        return np.empty((0, vector_size), dtype=np.float32)
+    vectors, start = [], 0
+    for inputs in inputs_by_text:
+        stop = start + len(inputs)
+        num_pooled = sum(window.num_pooled_positions for window in inputs)
+        vectors.append(inputs[0].pooling.combine(partial_vectors[start:stop], num_pooled))
+        start = stop
     return torch.stack(vectors).float().cpu().numpy()
 
 
 def _unbatched_work(served_model: ServedModel, hooked_module: nn.Module | None, run: Callable[[], Any]) -> Work:
-    """Return work that pauses whenever the module `between` is about to be used."""
+    """Return work that pauses before every forward pass of the hooked module."""
 
-    def whole(pause: Callable[[], None]) -> Any:
+    def call(pause: Callable[[], None]) -> Any:
         with _pause_before(hooked_module, pause):
             return run()
 
-    row: UnbatchedCall = whole
-    return Work(served_model.unbatched_queue, [row], lambda found: found[0])
+    return Work(served_model.unbatched_queue, [call], lambda results: results[0])
 
 
 @contextmanager
@@ -260,7 +271,7 @@ def _pause_before(hooked_module: nn.Module | None, pause: Callable[[], None]) ->
     if hooked_module is None:
         yield
         return
-    handle = hooked_module.register_forward_pre_hook(lambda module, given: pause())
+    handle = hooked_module.register_forward_pre_hook(lambda module, args: pause())
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The HTTP app: a Service in, an ASGI app out. `docs/serving.md` tells the interface; /docs is its reference."""
+"""The HTTP app: a Service in, an ASGI app out. `docs/serving.md` describes the interface; /docs is its reference."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from bertworks.serving.service import Service
 PAGE = Path(__file__).parent / "page"
 
 _MESSAGES = {
-    404: "there is nothing at this address; /docs lists what there is",
-    405: "this address does not take that method; /docs lists what it takes",
+    404: "no such path; see /docs for the endpoints",
+    405: "this path does not support that method; see /docs for the endpoints",
 }
 
 
 def create_app(service: Service, metrics: Metrics, access: Access, origins: Sequence[str] = ()) -> App:
-    """Return the app. `origins` are the web pages of other servers that may ask; by default none may."""
+    """Return the app. `origins` are the origins that CORS allows; none by default."""
     app = FastAPI(
         title="bertworks",
         version=bertworks.__version__,
-        description="BERT behind an HTTP port: predictions, blanks, vectors, and what the model sees.",
+        description="BERT over HTTP: predictions, fill-mask, embeddings, tokenization, attention and explanations.",
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(service),
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics tells what there is to tell
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics has our own
     )
     add_endpoints(app, service)
     _add_status_routes(app, service, metrics)
@@ -49,7 +49,7 @@ def create_app(service: Service, metrics: Metrics, access: Access, origins: Sequ
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(Exception, _handle_unexpected_error)
-    guard: App = Guard(app, access, service.limits, metrics, service.state)
+    guard: App = Guard(app=app, access=access, limits=service.limits, metrics=metrics, state=service.state)
     if not origins:
         return guard
     return CORSMiddleware(
@@ -73,19 +73,19 @@ def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManag
 
 def _add_status_routes(app: FastAPI, service: Service, metrics: Metrics) -> None:
     async def health(request: Request) -> Response:
-        """Tell that the process lives, and in it the thread that computes."""
+        """Liveness: the process and its worker thread are running."""
         if not service.scheduler.is_alive:
-            raise RequestError(503, "nothing is computed any more; start the server anew")
+            raise RequestError(503, "the worker thread has died; restart the server")
         return json_response({"status": "alive"})
 
     async def ready(request: Request) -> Response:
-        """Tell whether requests are taken: the models are loaded, and the server is not going down."""
+        """Readiness: the models are loaded and the server is not shutting down."""
         if service.state.is_draining or not service.state.is_ready:
-            raise RequestError(503, "the server is going down" if service.state.is_draining else "not yet ready")
+            raise RequestError(503, "the server is shutting down" if service.state.is_draining else "not yet ready")
         return json_response({"status": "ready", "models": list(service.models)})
 
-    async def figures(request: Request) -> Response:
-        """Tell Prometheus what happened so far."""
+    async def metrics_endpoint(request: Request) -> Response:
+        """Metrics in Prometheus' text format."""
         return Response(metrics.as_text(), media_type=CONTENT_TYPE)
 
     async def docs(request: Request) -> Response:
@@ -96,7 +96,7 @@ def _add_status_routes(app: FastAPI, service: Service, metrics: Metrics) -> None
         app.router.add_api_route(path, endpoint, methods=["GET"], response_model=None, name=name)
     app.router.add_api_route(
         "/metrics",
-        figures,
+        metrics_endpoint,
         methods=["GET"],
         response_class=Response,
         response_model=None,
@@ -121,19 +121,17 @@ async def _handle_request_error(request: Request, error: Exception) -> Response:
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    refusal = RequestError(error.status_code, _MESSAGES.get(error.status_code, "this cannot be done"), error.headers)
-    return await _handle_request_error(request, refusal)
+    message = _MESSAGES.get(error.status_code, "the request failed")
+    return await _handle_request_error(request, RequestError(error.status_code, message, error.headers))
 
 
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
-    """A parameter of an address that is not what it should be."""
+    """Answer 400 to an invalid path or query parameter."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     return await _handle_request_error(request, RequestError(400, f"{first['loc'][-1]}: {first['msg']}"))
 
 
 async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
-    """What nobody foresaw: the server's log has all of it, the client is only told that it happened."""
-    return await _handle_request_error(
-        request, RequestError(500, "the server failed to answer this; its log tells why")
-    )
+    """Answer 500 without details, which only the server's log has."""
+    return await _handle_request_error(request, RequestError(500, "internal error; see the server's log"))

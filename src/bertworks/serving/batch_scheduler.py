@@ -1,16 +1,16 @@
-"""Rows of many requests in, what a model makes of them out: batches by a budget of pieces, first come, first served.
+"""Continuous batching: sequences of many requests in, model outputs out, in batches bounded by a token budget.
 
-One thread owns the models. The policy:
+One worker thread owns the models. The policy:
 
-- A request stands in the line of its lane; a model has one lane for each kind of output. As soon as the worker is free
-  it turns to the lane whose first request has waited longest, and fills a batch from the front of that line. It never
-  waits for more to come.
-- While others wait, nobody puts more than a share of a batch in. Who has more rows goes to the end of the line with
-  what is left. So a short request waits for one share of each request before it, however long those are; and a long
-  one moves on with every round.
-- Work that cannot be gathered (blanks, explanations) is a lane of its own, one request a turn, and stops between its
-  parts to let a batch of the others pass.
-- Who no longer waits leaves the line at once.
+- A request waits in the queue of its kind of output; a model has one queue per kind. As soon as the worker is free, it
+  picks the queue whose first request has waited longest and fills a batch from its front. It never waits for more
+  requests to arrive.
+- While others wait, a request gets at most a quarter of a batch. What remains of it goes to the end of the queue. So a
+  short request waits for one such part of each request before it, however long those are, and a long request advances
+  with every round.
+- Work that cannot be batched (fill-mask, explanations) has a queue of its own, one request at a time, and yields to a
+  batch of another queue between its parts.
+- A cancelled request leaves its queue at once.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from typing import Any, Protocol
 
 from bertworks.allocator import give_back_freed_memory
 
-# Of a batch, what one request may fill while others wait.
+# The part of a batch that one request may fill while others wait is 1 / _SHARE_DIVISOR.
 _SHARE_DIVISOR = 4
-# How much a new batch tells about the speed, in pieces a second.
+# Weight of a new batch in the moving average of the throughput.
 _SPEED_SMOOTHING = 0.2
-# How often what batches have freed goes back to the system, in seconds.
+# Seconds between two returns of freed memory to the operating system.
 _TRIM_SECONDS = 5.0
-# What somebody is told to wait who found the line full, in seconds.
+# Bounds of Retry-After, in seconds.
 _MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 1, 60
 
 
 class Queue(Protocol):
-    """What computes rows of one kind. `budget` bounds the pieces of a batch; a longer row is a batch by itself."""
+    """Computes items of one kind. `budget` bounds the tokens of a batch; a longer item is a batch of its own."""
 
     @property
     def model(self) -> str: ...
@@ -49,15 +49,15 @@ class Queue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How much may wait: so many requests, and so many pieces of them."""
+    """How many requests, and how many tokens of them, may wait."""
 
     requests: int = 1_024
     tokens: int = 262_144
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRecord:
-    """What a batch was: for which model, of how many requests, rows and pieces, and how long it took."""
+    """A computed batch: its model, its size and how long it took."""
 
     model: str
     num_requests: int
@@ -67,7 +67,7 @@ class BatchRecord:
 
 
 class QueueFullError(Exception):
-    """There is no room in the line; `seconds` is when there may be."""
+    """The queue is full; a client should retry after `seconds`."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(seconds)
@@ -75,12 +75,12 @@ class QueueFullError(Exception):
 
 
 class RequestCancelledError(Exception):
-    """Nobody waits for this any more."""
+    """The request that is being computed was cancelled."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, kw_only=True)
 class _Job:
-    """A request in line: its rows, how many of them were handed out, and what was found so far."""
+    """A queued request: its items, how many of them were scheduled, and the results so far."""
 
     queue: Queue
     items: Sequence[Any]
@@ -98,16 +98,24 @@ class _Job:
 
 @dataclass(slots=True)
 class _JobSlice:
-    """Some rows of a job that are computed together: from row `first` to before row `stop`."""
+    """The items [start, stop) of a job that are computed in one batch."""
 
     job: _Job
     start: int
     stop: int
 
+    @property
+    def items(self) -> Sequence[Any]:
+        return self.job.items[self.start : self.stop]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.job.lengths[self.start : self.stop])
+
 
 @dataclass(slots=True)
 class _State:
-    """What is in line, and what the worker is doing. Guarded by the lock."""
+    """The queued jobs. Guarded by the lock."""
 
     waiting_jobs: dict[Queue, deque[_Job]] = field(default_factory=dict)
     num_requests: int = 0
@@ -116,14 +124,14 @@ class _State:
 
 
 class BatchScheduler:
-    """The worker and the lines before it."""
+    """The worker thread and its queues."""
 
     def __init__(self, limits: QueueLimits, on_batch: Callable[[BatchRecord], None] = lambda record: None) -> None:
         self._limits = limits
         self._on_batch = on_batch
         self._state = _State()
         self._condition = threading.Condition()
-        self._speed = 0.0  # pieces a second
+        self._speed = 0.0  # tokens per second
         self._current_slices: Sequence[_JobSlice] = ()
         self._is_yielding = False
         self._worker = threading.Thread(target=self._run, name="bertworks-worker", daemon=True)
@@ -131,37 +139,44 @@ class BatchScheduler:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker takes what is put in line."""
+        """Whether the worker thread is running."""
         return self._worker.is_alive()
 
     @property
     def num_requests(self) -> int:
-        """How many requests wait or are being computed."""
+        """Number of requests that are queued or being computed."""
         return self._state.num_requests
 
     @property
     def num_tokens(self) -> int:
-        """How many pieces wait."""
+        """Number of queued tokens."""
         return self._state.num_tokens
 
     def check_capacity(self, num_arriving: int = 0) -> None:
-        """Refuse early, before a text is cut, if no more requests may wait than those that are already coming."""
+        """Raise QueueFullError before a text is tokenized, if the requests that are already coming fill the queue."""
         if self._state.num_requests + num_arriving >= self._limits.requests:
             raise QueueFullError(self._estimate_wait())
 
     def submit(self, queue: Queue, items: Sequence[Any]) -> Future[list[Any]]:
-        """Put rows in line; the future has what was computed of each. Cancelling it leaves the line."""
+        """Queue items and return the future of their results. Cancelling the future removes them from the queue."""
         future: Future[list[Any]] = Future()
         if not items:
             future.set_result([])
             return future
         lengths = tuple(map(queue.length_of, items))
-        job = _Job(queue, items, lengths, future, time.monotonic(), [None] * len(items))
+        job = _Job(
+            queue=queue,
+            items=items,
+            lengths=lengths,
+            future=future,
+            waiting_since=time.monotonic(),
+            results=[None] * len(items),
+        )
         with self._condition:
             if self._state.is_closed:
-                raise RuntimeError("the worker has ended")
+                raise RuntimeError("the scheduler is closed")
             self.check_capacity()
-            # One request may be larger than all that may wait: it is taken when nothing else does.
+            # A single request may exceed the limit: it is accepted when nothing else is queued.
             if self._state.num_tokens and self._state.num_tokens + sum(lengths) > self._limits.tokens:
                 raise QueueFullError(self._estimate_wait())
             self._state.waiting_jobs.setdefault(queue, deque()).append(job)
@@ -172,40 +187,45 @@ class BatchScheduler:
         return future
 
     def pause(self) -> None:
-        """Called on the worker by long work, between its parts: end it if nobody waits, and let one batch pass."""
+        """Yield to one batch of another queue. Unbatched work calls this on the worker thread between its parts.
+
+        Raises RequestCancelledError if the request that is being computed was cancelled.
+        """
         if self._is_yielding:
             return
-        working_on = self._current_slices
-        if all(part.job.future.cancelled() for part in working_on):
+        interrupted_slices = self._current_slices
+        if all(job_slice.job.future.cancelled() for job_slice in interrupted_slices):
             raise RequestCancelledError
-        own = working_on[0].job.queue
+        current_queue = interrupted_slices[0].job.queue
         with self._condition:
-            parts = self._take_batch(lane for lane in self._state.waiting_jobs if lane is not own and lane.budget > 1)
-        if not parts:
+            job_slices = self._take_batch(
+                queue for queue in self._state.waiting_jobs if queue is not current_queue and queue.budget > 1
+            )
+        if not job_slices:
             return
         self._is_yielding = True
         try:
-            self._compute(parts)
+            self._compute(job_slices)
         finally:
-            self._is_yielding, self._current_slices = False, working_on
+            self._is_yielding, self._current_slices = False, interrupted_slices
 
     def close(self) -> None:
-        """End the worker after what it is doing; who still waits is told that it is over."""
+        """Stop the worker after its current batch and cancel all queued requests."""
         with self._condition:
             self._state.is_closed = True
-            waiting = [job for line in self._state.waiting_jobs.values() for job in line]
+            waiting_jobs = [job for jobs in self._state.waiting_jobs.values() for job in jobs]
             self._condition.notify()
-        for job in waiting:
+        for job in waiting_jobs:
             job.future.cancel()
         self._worker.join()
 
     def _remove(self, job: _Job) -> None:
-        """Take a job out of the books, whether it was answered or nobody waits for it."""
+        """Remove a job that is answered or cancelled."""
         with self._condition:
             self._state.num_requests -= 1
-            line = self._state.waiting_jobs.get(job.queue)
-            if line is not None and job in line:
-                line.remove(job)
+            jobs = self._state.waiting_jobs.get(job.queue)
+            if jobs is not None and job in jobs:
+                jobs.remove(job)
                 self._state.num_tokens -= job.num_waiting_tokens
                 self._drop_empty_queue(job.queue)
 
@@ -214,64 +234,72 @@ class BatchScheduler:
             del self._state.waiting_jobs[queue]
 
     def _run(self) -> None:
-        tidied = time.monotonic()
+        last_trim = time.monotonic()
         while True:
             with self._condition:
                 if not self._state.waiting_jobs and not self._state.is_closed:
                     self._condition.wait(_TRIM_SECONDS)
                 if self._state.is_closed:
                     return
-                parts = self._take_batch(self._state.waiting_jobs)
-            if parts:
-                self._compute(parts)
-            if time.monotonic() - tidied > _TRIM_SECONDS:
+                job_slices = self._take_batch(self._state.waiting_jobs)
+            if job_slices:
+                self._compute(job_slices)
+            if time.monotonic() - last_trim > _TRIM_SECONDS:
                 give_back_freed_memory()
-                tidied = time.monotonic()
+                last_trim = time.monotonic()
 
     def _take_batch(self, queues: Iterable[Queue]) -> list[_JobSlice]:
-        """Take a batch from the line whose first request has waited longest. Call it with the lock held."""
-        lane = min(queues, key=lambda lane: self._state.waiting_jobs[lane][0].waiting_since, default=None)
-        if lane is None:
+        """Take a batch from the queue whose first request has waited longest. The caller holds the lock."""
+        queue = min(queues, key=lambda queue: self._state.waiting_jobs[queue][0].waiting_since, default=None)
+        if queue is None:
             return []
-        line = self._state.waiting_jobs[lane]
-        parts = _fill_batch(line, lane.budget)
-        taken = {part.job for part in parts}
-        unfinished = [job for job in line if job in taken and job.num_scheduled < len(job.items)]
-        kept = [job for job in line if job not in taken]
+        jobs = self._state.waiting_jobs[queue]
+        job_slices = _fill_batch(jobs, queue.budget)
+        scheduled = {job_slice.job for job_slice in job_slices}
+        unfinished = [job for job in jobs if job in scheduled and job.num_scheduled < len(job.items)]
+        unscheduled = [job for job in jobs if job not in scheduled]
         now = time.monotonic()
         for job in unfinished:
             job.waiting_since = now
-        self._state.waiting_jobs[lane] = deque(kept + unfinished)
-        self._state.num_tokens -= sum(sum(part.job.lengths[part.start : part.stop]) for part in parts)
-        self._drop_empty_queue(lane)
-        return parts
+        self._state.waiting_jobs[queue] = deque(unscheduled + unfinished)
+        self._state.num_tokens -= sum(job_slice.num_tokens for job_slice in job_slices)
+        self._drop_empty_queue(queue)
+        return job_slices
 
     def _compute(self, job_slices: Sequence[_JobSlice]) -> None:
-        """Compute a batch and hand out what was found. If it fails, each request is tried alone: one is to blame."""
+        """Compute a batch and deliver its results. If it fails, retry each request alone, so that only one fails."""
         self._current_slices = job_slices
-        lane = job_slices[0].job.queue
-        rows = [row for part in job_slices for row in part.job.items[part.start : part.stop]]
-        num_pieces = sum(sum(part.job.lengths[part.start : part.stop]) for part in job_slices)
-        started = time.monotonic()
+        queue = job_slices[0].job.queue
+        items = [item for job_slice in job_slices for item in job_slice.items]
+        num_tokens = sum(job_slice.num_tokens for job_slice in job_slices)
+        start_time = time.monotonic()
         try:
-            found = lane.compute(rows)
+            results = queue.compute(items)
         except Exception as error:
             if len(job_slices) > 1:
-                for part in job_slices:
-                    self._compute([part])
+                for job_slice in job_slices:
+                    self._compute([job_slice])
             else:
                 _fail(job_slices[0].job, error)
             return
-        seconds = time.monotonic() - started
-        if lane.budget > 1:
-            speed = num_pieces / max(seconds, 1e-6)
+        seconds = time.monotonic() - start_time
+        if queue.budget > 1:
+            speed = num_tokens / max(seconds, 1e-6)
             self._speed += (speed - self._speed) * (_SPEED_SMOOTHING if self._speed else 1.0)
-        self._on_batch(BatchRecord(lane.model, len(job_slices), len(rows), num_pieces, seconds))
-        at = 0
-        for part in job_slices:
-            count = part.stop - part.start
-            _deliver(part, found[at : at + count])
-            at += count
+        self._on_batch(
+            BatchRecord(
+                model=queue.model,
+                num_requests=len(job_slices),
+                num_sequences=len(items),
+                num_tokens=num_tokens,
+                seconds=seconds,
+            )
+        )
+        start = 0
+        for job_slice in job_slices:
+            stop = start + len(job_slice.items)
+            _deliver(job_slice, results[start:stop])
+            start = stop
 
     def _estimate_wait(self) -> int:
         seconds = self._state.num_tokens / self._speed if self._speed else _MIN_RETRY_SECONDS
@@ -279,24 +307,24 @@ class BatchScheduler:
 
 
 def _fill_batch(jobs: Iterable[_Job], budget: int) -> list[_JobSlice]:
-    """Hand out rows from the front of a line until the budget is spent: a share of it to each, then the rest."""
-    parts: dict[_Job, _JobSlice] = {}
-    num_pieces = 0
-    for most in (max(1, budget // _SHARE_DIVISOR), budget):
+    """Schedule items from the front of a queue until the budget is spent: first a part for each job, then the rest."""
+    job_slices: dict[_Job, _JobSlice] = {}
+    num_tokens = 0
+    for max_job_tokens in (max(1, budget // _SHARE_DIVISOR), budget):
         for job in jobs:
-            own = sum(job.lengths[parts[job].start : parts[job].stop]) if job in parts else 0
+            num_job_tokens = job_slices[job].num_tokens if job in job_slices else 0
             while job.num_scheduled < len(job.items):
                 length = job.lengths[job.num_scheduled]
-                if parts and num_pieces + length > budget:
-                    return list(parts.values())
-                if own and own + length > most:
+                if job_slices and num_tokens + length > budget:
+                    return list(job_slices.values())
+                if num_job_tokens and num_job_tokens + length > max_job_tokens:
                     break
-                part = parts.setdefault(job, _JobSlice(job, job.num_scheduled, job.num_scheduled))
+                job_slice = job_slices.setdefault(job, _JobSlice(job, job.num_scheduled, job.num_scheduled))
                 job.num_scheduled += 1
-                part.stop = job.num_scheduled
-                own += length
-                num_pieces += length
-    return list(parts.values())
+                job_slice.stop = job.num_scheduled
+                num_job_tokens += length
+                num_tokens += length
+    return list(job_slices.values())
 
 
 def _deliver(job_slice: _JobSlice, results: Sequence[Any]) -> None:
@@ -306,7 +334,7 @@ def _deliver(job_slice: _JobSlice, results: Sequence[Any]) -> None:
     if job.num_results == len(job.items):
         try:
             job.future.set_result(job.results)
-        except InvalidStateError:  # nobody waits for it any more
+        except InvalidStateError:  # it was cancelled meanwhile
             return
 
 

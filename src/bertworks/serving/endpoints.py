@@ -1,4 +1,4 @@
-"""The endpoints under /v1: checked bodies in, answers as JSON out."""
+"""The endpoints under /v1: validated bodies in, JSON responses out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bertworks.serving import schemas as asked
+from bertworks.serving import schemas
 from bertworks.serving.answers import (
     Vectors,
     Work,
@@ -32,219 +32,228 @@ from bertworks.serving.models import ServedModel
 from bertworks.serving.routing import JsonRoute, json_response
 from bertworks.serving.service import Service
 
-# What any endpoint may answer instead, for the reference.
+# The error responses of every endpoint, for the reference.
 _ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": asked.ErrorResponse, "description": ERROR_TYPES[status].replace("_", " ")}
+    status: {"model": schemas.ErrorResponse, "description": ERROR_TYPES[status].replace("_", " ")}
     for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504)
 }
 
 
 class Endpoints:
-    """What is answered, each by a method that bears the name of its endpoint."""
+    """One method per endpoint."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def models(self, request: Request) -> Response:
-        """List the models with what each can do."""
+        """List the served models and their capabilities."""
         return json_response({"models": [served.to_dict() for served in self._service.models.values()]})
 
     async def model(self, request: Request, name: str) -> Response:
-        """Tell what one model is and can do."""
+        """Describe one model and its capabilities."""
         return json_response(self._model(request, name, "tokenize").to_dict())
 
-    async def predict(self, request: Request, name: str, body: asked.PredictBody) -> Response:
-        """Predict by the task the model was fine-tuned for: classes, numbers, choices, entities or answers."""
+    async def predict(self, request: Request, name: str, body: schemas.PredictBody) -> Response:
+        """Predict with the task the model was fine-tuned for: classes, values, choices, entities, answers, …"""
         served = self._model(request, name, "predict")
-        size = self._service.check(len(body.inputs), body.texts())
-        inputs = [one if isinstance(one, str) else one.model_dump() for one in body.inputs]
+        num_characters = self._service.check(len(body.inputs), body.texts())
         return json_response(
-            await self._service.answer(lambda: predict_work(served, inputs, body.truncate, body.by), size)
+            await self._service.answer(
+                lambda: predict_work(served, body.inputs, body.truncate, body.by), num_characters
+            )
         )
 
-    async def fill_mask(self, request: Request, name: str, body: asked.FillMaskBody) -> Response:
-        """Fill the blanks of a text: candidates for each, and the best ways to fill all of them together."""
-        served = self._model(request, name, "fill")
-        size = self._service.check(1, body.texts())
+    async def fill_mask(self, request: Request, name: str, body: schemas.FillMaskBody) -> Response:
+        """Predict masked tokens: candidates for each mask, and the best sequences with all masks filled."""
+        served = self._model(request, name, "fill-mask")
+        num_characters = self._service.check(1, body.texts())
         mask = served.model.tokenizer.tokens[served.model.tokenizer.specials.mask]
-        if with_model_mask_token(served, body.text).count(mask) > asked.MAX_MASKS:
-            raise RequestError(422, f"the text has more than {asked.MAX_MASKS} blanks; fill some of them first")
-        return json_response(await self._service.answer(lambda: fill_mask_work(served, body.text, body.top), size))
+        if with_model_mask_token(served, body.text).count(mask) > schemas.MAX_MASKS:
+            raise RequestError(422, f"the text has more than {schemas.MAX_MASKS} masks; fill some of them first")
+        return json_response(
+            await self._service.answer(lambda: fill_mask_work(served, body.text, body.top_k), num_characters)
+        )
 
-    async def generate(self, request: Request, name: str, body: asked.GenerateBody) -> Response:
-        """Go on with a text, by a model that reads to the left."""
+    async def generate(self, request: Request, name: str, body: schemas.GenerateBody) -> Response:
+        """Continue a text with a causal language model."""
         served = self._model(request, name, "generate")
-        size = self._service.check(1, body.texts())
+        num_characters = self._service.check(1, body.texts())
         return json_response(
-            await self._service.answer(lambda: generate_work(served, body.text, body.generation_config()), size)
+            await self._service.answer(
+                lambda: generate_work(served, body.text, body.generation_config()), num_characters
+            )
         )
 
-    async def next(self, request: Request, name: str, body: asked.NextBody) -> Response:
-        """Tell the words that are likely to stand behind a text, or before it."""
+    async def next(self, request: Request, name: str, body: schemas.NextBody) -> Response:
+        """Predict the word after a text, or before it."""
         served = self._model(request, name, "next")
-        size = self._service.check(1, body.texts())
+        num_characters = self._service.check(1, body.texts())
         return json_response(
-            await self._service.answer(lambda: next_work(served, body.text, body.top, body.backward), size)
+            await self._service.answer(lambda: next_work(served, body.text, body.top_k, body.backward), num_characters)
         )
 
-    async def embed(self, request: Request, name: str, body: asked.EmbedBody) -> Response:
-        """Turn texts into vectors."""
+    async def embed(self, request: Request, name: str, body: schemas.EmbedBody) -> Response:
+        """Embed texts."""
         served = self._model(request, name, "embed")
-        size = self._service.check(len(body.inputs), body.texts())
-        found = await self._embed_texts(lambda: embed_work(served, body.inputs, body.pooling, body.truncate), size)
-        told = {"vectors": found.values, "width": found.values.shape[1], "usage": found.usage}
-        return json_response(told)
+        num_characters = self._service.check(len(body.inputs), body.texts())
+        vectors = await self._embed_texts(
+            lambda: embed_work(served, body.inputs, body.pooling, body.truncate), num_characters
+        )
+        return json_response(
+            {"vectors": vectors.values, "vector_size": vectors.values.shape[1], "usage": vectors.usage}
+        )
 
-    async def tokenize(self, request: Request, name: str, body: asked.TokenizeBody) -> Response:
-        """Show a text as the model sees it: pieces, ids, positions, segments, and the embeddings that are summed."""
+    async def tokenize(self, request: Request, name: str, body: schemas.TokenizeBody) -> Response:
+        """Tokenize a text or a pair: tokens, ids and offsets, and optionally the embeddings that are summed."""
         served = self._model(request, name, "tokenize")
         if body.embeddings and not served.is_inspectable:
-            raise RequestError(422, "a graph does not show the embeddings in it; leave embeddings out")
-        size = self._service.check(1, body.texts())
+            raise RequestError(422, "an exported graph does not expose its embeddings; leave embeddings out")
+        num_characters = self._service.check(1, body.texts())
         tokenizer, encoder = served.model.tokenizer, served.model.encoder
-        encoding, told = await self._service.run_tokenization(
-            lambda: tokenize_text(tokenizer, body.text, body.pair), size
+        encoding, fields = await self._service.run_tokenization(
+            lambda: tokenize_text(tokenizer, body.text, body.pair), num_characters
         )
         if body.embeddings:
-            row = truncate_encoding(encoding, encoder)
-            told |= await self._service.answer(lambda: unbatched_work(served, lambda: embeddings(encoder, row)), 0)
-        return json_response(told)
+            truncated = truncate_encoding(encoding, encoder)
+            fields |= await self._service.answer(
+                lambda: unbatched_work(served, lambda: embeddings(encoder, truncated)), 0
+            )
+        return json_response(fields)
 
-    async def attention(self, request: Request, name: str, body: asked.AttentionBody) -> Response:
-        """Show who reads whom: the strongest links of all heads, or of one layer and head."""
+    async def attention(self, request: Request, name: str, body: schemas.AttentionBody) -> Response:
+        """Return the largest attention weights of all heads, or of one layer and head."""
         served = self._model(request, name, "attention")
-        size = self._service.check(1, body.texts())
+        num_characters = self._service.check(1, body.texts())
         tokenizer, encoder = served.model.tokenizer, served.model.encoder
-        look = AttentionQuery(body.num_links, body.layer, body.head)
+        query = AttentionQuery(body.top_k, body.layer, body.head)
 
-        def make() -> Work:
-            row = truncate_encoding(tokenizer.encode(body.text, body.pair), encoder)
-            return unbatched_work(served, lambda: attention(encoder, row, tokenizer.specials.pad, look))
+        def make_work() -> Work:
+            encoding = truncate_encoding(tokenizer.encode(body.text, body.pair), encoder)
+            return unbatched_work(served, lambda: attention(encoder, encoding, tokenizer.specials.pad, query))
 
-        return json_response(await self._service.answer(make, size))
+        return json_response(await self._service.answer(make_work, num_characters))
 
-    async def explain(self, request: Request, name: str, body: asked.ExplainBody) -> Response:
-        """Tell which words drove a prediction, and which spoke against it."""
+    async def explain(self, request: Request, name: str, body: schemas.ExplainBody) -> Response:
+        """Explain a prediction: the attribution of each word by integrated gradients."""
         served = self._model(request, name, "explain")
-        size = self._service.check(1, body.texts())
-        given = body.input if isinstance(body.input, str) else body.input.model_dump()
-        return json_response(await self._service.answer(lambda: explain_work(served, given, body.target), size))
+        num_characters = self._service.check(1, body.texts())
+        return json_response(
+            await self._service.answer(lambda: explain_work(served, body.input, body.target), num_characters)
+        )
 
-    async def embeddings(self, request: Request, body: asked.EmbeddingsBody) -> Response:
-        """The same vectors in OpenAI's words, for programs that speak them."""
+    async def embeddings(self, request: Request, body: schemas.EmbeddingsBody) -> Response:
+        """Embed texts, compatible with OpenAI's API."""
         served = self._model(request, body.model, "embed")
         inputs = body.inputs()
-        size = self._service.check(len(inputs), body.texts())
-        if any(len(one) > self._service.limits.characters for one in inputs):
+        num_characters = self._service.check(len(inputs), body.texts())
+        if any(len(tokens) > self._service.limits.characters for tokens in inputs):
             raise RequestError(
-                422, f"an input has more than {self._service.limits.characters:,} pieces; send parts of it"
+                422, f"an input has more than {self._service.limits.characters:,} tokens; split it into parts"
             )
-        found = await self._embed_texts(lambda: embed_work(served, inputs, None, False), size)
-        width = found.values.shape[1]
-        if body.dimensions not in (None, width):
-            raise RequestError(
-                422, f"this model has vectors of {width} numbers and no shorter ones; leave dimensions out"
-            )
-        values: list[Any] = list(found.values)
+        vectors = await self._embed_texts(lambda: embed_work(served, inputs, None, False), num_characters)
+        vector_size = vectors.values.shape[1]
+        if body.dimensions not in (None, vector_size):
+            raise RequestError(422, f"the vectors of this model have {vector_size} dimensions; leave dimensions out")
+        values: list[Any] = list(vectors.values)
         if body.encoding_format == "base64":
-            values = [base64.b64encode(one.astype("<f4").tobytes()).decode() for one in values]
-        data = [{"object": "embedding", "index": place, "embedding": one} for place, one in enumerate(values)]
-        usage = {"prompt_tokens": found.usage.num_tokens, "total_tokens": found.usage.num_tokens}
+            values = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in values]
+        data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(values)]
+        usage = {"prompt_tokens": vectors.usage.num_tokens, "total_tokens": vectors.usage.num_tokens}
         return json_response({"object": "list", "data": data, "model": served.name, "usage": usage})
 
-    async def map(self, request: Request, body: asked.MapBody) -> Response:
-        """Lay texts on a plane by their vectors, with the cosine of each to a query."""
+    async def projection(self, request: Request, body: schemas.ProjectionBody) -> Response:
+        """Project the vectors of texts onto a plane (PCA), with their cosine similarities to a query."""
         served = self._model(request, body.model, "embed")
         texts = body.inputs if body.query is None else [*body.inputs, body.query]
-        size = self._service.check(len(texts), texts)
+        num_characters = self._service.check(len(texts), texts)
         if not body.inputs:
-            raise RequestError(422, "there is nothing to lay on a plane; send at least one text")
-        found = await self._embed_texts(lambda: embed_work(served, texts, None, False), size)
-        values = found.values[: len(body.inputs)]
+            raise RequestError(422, "inputs is empty; send at least one text")
+        vectors = await self._embed_texts(lambda: embed_work(served, texts, None, False), num_characters)
+        values = vectors.values[: len(body.inputs)]
         points = await asyncio.to_thread(project_to_plane, values)
-        scores = None if body.query is None else cosines(values, found.values[-1])
+        scores = None if body.query is None else cosines(values, vectors.values[-1])
         return json_response({"points": points, "scores": scores})
 
-    async def search(self, request: Request, body: asked.SearchBody) -> Response:
-        """Find the passages of the bundle's corpus that are nearest to a query."""
-        return await self._search(body.query, body.top)
+    async def search(self, request: Request, body: schemas.SearchBody) -> Response:
+        """Find the passages of the bundle's corpus that are most similar to a query."""
+        return await self._search(body.query, body.top_k)
 
-    async def search_by_address(
-        self, request: Request, query: str = Query(), top: int = Query(10, ge=1, le=asked.MAX_TOP)
+    async def search_by_query(
+        self, request: Request, query: str = Query(), top_k: int = Query(10, ge=1, le=schemas.MAX_TOP_K)
     ) -> Response:
-        """The same, to be asked by an address alone."""
-        return await self._search(query, top)
+        """The same with query parameters."""
+        return await self._search(query, top_k)
 
     async def runs(self, request: Request) -> Response:
-        """List the training runs that are followed."""
+        """List the training runs."""
         return json_response({"runs": await asyncio.to_thread(self._summaries)})
 
     async def run(self, request: Request, name: str, after: int = Query(-1, ge=-1)) -> Response:
-        """Tell a run's recipe, its records after a step, its last samples and the time that is left."""
+        """Return the recipe of a run, its records after a step, its latest samples and the estimated time left."""
         run = self._service.runs.get(name)
         if run is None:
-            raise RequestError(404, "there is no such run; /v1/runs lists those that are followed")
+            raise RequestError(404, "no such run; see /v1/runs")
         return json_response(await asyncio.to_thread(run.to_dict, after))
 
     def _summaries(self) -> list[dict[str, Any]]:
         return [run.summary() for run in self._service.runs.all()]
 
     def _model(self, request: Request, name: str, capability: str) -> ServedModel:
-        request.scope["model"] = name  # for the metrics, which know their models
+        request.scope["model"] = name  # label of the metrics
         return self._service.model(name, capability)
 
-    async def _embed_texts(self, make: Callable[[], Work], size: int) -> Vectors:
-        found: Vectors = await self._service.answer(make, size)
-        return found
+    async def _embed_texts(self, make_work: Callable[[], Work], num_characters: int) -> Vectors:
+        vectors: Vectors = await self._service.answer(make_work, num_characters)
+        return vectors
 
-    async def _search(self, query: str, top: int) -> Response:
+    async def _search(self, query: str, top_k: int) -> Response:
         search = self._service.search
         if search is None:
-            raise RequestError(404, "no corpus is served; serve a bundle that was made with --corpus")
-        size = self._service.check(1, [query])
+            raise RequestError(404, "there is no corpus to search; serve a bundle that was built with --corpus")
+        num_characters = self._service.check(1, [query])
         if not query.strip():
-            raise RequestError(422, "the query is empty; write what to look for")
-        found = await self._embed_texts(lambda: embed_work(search.served_model, [query], None, False), size)
-        results = await asyncio.to_thread(search.index.search, found.values[0], top)
+            raise RequestError(422, "the query is empty")
+        vectors = await self._embed_texts(lambda: embed_work(search.served_model, [query], None, False), num_characters)
+        results = await asyncio.to_thread(search.index.search, vectors.values[0], top_k)
         return json_response({"results": results})
 
 
 def add_endpoints(app: FastAPI, service: Service) -> None:
-    """Put the endpoints under their addresses."""
-    own = Endpoints(service)
-    below = "/v1/models/{name}/"
-    posted: list[tuple[str, Callable[..., Any], type]] = [
-        (f"{below}predict", own.predict, asked.PredictResponse),
-        (f"{below}embed", own.embed, asked.EmbedResponse),
-        ("/v1/embeddings", own.embeddings, asked.EmbeddingsResponse),
-        (f"{below}fill", own.fill_mask, asked.FillMaskResponse),
-        (f"{below}generate", own.generate, asked.GenerateResponse),
-        (f"{below}next", own.next, asked.NextResponse),
-        (f"{below}tokenize", own.tokenize, asked.TokenizeResponse),
-        (f"{below}attention", own.attention, asked.AttentionResponse),
-        (f"{below}explain", own.explain, asked.ExplainResponse),
-        ("/v1/vectors/map", own.map, asked.MapResponse),
-        ("/v1/search", own.search, asked.SearchResponse),
+    """Add all routes under /v1."""
+    endpoints = Endpoints(service)
+    model_path = "/v1/models/{name}"
+    post_routes: list[tuple[str, Callable[..., Any], type]] = [
+        (f"{model_path}/predict", endpoints.predict, schemas.PredictResponse),
+        (f"{model_path}/embed", endpoints.embed, schemas.EmbedResponse),
+        ("/v1/embeddings", endpoints.embeddings, schemas.EmbeddingsResponse),
+        (f"{model_path}/fill-mask", endpoints.fill_mask, schemas.FillMaskResponse),
+        (f"{model_path}/generate", endpoints.generate, schemas.GenerateResponse),
+        (f"{model_path}/next", endpoints.next, schemas.NextResponse),
+        (f"{model_path}/tokenize", endpoints.tokenize, schemas.TokenizeResponse),
+        (f"{model_path}/attention", endpoints.attention, schemas.AttentionResponse),
+        (f"{model_path}/explain", endpoints.explain, schemas.ExplainResponse),
+        ("/v1/embeddings/projection", endpoints.projection, schemas.ProjectionResponse),
+        ("/v1/search", endpoints.search, schemas.SearchResponse),
     ]
-    got: list[tuple[str, Callable[..., Any], type]] = [
-        ("/v1/models", own.models, asked.ModelsResponse),
-        ("/v1/models/{name}", own.model, asked.ModelResponse),
-        ("/v1/search", own.search_by_address, asked.SearchResponse),
-        ("/v1/runs", own.runs, asked.RunsResponse),
-        ("/v1/runs/{name}", own.run, asked.RunResponse),
+    get_routes: list[tuple[str, Callable[..., Any], type]] = [
+        ("/v1/models", endpoints.models, schemas.ModelsResponse),
+        (model_path, endpoints.model, schemas.ModelResponse),
+        ("/v1/search", endpoints.search_by_query, schemas.SearchResponse),
+        ("/v1/runs", endpoints.runs, schemas.RunsResponse),
+        ("/v1/runs/{name}", endpoints.run, schemas.RunResponse),
     ]
-    for path, endpoint, answer in posted:
-        _add(app, path, endpoint, "POST", answer)
-    for path, endpoint, answer in got:
-        _add(app, path, endpoint, "GET", answer)
+    for path, endpoint, response_class in post_routes:
+        _add_route(app, path, endpoint, "POST", response_class)
+    for path, endpoint, response_class in get_routes:
+        _add_route(app, path, endpoint, "GET", response_class)
 
 
-def _add(app: FastAPI, path: str, endpoint: Callable[..., Any], method: str, response_class: type) -> None:
+def _add_route(app: FastAPI, path: str, endpoint: Callable[..., Any], method: str, response_class: type) -> None:
     app.router.add_api_route(
         path,
         endpoint,
         methods=[method],
         response_model=None,
-        responses={**_ERROR_RESPONSES, 200: {"model": response_class, "description": "the answer"}},
+        responses={**_ERROR_RESPONSES, 200: {"model": response_class, "description": "success"}},
         route_class_override=JsonRoute if method == "POST" else None,
     )

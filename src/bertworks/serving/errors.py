@@ -1,30 +1,30 @@
-"""How a request is refused: a status, a kind and a sentence in, one JSON object out; never a path, never a trace."""
+"""HTTP errors: a status and a message in, a JSON object out, without paths or tracebacks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# What each status is called in an answer, so that a program need not read the sentence.
+# The machine-readable type of each status.
 ERROR_TYPES = {
-    400: "malformed",
+    400: "bad_request",
     401: "unauthorized",
     403: "forbidden",
     404: "not_found",
     405: "method_not_allowed",
-    408: "too_slow",
-    413: "body_too_large",
-    415: "not_json",
-    422: "not_possible",
+    408: "request_timeout",
+    413: "content_too_large",
+    415: "unsupported_media_type",
+    422: "unprocessable",
     429: "queue_full",
-    500: "internal",
-    503: "not_ready",
-    504: "time_limit",
+    500: "internal_error",
+    503: "unavailable",
+    504: "timeout",
 }
 
 
 class RequestError(Exception):
-    """A request that is not answered, and what its sender is told."""
+    """A request that is rejected, with the status, message and headers of the response."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -33,4 +33,4 @@ class RequestError(Exception):
         self.headers = dict(headers or {})
 
     def to_dict(self) -> dict[str, Any]:
-        return {"error": {"type": ERROR_TYPES.get(self.status, "refused"), "message": self.message}}
+        return {"error": {"type": ERROR_TYPES.get(self.status, "error"), "message": self.message}}

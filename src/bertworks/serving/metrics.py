@@ -1,4 +1,4 @@
-"""What a server tells Prometheus: requests and batches in, the text of /metrics out."""
+"""Prometheus metrics of a server: requests and batches in, the text of /metrics out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SEQUENCE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _TOKEN_BUCKETS = (16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)
-# The labels of a request that never reached an endpoint or named a model that is not there: whatever a stranger sends,
-# the number of series stays as it is.
+# The label of a request that reached no endpoint or named an unknown model: the number of time series stays bounded
+# whatever clients send.
 NONE = "none"
 
 
 class Metrics:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     def __init__(self, models: Collection[str]) -> None:
         self._models = frozenset(models)
@@ -30,16 +30,20 @@ class Metrics:
         )
         self._latency = Histogram(
             "bertworks_request_seconds",
-            "From the first byte of a request to the last of its answer.",
+            "Time from the first byte of a request to the last byte of its response.",
             ("model",),
             registry=self._registry,
             buckets=_SECONDS_BUCKETS,
         )
         self._batch_sequences = Histogram(
-            "bertworks_batch_rows", "Rows of a batch.", ("model",), registry=self._registry, buckets=_SEQUENCE_BUCKETS
+            "bertworks_batch_sequences",
+            "Sequences per batch.",
+            ("model",),
+            registry=self._registry,
+            buckets=_SEQUENCE_BUCKETS,
         )
         self._batch_tokens = Histogram(
-            "bertworks_batch_pieces", "Pieces of a batch.", ("model",), registry=self._registry, buckets=_TOKEN_BUCKETS
+            "bertworks_batch_tokens", "Tokens per batch.", ("model",), registry=self._registry, buckets=_TOKEN_BUCKETS
         )
         self._batch_seconds = Histogram(
             "bertworks_batch_seconds",
@@ -48,11 +52,11 @@ class Metrics:
             registry=self._registry,
             buckets=_SECONDS_BUCKETS,
         )
-        self._queue = Gauge("bertworks_queue_requests", "Requests that wait or are computed.", registry=self._registry)
-        self._queue_tokens = Gauge("bertworks_queue_pieces", "Pieces that wait.", registry=self._registry)
+        self._queue = Gauge("bertworks_queue_requests", "Requests queued or being computed.", registry=self._registry)
+        self._queue_tokens = Gauge("bertworks_queue_tokens", "Tokens queued.", registry=self._registry)
 
     def watch_queue(self, num_requests: Callable[[], float], num_tokens: Callable[[], float]) -> None:
-        """Ask these functions for the length of the line whenever somebody looks."""
+        """Read the queue gauges from these functions at every scrape."""
         self._queue.set_function(num_requests)
         self._queue_tokens.set_function(num_tokens)
 

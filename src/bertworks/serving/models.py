@@ -1,4 +1,4 @@
-"""The models that are served: names and folders in, loaded models with what each can do out."""
+"""The served models: names and folders in, loaded models with their capabilities out."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
-from bertworks.inference.attribution import EXPLAINABLE_TASKS
 from bertworks.inference.model import Model, load
 from bertworks.models.provenance import display_name
 from bertworks.sampling.windows import WindowRule
 from bertworks.serving.queues import EmbedQueue, PredictQueue, UnbatchedQueue
+from bertworks.tasks.contract import ExplainableTask, LabelledTask, Task
 
-# A name stands in addresses and in metrics, so it is plain.
+# A name is used in URLs and in metric labels.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """A loaded model under its name, and the lanes that compute for it.
+    """A loaded model under its name, and its queues.
 
-    What its folder says is read once: the folder may be gone while the model goes on.
+    Its folder is read only once: it may be deleted while the model is served.
     """
 
     name: str
@@ -40,59 +40,58 @@ class ServedModel:
     predict_queue: PredictQueue | None
 
     @property
-    def task(self) -> str | None:
-        return None if self.predict_queue is None else self.predict_queue.predictor.module.task.name
+    def task(self) -> Task | None:
+        return None if self.predict_queue is None else self.predict_queue.predictor.module.task
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What may be asked of the model."""
-        able = {
+        """The endpoints that the model supports."""
+        supported = {
             "predict": self.predict_queue is not None,
-            "fill": self.model.mask_filler is not None,
+            "fill-mask": self.model.mask_filler is not None,
             "generate": self.model.text_generator is not None,
             "next": self.model.can_predict_words,
             "embed": True,
             "tokenize": True,
             "attention": self.model.encoder.has_attention,
-            "explain": self.is_inspectable and self.task in EXPLAINABLE_TASKS,
+            "explain": self.is_inspectable and isinstance(self.task, ExplainableTask),
         }
-        return tuple(name for name, is_able in able.items() if is_able)
+        return tuple(name for name, is_supported in supported.items() if is_supported)
 
     @property
     def is_inspectable(self) -> bool:
-        """Whether the model shows its inside. One that a runtime computes does not."""
+        """Whether embeddings and gradients are accessible: not in an exported graph."""
         return not isinstance(self.model.encoder, GraphEncoder)
 
     def missing_capability_message(self, capability: str) -> str:
-        """Return why that may not be asked."""
-        why = ""
+        """Return the error message for an endpoint that the model does not support."""
+        reason = ""
         if capability == "attention":
-            inside = "its pieces do not read one another by attention" if self.is_inspectable else "a graph computes it"
-            why = f" ({inside})"
-        return f"this model cannot {capability}{why}; it can {', '.join(self.capabilities)}"
+            reason = " (its encoder has no attention)" if self.is_inspectable else " (it is an exported graph)"
+        return f"this model does not support {capability}{reason}; it supports {', '.join(self.capabilities)}"
 
     @property
     def max_length(self) -> int:
-        """How many pieces the model reads at once; longer texts are read in windows."""
+        """Maximum tokens per sequence; longer texts are split into windows."""
         if self.predict_queue is not None:
             return self.predict_queue.predictor.window_rule.max_length
         return self.embed_window_rule(self.pooling, truncate=False).max_length
 
     def embed_window_rule(self, pooling: Pooling, truncate: bool) -> WindowRule:
-        """Return how long texts are cut that become vectors."""
+        """Return the window rule for texts to embed."""
         return resolve_window_rule(
             pooling, self.model.encoder.config.max_position_embeddings, truncate, self.stored_window_rule
         )
 
     def to_dict(self) -> dict[str, Any]:
-        task = None if self.predict_queue is None else self.predict_queue.predictor.module.task
-        labels = getattr(task, "label_names", None)
+        task = self.task
         return {
             "name": self.name,
-            "task": self.task,
-            "can": list(self.capabilities),
-            "labels": None if labels is None else list(labels),
-            "length": self.max_length,
+            "task": None if task is None else task.name,
+            "capabilities": list(self.capabilities),
+            "input_fields": None if task is None else [list(fields.names) for fields in task.input_fields],
+            "labels": list(task.labels) if isinstance(task, LabelledTask) else None,
+            "max_length": self.max_length,
             "languages": None,
             "description": _describe(self),
         }
@@ -101,37 +100,42 @@ class ServedModel:
 def load_served_model(
     name: str, folder: str | Path, pause: Callable[[], None], budget: int = TOKEN_BUDGET, engine: str | None = None
 ) -> ServedModel:
-    """Load a model; `pause` is what long work calls between its parts."""
+    """Load a model; unbatched work calls `pause` between its parts."""
     model = load(folder, engine=engine)
-    predict = None if model.predictor is None else PredictQueue(name, model.predictor, budget)
-    embed = EmbedQueue(name, TorchEngine(model.encoder, model.tokenizer, budget))
-    pooling, stored = read_pooling(model.folder), read_window_rule(model.folder)
-    return ServedModel(name, model, pooling, stored, embed, UnbatchedQueue(name, pause), predict)
+    return ServedModel(
+        name=name,
+        model=model,
+        pooling=read_pooling(model.folder),
+        stored_window_rule=read_window_rule(model.folder),
+        embed_queue=EmbedQueue(name, TorchEngine(model.encoder, model.tokenizer, budget)),
+        unbatched_queue=UnbatchedQueue(name, pause),
+        predict_queue=None if model.predictor is None else PredictQueue(name, model.predictor, budget),
+    )
 
 
 def named_folders(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the folder, or the hub's name, of each model; an argument is NAME=FOLDER or a FOLDER with a telling name.
+    """Map names to model folders or hub names; an argument is NAME=FOLDER, or FOLDER under its display name.
 
     A run folder stands for the model in it.
     """
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for argument in arguments:
-        name, told, folder = argument.partition("=")
-        if not told or Path(argument).exists():
+        name, equals, folder = argument.partition("=")
+        if not equals or Path(argument).exists():
             name, folder = "", argument
         path = Path(folder)
         if not (path / "config.json").is_file() and (path / "model" / "config.json").is_file():
             folder = str(path / "model")
         name = name or display_name(folder)
         check_name(name, argument)
-        if name in found:
-            raise SettingsError(f"two models are called '{name}'; give each a name of its own: NAME=FOLDER")
-        found[name] = folder
-    return found
+        if name in folders:
+            raise SettingsError(f"two models have the name '{name}'; give each its own: NAME=FOLDER")
+        folders[name] = folder
+    return folders
 
 
 def check_name(name: str, argument: str) -> None:
-    """Refuse a name that cannot stand in an address."""
+    """Raise InputError for a name that cannot be used in a URL."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{argument}: '{name}' cannot be the name of a model; use up to 64 letters, digits, dots, hyphens and "
@@ -140,25 +144,27 @@ def check_name(name: str, argument: str) -> None:
 
 
 def _describe(served_model: ServedModel) -> str:
-    sizes, told = served_model.model.encoder.config, served_model.model.metadata
-    about = [
-        f"{sizes.num_hidden_layers} layers of width {sizes.hidden_size}, {served_model.model.tokenizer.vocab_size:,} pieces"
+    config, metadata = served_model.model.encoder.config, served_model.model.metadata
+    parts = [
+        f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
+        f"{served_model.model.tokenizer.vocab_size:,} tokens"
     ]
     if served_model.task is not None:
-        about.append(f"fine-tuned to {served_model.task}" + (f" from {told['base']}" if "base" in told else ""))
-    elif "objective" in told:
-        about.append(f"pretrained ({told['objective']})")
+        base = f" from {metadata['base']}" if "base" in metadata else ""
+        parts.append(f"fine-tuned for {served_model.task.name}{base}")
+    elif "objective" in metadata:
+        parts.append(f"pretrained ({metadata['objective']})")
     elif served_model.pooling.is_explicit:
-        about.append("sentence vectors")
-    about += _format_scores(told.get("scores"))
-    return "; ".join(about)
+        parts.append("sentence embeddings")
+    parts += _format_scores(metadata.get("scores"))
+    return "; ".join(parts)
 
 
 def _format_scores(scores: object) -> list[str]:
-    """Return the figures of dev, or those that stand there without a split."""
+    """Return the dev metrics, or metrics without a split, as one string in a list."""
     if not isinstance(scores, Mapping):
         return []
-    figures = scores.get("dev", scores)
-    if not isinstance(figures, Mapping):
+    metrics = scores.get("dev", scores)
+    if not isinstance(metrics, Mapping):
         return []
-    return [", ".join(f"{name} {value:.3f}" for name, value in figures.items() if isinstance(value, int | float))]
+    return [", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if isinstance(value, int | float))]

@@ -1,11 +1,11 @@
-"""The text of a corpus in, passages with their vectors on disk out; a query's vector in, the nearest passages out.
+"""Passage search: the text of a corpus in, an index on disk out; a query vector in, the most similar passages out.
 
-    passages.jsonl   one {"text", "document", "place"} a line; `place` is the number of its first sentence
-    offsets.npy      (N + 1,) where the lines begin, in bytes
-    vectors.npy      (N, D) in half precision, each of length 1
+    passages.jsonl   one {"text", "document", "sentence_index"} per line; the index is that of its first sentence
+    offsets.npy      (N + 1,) byte offsets of the lines
+    vectors.npy      (N, D) float16, normalized
 
-Nothing is loaded whole, and nothing is mapped: a file that is cut short under a running server is an error of one
-search, not the end of the process. N passages, D width.
+Files are neither loaded whole nor memory-mapped: if one is truncated under a running server, a search fails, not the
+process. N passages, D vector size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.corpus.text_shard import SplitDocument
-from bertworks.disk import atomic_write, read_json
-from bertworks.embeddings.formats import sidecar_path
+from bertworks.disk import atomic_write
 from bertworks.embeddings.pooling import read_pooling
 from bertworks.embeddings.store import StoreSettings, VectorStore
 from bertworks.embeddings.vectors import Extraction, extract_vectors, read_window_rule, resolve_window_rule
@@ -31,10 +30,10 @@ from bertworks.errors import FolderError
 from bertworks.inference.model import Model
 
 PASSAGES, OFFSETS, VECTORS = "passages.jsonl", "offsets.npy", "vectors.npy"
-# Sentences are put together to passages of at most so many characters: long enough to tell what they are about, short
-# enough to be read at a glance. A longer sentence is a passage by itself.
+# Sentences are joined to passages of at most so many characters: enough to have a topic, few enough to be read at a
+# glance. A longer sentence is a passage of its own.
 _MAX_PASSAGE_CHARACTERS = 320
-# Vectors that are compared at a time.
+# Number of vectors that are compared at a time.
 _BLOCK_SIZE = 16_384
 
 Floats = npt.NDArray[np.float32]
@@ -42,7 +41,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class CorpusPassage:
-    """A few sentences of a document in a row; `place` counts the sentences before them."""
+    """Consecutive sentences of a document; `sentence_index` is the index of the first."""
 
     text: str
     document: str
@@ -50,55 +49,53 @@ class CorpusPassage:
 
 
 def passages_of(documents: Iterable[SplitDocument]) -> Iterator[CorpusPassage]:
-    """Yield the passages of documents, in their order."""
+    """Yield the passages of documents in order."""
     for document, _ in documents:
-        text, first = "", 0
-        for number, sentence in enumerate(document.sentences):
+        text, first_index = "", 0
+        for index, sentence in enumerate(document.sentences):
             if text.strip() and len(text) + len(sentence) > _MAX_PASSAGE_CHARACTERS:
-                yield CorpusPassage(text.strip(), document.source, first)
-                text, first = "", number
+                yield CorpusPassage(text.strip(), document.source, first_index)
+                text, first_index = "", index
             text += sentence
         if text.strip():
-            yield CorpusPassage(text.strip(), document.source, first)
+            yield CorpusPassage(text.strip(), document.source, first_index)
 
 
 def write_passages(folder: Path, documents: Iterable[SplitDocument]) -> int:
-    """Write passages.jsonl and offsets.npy; return how many passages there are."""
+    """Write passages.jsonl and offsets.npy; return the number of passages."""
     offsets = [0]
     with atomic_write(folder / PASSAGES) as temporary, temporary.open("wb") as file:
         for passage in passages_of(documents):
-            told = {"text": passage.text, "document": passage.document, "place": passage.sentence_index}
-            file.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+            line = json.dumps(asdict(passage), ensure_ascii=False)
+            file.write(line.encode("utf-8", "surrogatepass") + b"\n")
             offsets.append(file.tell())
     with atomic_write(folder / OFFSETS) as temporary, temporary.open("wb") as file:
         np.save(file, np.array(offsets, dtype=np.int64))
     return len(offsets) - 1
 
 
-def write_vectors(folder: Path, model: Model, watch: Callable[[int], None]) -> int:
-    """Write the vectors of passages.jsonl, and go on where a killed run stood; return their width."""
+def write_vectors(folder: Path, model: Model, on_progress: Callable[[int], None]) -> int:
+    """Write the vectors of passages.jsonl, resuming an interrupted run; return the vector size."""
     pooling = replace(read_pooling(model.folder), normalize=True)
-    rule = resolve_window_rule(
+    window_rule = resolve_window_rule(
         pooling, model.encoder.config.max_position_embeddings, model_rule=read_window_rule(model.folder)
     )
-    how = Extraction(pooling=pooling, window_rule=rule)
-    width = how.strategy.output_size(model.encoder.config.hidden_sizes) * len(pooling.kinds)
+    extraction = Extraction(pooling=pooling, window_rule=window_rule)
+    vector_size = extraction.strategy.output_size(model.encoder.config.hidden_sizes) * len(pooling.kinds)
     identity = {"tokenizer": model.tokenizer.hash, "pooling": list(pooling.kinds)}
-    with VectorStore(StoreSettings(folder / VECTORS, width, "texts", True, "npy", identity)) as store:
+    with VectorStore(StoreSettings(folder / VECTORS, vector_size, "texts", True, "npy", identity)) as store:
         texts = store.remaining(_texts(folder / PASSAGES))
-        for portion in extract_vectors(TorchEngine(model.encoder, model.tokenizer), texts, how):
-            store.append(portion)
-            watch(store.num_texts)
+        for vectors in extract_vectors(TorchEngine(model.encoder, model.tokenizer), texts, extraction):
+            store.append(vectors)
+            on_progress(store.num_texts)
         store.finish()
-    return width
+    return vector_size
 
 
 class PassageIndex:
-    """The passages of a corpus, to be searched. Safe to use from several threads."""
+    """The searchable passages of a corpus. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
-        facts = read_json(sidecar_path(folder / VECTORS), "the facts about the vectors of a corpus")
-        self.width = int(facts["width"])
         offsets = np.load(folder / OFFSETS, allow_pickle=False)
         self._offsets: npt.NDArray[np.int64] = offsets
         self._passages = (folder / PASSAGES).open("rb")
@@ -106,9 +103,10 @@ class PassageIndex:
         np.lib.format.read_magic(self._vectors)
         shape, _, dtype = np.lib.format.read_array_header_1_0(self._vectors)
         self._data_offset = self._vectors.tell()
-        if shape != (len(self), self.width) or dtype != np.float16:
+        self._vector_size = shape[-1]
+        if shape != (len(self), self._vector_size) or dtype != np.float16:
             self.close()
-            raise FolderError(f"{folder}: the passages and their vectors do not fit; make the bundle anew")
+            raise FolderError(f"{folder}: the passages and their vectors do not match; build the bundle again")
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -117,37 +115,37 @@ class PassageIndex:
         self._passages.close()
         self._vectors.close()
 
-    def search(self, query: Floats, top: int) -> list[dict[str, Any]]:
-        """Return the passages nearest to a query (D,), the nearest first, with the cosine of the angle to it."""
+    def search(self, query: Floats, top_k: int) -> list[dict[str, Any]]:
+        """Return the passages most similar to a query (D,), with their cosine similarities as "score"."""
         query = query / max(float(np.linalg.norm(query)), 1e-12)
-        best = np.empty(0, dtype=np.float32)
-        numbers = np.empty(0, dtype=np.int64)
+        scores = np.empty(0, dtype=np.float32)
+        indices = np.empty(0, dtype=np.int64)
         for start in range(0, len(self), _BLOCK_SIZE):
-            scores = self._block(start) @ query
-            best = np.concatenate([best, scores])
-            numbers = np.concatenate([numbers, np.arange(start, start + len(scores))])
-            order = np.lexsort((numbers, -best))[:top]
-            best, numbers = best[order], numbers[order]
+            block_scores = self._block(start) @ query
+            scores = np.concatenate([scores, block_scores])
+            indices = np.concatenate([indices, np.arange(start, start + len(block_scores))])
+            order = np.lexsort((indices, -scores))[:top_k]
+            scores, indices = scores[order], indices[order]
         return [
-            {**self._passage(number), "score": score}
-            for number, score in zip(numbers.tolist(), best.tolist(), strict=True)
+            {**self._passage(index), "score": score}
+            for index, score in zip(indices.tolist(), scores.tolist(), strict=True)
         ]
 
     def _block(self, start: int) -> Floats:
-        count = min(_BLOCK_SIZE, len(self) - start)
-        data = _read(self._vectors.fileno(), self._data_offset + start * self.width * 2, count * self.width * 2)
-        return np.frombuffer(data, dtype=np.float16).reshape(count, self.width).astype(np.float32)
+        count, vector_bytes = min(_BLOCK_SIZE, len(self) - start), self._vector_size * 2
+        data = _read(self._vectors.fileno(), self._data_offset + start * vector_bytes, count * vector_bytes)
+        return np.frombuffer(data, dtype=np.float16).reshape(count, self._vector_size).astype(np.float32)
 
-    def _passage(self, number: int) -> dict[str, Any]:
-        start, end = self._offsets[number : number + 2].tolist()
-        found: dict[str, Any] = json.loads(_read(self._passages.fileno(), start, end - start))
-        return found
+    def _passage(self, index: int) -> dict[str, Any]:
+        start, end = self._offsets[index : index + 2].tolist()
+        passage: dict[str, Any] = json.loads(_read(self._passages.fileno(), start, end - start))
+        return passage
 
 
 def _read(file: int, start: int, count: int) -> bytes:
     data = os.pread(file, count, start)
     if len(data) != count:
-        raise FolderError("the index of the corpus was cut short while it was in use; make the bundle anew")
+        raise FolderError("the search index was truncated while it was in use; build the bundle again")
     return data
 
 

@@ -1,6 +1,6 @@
-"""What the worker computes: rows of a model in, what its head, its layers or a whole piece of work makes of them out.
+"""The queues of a model: sequences in; head outputs, pooled vectors or results of unbatched calls out.
 
-T places of a row, D width.
+T positions, D hidden size.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from bertworks.sampling.windows import Windows
 from bertworks.tasks.contract import Features, InputSequence
 
 Ints = npt.NDArray[np.int64]
-# Long work, given what it has to call between its parts.
+# Unbatched work; its argument is the function to call between its parts.
 UnbatchedCall = Callable[[Callable[[], None]], Any]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PredictQueue:
-    """Rows with what is asked there -> what the head of the task says."""
+    """Input sequences of a task -> outputs of its head."""
 
     model: str
     predictor: Predictor
     budget: int
 
     def length_of(self, sequence: InputSequence) -> int:
-        return len(sequence.window)
+        return len(sequence)
 
     def compute(self, sequences: Sequence[InputSequence]) -> Sequence[Outputs]:
-        (found,) = self.predictor.outputs([Features(tuple(sequences))])
-        return found
+        (outputs,) = self.predictor.outputs([Features(sequences=tuple(sequences))])
+        return outputs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingInput:
-    """A row, the places of it that count for its text, and how they become a vector."""
+    """A window of a text, which of its positions are pooled, and how."""
 
     input_ids: Ints
     token_type_ids: Ints
@@ -57,7 +57,7 @@ class PoolingInput:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EmbedQueue:
-    """Rows of texts -> what each contributes to the vector of its text. Rows of several poolings go together."""
+    """Windows of texts -> their contributions to the texts' vectors. Different poolings share a batch."""
 
     model: str
     engine: TorchEngine
@@ -75,29 +75,39 @@ class EmbedQueue:
 
 def _partial_vectors(encoded_batch: EncodedBatch[PoolingInput]) -> Iterator[torch.Tensor]:
     starts = encoded_batch.output.layout.starts.tolist()
-    for row, start in zip(encoded_batch.sequences, starts, strict=True):
-        yield row.pooling.pool(
-            encoded_batch.output.last_hidden_state[start : start + len(row.input_ids)], row.pooled_positions
-        )
+    for sequence, start in zip(encoded_batch.sequences, starts, strict=True):
+        hidden_states = encoded_batch.output.last_hidden_state[start : start + len(sequence.input_ids)]  # (T, D)
+        yield sequence.pooling.pool(hidden_states, sequence.pooled_positions)
 
 
 def pooling_inputs(windows: Windows, pooling: Pooling) -> list[PoolingInput]:
-    """Return the rows of a text. Each piece counts once, in the row where it stands farthest from the edges; the
-    special pieces at the two ends of the text count too."""
+    """Return the windows of a text with their pooled positions.
+
+    Each token is pooled once, in the window where it is farthest from the edges. The special tokens at both ends of the
+    text are pooled too.
+    """
     last = len(windows.sequences) - 1
     bounds = np.searchsorted(windows.owners(0), np.arange(last + 2)).tolist() if last else [0, 0]
-    found = []
-    for number, row in enumerate(windows.sequences):
-        (run,) = row.spans
-        first = run.position + bounds[number] - run.first if number else 0
-        stop = run.position + bounds[number + 1] - run.first if number < last else len(row)
-        found.append(PoolingInput(row.input_ids, row.token_type_ids, row.unknown, slice(first, stop), pooling))
-    return found
+    inputs = []
+    for index, window in enumerate(windows.sequences):
+        (span,) = window.spans
+        start = span.position + bounds[index] - span.first if index else 0
+        stop = span.position + bounds[index + 1] - span.first if index < last else len(window)
+        inputs.append(
+            PoolingInput(
+                input_ids=window.input_ids,
+                token_type_ids=window.token_type_ids,
+                unknown=window.unknown,
+                pooled_positions=slice(start, stop),
+                pooling=pooling,
+            )
+        )
+    return inputs
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UnbatchedQueue:
-    """Work that is not gathered: one request a turn, which calls `pause` between its parts."""
+    """Work that cannot be batched: one request at a time, which calls `pause` between its parts."""
 
     model: str
     pause: Callable[[], None]
@@ -107,4 +117,4 @@ class UnbatchedQueue:
         return 1
 
     def compute(self, calls: Sequence[UnbatchedCall]) -> Sequence[Any]:
-        return [row(self.pause) for row in calls]
+        return [call(self.pause) for call in calls]

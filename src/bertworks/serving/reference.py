@@ -1,4 +1,4 @@
-"""The reference of the interface: its OpenAPI description in, a plain page out, which takes nothing from elsewhere."""
+"""The API reference: an OpenAPI description in, a self-contained HTML page out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ td, th { text-align: left; vertical-align: top; padding: 0.2rem 1rem 0.2rem 0; f
 
 
 def reference_page(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the page, and the policy that allows its one style and nothing else."""
+    """Return the page, and a Content-Security-Policy that allows only its style sheet."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     info = spec["info"]
     parts = [
@@ -44,46 +44,47 @@ def _render_operations(spec: Mapping[str, Any]) -> Iterator[str]:
             yield from _render_parameters(operation.get("parameters", []))
             content = operation.get("requestBody", {}).get("content", {}).get("application/json")
             if content:
-                yield from _render_schema("Body", content["schema"], spec)
-            answer = operation["responses"].get("200", {}).get("content", {}).get("application/json")
-            if answer:
-                yield from _render_schema("Answer", answer["schema"], spec)
+                yield from _render_schema("Request body", content["schema"], spec)
+            response = operation["responses"].get("200", {}).get("content", {}).get("application/json")
+            if response:
+                yield from _render_schema("Response", response["schema"], spec)
 
 
 def _render_parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
     if parameters:
         rows = "".join(
-            f"<tr><td><code>{_escape(one['name'])}</code></td><td>{_escape(one['in'])}</td></tr>" for one in parameters
+            f"<tr><td><code>{_escape(parameter['name'])}</code></td><td>{_escape(parameter['in'])}</td></tr>"
+            for parameter in parameters
         )
         yield f"<table><caption>Parameters</caption>{rows}</table>"
 
 
 def _render_schema(title: str, schema: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
-    found = _resolve(schema, spec)
+    resolved = _resolve(schema, spec)
     rows = [
-        f"<tr><td><code>{_escape(name)}</code></td><td>{_escape(_type_name(one))}</td>"
-        f"<td>{_escape(one.get('description', ''))}</td></tr>"
-        for name, one in found.get("properties", {}).items()
+        f"<tr><td><code>{_escape(name)}</code></td><td>{_escape(_type_name(field))}</td>"
+        f"<td>{_escape(field.get('description', ''))}</td></tr>"
+        for name, field in resolved.get("properties", {}).items()
     ]
     yield f"<h3>{title}</h3><table>{''.join(rows)}</table>"
-    for example in found.get("examples", []):
+    for example in resolved.get("examples", []):
         yield f"<pre>{_escape(json.dumps(example, ensure_ascii=False, indent=2))}</pre>"
 
 
 def _resolve(schema: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
     name = schema.get("$ref", "").rpartition("/")[2]
-    found: Mapping[str, Any] = spec["components"]["schemas"][name] if name else schema
-    return found
+    resolved: Mapping[str, Any] = spec["components"]["schemas"][name] if name else schema
+    return resolved
 
 
 def _type_name(schema: Mapping[str, Any]) -> str:
-    """Return what a field may be, in a word or two."""
+    """Return the type of a field in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
-        return " or ".join(_type_name(one) for one in schema["anyOf"])
+        return " or ".join(map(_type_name, schema["anyOf"]))
     if "enum" in schema:
-        return " or ".join(f'"{one}"' for one in schema["enum"])
+        return " or ".join(f'"{value}"' for value in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_type_name(schema['items'])}" if "items" in schema else "list"
     return str(schema.get("type", "anything"))

@@ -1,9 +1,8 @@
-"""Replicas on Ray Serve: what to serve in, an app on the nodes of a cluster out, at a port of theirs.
+"""Replicas on Ray Serve: a ServeRequest in, the app on the nodes of a Ray cluster out.
 
-Each replica is a process with all models and the whole app; Ray's proxies take requests and hand each to the replica
-with the shorter queue. If a replica dies, those that wait go to another, and a new one is started. What it was
-computing is lost: the proxy answers it with status 500, and the client asks again. That is safe, since an answer
-depends on nothing but its request.
+Each replica is a process with the app and all models. Ray's proxies send a request to the replica with the shorter
+queue. If a replica dies, its queued requests go to another one, and Ray starts a new replica. The requests it was
+computing fail with status 500. A client can safely retry them: requests have no side effects.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from bertworks.errors import BertworksError, SettingsError
 from bertworks.serving.security import LOOPBACK, App, access_of
 from bertworks.serving.server import SWITCH_SECONDS, ServeRequest, ServingApp, folders_of, load_app
 
-# Under this name Ray Serve knows us: the same command with other models takes the place of the last.
+# The name of the Ray Serve application: running the command again replaces it.
 NAME = "bertworks"
-# A replica computes several requests together; more at once would only wait inside it, and be lost with it.
+# Enough requests to fill batches; more would only queue inside the replica, and be lost if it dies.
 _MAX_ONGOING_REQUESTS = 64
-# How often Ray asks whether a replica lives, in seconds.
+# Seconds between health checks.
 _HEALTH_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """How many there are, and what each takes of a machine."""
+    """The number of replicas and the resources of each."""
 
     count: int = 1
     cpus: float = 1
@@ -37,7 +36,7 @@ class Replicas:
 
 
 class Replica:
-    """One process that answers. Ray builds it on a node, and hands it requests as an ASGI server does."""
+    """One replica process. Ray creates it on a node and calls it as an ASGI app."""
 
     def __init__(self, request: ServeRequest) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -47,22 +46,22 @@ class Replica:
         return self._serving_app.app
 
     def __del__(self) -> None:
-        if hasattr(self, "_opened"):
+        if hasattr(self, "_serving_app"):
             self._serving_app.service.close()
 
 
 @contextlib.contextmanager
 def deploy_replicas(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
-    """Put the app on the cluster this process is connected to, yield its address, and take it down at the end.
+    """Deploy the app on the connected cluster, yield its address, and delete the deployment at the end.
 
-    What was taken is answered before a replica ends.
+    A replica answers its accepted requests before it ends.
     """
     from ray import serve
     from ray.exceptions import RayError
 
     request = _resolve_for_cluster(request)
-    where = "HeadOnly" if request.host in LOOPBACK else "EveryNode"
-    listens = {"host": request.host, "port": request.port, "request_timeout_s": request.limits.seconds}
+    proxy_location = "HeadOnly" if request.host in LOOPBACK else "EveryNode"
+    http_options = {"host": request.host, "port": request.port, "request_timeout_s": request.limits.seconds}
     deployment = serve.deployment(
         serve.ingress()(Replica),
         name="replica",
@@ -74,24 +73,24 @@ def deploy_replicas(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
         ray_actor_options={"num_cpus": replicas.cpus, "num_gpus": replicas.gpus},
     )
     try:
-        serve.start(proxy_location=where, http_options=listens)
+        serve.start(proxy_location=proxy_location, http_options=http_options)
         serve.run(deployment.bind(request), name=NAME, route_prefix="/")
     except (RuntimeError, TimeoutError, RayError) as error:
         reason = _reason(serve, error)
-        serve.delete(NAME)  # Ray would try again and again
+        serve.delete(NAME)  # Ray would retry forever
         raise BertworksError(f"the replicas did not start: {reason}") from None
     try:
-        shown = f"[{request.host}]" if ":" in request.host else request.host
-        yield f"http://{shown}:{request.port}"
+        host = f"[{request.host}]" if ":" in request.host else request.host
+        yield f"http://{host}:{request.port}"
     finally:
         serve.delete(NAME)
 
 
 def _resolve_for_cluster(request: ServeRequest) -> ServeRequest:
-    """Check what can be checked before anything is started, and name files so that any node finds them."""
+    """Validate the request before anything is started, and make its paths absolute for the other nodes."""
     access_of(request.host, request.key_file)
     if not request.port:
-        raise SettingsError("--port 0: the proxies of a cluster share one port; choose it")
+        raise SettingsError("--port 0: all proxies of a cluster listen on the same port; choose one")
     folders_of(request.models)
     return replace(
         request,
@@ -102,15 +101,15 @@ def _resolve_for_cluster(request: ServeRequest) -> ServeRequest:
 
 
 def _absolute(model: str) -> str:
-    """Return NAME=FOLDER or FOLDER with the whole path of its folder; a name on the hub stays."""
-    name, equals, place = model.rpartition("=")
-    return f"{name}{equals}{Path(place).absolute()}" if Path(place).exists() else model
+    """Make the folder of NAME=FOLDER or FOLDER absolute; a hub name stays."""
+    name, equals, folder = model.rpartition("=")
+    return f"{name}{equals}{Path(folder).absolute()}" if Path(folder).exists() else model
 
 
 def _reason(serve: Any, error: Exception) -> str:
-    """Return what a replica said last, which Ray tells with all its trace."""
-    found = serve.status().applications.get(NAME)
-    told = [one.message for one in found.deployments.values()] if found else []
-    lines = [line.strip() for text in (*told, str(error)) for line in text.splitlines() if line.strip()]
+    """Return the last error message of a replica, without the traceback that Ray adds."""
+    application = serve.status().applications.get(NAME)
+    messages = [deployment.message for deployment in application.deployments.values()] if application else []
+    lines = [line.strip() for text in (*messages, str(error)) for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("bertworks.errors.")]
     return errors[-1].partition(": ")[2] if errors else lines[-1]

@@ -1,7 +1,7 @@
-"""Run folders in, what they have recorded so far out: read as they grow, from the files alone.
+"""Training runs: growing run folders in, their records and progress out.
 
-metrics.jsonl and samples.jsonl have one record a line; `docs/pretraining.md` tells their fields. Of each file only
-where its lines begin is kept in memory.
+metrics.jsonl and samples.jsonl have one record per line (see `bertworks.records`). Only the offsets of the lines are
+held in memory.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from typing import Any
 from bertworks.errors import InputError, SettingsError
 
 METRICS, SAMPLES, RECIPE, RUN_INFO = "metrics.jsonl", "samples.jsonl", "recipe.toml", "run.json"
-# The most records of one answer: more than a screen has points.
+# Maximum records of a response: more than a chart has pixels.
 MAX_RECORDS = 2_000
-# A run that has written nothing for so long is thought to have stopped.
+# A run that has written nothing for so long counts as stopped.
 _STALE_SECONDS = 300.0
-# How much of the end of samples.jsonl is looked at.
+# How much of the end of samples.jsonl is read.
 _SAMPLE_BYTES = 2**17
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 @dataclass(slots=True)
 class Tail:
-    """Where the lines of a growing file begin, and the step of each."""
+    """The offset, step and kind of each line of a growing file."""
 
     path: Path
     starts: array[int] = field(default_factory=lambda: array("q"))
     steps: array[int] = field(default_factory=lambda: array("q"))
     kinds: list[str] = field(default_factory=list)
-    end: int = 0  # of the last whole line that was seen
-    last: bytes = b""  # that line: a run that goes on after a crash cuts its file back
+    end: int = 0  # offset after the last complete line
+    last: bytes = b""  # that line: a run that resumes from a checkpoint truncates its file
 
     def refresh(self) -> None:
-        """See what was written since; begin anew if the file was cut back."""
+        """Read the new lines; start over if the file was truncated."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.end - len(self.last))
@@ -51,7 +51,7 @@ class Tail:
                     file.seek(0)
                 for line in file:
                     if not line.endswith(b"\n"):
-                        return  # it is being written just now
+                        return  # it is not complete yet
                     self._add(line)
         except FileNotFoundError:
             self.__init__(self.path)  # type: ignore[misc]
@@ -65,98 +65,98 @@ class Tail:
             self.kinds.append(record["kind"])
 
     def records(self, after: int, is_growing: bool) -> list[dict[str, Any]]:
-        """Return the records of later steps, thinned if there are many; measurements go before steps.
+        """Return the records of steps after `after`, subsampled if there are many; evaluations have priority.
 
-        While the file grows, the last step is kept back: who asks for what came after it would miss the measurements
-        that are still to be written for it.
+        While the file grows, the last step is withheld: a client that continues after it would miss the evaluations
+        that are still to be written for that step.
         """
         stop = self.steps[-1] if self.steps and is_growing else math.inf
-        numbers = [number for number, step in enumerate(self.steps) if after < step < stop]
-        steps = [number for number in numbers if self.kinds[number] == "step"]
-        others = _thin([number for number in numbers if self.kinds[number] != "step"], MAX_RECORDS // 2)
-        return self._read(sorted([*_thin(steps, MAX_RECORDS - len(others)), *others]))
+        indices = [index for index, step in enumerate(self.steps) if after < step < stop]
+        step_indices = [index for index in indices if self.kinds[index] == "step"]
+        eval_indices = _subsample([index for index in indices if self.kinds[index] != "step"], MAX_RECORDS // 2)
+        return self._read(sorted([*_subsample(step_indices, MAX_RECORDS - len(eval_indices)), *eval_indices]))
 
     def last_steps(self) -> list[dict[str, Any]]:
-        """Return the last two steps, as far as there are so many."""
-        backwards = range(len(self.kinds) - 1, -1, -1)
-        return self._read(sorted(islice((number for number in backwards if self.kinds[number] == "step"), 2)))
+        """Return the records of the last two steps, or fewer if there are not so many."""
+        reversed_indices = range(len(self.kinds) - 1, -1, -1)
+        return self._read(sorted(islice((index for index in reversed_indices if self.kinds[index] == "step"), 2)))
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         if not indices:
-            return found
+            return records
         with self.path.open("rb") as file:
-            for number in indices:
-                file.seek(self.starts[number])
+            for index in indices:
+                file.seek(self.starts[index])
                 record = _record(file.readline())
-                if record is not None:  # it may have been cut back meanwhile
-                    found.append(record)
-        return found
+                if record is not None:  # the file may have been truncated meanwhile
+                    records.append(record)
+        return records
 
 
 @dataclass(slots=True)
 class RunMonitor:
-    """A run folder that is followed."""
+    """A run folder and its records so far."""
 
     name: str
     folder: Path
     tail: Tail
 
     def summary(self) -> dict[str, Any]:
-        """Return what a list of runs shows."""
+        """Return the entry of the run in the list of runs."""
         self.tail.refresh()
-        facts = _run_info(self.folder)
+        run_info = _run_info(self.folder)
         return {
             "name": self.name,
             "kind": _kind(self.folder),
-            "state": self._state(facts),
+            "state": self._state(run_info),
             "step": self.tail.steps[-1] if self.tail.steps else 0,
-            "started": facts.get("started"),
-            "finished": facts.get("finished"),
+            "started": run_info.get("started"),
+            "finished": run_info.get("finished"),
         }
 
     def to_dict(self, after: int) -> dict[str, Any]:
-        """Return all that a page shows, with the records of steps after `after`."""
+        """Return the run with the records of steps after `after`."""
         summary = self.summary()
         recipe = _recipe(self.folder)
         records = self.tail.records(after, summary["state"] == "running")
-        left = _seconds_left(recipe, self.tail.last_steps()) if summary["state"] == "running" else None
+        seconds_left = _seconds_left(recipe, self.tail.last_steps()) if summary["state"] == "running" else None
         return {
             **summary,
             "recipe": recipe,
             "records": records,
             "samples": _samples(self.folder / SAMPLES),
-            "left_seconds": left,
+            "seconds_left": seconds_left,
         }
 
     def _state(self, run_info: Mapping[str, Any]) -> str:
         if "finished" in run_info:
             return "finished"
         try:
-            written = (self.folder / METRICS).stat().st_mtime
+            modified = (self.folder / METRICS).stat().st_mtime
         except OSError:
             return "starting"
-        return "running" if time.time() - written < _STALE_SECONDS else "stopped"
+        return "running" if time.time() - modified < _STALE_SECONDS else "stopped"
 
 
 class RunRegistry:
-    """The runs that are followed, by name."""
+    """The runs of the given folders, by name."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = dict(folders)
         self._runs: dict[str, RunMonitor] = {}
 
     def all(self) -> list[RunMonitor]:
-        """Return the runs that are there now: folders of runs may have got more of them."""
-        found: dict[str, Path] = {}
+        """Return the current runs; a folder of runs may contain new ones."""
+        folders: dict[str, Path] = {}
         for name, folder in self._folders.items():
             if is_run(folder):
-                found[name] = folder
+                folders[name] = folder
                 continue
-            inside = sorted(path for path in _folders_in(folder) if is_run(path))
-            found |= {f"{name}.{path.name}": path for path in inside}
+            subfolders = sorted(path for path in _folders_in(folder) if is_run(path))
+            folders |= {f"{name}.{path.name}": path for path in subfolders}
         self._runs = {
-            name: self._runs.get(name) or RunMonitor(name, path, Tail(path / METRICS)) for name, path in found.items()
+            name: self._runs.get(name) or RunMonitor(name, path, Tail(path / METRICS)) for name, path in folders.items()
         }
         return list(self._runs.values())
 
@@ -165,18 +165,23 @@ class RunRegistry:
 
 
 def named_runs(arguments: Sequence[str]) -> dict[str, Path]:
-    """Return the folder of each NAME=FOLDER; of a plain FOLDER, under its own name."""
-    found: dict[str, Path] = {}
+    """Map names to run folders; an argument is NAME=FOLDER, or FOLDER under its own name."""
+    folders: dict[str, Path] = {}
     for argument in arguments:
-        name, told, folder = argument.partition("=")
-        if not told or Path(argument).exists():
+        name, equals, folder = argument.partition("=")
+        if not equals or Path(argument).exists():
             name, folder = Path(argument).resolve().name, argument
         if not Path(folder).is_dir():
-            raise InputError(f"--runs {argument}: there is no folder {folder}; give NAME=FOLDER of a run, or of runs")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name in found:
-            raise SettingsError(f"--runs {argument}: '{name}' is no name, or a second one; give each its own: NAME=…")
-        found[name] = Path(folder)
-    return found
+            raise InputError(f"--runs {argument}: {folder} is not a folder; give NAME=FOLDER of a run, or of runs")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise SettingsError(
+                f"--runs {argument}: '{name}' cannot be a name; use letters, digits, dots, hyphens and underscores: "
+                f"NAME=FOLDER"
+            )
+        if name in folders:
+            raise SettingsError(f"--runs {argument}: two runs have the name '{name}'; give each its own: NAME=FOLDER")
+        folders[name] = Path(folder)
+    return folders
 
 
 def is_run(folder: Path) -> bool:
@@ -191,24 +196,24 @@ def _folders_in(folder: Path) -> Iterable[Path]:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """Return a line as a record; None for what is none."""
+    """Parse a line; None if it is not a record."""
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         return None
-    is_record = isinstance(found, dict) and isinstance(found.get("step"), int) and isinstance(found.get("kind"), str)
-    return found if is_record else None
+    is_record = isinstance(value, dict) and isinstance(value.get("step"), int) and isinstance(value.get("kind"), str)
+    return value if is_record else None
 
 
-def _thin(numbers: Sequence[int], max_count: int) -> list[int]:
-    """Return at most so many, evenly spread, the first and the last among them."""
-    if len(numbers) <= max_count:
-        return list(numbers)
-    return [numbers[place * (len(numbers) - 1) // (max_count - 1)] for place in range(max_count)]
+def _subsample(values: Sequence[int], max_count: int) -> list[int]:
+    """Return at most `max_count` evenly spaced values, including the first and the last."""
+    if len(values) <= max_count:
+        return list(values)
+    return [values[index * (len(values) - 1) // (max_count - 1)] for index in range(max_count)]
 
 
 def _samples(path: Path) -> list[dict[str, Any]]:
-    """Return the samples of the last step that has some."""
+    """Return the samples of the last step that has any."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -229,21 +234,21 @@ def _recipe(folder: Path) -> dict[str, Any]:
 
 def _run_info(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / RUN_INFO).read_text(encoding="utf-8"))
+        value = json.loads((folder / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _kind(folder: Path) -> str:
-    """A fine-tuning run states its task first of all."""
+    """Return the kind of a run; only the recipe of a fine-tuning run has a task."""
     return "finetune" if "task" in _recipe(folder) else "pretrain"
 
 
 def _seconds_left(recipe: Mapping[str, Any], last: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return how long a run still takes: by its clock, or if the steps that are left take as long as those before.
+    """Estimate the time left from the time budget, or from the number of steps left and the mean time of a step.
 
-    `last` are the last two steps.
+    `last` are the records of the last two steps.
     """
     if not last:
         return None
@@ -257,11 +262,13 @@ def _seconds_left(recipe: Mapping[str, Any], last: Sequence[Mapping[str, Any]]) 
 
 
 def _num_steps(recipe: Mapping[str, Any], last: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many steps a fine-tuning run has, which its rate tells: it rises to the peak over a share of them, and
-    falls to zero over the others; 0 where that cannot be told."""
-    share, peak = float(recipe.get("warmup_rate", 0.0)), float(recipe.get("rate", 0.0))
-    if recipe.get("schedule") != "linear" or len(last) < 2 or not 0 < last[-1]["rate"] < peak:
+    """Infer the total number of steps of a fine-tuning run from its learning rate; 0 if that is not possible.
+
+    The linear schedule warms up over `warmup_ratio` of the steps and decays to zero over the rest.
+    """
+    warmup_ratio, peak = float(recipe.get("warmup_ratio", 0.0)), float(recipe.get("learning_rate", 0.0))
+    if recipe.get("schedule") != "linear" or len(last) < 2 or not 0 < last[-1]["learning_rate"] < peak:
         return 0
-    height = last[-1]["rate"] / peak
-    rises = last[-1]["rate"] > last[-2]["rate"]
-    return round(last[-1]["step"] / (share * height if rises else 1 - (1 - share) * height))
+    ratio = last[-1]["learning_rate"] / peak
+    is_warmup = last[-1]["learning_rate"] > last[-2]["learning_rate"]
+    return round(last[-1]["step"] / (warmup_ratio * ratio if is_warmup else 1 - (1 - warmup_ratio) * ratio))

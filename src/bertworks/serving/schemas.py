@@ -1,6 +1,6 @@
-"""What may be asked over HTTP: bytes of JSON in, checked bodies out; and the shapes of the answers, for the reference.
+"""Request and response bodies: bytes of JSON in, validated bodies out; and the response schemas for the reference.
 
-Numbers of inputs and lengths of texts are not bounded here but by the server's limits.
+The number of inputs and the length of texts are not limited here but by the server's Limits.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bertworks.inference.generate import GenerationConfig, make_generation_config
 
-MAX_TOP = 100
+MAX_TOP_K = 100
 MAX_MASKS = 16
-MAX_LINKS = 20_000
+MAX_ATTENTION_WEIGHTS = 20_000
 MAX_NEW_TOKENS = 512
 
-
-# The id of a piece.
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
 class Body(BaseModel):
-    """A body with nothing in it that is not known: a misspelt field is an error, not a default."""
+    """A strict body: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     def texts(self) -> Iterator[str]:
-        """All texts in it, to be held against the limits."""
+        """Yield all texts of the body, to check their lengths."""
         for name in type(self).model_fields:
             yield from _texts_in(getattr(self, name))
 
@@ -37,36 +36,19 @@ def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts_in(one)
-    elif isinstance(value, Body):
-        yield from value.texts()
+        for element in value:
+            yield from _texts_in(element)
+    elif isinstance(value, dict):
+        for element in value.values():
+            yield from _texts_in(element)
 
 
-class TextInput(Body):
-    text: str
-
-
-class PairInput(Body):
-    sentence1: str
-    sentence2: str
-
-
-class PassageInput(Body):
-    question: str
-    context: str
-
-
-class ChoiceInput(Body):
-    prompt: str
-    choices: list[str]
-
-
-Input = str | TextInput | PairInput | PassageInput | ChoiceInput
+# A text, or the fields that the model's task takes; the task checks their names.
+Input = str | dict[str, str | list[str]]
 
 
 class PredictBody(Body):
-    """Texts, or what else the task of the model reads."""
+    """Texts, or the input fields of the model's task (`input_fields` of /v1/models)."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -81,30 +63,35 @@ class PredictBody(Body):
     )
 
     inputs: list[Input]
-    truncate: bool = Field(False, description="Cut long texts instead of reading them in windows.")
+    truncate: bool = Field(False, description="Truncate long texts instead of splitting them into windows.")
     by: Literal["text", "sentence"] = Field("text", description="Predict whole texts, or each of their sentences.")
 
 
 class FillMaskBody(Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Paris is the [MASK] of France.", "top": 5}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Paris is the [MASK] of France.", "top_k": 5}]})
 
-    text: str = Field(description="A text with [MASK] where a piece is missing.")
-    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 5
+    text: str = Field(description="A text with [MASK] for each masked token.")
+    top_k: TopK = Field(5, description="Number of candidates for each mask, and of filled sequences.")
 
 
 class GenerateBody(Body):
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"text": "The river"}, {"text": "The river", "pieces": 20, "nucleus": 0.9, "seed": 3}]
+            "examples": [
+                {"text": "The river"},
+                {"text": "The river", "max_new_tokens": 20, "top_p": 0.9, "seed": 3},
+            ]
         }
     )
 
-    text: str = Field(description="How the text begins; may be empty.")
+    text: str = Field(description="The prompt; may be empty.")
     max_new_tokens: Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)] = 40
     top_k: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
-        None, description="Draw among so many; 0: among all. null: 1 (the likeliest) if nothing else is asked, else 0."
+        None,
+        description="Sample among the k most probable tokens; 0: among all. "
+        "null: greedy decoding, or 0 if top_p or temperature is given.",
     )
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="Nucleus sampling.")
     temperature: Annotated[float, Field(ge=0.01, le=100)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
@@ -113,19 +100,21 @@ class GenerateBody(Body):
 
 
 class NextBody(Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Paris is the", "top": 5, "backward": False}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "Paris is the", "top_k": 5, "backward": False}]})
 
     text: str
-    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 5
-    backward: bool = Field(False, description="The words before the text; for models that fill blanks.")
+    top_k: TopK = 5
+    backward: bool = Field(
+        False, description="Predict the word before the text; for masked and bidirectional language models."
+    )
 
 
 class EmbedBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["A cat sleeps.", "猫在睡觉。"]}]})
 
     inputs: list[str]
-    pooling: Literal["mean", "first", "max"] | None = Field(None, description="null: as the model's folder says.")
-    truncate: bool = False
+    pooling: Literal["mean", "first", "max"] | None = Field(None, description="null: the pooling of the model folder.")
+    truncate: bool = Field(False, description="Truncate long texts instead of splitting them into windows.")
 
 
 class TokenizeBody(Body):
@@ -133,7 +122,7 @@ class TokenizeBody(Body):
 
     text: str
     pair: str | None = None
-    embeddings: bool = Field(False, description="Tell the three embeddings of each place too.")
+    embeddings: bool = Field(False, description="Return the embeddings that are summed for each token too.")
 
 
 class AttentionBody(Body):
@@ -143,37 +132,39 @@ class AttentionBody(Body):
 
     text: str
     pair: str | None = None
-    num_links: Annotated[int, Field(ge=1, le=MAX_LINKS)] = 200
-    layer: Annotated[int, Field(ge=0)] | None = None
-    head: Annotated[int, Field(ge=0)] | None = None
+    top_k: Annotated[int, Field(ge=1, le=MAX_ATTENTION_WEIGHTS)] = Field(
+        200, description="Number of attention weights to return, the largest first."
+    )
+    layer: Annotated[int, Field(ge=0)] | None = Field(None, description="null: all layers.")
+    head: Annotated[int, Field(ge=0)] | None = Field(None, description="null: all heads.")
 
 
 class ExplainBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": "A charming film.", "target": None}]})
 
     input: Input
-    target: str | None = Field(None, description="What to explain instead of the prediction, such as a class.")
+    target: str | None = Field(None, description="What to explain, such as a class; null: the prediction.")
 
 
-class MapBody(Body):
+class ProjectionBody(Body):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "minilm", "inputs": ["cat", "dog", "car"], "query": "animal"}]}
     )
 
     model: str
     inputs: list[str]
-    query: str | None = None
+    query: str | None = Field(None, description="A text to which cosine similarities are computed.")
 
 
 class SearchBody(Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how to read a file", "top": 5}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how to read a file", "top_k": 5}]})
 
     query: str
-    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 10
+    top_k: TopK = 10
 
 
 class EmbeddingsBody(BaseModel):
-    """OpenAI's body: fields of theirs that mean nothing here (user) are let pass."""
+    """OpenAI's body. Fields without a meaning here (user) are ignored."""
 
     model_config = ConfigDict(
         strict=True, json_schema_extra={"examples": [{"model": "minilm", "input": ["A cat sleeps."]}]}
@@ -182,23 +173,23 @@ class EmbeddingsBody(BaseModel):
     model: str
     input: str | list[str] | list[TokenId] | list[list[TokenId]]
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(None, description="Only the model's own width.")
+    dimensions: int | None = Field(None, description="Must be the model's vector size if it is given.")
 
     def inputs(self) -> list[str | list[int]]:
         if isinstance(self.input, str):
             return [self.input]
         if self.input and isinstance(self.input[0], int):
-            return [[one for one in self.input if isinstance(one, int)]]
-        return [one for one in self.input if not isinstance(one, int)]
+            return [[element for element in self.input if isinstance(element, int)]]
+        return [element for element in self.input if not isinstance(element, int)]
 
     def texts(self) -> Iterator[str]:
-        return (one for one in self.inputs() if isinstance(one, str))
+        return (element for element in self.inputs() if isinstance(element, str))
 
 
 class UsageResponse(BaseModel):
     num_tokens: int
     num_windows: int
-    num_truncated: int
+    num_truncated: int = Field(description="Tokens dropped by truncation.")
 
 
 class PredictResponse(BaseModel):
@@ -208,8 +199,10 @@ class PredictResponse(BaseModel):
 
 class FillMaskResponse(BaseModel):
     text: str
-    mask_candidates: list[list[dict[str, Any]]]
-    sequences: list[dict[str, Any]]
+    mask_candidates: list[list[dict[str, Any]]] = Field(
+        description="For each mask its candidates {token, probability}."
+    )
+    sequences: list[dict[str, Any]] = Field(description="The text with all masks filled: {text, tokens, probability}.")
 
 
 class GenerateResponse(BaseModel):
@@ -232,19 +225,24 @@ class NextResponse(BaseModel):
 
 class EmbedResponse(BaseModel):
     vectors: list[list[float]]
-    width: int
+    vector_size: int
     usage: UsageResponse
 
 
 class TokenizeResponse(BaseModel):
     tokens: list[str]
     input_ids: list[int]
-    token_type_ids: list[int]
     position_ids: list[int]
+    token_type_ids: list[int]
+    attention_mask: list[int]
     offsets: list[list[int] | None]
-    texts: list[str]
-    norms: dict[str, list[float]] | None = None
-    sample: dict[str, list[list[float]]] | None = None
+    texts: list[str] = Field(description="The characters of each token; empty for special tokens.")
+    embedding_norms: dict[str, list[float]] | None = Field(
+        None, description="The norm of each embedding (token, position, token_type, ...) and of their sum."
+    )
+    embedding_values: dict[str, list[list[float]]] | None = Field(
+        None, description="The first components of the same embeddings."
+    )
 
 
 class AttentionResponse(BaseModel):
@@ -252,7 +250,9 @@ class AttentionResponse(BaseModel):
     token_type_ids: list[int]
     num_layers: int
     num_heads: int
-    links: list[list[float]] = Field(description="Each [layer, head, from, to, weight], the strongest first.")
+    attention_weights: list[list[float]] = Field(
+        description="Each [layer, head, query position, key position, weight], the largest first."
+    )
     num_truncated: int
 
 
@@ -263,11 +263,11 @@ class ExplainResponse(BaseModel):
     texts: list[dict[str, Any]]
     context_weight: float
     convergence_delta: float
-    steps: int
+    num_steps: int
     num_truncated: int
 
 
-class MapResponse(BaseModel):
+class ProjectionResponse(BaseModel):
     points: list[list[float]]
     scores: list[float] | None
 
@@ -294,6 +294,7 @@ class ModelResponse(BaseModel):
     name: str
     task: str | None
     capabilities: list[str]
+    input_fields: list[list[str]] | None = Field(description="The alternative input fields of the task.")
     labels: list[str] | None
     max_length: int
     languages: list[str] | None

@@ -1,6 +1,6 @@
-"""The guard before the app: keys, hosts, sizes and slow bodies in, requests that may pass out.
+"""The security middleware: requests in; those with a valid key, host, size and speed go to the app.
 
-It is a plain ASGI layer around everything, so that nothing is read, parsed or computed for a request that is refused.
+It is the outermost ASGI middleware, so that nothing is read, parsed or computed for a rejected request.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MIN_KEY_LENGTH = 16
-# What needs no key: whether the server lives, the page (which asks for the key), and the reference.
+# Paths without authentication: health checks, the page (which asks for the API key), and the reference.
 _PUBLIC_PATHS = ("/health", "/ready", "/", "/docs", "/openapi.json", "/favicon.ico")
 _PUBLIC_PREFIXES = ("/page/",)
 
-# How much of a body that is refused is let pass, and for how long.
+# How much of a rejected body is read and discarded, and for how long.
 _MAX_DISCARDED_BYTES, _DISCARD_SECONDS = 2**26, 5.0
 
-# What every answer says. The page and the reference take nothing from elsewhere.
+# Headers of every response. The page and the reference load nothing from other origins.
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -47,7 +47,7 @@ _CONTENT_SECURITY_POLICY = (b"content-security-policy", b"default-src 'self'")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may have: bytes of its body, inputs, characters of a text; and how long it may take."""
+    """Limits of a request: bytes of the body, number of inputs, characters of a text, seconds until the response."""
 
     body_bytes: int = 4 * 2**20
     inputs: int = 512
@@ -56,54 +56,54 @@ class Limits:
 
     def __post_init__(self) -> None:
         if min(self.body_bytes, self.inputs, self.characters) < 1 or self.seconds <= 0:
-            raise SettingsError("the limits of a request must be above 0")
+            raise SettingsError("the limits of a request must be greater than 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may ask. Without keys only this machine may, under its own names."""
+    """Who has access. Without API keys only this machine has, by its loopback names."""
 
-    keys: tuple[bytes, ...] = ()  # the sha256 of each
+    keys: tuple[bytes, ...] = ()  # sha256 digests
     hosts: tuple[str, ...] = LOOPBACK
 
     def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        """Refuse a request without a key, or one that reached this machine under another name.
+        """Raise a RequestError for a missing API key, or for a Host header that is not allowed.
 
-        The second is what a web page does that has its own name point to 127.0.0.1, to ask in a visitor's place.
+        Checking the host prevents DNS rebinding: a web page whose domain resolves to 127.0.0.1.
         """
         if not self.keys:
             host = headers.get(b"host", b"").decode("latin-1").rpartition("@")[2]
             if _without_port(host) not in self.hosts:
-                raise RequestError(403, "this server answers only under the name of this machine, such as 127.0.0.1")
+                raise RequestError(403, "this Host is not allowed; use a loopback name such as 127.0.0.1")
             return
         if path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIXES):
             return
         if not self._is_known_key(_key_in(headers)):
-            message = "a key is needed; send it as the header: Authorization: Bearer KEY"
+            message = "an API key is required; send the header: Authorization: Bearer KEY"
             raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
 
     def _is_known_key(self, key: bytes) -> bool:
-        """Compare with all keys, in a time that tells nothing about how far any of them agrees."""
+        """Compare with all keys in constant time."""
         digest = hashlib.sha256(key).digest()
-        found = False
+        is_known = False
         for known in self.keys:
-            found |= hmac.compare_digest(digest, known)
-        return found and bool(key)
+            is_known |= hmac.compare_digest(digest, known)
+        return is_known and bool(key)
 
 
 def access_of(host: str, key_file: Path | None) -> Access:
-    """Return who may ask a server at that address; one that others can reach needs keys."""
+    """Return the access rules of a server; a host that other machines can reach requires API keys."""
     if key_file is None:
         if host not in LOOPBACK:
             raise SettingsError(
-                f"--host {host} can be reached from other machines, so it needs keys; write one a line into a file "
-                f"that only you can read, and name it with --api-key-file"
+                f"--host {host} can be reached from other machines, so it requires API keys; write them to a file, one "
+                f"per line, that only you can read, and give it with --api-key-file"
             )
         return Access()
     try:
         lines = key_file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the keys in {key_file} cannot be read ({error}); write one a line") from None
+        raise InputError(f"the API keys in {key_file} cannot be read ({error}); write one per line") from None
     keys = [line.strip() for line in lines if line.strip()]
     if (
         not keys
@@ -111,24 +111,24 @@ def access_of(host: str, key_file: Path | None) -> Access:
         or not all(key.isascii() and key.isprintable() for key in keys)
     ):
         raise InputError(
-            f"{key_file} should hold keys, one a line, each of at least {_MIN_KEY_LENGTH} letters, digits or marks; "
-            f"make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            f"{key_file} must hold API keys, one per line, each of at least {_MIN_KEY_LENGTH} printable ASCII "
+            f"characters; generate one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
     return Access(tuple(hashlib.sha256(key.encode()).digest() for key in keys))
 
 
 @dataclass(slots=True)
 class ServerState:
-    """Whether the server is ready and takes requests, and how many it is answering."""
+    """Whether the server is ready or draining, and its number of open requests."""
 
     is_ready: bool = False
     is_draining: bool = False
     num_open: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The app behind the guard. Every answer is counted."""
+    """The middleware around the app. It also records the metrics of every request."""
 
     app: App
     access: Access
@@ -140,40 +140,40 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _ResponseSender(send, scope["path"])
+        sender = _ResponseSender(send, scope["path"])
         body = _BoundedBody(receive, self.limits)
-        started = time.monotonic()
+        start_time = time.monotonic()
         self.state.num_open += 1
         try:
             headers = dict(scope["headers"])
             self.access.check(scope["path"], headers)
             self._check_headers(scope["method"], headers)
-            await self.app(scope, body, answer)
-        except RequestError as refusal:
+            await self.app(scope, body, sender)
+        except RequestError as error:
             await body.discard()
-            await answer.refuse(refusal)
+            await sender.send_error(error)
         finally:
             self.state.num_open -= 1
             model, endpoint = scope.get("model"), getattr(scope.get("route"), "name", NONE)
-            self.metrics.record_request(model, endpoint, answer.status, time.monotonic() - started)
+            self.metrics.record_request(model, endpoint, sender.status, time.monotonic() - start_time)
 
     def _check_headers(self, method: str, headers: Mapping[bytes, bytes]) -> None:
         if method not in ("POST", "PUT", "PATCH"):
             return
         if self.state.is_draining:
-            raise RequestError(503, "the server is going down; ask another one", {"Connection": "close"})
+            raise RequestError(503, "the server is shutting down", {"Connection": "close"})
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.limits.body_bytes:
             raise _too_large(self.limits)
-        # A page of another origin can send a form or plain text without asking, but not JSON.
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != b"application/json":
+        # A page of another origin can send a form or plain text without a CORS preflight, but not JSON.
+        content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if content_type != b"application/json":
             raise RequestError(415, "send JSON, with the header: Content-Type: application/json")
 
 
 @dataclass(slots=True)
 class _BoundedBody:
-    """What receives a body: refused when it grows too large or comes too slowly."""
+    """Receives a body; raises a RequestError if it is too large or too slow."""
 
     receive: Receive
     limits: Limits
@@ -181,14 +181,14 @@ class _BoundedBody:
     is_complete: bool = False
 
     async def __call__(self) -> Message:
-        if self.is_complete:  # only a disconnect can follow, and that may take as long as the answer
+        if self.is_complete:  # only a disconnect can follow, at any time until the response
             return await self.receive()
         try:
             async with asyncio.timeout(self.limits.seconds):
                 message = await self.receive()
         except TimeoutError:
-            self.is_complete = True  # there is nothing to wait for
-            raise RequestError(408, "the body came too slowly; send it at once", {"Connection": "close"}) from None
+            self.is_complete = True  # nothing to discard
+            raise RequestError(408, "timeout while reading the body", {"Connection": "close"}) from None
         if message["type"] == "http.request":
             self.num_bytes += len(message.get("body", b""))
             self.is_complete = not message.get("more_body", False)
@@ -198,23 +198,23 @@ class _BoundedBody:
         return message
 
     async def discard(self) -> None:
-        """Let a body that nobody reads pass for a while: who is still sending would never see the answer."""
-        num_left = _MAX_DISCARDED_BYTES
+        """Read and discard the rest of a rejected body: a client that is still sending would not see the response."""
+        num_bytes_left = _MAX_DISCARDED_BYTES
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DISCARD_SECONDS):
-                while not self.is_complete and num_left > 0:
+                while not self.is_complete and num_bytes_left > 0:
                     message = await self.receive()
-                    num_left -= len(message.get("body", b""))
+                    num_bytes_left -= len(message.get("body", b""))
                     self.is_complete = not message.get("more_body", False)
 
 
 @dataclass(slots=True)
 class _ResponseSender:
-    """What sends an answer, with the headers that all have; remembers the status."""
+    """Sends a response with the common headers and remembers its status."""
 
     send: Send
     path: str
-    status: int = 499  # the client went away before there was one
+    status: int = 499  # the client disconnected before the response
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -227,24 +227,24 @@ class _ResponseSender:
             message["headers"] = headers
         await self.send(message)
 
-    async def refuse(self, refusal: RequestError) -> None:
-        if self.status != 499:  # the answer has begun
-            raise refusal
-        body = orjson.dumps(refusal.to_dict())
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **refusal.headers}
-        told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await self({"type": "http.response.start", "status": refusal.status, "headers": told})
+    async def send_error(self, error: RequestError) -> None:
+        if self.status != 499:  # the response has started
+            raise error
+        body = orjson.dumps(error.to_dict())
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
+        raw_headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await self({"type": "http.response.start", "status": error.status, "headers": raw_headers})
         await self.send({"type": "http.response.body", "body": body})
 
 
 def _too_large(limits: Limits) -> RequestError:
-    message = f"the body is larger than {limits.body_bytes:,} bytes; send less at a time"
+    message = f"the body is larger than {limits.body_bytes:,} bytes; split it into several requests"
     return RequestError(413, message, {"Connection": "close"})
 
 
 def _key_in(headers: Mapping[bytes, bytes]) -> bytes:
-    kind, _, key = headers.get(b"authorization", b"").partition(b" ")
-    return key.strip() if kind.lower() == b"bearer" else b""
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    return key.strip() if scheme.lower() == b"bearer" else b""
 
 
 def _without_port(host: str) -> str:

@@ -1,7 +1,7 @@
-"""A server on a port: what to serve in, a process that answers until it is asked to stop out.
+"""The server: a ServeRequest in, a process that answers on a port until it is stopped.
 
-SIGTERM or Ctrl-C drains it: nothing new is taken (503, and /ready says so), what was taken is answered, then the
-process ends. A second one ends it at once.
+SIGTERM or Ctrl-C drains it: new requests get status 503, as /ready does; accepted requests are answered; then the
+process exits. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from bertworks.serving.run_records import RunRegistry
 from bertworks.serving.security import App, Limits, access_of
 from bertworks.serving.service import PassageSearch, Service
 
-# How long a client may take to send the head of a request, and how long an answer may lie unread.
+# Timeouts for the head of a request, and for a response that the client does not read.
 _HEAD_SECONDS = 10.0
 _IDLE_SECONDS = 15
-# How long Python lets a thread go on while others wait. The worker only hands work to torch, and must not be kept from
-# that for its usual 5 ms.
+# Python's thread switch interval. The worker thread mostly dispatches to torch and should not wait the default 5 ms for
+# the GIL.
 SWITCH_SECONDS = 0.001
 _MAX_CONNECTIONS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
 class ServeRequest:
-    """What to serve: models as NAME=FOLDER or FOLDER, or a bundle; where, to whom, and within which limits."""
+    """What to serve: models as NAME=FOLDER or FOLDER, or a bundle; the address, access rules and limits."""
 
     models: tuple[str, ...]
     host: str = "127.0.0.1"
@@ -60,46 +60,46 @@ class ServeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServingApp:
-    """What is served: the app, and the service behind it."""
+    """The ASGI app and its service."""
 
     app: App
     service: Service
 
 
 def load_app(request: ServeRequest) -> ServingApp:
-    """Load all models, check what is to be checked, and return the app."""
+    """Load all models and return the app."""
     access = access_of(request.host, request.key_file)
     folders, index = folders_of(request.models)
     metrics = Metrics(folders)
-    gatherer = BatchScheduler(request.queue_limits, metrics.record_batch)
+    scheduler = BatchScheduler(request.queue_limits, metrics.record_batch)
     try:
         models = {
-            name: load_served_model(name, folder, gatherer.pause, request.budget, request.engine)
+            name: load_served_model(name, folder, scheduler.pause, request.budget, request.engine)
             for name, folder in folders.items()
         }
         search = None if index is None else PassageSearch(PassageIndex(index[0]), models[index[1]])
     except BaseException:
-        gatherer.close()
+        scheduler.close()
         raise
-    metrics.watch_queue(lambda: gatherer.num_requests, lambda: gatherer.num_tokens)
-    service = Service(models, gatherer, request.limits, RunRegistry(request.runs), search)
+    metrics.watch_queue(lambda: scheduler.num_requests, lambda: scheduler.num_tokens)
+    service = Service(models, scheduler, request.limits, RunRegistry(request.runs), search)
     return ServingApp(create_app(service, metrics, access, request.origins), service)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 is any that is free."""
+    """Return a listening socket; port 0 selects a free port."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_MAX_CONNECTIONS)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SettingsError(
-            f"cannot listen at {host}, port {port} ({reason}); choose another --port or --host"
+            f"cannot listen on {host}, port {port} ({reason}); choose another --port or --host"
         ) from None
 
 
 def serve(serving_app: ServingApp, sock: socket.socket) -> None:
-    """Answer at a socket until the process is asked to stop."""
+    """Serve on a socket until the process is stopped."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         create_server(serving_app).run([sock])
@@ -108,7 +108,7 @@ def serve(serving_app: ServingApp, sock: socket.socket) -> None:
 
 
 def create_server(serving_app: ServingApp) -> DrainingServer:
-    """Return the server of an app, to be run."""
+    """Return the uvicorn server of an app."""
     config = uvicorn.Config(
         serving_app.app,
         http=TimeoutHttpProtocol,
@@ -125,21 +125,21 @@ def create_server(serving_app: ServingApp) -> DrainingServer:
 
 
 def folders_of(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, str] | None]:
-    """Return the folders of models by name, and where the index of a corpus lies and which model made it."""
+    """Return the model folders by name, and the folder of the search index with the name of its model."""
     bundles = [argument for argument in arguments if is_bundle(Path(argument))]
     if not bundles:
         return named_folders(arguments), None
     if len(arguments) > 1:
-        raise SettingsError(f"{bundles[0]} is a bundle and is served alone; bundle everything together instead")
-    found = read_bundle(Path(bundles[0]))
-    if found.index is not None and found.index_model not in found.models:
-        raise FolderError(f"{found.folder}: the model of the index is not in the bundle; make it anew")
-    index = None if found.index is None else (found.index, found.index_model)
-    return {name: str(path) for name, path in found.models.items()}, index
+        raise SettingsError(f"{bundles[0]} is a bundle and must be the only argument; bundle all models together")
+    bundle = read_bundle(Path(bundles[0]))
+    if bundle.index is not None and bundle.index_model not in bundle.models:
+        raise FolderError(f"{bundle.folder}: the model of the search index is missing; build the bundle again")
+    index = None if bundle.index is None else (bundle.index, bundle.index_model)
+    return {name: str(path) for name, path in bundle.models.items()}, index
 
 
 class TimeoutHttpProtocol(HttpToolsProtocol):
-    """A connection that does not wait forever: for the head of a request, or for an unread answer to be read."""
+    """A connection with timeouts for the head of a request and for an unread response."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _num_unread_bytes = 0
@@ -161,12 +161,12 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that is not used; one whose answer is being read, however slowly, may go on."""
-        unread = self.transport.get_write_buffer_size()
-        if unread and unread != self._num_unread_bytes:
-            self._num_unread_bytes = unread
+        """Close an idle connection, unless its client is still reading the response, however slowly."""
+        num_unread_bytes = self.transport.get_write_buffer_size()
+        if num_unread_bytes and num_unread_bytes != self._num_unread_bytes:
+            self._num_unread_bytes = num_unread_bytes
             self.timeout_keep_alive_task = self.loop.call_later(_IDLE_SECONDS, self.timeout_keep_alive_handler)
-        elif unread:
+        elif num_unread_bytes:
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
@@ -186,7 +186,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that answers what it has taken before it ends."""
+    """A server that answers all accepted requests before it stops."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -195,15 +195,15 @@ class DrainingServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Listen to signals for as long as the server runs. Being asked to stop is no failure, so it ends with 0."""
-        if threading.current_thread() is not threading.main_thread():  # only that one is told of signals
+        """Handle signals while the server runs; unlike uvicorn, do not raise them again: the exit code is 0."""
+        if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
             yield
             return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -214,8 +214,8 @@ class DrainingServer(uvicorn.Server):
         self._drain_deadline = time.monotonic() + self._service.limits.seconds
 
     async def on_tick(self, counter: int) -> bool:
-        standing = self._service.state
-        is_over = standing.num_open == 0 or time.monotonic() > self._drain_deadline
-        if standing.is_draining and is_over:
+        state = self._service.state
+        is_drained = state.num_open == 0 or time.monotonic() > self._drain_deadline
+        if state.is_draining and is_drained:
             return True
         return await super().on_tick(counter)

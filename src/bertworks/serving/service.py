@@ -1,7 +1,7 @@
-"""What stands between HTTP and the models: checked bodies in, answers out; limits, time and room in the line kept.
+"""The service between HTTP and the models: work in, responses out, within the limits of size, time and queue.
 
-Texts are cut into pieces at the desk, which one at a time may use (tokenizers remember what they have cut): at once if
-the texts are short, else on a thread of its own, so that the server goes on answering.
+Tokenizers have caches that are not thread-safe, so one request tokenizes at a time: short texts directly in the event
+loop, longer ones on a thread, so that the server stays responsive.
 """
 
 from __future__ import annotations
@@ -25,24 +25,22 @@ from bertworks.serving.security import Limits, ServerState
 
 T = TypeVar("T")
 
-# Texts of so many characters are cut at once; a thread would cost more.
+# Up to so many characters are tokenized in the event loop; a thread would cost more.
 _MAX_INLINE_CHARACTERS = 4_000
-# Outputs of so many rows are put together at once, for the same reason.
+# Up to so many outputs are decoded in the event loop, for the same reason.
 _MAX_INLINE_OUTPUTS = 40
-# A passage that is searched for is embedded as the passages of its corpus were: by the model that made the index.
-SEARCH = "search"
 
 
 @dataclass(frozen=True, slots=True)
 class PassageSearch:
-    """The index of a corpus and the model that made it."""
+    """The search index of a corpus and the model that embedded it, which embeds the queries too."""
 
     index: PassageIndex
     served_model: ServedModel
 
 
 class Service:
-    """The models of a server and the work they are given."""
+    """The models of a server and its scheduler."""
 
     def __init__(
         self,
@@ -58,76 +56,76 @@ class Service:
         self.runs = runs
         self.search = search
         self.state = ServerState()
-        self._tokenizer_pool = ThreadPoolExecutor(1, thread_name_prefix="bertworks-desk")
+        self._tokenizer_pool = ThreadPoolExecutor(1, thread_name_prefix="bertworks-tokenizer")
         self._tokenizer_lock = threading.Lock()
         self._num_tokenizing = 0
 
     def model(self, name: str, capability: str) -> ServedModel:
-        """Return the model of that name; refused if there is none or it cannot do what is asked."""
+        """Return the model of that name; raise a RequestError if there is none or it lacks the capability."""
         served = self.models.get(name)
         if served is None:
-            raise RequestError(404, "there is no such model; /v1/models lists those that are served")
+            raise RequestError(404, "no such model; see /v1/models")
         if capability not in served.capabilities:
             raise RequestError(422, served.missing_capability_message(capability))
         return served
 
     def check(self, num_inputs: int, texts: Iterable[str]) -> int:
-        """Refuse more inputs or longer texts than a request may have; return how many characters there are."""
+        """Check the number of inputs and the lengths of the texts; return the total number of characters."""
         if num_inputs > self.limits.inputs:
             raise RequestError(
-                422, f"{num_inputs:,} inputs are more than {self.limits.inputs:,}; send several requests"
+                422, f"{num_inputs:,} inputs are more than {self.limits.inputs:,}; split them into several requests"
             )
-        total = 0
+        num_characters = 0
         for text in texts:
-            total += len(text)
+            num_characters += len(text)
             if len(text) > self.limits.characters:
                 raise RequestError(
-                    422, f"a text is longer than {self.limits.characters:,} characters; send parts of it"
+                    422, f"a text is longer than {self.limits.characters:,} characters; split it into parts"
                 )
-        return total
+        return num_characters
 
-    async def answer(self, make: Callable[[], Work], num_characters: int) -> Any:
-        """Return the answer of the work that `make` makes of a request, in the time that a request may take."""
+    async def answer(self, make_work: Callable[[], Work], num_characters: int) -> Any:
+        """Create the work of a request with the tokenizers, compute it and return its response, within the limits."""
         async with self._enforce_limits():
-            work = await self._tokenize(make, num_characters)
+            work = await self._tokenize(make_work, num_characters)
             outputs = await asyncio.wrap_future(self.scheduler.submit(work.queue, work.items))
             if len(outputs) <= _MAX_INLINE_OUTPUTS:
                 return work.finish(outputs)
             return await asyncio.to_thread(work.finish, outputs)
 
-    async def run_tokenization(self, make: Callable[[], T], num_characters: int) -> T:
-        """Return what `make` returns, which uses tokenizers and nothing else, in the time that a request may take."""
+    async def run_tokenization(self, call: Callable[[], T], num_characters: int) -> T:
+        """Return the result of a call that needs only the tokenizers, within the limits."""
         async with self._enforce_limits():
-            return await self._tokenize(make, num_characters)
+            return await self._tokenize(call, num_characters)
 
-    async def _tokenize(self, make: Callable[[], T], num_characters: int) -> T:
-        """Let `make` use the tokenizers. Who waits at the desk stands in line already."""
+    async def _tokenize(self, call: Callable[[], T], num_characters: int) -> T:
+        """Run a call that uses tokenizers. Requests that wait for the tokenizer lock count as queued."""
         self.scheduler.check_capacity(self._num_tokenizing)
         if num_characters <= _MAX_INLINE_CHARACTERS and self._tokenizer_lock.acquire(blocking=False):
             try:
-                return make()
+                return call()
             finally:
                 self._tokenizer_lock.release()
         self._num_tokenizing += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._tokenizer_pool, self._run_locked, make)
+            return await asyncio.get_running_loop().run_in_executor(self._tokenizer_pool, self._run_locked, call)
         finally:
             self._num_tokenizing -= 1
 
     @asynccontextmanager
     async def _enforce_limits(self) -> AsyncIterator[None]:
-        """Refuse what the library refuses, and what takes longer than a request may take."""
+        """Turn library errors and timeouts into RequestErrors."""
         try:
             async with asyncio.timeout(self.limits.seconds):
                 with _translate_errors():
                     yield
         except TimeoutError:
-            message = f"no answer within {self.limits.seconds:g} seconds; send less at a time, or ask again later"
+            message = f"timeout after {self.limits.seconds:g} seconds; split the request, or retry later"
             raise RequestError(504, message) from None
 
-    def _run_locked(self, make: Callable[[], T]) -> T:
+    def _run_locked(self, call: Callable[[], T]) -> T:
         with self._tokenizer_lock:
-            return make()
+            return call()
 
     def close(self) -> None:
         self._tokenizer_pool.shutdown(cancel_futures=True)
@@ -138,12 +136,12 @@ class Service:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Turn what the library says into refusals. What it says of folders names places that are nobody's business."""
+    """Turn library errors into RequestErrors, except FolderErrors, whose messages contain paths (status 500)."""
     try:
         yield
-    except QueueFullError as full:
-        headers = {"Retry-After": str(full.seconds)}
-        raise RequestError(429, f"too many requests wait; try again in {full.seconds} seconds", headers) from None
+    except QueueFullError as error:
+        headers = {"Retry-After": str(error.seconds)}
+        raise RequestError(429, f"the queue is full; retry in {error.seconds} seconds", headers) from None
     except FolderError:
         raise
     except BertworksError as error:
