@@ -1,25 +1,25 @@
-"""The few ways bertworks says no. Each message names the thing, the place and the way out.
+"""The exceptions of bertworks. Each message names the problem, its location and the remedy.
 
-BertworksError          anything a person can mend; the command line prints it in one sentence and exits with 2
-├── InputError          a text, a file or a folder that was given is not what it should be
-├── SettingsError       a recipe, an option or a combination of them
-├── FolderError         a corpus, model or run folder is damaged, foreign or of another run
-└── MissingPartError    an optional dependency is not installed; names the extra that brings it
+BertworksError               anything the user can fix; the command line prints the message and exits with 2
+├── InputError               an invalid text, file or folder
+├── SettingsError            an invalid recipe, option or combination of them
+├── FolderError              a corpus, model or run folder that is damaged, foreign or of another run
+└── MissingDependencyError   an optional dependency is not installed; names the extra to install
 """
 
 from __future__ import annotations
 
 
 class BertworksError(Exception):
-    """Anything a person can mend. The message is the whole story: no traceback is needed to act on it."""
+    """Anything the user can fix. The message suffices to act on: no traceback is needed."""
 
 
 class InputError(BertworksError):
-    """A text, a file or a folder that was given is not what it should be."""
+    """An invalid text, file or folder."""
 
 
 class SettingsError(BertworksError):
-    """A recipe, an option, or a combination of them that cannot work."""
+    """An invalid recipe, option or combination of them."""
 
 
 class FolderError(BertworksError):
@@ -30,7 +30,7 @@ class MissingDependencyError(BertworksError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(package, extra, purpose)  # as they came, so that it survives the way back from a worker
+        super().__init__(package, extra, purpose)  # unformatted, so that it can be pickled by a worker process
 
     def __str__(self) -> str:
         package, extra, purpose = self.args

@@ -1,4 +1,4 @@
-"""How far long work is: what a run tells whoever watches it."""
+"""Progress of long work: what a run passes to a progress callback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stage is: `done` of `total` bytes or units; total is None where nobody can know it (a pipe)."""
+    """`done` of `total` bytes or units of a stage; total is None where it is unknown (a pipe)."""
 
     stage: str
     done: int

@@ -1,14 +1,14 @@
-"""The record of a run: steps, held-out scores and filled blanks in, lines of JSON (and TensorBoard events) out.
+"""The records of a run: steps, held-out scores and fill-mask samples in, JSON lines (and TensorBoard events) out.
 
-One object a line, appended when it happens and never changed afterwards; `kind` tells the records apart.
+One object per line, appended and never changed; `kind` distinguishes the records.
 
-    metrics.jsonl   kind "step":      step, phase, losses {name: mean}, rate, seconds, pieces, grad_norm
+    metrics.jsonl   kind "step":      step, phase, losses {name: mean}, learning_rate, seconds, num_tokens, grad_norm
                     kind "held_out":  step, phase, losses {name: mean}, perplexity, accuracy, pair_accuracy or null
-                    kind "score":     step, split, figures {name: value}
-    samples.jsonl   kind "sample":    step, text, filled [for each blank [[piece, probability], …]]
+                    kind "score":     step, split, metrics {name: value}
+    samples.jsonl   kind "sample":    step, text, predictions [for each mask [[token, probability], …]]
 
-A number that is not finite is one of the texts "nan", "inf" and "-inf", since JSON has no word for it. A line reaches
-the operating system whole before `add` returns, so a killed process loses at most the line it was writing.
+A number that is not finite is written as one of the strings "nan", "inf" and "-inf", which JSON has no number for. A
+line reaches the operating system whole before `add` returns, so a killed process loses at most one line.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ import numpy.typing as npt
 from bertworks.disk import explain_os_error
 from bertworks.errors import FolderError, MissingDependencyError
 
+_STEP_COLUMNS = ("step", "learning_rate", "seconds", "num_tokens", "grad_norm")
 METRICS, SAMPLES, EVENTS = "metrics.jsonl", "samples.jsonl", "events"
-MASK_TOKEN = "[MASK]"  # what stands in a sample's text where a piece is hidden
+MASK_TOKEN = "[MASK]"  # in the text of a sample  # noqa: S105
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A logged training step. `seconds` is all the time the run has spent in steps, `pieces` all it has seen.
+    """A logged training step. `seconds` and `num_tokens` are totals of the run so far.
 
-    The first of `losses` is the one over pieces, in nats; that over pairs, if there is one, follows.
+    The first of `losses` is the one over tokens, in nats; that over sentence pairs, if there is one, follows.
     """
 
     step: int
@@ -53,7 +54,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutRecord:
-    """Scores on the held-out split after `step` steps; both accuracies lie in 0..1."""
+    """Losses and accuracies (0 to 1) on the held-out split after `step` steps."""
 
     step: int
     phase: str
@@ -64,13 +65,13 @@ class HeldOutRecord:
 
     @property
     def loss(self) -> float:
-        """The one to choose models by: the first part's."""
+        """The loss that model selection uses: that of the first part."""
         return next(iter(self.losses.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRecord:
-    """A text with blanks, and for each blank the pieces the model would put there, the likeliest first."""
+    """A text with masks, and for each mask the predicted tokens with their probabilities, most probable first."""
 
     step: int
     text: str
@@ -79,7 +80,7 @@ class SampleRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRecord:
-    """What a fine-tuned model scored on a split after a step."""
+    """The metrics of a fine-tuned model on a split after a step."""
 
     step: int
     split: str
@@ -90,33 +91,33 @@ RunRecord = StepRecord | HeldOutRecord | SampleRecord | ScoreRecord
 
 
 class Records:
-    """The growing record of one run. Only one process writes it.
+    """The append-only records of one run. Only one process writes them.
 
-    Add what belongs to a step, then `sync`, then save that step's checkpoint: a checkpoint is then never ahead of the
-    record, and cutting the record back to the checkpoint leaves neither a gap nor a line twice.
+    Add the records of a step, then `sync`, then save the checkpoint of that step: the records are then never behind a
+    checkpoint, and truncating them to the checkpoint leaves neither gaps nor duplicates.
     """
 
     def __init__(self, metrics: BinaryIO, samples: BinaryIO, num_truncated: int) -> None:
         self._metrics = metrics
         self._samples = samples
         self._events: EventsWriter | None = None
-        self.num_truncated = num_truncated  # lines of work that was lost and will be done again
+        self.num_truncated = num_truncated  # lines of steps after the checkpoint, which are run again
 
     @classmethod
     def open(cls, folder: Path, last_step: int | None) -> Records:
-        """Open the record of a run that goes on after the checkpoint of `last_step`; None: it starts from nothing.
+        """Open the records of a run that resumes from the checkpoint of `last_step`; None: it starts from scratch.
 
-        A torn last line and all lines of later steps are cut off.
+        An incomplete last line and all lines of later steps are removed.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            num_cut = sum(_truncate(folder / name, last_step) for name in (METRICS, SAMPLES))
-            return cls((folder / METRICS).open("ab"), (folder / SAMPLES).open("ab"), num_cut)
+            num_truncated = sum(_truncate(folder / name, last_step) for name in (METRICS, SAMPLES))
+            return cls((folder / METRICS).open("ab"), (folder / SAMPLES).open("ab"), num_truncated)
         except OSError as error:
             raise explain_os_error(error, folder) from error
 
     def mirror(self, events: EventsWriter) -> None:
-        """From now on, give every record to `events` as well."""
+        """Pass every record from now on to `events`, too."""
         self._events = events
 
     def add(self, record: RunRecord) -> None:
@@ -130,7 +131,7 @@ class Records:
             self._events.add(record)
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk, safe even from a power cut."""
+        """Flush all lines to the disk, so that they survive a power failure."""
         for file in (self._metrics, self._samples):
             try:
                 os.fsync(file.fileno())
@@ -153,9 +154,9 @@ class Records:
 
 
 def read_records(folder: Path) -> Iterator[RunRecord]:
-    """Yield the steps and held-out scores of a run in order, then its samples; a file that is missing yields nothing.
+    """Yield the steps and scores of a run in order, then its samples; a missing file yields nothing.
 
-    A last line without its end is left out: the run was killed there, or is writing it just now.
+    An incomplete last line is skipped: the run was killed there, or is writing it right now.
     """
     for name in (METRICS, SAMPLES):
         yield from _read_file(folder / name)
@@ -179,17 +180,17 @@ def _column() -> array[float]:
 
 @dataclass(slots=True)
 class History:
-    """The records of a run, in columns."""
+    """The records of a run, steps as columns."""
 
     columns: dict[str, array[float]] = field(default_factory=lambda: defaultdict(_column))
     losses: dict[str, tuple[array[float], array[float]]] = field(  # steps, values
         default_factory=lambda: defaultdict(lambda: (_column(), _column()))
     )
-    phases: list[tuple[int, str]] = field(default_factory=list)  # the first recorded step of each, its name
+    phases: list[tuple[int, str]] = field(default_factory=list)  # (first recorded step, name)
     held_out: list[HeldOutRecord] = field(default_factory=list)
     samples: list[SampleRecord] = field(default_factory=list)
     scores: list[ScoreRecord] = field(default_factory=list)
-    read_errors: list[str] = field(default_factory=list)  # a sentence for each file that could not be read to its end
+    read_errors: list[str] = field(default_factory=list)  # one message per file that could not be read to its end
 
     @classmethod
     def read(cls, run: Path) -> History:
@@ -210,7 +211,7 @@ class History:
         elif isinstance(record, ScoreRecord):
             self.scores.append(record)
         else:
-            for name in ("step", "rate", "seconds", "pieces", "grad_norm"):
+            for name in _STEP_COLUMNS:
                 self.columns[name].append(getattr(record, name))
             for name, value in record.losses.items():
                 steps, values = self.losses[name]
@@ -227,7 +228,7 @@ class History:
 
     @property
     def token_loss(self) -> str:
-        """The name of the loss over pieces: the first that was recorded."""
+        """The name of the loss over tokens: the first that was recorded."""
         names = [*self.losses, *(name for record in self.held_out for name in record.losses)]
         return names[0] if names else ""
 
@@ -243,9 +244,9 @@ def _to_json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     if isinstance(value, dict):
-        return {key: _to_json_value(one) for key, one in value.items()}
+        return {key: _to_json_value(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_to_json_value(one) for one in value]
+        return [_to_json_value(item) for item in value]
     return value
 
 
@@ -255,9 +256,7 @@ def _parse_record(line: bytes, path: Path, number: int) -> RunRecord:
         return _READERS[row["kind"]](row)
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise FolderError(
-            f"{path}, line {number} is not a record of a run ({reason}); delete that line, or the file if it is foreign"
-        ) from error
+        raise FolderError(f"{path}, line {number} is not a record of a run ({reason}); delete that line") from error
 
 
 def _parse_step(row: Mapping[str, Any]) -> StepRecord:
@@ -265,37 +264,37 @@ def _parse_step(row: Mapping[str, Any]) -> StepRecord:
         step=int(row["step"]),
         phase=str(row["phase"]),
         losses=_parse_losses(row),
-        learning_rate=float(row["rate"]),
+        learning_rate=float(row["learning_rate"]),
         seconds=float(row["seconds"]),
-        num_tokens=int(row["pieces"]),
+        num_tokens=int(row["num_tokens"]),
         grad_norm=float(row["grad_norm"]),
     )
 
 
 def _parse_held_out(row: Mapping[str, Any]) -> HeldOutRecord:
-    pairs = row["pair_accuracy"]
+    pair_accuracy = row["pair_accuracy"]
     return HeldOutRecord(
         step=int(row["step"]),
         phase=str(row["phase"]),
         losses=_parse_losses(row),
         perplexity=float(row["perplexity"]),
         accuracy=float(row["accuracy"]),
-        pair_accuracy=None if pairs is None else float(pairs),
+        pair_accuracy=None if pair_accuracy is None else float(pair_accuracy),
     )
 
 
 def _parse_sample(row: Mapping[str, Any]) -> SampleRecord:
-    filled = tuple(tuple((str(piece), float(chance)) for piece, chance in blank) for blank in row["filled"])
-    return SampleRecord(int(row["step"]), str(row["text"]), filled)
+    predictions = tuple(tuple((str(token), float(prob)) for token, prob in mask) for mask in row["predictions"])
+    return SampleRecord(int(row["step"]), str(row["text"]), predictions)
 
 
 def _parse_losses(row: Mapping[str, Any]) -> dict[str, float]:
-    # float() also reads the texts "nan", "inf" and "-inf"
+    # float() also parses "nan", "inf" and "-inf"
     return {str(name): float(value) for name, value in dict(row["losses"]).items()}
 
 
 def _parse_score(row: Mapping[str, Any]) -> ScoreRecord:
-    return ScoreRecord(int(row["step"]), str(row["split"]), {str(k): float(v) for k, v in row["figures"].items()})
+    return ScoreRecord(int(row["step"]), str(row["split"]), {str(k): float(v) for k, v in row["metrics"].items()})
 
 
 _KINDS: dict[type[RunRecord], str] = {
@@ -313,21 +312,21 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], RunRecord]] = {
 
 
 def _truncate(path: Path, last_step: int | None) -> int:
-    """Cut `path` behind its last whole line of `last_step` or before; return the number of lines that went."""
+    """Remove the lines after `last_step` and an incomplete last line; return how many were removed."""
     if not path.exists() or path.stat().st_size == 0:
         return 0
     with path.open("rb+") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            # From the end backwards, so that resuming a long run costs only what is cut.
-            kept, num_cut = len(data), 0
-            while kept > 0:
-                start = data.rfind(b"\n", 0, kept - 1) + 1
-                if _should_keep(data[start:kept], last_step):
+            # Backwards from the end, so that resuming a long run reads only the lines that are removed.
+            end, num_removed = len(data), 0
+            while end > 0:
+                start = data.rfind(b"\n", 0, end - 1) + 1
+                if _should_keep(data[start:end], last_step):
                     break
-                kept, num_cut = start, num_cut + 1
-        file.truncate(kept)
+                end, num_removed = start, num_removed + 1
+        file.truncate(end)
         os.fsync(file.fileno())
-    return num_cut
+    return num_removed
 
 
 def _should_keep(line: bytes, last_step: int | None) -> bool:
@@ -336,20 +335,20 @@ def _should_keep(line: bytes, last_step: int | None) -> bool:
     try:
         return int(json.loads(line)["step"]) <= last_step
     except (ValueError, KeyError, TypeError):
-        return False  # a power cut can leave zeros where the last lines were
+        return False  # a power failure can leave zeros where the last lines were
 
 
 class EventsWriter:
-    """Mirrors the records of a run as TensorBoard events in its folder `events`."""
+    """Writes the records of a run as TensorBoard events into its subfolder `events`."""
 
     def __init__(self, folder: Path, last_step: int | None) -> None:
-        """Go on after the checkpoint of `last_step`; TensorBoard hides the events of later steps. None: all of them."""
+        """Resume after the checkpoint of `last_step`; TensorBoard hides earlier events of later steps. None: of all."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingDependencyError("tensorboard", "tensorboard", "writing TensorBoard events") from error
         purge_step = 0 if last_step is None else last_step + 1
-        self._previous = (0.0, 0) if last_step is None else None  # seconds and pieces at the step before, if known
+        self._previous = (0.0, 0) if last_step is None else None  # seconds and tokens at the previous step, if known
         try:
             self._writer = SummaryWriter(str(folder / EVENTS), purge_step=purge_step)
         except OSError as error:
@@ -361,10 +360,10 @@ class EventsWriter:
         elif isinstance(record, HeldOutRecord):
             self._add_scalars(_held_out_scalars(record), record.step)
         elif isinstance(record, ScoreRecord):
-            self._add_scalars({f"{record.split}/{name}": one for name, one in record.metrics.items()}, record.step)
+            self._add_scalars({f"{record.split}/{name}": value for name, value in record.metrics.items()}, record.step)
         else:
-            self._add_scalars(_step_scalars(record) | self._speed(record), record.step)
-        self._writer.flush()  # else a killed process loses up to two minutes of events
+            self._add_scalars(_step_scalars(record) | self._throughput(record), record.step)
+        self._writer.flush()  # by default only every two minutes
 
     def close(self) -> None:
         self._writer.close()
@@ -373,16 +372,16 @@ class EventsWriter:
         for tag, value in scalars.items():
             self._writer.add_scalar(tag, value, step)
 
-    def _speed(self, record: StepRecord) -> dict[str, float]:
-        before, self._previous = self._previous, (record.seconds, record.num_tokens)
-        if before is None or record.seconds <= before[0]:
+    def _throughput(self, record: StepRecord) -> dict[str, float]:
+        previous, self._previous = self._previous, (record.seconds, record.num_tokens)
+        if previous is None or record.seconds <= previous[0]:
             return {}
-        return {"pieces_per_second": (record.num_tokens - before[1]) / (record.seconds - before[0])}
+        return {"tokens_per_second": (record.num_tokens - previous[1]) / (record.seconds - previous[0])}
 
 
 def _step_scalars(record: StepRecord) -> dict[str, float]:
     losses = {f"loss/{name}": value for name, value in record.losses.items()}
-    return losses | {"rate": record.learning_rate, "grad_norm": record.grad_norm}
+    return losses | {"learning_rate": record.learning_rate, "grad_norm": record.grad_norm}
 
 
 def _held_out_scalars(record: HeldOutRecord) -> dict[str, float]:
@@ -392,5 +391,5 @@ def _held_out_scalars(record: HeldOutRecord) -> dict[str, float]:
 
 
 def _as_markdown(record: SampleRecord) -> str:
-    blanks = (", ".join(f"`{piece}` {chance:.1%}" for piece, chance in blank) for blank in record.predictions)
-    return "\n".join([record.text, "", *(f"{number}. {blank}" for number, blank in enumerate(blanks, start=1))])
+    masks = (", ".join(f"`{token}` {prob:.1%}" for token, prob in candidates) for candidates in record.predictions)
+    return "\n".join([record.text, "", *(f"{number}. {mask}" for number, mask in enumerate(masks, start=1))])

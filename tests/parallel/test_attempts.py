@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import PrefixStore, TCPStore
 
-from bertworks.training.process_group import _name_of_attempt
+from bertworks.parallel.process_group import _attempt_prefix
 
 
 @pytest.mark.parametrize("size", [2, 5])
@@ -16,7 +16,7 @@ def test_each_attempt_has_a_name_that_all_know_and_nobody_had_before(size):
 
     def met(rank: int) -> tuple[str, list[str]]:
         client = TCPStore("127.0.0.1", server.port, is_master=False, timeout=patience)
-        name = _name_of_attempt(client, rank, size)
+        name = _attempt_prefix(client, rank, size)
         own = PrefixStore(name, client)
         own.set(f"address/{rank}", f"{name} {rank}")
         return name, [own.get(f"address/{other}").decode() for other in range(size)]

@@ -1,1 +1,1 @@
-"""Worker processes, Ray clusters and what this machine offers."""
+"""Processes that work together: the torchrun process group, worker pools, Ray clusters."""

@@ -1,4 +1,4 @@
-"""What this machine is: nothing in, facts for reports and estimates out."""
+"""This machine: nothing in, its processor, memory and versions out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertworks.parallel.workers import num_cores
 
 
 def machine_info() -> dict[str, Any]:
-    """Return the processor, cores, memory and versions that a figure depends on."""
+    """Return the processor, cores, memory and versions that a measurement depends on."""
     return {
         "processor": _processor(),
         "cores": num_cores(),
@@ -25,24 +25,24 @@ def machine_info() -> dict[str, Any]:
 
 
 def available_bytes(device: torch.device = torch.device("cpu")) -> int:
-    """Return how much memory of a device could be taken now; of the machine, without swapping."""
+    """Return the free memory of a device; of the CPU, what can be allocated without swapping."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    told = Path("/proc/meminfo")
-    if told.exists():
-        for line in told.read_text().splitlines():
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return _total_bytes() // 2
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the most memory of a device that this process has taken so far; of the machine, its resident size."""
+    """Return the peak memory of this process on a device; on the CPU, its peak resident size."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    told = Path("/proc/self/status")
-    if told.exists():
-        return int(next(line for line in told.read_text().splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
     return 0
 
 
@@ -53,9 +53,9 @@ def _total_bytes() -> int:
 
 
 def _processor() -> str:
-    told = Path("/proc/cpuinfo")
-    if told.exists():
-        for line in told.read_text().splitlines():
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""The one way to a Ray cluster: its address in, a connection for as long as a block lasts out."""
+"""A Ray cluster: its address in, a connection for the duration of a `with` block out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from bertworks.errors import MissingDependencyError, SettingsError
 
-# A cluster of this machine alone, for as long as the command runs; what it keeps in shared memory.
+# A cluster of this node only, for as long as the command runs, and its shared memory.
 LOCAL = "local"
 _OBJECT_STORE_BYTES = 2**28
-# How many seconds a machine may take to be there at all: Ray itself asks for minutes.
+# Seconds to connect to the head node; Ray itself tries for minutes.
 _CONNECT_TIMEOUT = 10.0
 
 
@@ -22,14 +22,14 @@ _CONNECT_TIMEOUT = 10.0
 def ray_connection(address: str, num_cpus: int | None = None) -> Iterator[Any]:
     """Yield the module `ray`, connected to the cluster at an address.
 
-    `address` is "auto" for the cluster this machine belongs to, HOST:PORT, ray://HOST:PORT from outside, or "local",
-    which starts one here with so many CPUs and ends it. A process that is connected already stays so.
+    `address` is "auto" for the cluster this node belongs to, HOST:PORT, ray://HOST:PORT from outside, or "local", which
+    starts a cluster of `num_cpus` here and stops it at the end. An existing connection is reused.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what runs here
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     try:
         import ray
     except ImportError:
-        raise MissingDependencyError("ray", "ray", "working on a cluster") from None
+        raise MissingDependencyError("ray", "ray", "running on a Ray cluster") from None
     if ray.is_initialized():
         yield ray
         return
@@ -42,8 +42,8 @@ def ray_connection(address: str, num_cpus: int | None = None) -> Iterator[Any]:
     except (OSError, RuntimeError, ValueError, AssertionError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise SettingsError(
-            f"no Ray cluster can be used at '{address}' ({reason}); start one with `ray start --head` and name it with "
-            f"--ray auto, or take --ray local"
+            f"there is no Ray cluster at '{address}' ({reason}); start one with `ray start --head` and connect with "
+            f"--ray auto, or use --ray local"
         ) from None
     try:
         yield ray
@@ -52,7 +52,7 @@ def ray_connection(address: str, num_cpus: int | None = None) -> Iterator[Any]:
 
 
 def _check_reachable(address: str) -> None:
-    """Fail at once where nobody listens."""
+    """Fail at once if nothing listens at the address."""
     host, _, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()

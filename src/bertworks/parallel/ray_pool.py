@@ -1,10 +1,10 @@
 """Run many units of work as tasks of a Ray cluster: units in, their results out as they finish.
 
-A unit is a pure function that writes whole files or none, so a task that is lost with its machine is simply done again
-elsewhere. All machines must see the same files under the same names, and have the same version of bertworks.
+A unit is idempotent and writes files atomically, so a task that is lost with its node is simply run again elsewhere.
+All nodes must see the same files under the same paths, and have the same version of bertworks.
 
-What is kept is bounded: there are at most `room` tasks at a time, and none is begun that is more than `_LEAD` times as
-far ahead of the oldest one that is unfinished. So a unit that has to be done again holds up no more than that.
+Memory is bounded: at most `limit` tasks run at a time, and none is started more than `_MAX_LEAD * limit` units ahead of
+the oldest unfinished one.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from bertworks.errors import BertworksError, FolderError, InputError, SettingsEr
 from bertworks.parallel.ray_cluster import ray_connection
 from bertworks.parallel.workers import Result, Unit, Workers
 
-# How often a task is begun anew when its process or its machine is lost.
+# How often a task is retried when its process or its node is lost.
 _RETRIES = 5
-# A unit of text holds its block with all its Python objects in memory.
+# Memory of a task: a block of text with all its Python objects.
 _UNIT_MEMORY = 2**28
-_LEAD = 4
-# Seconds between two looks at how large the cluster is, and how long tasks get to end when a run is given up.
+_MAX_LEAD = 4
+# Seconds between two queries of the size of the cluster, and to wait for cancelled tasks.
 _REFRESH_SECONDS, _CANCEL_TIMEOUT = 5.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResources:
-    """What a task takes of a machine; a memory of 0 is not reckoned with."""
+    """Resources of a node that a task reserves; a memory of 0 reserves none."""
 
     cpus: float = 1
     gpus: float = 0
@@ -43,7 +43,7 @@ class TaskResources:
 
 @dataclass(frozen=True, slots=True)
 class RayPool:
-    """The workers of a cluster: at most `num_workers` of them at once, otherwise as many as it has."""
+    """The workers of a cluster: at most `num_workers` at a time, by default as many as the cluster has."""
 
     ray: Any
     num_workers: int | None = None
@@ -52,7 +52,7 @@ class RayPool:
     def __call__(self, work: Callable[[Unit], Result], units: Iterable[Unit]) -> Iterator[Result]:
         """Yield the result of `work` for each unit, in the order in which they finish.
 
-        `units` is drawn from only as fast as there is room. An error in a unit ends the run.
+        `units` is consumed only as fast as tasks finish. An error in a unit ends the run.
         """
         options = {
             "num_cpus": self.resources.cpus,
@@ -62,19 +62,21 @@ class RayPool:
             "scheduling_strategy": "SPREAD",
         }
         task = self.ray.remote(_run_task).options(**options)
-        shared = self.ray.put(work)  # once for all, since it may carry more than a unit does
-        here = _DriverInfo(bertworks.__version__, str(Path.cwd()))
-        room = _TaskLimit(self)
-        waiting: dict[Any, int] = {}
+        shared = self.ray.put(work)  # shared by all tasks, since it may be larger than a unit
+        driver = _DriverInfo(bertworks.__version__, str(Path.cwd()))
+        limit = _TaskLimit(self)
+        pending: dict[Any, int] = {}
         try:
             for number, unit in enumerate(units):
-                while waiting and (len(waiting) >= room.size or number - _oldest_number(waiting) >= _LEAD * room.size):
-                    yield self._next_result(waiting)
-                waiting[task.remote(shared, here, unit)] = number
-            while waiting:
-                yield self._next_result(waiting)
+                while pending and (
+                    len(pending) >= limit.size or number - _oldest_number(pending) >= _MAX_LEAD * limit.size
+                ):
+                    yield self._next_result(pending)
+                pending[task.remote(shared, driver, unit)] = number
+            while pending:
+                yield self._next_result(pending)
         finally:
-            self._cancel(list(waiting))
+            self._cancel(list(pending))
 
     def _next_result(self, pending: dict[Any, int]) -> Any:
         """Wait for a task to finish, and return its result."""
@@ -93,15 +95,15 @@ class RayPool:
             ) from None
 
     def _unwrap_error(self, error: Any) -> Exception:
-        """Return what went wrong in a task; of files and folders, where it did, since machines may see others."""
+        """Return the exception of a task; errors of files name the node, since nodes may see different files."""
         cause = error.cause
         if isinstance(cause, InputError | FolderError) and len(self.ray.nodes()) > 1:
-            place = " ".join(getattr(cause, "__notes__", ()))
-            return type(cause)(f"{cause} (seen from {place}; all machines of a cluster must see the same files)")
+            node = " ".join(getattr(cause, "__notes__", ()))
+            return type(cause)(f"{cause} (on node {node}; all nodes of a cluster must see the same files)")
         return cause if isinstance(cause, Exception) else error
 
     def _cancel(self, tasks: list[Any]) -> None:
-        """End what is still running: nothing is written behind the back of whoever looks at the folder next."""
+        """Cancel running tasks and wait for them, so that they write no files after the run has ended."""
         for task in tasks:
             with contextlib.suppress(self.ray.exceptions.RayError):
                 self.ray.cancel(task)
@@ -110,7 +112,7 @@ class RayPool:
 
 
 class _TaskLimit:
-    """How many tasks may be under way: a few more than there are CPUs, so that none of them waits for us."""
+    """How many tasks may run: a few more than there are CPUs, so that no CPU waits for the driver."""
 
     def __init__(self, pool: RayPool) -> None:
         self._pool = pool
@@ -120,17 +122,17 @@ class _TaskLimit:
     def size(self) -> int:
         if self._pool.num_workers is not None:
             return self._pool.num_workers
-        if time.monotonic() - self._refreshed_at > _REFRESH_SECONDS:  # machines come and go
-            found, needs = self._pool.ray.cluster_resources(), self._pool.resources
-            shares = [found.get("CPU", 0) / needs.cpus] + ([found.get("GPU", 0) / needs.gpus] if needs.gpus else [])
-            slots = max(1, int(min(shares)))
+        if time.monotonic() - self._refreshed_at > _REFRESH_SECONDS:  # nodes come and go
+            total, task = self._pool.ray.cluster_resources(), self._pool.resources
+            limits = [total.get("CPU", 0) / task.cpus] + ([total.get("GPU", 0) / task.gpus] if task.gpus else [])
+            slots = max(1, int(min(limits)))
             self._size, self._refreshed_at = slots + slots // 4 + 2, time.monotonic()
         return self._size
 
 
 @contextlib.contextmanager
 def workers_on(address: str | None, num_workers: int | None) -> Iterator[Workers | None]:
-    """Yield the workers of a cluster, or without an address those of this machine."""
+    """Yield the workers of a cluster, or without an address the number of processes of this node."""
     if address is None:
         yield num_workers
         return
@@ -144,22 +146,22 @@ def _oldest_number(pending: dict[Any, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _DriverInfo:
-    """What a task has to have in common with the command that it works for."""
+    """What a task must have in common with the driver process."""
 
     version: str
     folder: str
 
 
 def _run_task(work: Callable[[Unit], Result], driver: _DriverInfo, unit: Unit) -> Result:
-    """What a task does."""
+    """Run one unit on a worker node."""
     if driver.version != bertworks.__version__:
         raise SettingsError(
-            f"{platform.node()} has bertworks {bertworks.__version__}, and the command was given with {driver.version}; "
-            f"install the same version on all machines of the cluster"
+            f"{platform.node()} has bertworks {bertworks.__version__}, but the command runs with {driver.version}; "
+            f"install the same version on all nodes of the cluster"
         )
-    if Path(driver.folder).is_dir():  # relative names mean the same as where the command was given
+    if Path(driver.folder).is_dir():  # so that relative paths mean the same as for the driver
         os.chdir(driver.folder)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task has a CPU of its own, and no more
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task has one CPU
     try:
         return work(unit)
     except BertworksError as error:

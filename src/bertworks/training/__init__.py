@@ -1,1 +1,1 @@
-"""The one loop: a module from batch to Loss in, trained weights, records and a report out."""
+"""Training: the loop, optimizer, schedules, checkpoints, devices, data parallelism and sharding."""

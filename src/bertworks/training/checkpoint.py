@@ -1,13 +1,12 @@
-"""Checkpoints: a run's tensors and standing in, a folder with a hash manifest out, and back; whole or not there.
+"""Checkpoints: the tensors and the train state of a run in, a folder with a hash manifest out, and back.
 
 checkpoints/step-00001200/
-  model.safetensors, optimizer.safetensors    every tensor by our own names
-  standing.json                               step, time and pieces so far, and the recipe's hash
+  model.safetensors, optimizer.safetensors    all tensors by our own names
+  state.json                                  step, seconds and tokens so far, and the hash of the recipe
   manifest.json                               sha256 of the others; written last
 
-Of a module that is spread over processes each writes a part, such as model-00002-of-00008.safetensors, with the rows of
-every tensor that it keeps. The rows of a tensor lie in the order of the parts, and any number of processes can read
-those they need.
+Of a sharded module, each process writes a shard, such as model-00002-of-00008.safetensors, with its local rows of every
+tensor. The rows of a tensor are in the order of the shards, so any number of processes can read the rows they need.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from bertworks.disk import atomic_write, explain_os_error, flush_folder, sha256, write_json
+from bertworks.disk import atomic_write, explain_os_error, flush_folder, sha256, staged_folder, write_json
 from bertworks.errors import FolderError
 from bertworks.training.devices import LossScaler
 from bertworks.training.loop import TrainState
 
 _KINDS = ("model", "optimizer")
+_STATE, _MANIFEST = "state.json", "manifest.json"
 
-# The name of a tensor -> which of its rows to read.
+# The name of a tensor -> the rows to read.
 RowSelector = Callable[[str], slice]
 
 
@@ -46,19 +46,16 @@ def _single_process(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointProcessGroup:
-    """Who writes a checkpoint together: the number of this process, and how many there are.
-
-    `exchange` tells all a text, waits for theirs, and returns all texts by number.
-    """
+    """The processes that write a checkpoint together. `all_gather` returns the texts of all of them, by rank."""
 
     rank: int = 0
     world_size: int = 1
     all_gather: Callable[[str], list[str]] = _single_process
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What was read back."""
+    """A checkpoint that was read."""
 
     folder: Path
     model: Mapping[str, torch.Tensor]
@@ -79,60 +76,63 @@ def save_checkpoint(
     recipe: str,
     process_group: CheckpointProcessGroup = CheckpointProcessGroup(),
 ) -> Path:
-    """Write a checkpoint below `folder`, named by its step. A crash leaves either all of it or nothing to be found.
+    """Write a checkpoint into `folder`, named by its step. After a crash it is either complete or absent.
 
-    Every process of a crew calls it with its own tensors; the first makes the folder and completes it.
+    Every process of the group calls it with its own tensors; rank 0 creates the folder and completes it.
     """
-    final = folder / checkpoint_name(train_state.step)
-    part = folder / f".{final.name}.part"
-    leads = process_group.rank == 0
+    path = folder / checkpoint_name(train_state.step)
+    complete = folder / f".{path.name}.complete"
+    is_main = process_group.rank == 0
+    tensors = dict(zip(_KINDS, (model, optimizer), strict=True))
     try:
-        if leads:
-            _remove(folder.glob(".step-*"))  # what a crash left behind
-            part.mkdir(parents=True)
-        process_group.all_gather("")
-        if not part.is_dir():
-            raise FolderError(f"cannot write {part}, which another machine made; use a disk that all machines share")
-        hashes = _write(part, dict(zip(_KINDS, (model, optimizer), strict=True)), process_group)
-        told = process_group.all_gather(json.dumps(hashes))
-        if leads:
-            write_json(part / "standing.json", {**asdict(train_state), "recipe": recipe})
-            known = {name: digest for one in told for name, digest in json.loads(one).items()}
-            write_json(part / "manifest.json", known | {"standing.json": sha256(part / "standing.json")})
-            _put_in_place(part, final)
+        with contextlib.ExitStack() as stack:
+            name = ""
+            if is_main:
+                _remove(folder.glob(".step-*"))  # left by a crash
+                name = stack.enter_context(staged_folder(complete)).name
+            staged = folder / process_group.all_gather(name)[0]
+            if not staged.is_dir():
+                raise FolderError(f"cannot write {staged}, which another node created; use a disk that all nodes share")
+            hashes = process_group.all_gather(json.dumps(_write_tensors(staged, tensors, process_group)))
+            if is_main:
+                write_json(staged / _STATE, {**asdict(train_state), "recipe": recipe})
+                manifest = {file: digest for shard in hashes for file, digest in json.loads(shard).items()}
+                write_json(staged / _MANIFEST, manifest | {_STATE: sha256(staged / _STATE)})
+        if is_main:
+            _replace(complete, path)
     except SafetensorError as error:
-        raise FolderError(f"cannot write {final}: {error}; free some space and resume the run") from error
+        raise FolderError(f"cannot write {path}: {error}; free some space and resume the run") from error
     except OSError as error:
-        raise explain_os_error(error, final) from error
+        raise explain_os_error(error, path) from error
     finally:
-        if leads:
+        if is_main:
             _remove(folder.glob(".step-*"))
-    return final
+    return path
 
 
-def _write(
-    part: Path, kinds: Mapping[str, Mapping[str, torch.Tensor]], process_group: CheckpointProcessGroup
+def _write_tensors(
+    folder: Path, kinds: Mapping[str, Mapping[str, torch.Tensor]], process_group: CheckpointProcessGroup
 ) -> dict[str, str]:
     """Write the tensors of this process; return the hash of each file."""
     for kind, tensors in kinds.items():
-        with atomic_write(part / _file(kind, process_group.rank, process_group.world_size)) as temporary:
+        with atomic_write(folder / _file_name(kind, process_group.rank, process_group.world_size)) as temporary:
             save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, temporary)
-    names = [_file(kind, process_group.rank, process_group.world_size) for kind in kinds]
-    return {name: sha256(part / name) for name in names}
+    names = [_file_name(kind, process_group.rank, process_group.world_size) for kind in kinds]
+    return {name: sha256(folder / name) for name in names}
 
 
-def _file(kind: str, rank: int, world_size: int) -> str:
+def _file_name(kind: str, rank: int, world_size: int) -> str:
     return f"{kind}.safetensors" if world_size == 1 else f"{kind}-{rank + 1:05d}-of-{world_size:05d}.safetensors"
 
 
-def _put_in_place(part: Path, final: Path) -> None:
-    folder = final.parent
-    if final.exists():  # set aside in one go: a crash while it is being removed would leave half of it
-        final.rename(folder / f".{final.name}.old")
-    part.rename(final)
+def _replace(complete: Path, path: Path) -> None:
+    folder = path.parent
+    if path.exists():  # renamed first: a crash during its removal would leave a part of it
+        path.rename(folder / f".{path.name}.old")
+    complete.rename(path)
     flush_folder(folder)
-    # A run goes back only behind checkpoints that are damaged; left there, they would count as the newest.
-    _remove(path for path in checkpoints_in(folder) if path.name > final.name)
+    # Later checkpoints exist only if the run skipped them as damaged; they would count as the newest.
+    _remove(later for later in checkpoints_in(folder) if later.name > path.name)
 
 
 def _remove(paths: Iterable[Path]) -> None:
@@ -141,37 +141,37 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """Return the checkpoints below `folder`, oldest first; unfinished ones have another name."""
+    """Return the checkpoints in `folder`, oldest first; incomplete ones have another name."""
     return sorted(path for path in folder.glob("step-*") if path.is_dir())
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read one checkpoint, every byte checked; a damaged one is refused with the reason."""
+    """Verify and read a checkpoint; a damaged one is refused with the reason."""
     check_checkpoint(path)
     return read_checkpoint(path)
 
 
 def check_checkpoint(path: Path) -> None:
-    """Refuse a checkpoint that is not what was written, with the reason."""
+    """Compare all files with the hashes of the manifest; refuse a damaged checkpoint with the reason."""
     with _report_damage(path):
-        manifest = _manifest(path)
-        for name in _files(manifest):
+        manifest = _read_manifest(path)
+        for name in _file_names(manifest):
             if sha256(path / name) != manifest[name]:
-                raise FolderError(f"checkpoint {path}: {name} is not what was written")
+                raise FolderError(f"checkpoint {path}: the hash of {name} differs from the manifest")
 
 
 def read_checkpoint(path: Path, rows: RowSelector = all_rows) -> Checkpoint:
-    """Read a checkpoint, of every tensor only the rows that are asked for. Its bytes are not checked."""
+    """Read a checkpoint, of every tensor only the selected rows. Hashes are not verified."""
     with _report_damage(path):
-        files = _files(_manifest(path))
-        told: dict[str, Any] = json.loads((path / "standing.json").read_text(encoding="utf-8"))
-        recipe = told.pop("recipe")
-        told["phase_steps"] = {int(phase): steps for phase, steps in told["phase_steps"].items()}
-        told["scaling"] = LossScaler(**told["scaling"])
+        names = _file_names(_read_manifest(path))
+        state: dict[str, Any] = json.loads((path / _STATE).read_text(encoding="utf-8"))
+        recipe = state.pop("recipe")
+        state["phase_steps"] = {int(phase): steps for phase, steps in state["phase_steps"].items()}
+        state["loss_scaler"] = LossScaler(**state["loss_scaler"])
         model, optimizer = (
-            _read_tensors([path / name for name in files if name.startswith(kind)], rows) for kind in _KINDS
+            _read_tensors([path / name for name in names if name.startswith(kind)], rows) for kind in _KINDS
         )
-        return Checkpoint(path, model, optimizer, TrainState(**told), recipe)
+        return Checkpoint(folder=path, model=model, optimizer=optimizer, train_state=TrainState(**state), recipe=recipe)
 
 
 @contextlib.contextmanager
@@ -182,46 +182,46 @@ def _report_damage(path: Path) -> Any:
         raise FolderError(f"checkpoint {path} is damaged: {error}") from error
 
 
-def _manifest(path: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    return found
+def _read_manifest(path: Path) -> dict[str, str]:
+    manifest: dict[str, str] = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    return manifest
 
 
-def _files(manifest: Mapping[str, str]) -> list[str]:
-    """Return the files that have to be there, by the parts that the manifest tells of."""
-    counts = [int(found[1]) for name in manifest if (found := re.search(r"-of-(\d+)\.", name))]
-    count = max(counts, default=1)
-    return [_file(kind, number, count) for kind in _KINDS for number in range(count)] + ["standing.json"]
+def _file_names(manifest: Mapping[str, str]) -> list[str]:
+    """Return the files that must exist, by the number of shards in the manifest."""
+    counts = [int(match[1]) for name in manifest if (match := re.search(r"-of-(\d+)\.", name))]
+    num_shards = max(counts, default=1)
+    return [_file_name(kind, rank, num_shards) for kind in _KINDS for rank in range(num_shards)] + [_STATE]
 
 
 def _read_tensors(files: Sequence[Path], rows: RowSelector) -> dict[str, torch.Tensor]:
-    """Return the wanted rows of every tensor in the parts."""
+    """Return the selected rows of every tensor in the shards."""
     with contextlib.ExitStack() as stack:
-        holders: dict[str, list[Any]] = {}
+        shards_by_name: dict[str, list[Any]] = {}
         for file in files:
-            part = stack.enter_context(safe_open(file, "pt"))
-            for name in part.keys():  # noqa: SIM118 (it is no dict)
-                holders.setdefault(name, []).append(part)
-        return {name: _read_rows(name, parts, rows(name)) for name, parts in holders.items()}
+            shard = stack.enter_context(safe_open(file, "pt"))
+            for name in shard.keys():  # noqa: SIM118 (it is no dict)
+                shards_by_name.setdefault(name, []).append(shard)
+        return {name: _read_rows(name, shards, rows(name)) for name, shards in shards_by_name.items()}
 
 
-def _read_rows(name: str, parts: Sequence[Any], rows: slice) -> torch.Tensor:
-    if rows == slice(None) and len(parts) == 1:
-        return parts[0].get_tensor(name)
-    found, first = [], 0
-    for part in parts:
-        stored = part.get_slice(name)
-        count = stored.get_shape()[0]
-        start = max((rows.start or 0) - first, 0)
-        stop = count if rows.stop is None else min(rows.stop - first, count)
+def _read_rows(name: str, shards: Sequence[Any], rows: slice) -> torch.Tensor:
+    if rows == slice(None) and len(shards) == 1:
+        return shards[0].get_tensor(name)
+    slices, first_row = [], 0
+    for shard in shards:
+        stored = shard.get_slice(name)
+        num_rows = stored.get_shape()[0]
+        start = max((rows.start or 0) - first_row, 0)
+        stop = num_rows if rows.stop is None else min(rows.stop - first_row, num_rows)
         if start < stop:
-            found.append(stored[start:stop])
-        first += count
-    return torch.cat(found) if found else parts[0].get_tensor(name)[:0]
+            slices.append(stored[start:stop])
+        first_row += num_rows
+    return torch.cat(slices) if slices else shards[0].get_tensor(name)[:0]
 
 
 def find_latest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """Return the newest checkpoint that is whole, and a sentence for each newer one that is not."""
+    """Return the newest undamaged checkpoint, and a message for each newer one that is damaged."""
     damaged: list[str] = []
     for path in reversed(checkpoints_in(folder)):
         try:
@@ -234,12 +234,12 @@ def find_latest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def load_latest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that is whole, read, and a sentence for each newer one that is not."""
+    """Read the newest undamaged checkpoint; return it, and a message for each newer one that is damaged."""
     path, damaged = find_latest_checkpoint(folder)
     return None if path is None else read_checkpoint(path), damaged
 
 
 def keep_last(folder: Path, count: int, keep_names: set[str]) -> None:
-    """Remove all but the newest `count` checkpoints and those named in `also`."""
+    """Remove all checkpoints but the newest `count` and those in `keep_names`."""
     paths = checkpoints_in(folder)
     _remove(path for path in paths[: max(0, len(paths) - count)] if path.name not in keep_names)

@@ -1,7 +1,7 @@
-"""The checkpoints of a run: its module, optimizer and standing in, checkpoints on disk out, and back.
+"""The checkpoints of a run: its module, optimizer and train state in, checkpoints on disk out, and back.
 
-Alone and where every process has the whole module, the first writes. Where it is spread over processes, each writes and
-reads its rows. Where a device apart computes, it is given back as soon as its tensors are copied, and a thread writes.
+Without sharding, the main process writes; with sharding, each process writes and reads its local rows. In the
+background, training continues as soon as the tensors are copied to the CPU, and a thread writes them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch.distributed
 from torch import nn
 
 from bertworks.errors import FolderError
+from bertworks.parallel.process_group import all_gather, broadcast, is_main_process, rank, world_size
 from bertworks.training.checkpoint import (
     Checkpoint,
     CheckpointProcessGroup,
@@ -27,18 +28,17 @@ from bertworks.training.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from bertworks.training.loop import TrainState, world_size
+from bertworks.training.loop import TrainState
 from bertworks.training.optimizer import BertAdam
-from bertworks.training.process_group import all_gather, broadcast, is_main_process
 from bertworks.training.sharding import is_sharded, local_rows, local_state_dict
 
 _SAVE_TOTAL_LIMIT = 2
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a run one after another. Every process has one, and all call it at the same steps.
+    """Writes the checkpoints of a run. Every process has one, and all of them call it at the same steps.
 
-    `recipe` is what must be equal for a checkpoint to fit.
+    `recipe` is the hash of the recipe, stored in each checkpoint.
     """
 
     def __init__(self, folder: Path, module: nn.Module, recipe: str, in_background: bool = False) -> None:
@@ -49,11 +49,9 @@ class CheckpointWriter:
         if in_background:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="saving")
         if is_sharded(module):
-            # A thread needs a group of its own: messages of two threads in one group would meet in any order.
+            # The thread needs its own group: collectives of two threads in one group could interleave.
             group = torch.distributed.new_group(backend="gloo") if in_background else None
-            self._process_group = CheckpointProcessGroup(
-                torch.distributed.get_rank(), world_size(), lambda text: all_gather(text, group)
-            )
+            self._process_group = CheckpointProcessGroup(rank(), world_size(), lambda text: all_gather(text, group))
 
     def __enter__(self) -> Self:
         return self
@@ -67,24 +65,24 @@ class CheckpointWriter:
     def save(
         self, optimizer: BertAdam, train_state: TrainState, best: str, encoder_state: Mapping[str, torch.Tensor]
     ) -> list[Path]:
-        """Write a checkpoint, or begin to. Return those that are on the disk now and had not been told of.
+        """Write a checkpoint, or start to in the background. Return the newly completed checkpoints.
 
-        Beside the newest ones, that called `best` is kept. `carried` is what rows leave for the next step's.
+        The checkpoint named `best` is kept besides the newest ones. `encoder_state` is that of stateful batches.
         """
         if self._process_group.world_size == 1 and not is_main_process():
             return []
         model, moments = local_state_dict(self._module), {**optimizer.state(), **encoder_state}
         if self._executor is None:
             return [self._write(model, moments, train_state, best)]
-        done = self.finish()  # before memory is taken for the next
+        completed = self.finish()  # before copying, which needs memory
         model, moments = _copy_to_cpu(model), _copy_to_cpu(moments)
         self._pending = self._executor.submit(self._write, model, moments, copy.deepcopy(train_state), best)
-        return done
+        return completed
 
     def finish(self) -> list[Path]:
-        """Wait until everything is on the disk; return what had not been told of."""
-        begun, self._pending = self._pending, None
-        return [] if begun is None else [begun.result()]
+        """Wait for the checkpoint in the background; return it if it is newly completed."""
+        pending, self._pending = self._pending, None
+        return [] if pending is None else [pending.result()]
 
     def _write(
         self, model: dict[str, torch.Tensor], moments: dict[str, torch.Tensor], train_state: TrainState, best: str
@@ -100,22 +98,22 @@ def _copy_to_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def load_latest_for_module(folder: Path, module: nn.Module) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that is whole, with the rows that this process needs, and what is wrong with others.
+    """Read the local rows of the newest undamaged checkpoint; return it, and a message for each damaged newer one.
 
-    The first process checks all bytes and says which one it is.
+    The main process verifies the hashes and broadcasts the step.
     """
     path, damaged = find_latest_checkpoint(folder) if is_main_process() else (None, [])
-    step = broadcast(-1 if path is None else int(path.name.rpartition("-")[2]))
+    step = int(broadcast(-1 if path is None else int(path.name.rpartition("-")[2])))
     if step < 0:
         return None, damaged
     path = folder / checkpoint_name(step)
     if not path.exists():
         raise FolderError(
-            f"the first process goes on from {path}, which is not there for process {torch.distributed.get_rank()}; "
-            f"the run folder must lie on a disk that all machines share"
+            f"the main process resumes from {path}, which does not exist for process {rank()}; the run folder must be "
+            f"on a disk that all nodes share"
         )
     if not is_sharded(module):
         return read_checkpoint(path), damaged
     rows = {name: local_rows(values) for name, values in module.state_dict().items()}
-    # The moments of NAME are called mean/NAME and square/NAME.
+    # The moments of NAME are exp_avg/NAME and exp_avg_sq/NAME.
     return read_checkpoint(path, lambda name: rows.get(name.rpartition("/")[2], slice(None))), damaged

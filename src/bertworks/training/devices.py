@@ -1,4 +1,4 @@
-"""Where and how exactly a step is computed: the names of a device and a precision in, torch's objects out."""
+"""Device and precision of a step: their names in, torch's objects out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from bertworks.errors import MissingDependencyError, SettingsError
 
 CPU = torch.device("cpu")
 
-# What a recipe may say of precision. In the lower two, products are computed in half the bits and all else in full;
-# parameters and the optimizer's state stay in full.
+# The compute dtype of autocast; parameters and optimizer state are always fp32.
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-# fp16 has so few small numbers that most slopes would be zero. They are scaled up, as far as none overflows.
+# Small gradients underflow in fp16, so the loss is scaled by the largest power of two that does not overflow.
 _INITIAL_SCALE = 2.0**16
 _GROWTH_INTERVAL = 2_000
 
@@ -40,40 +39,40 @@ DEVICES = ("auto", "cpu", "cuda", "mps", "xla")
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of that name; `auto` is the first of cuda, mps and cpu that is there."""
+    """Return the device of that name; `auto` is the first available one of cuda, mps and cpu."""
     if name == "auto":
-        name = next(one for one, is_here in _IS_AVAILABLE.items() if is_here())
+        name = next(candidate for candidate, is_available in _IS_AVAILABLE.items() if is_available())
     if name not in DEVICES:
         raise SettingsError(f"there is no device '{name}'; choose one of: {', '.join(DEVICES)}")
     if name == "xla":
         try:
-            found: torch.device = importlib.import_module("torch_xla").device()
+            device: torch.device = importlib.import_module("torch_xla").device()
         except ImportError as error:
             raise MissingDependencyError("torch_xla", "torch_xla", "computing on a TPU") from error
-        return found
+        return device
     if not _IS_AVAILABLE[name]():
         raise SettingsError(f"this machine has no {name}, or this torch cannot use it; choose --device cpu")
     return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
 
 
 def finish_step(device: torch.device) -> None:
-    """Have done what was asked of the device: XLA only writes operations down until somebody says so."""
+    """Run the operations that XLA has recorded so far; other devices run them at once."""
     if device.type == "xla":
         importlib.import_module("torch_xla").sync()
 
 
 @dataclass(slots=True)
 class LossScaler:
-    """By how much fp16 slopes are scaled up, and how many steps in a row have gone well. A checkpoint keeps it."""
+    """The loss scale of fp16, and the number of steps since the last overflow. Part of the train state."""
 
     scale: float = _INITIAL_SCALE
     num_good_steps: int = 0
 
     def update(self, grad_norm: float) -> bool:
-        """Learn from the norm of a step's gradients, and return whether they have overflowed because of the scale.
+        """Adapt the scale to the gradient norm of a step, and return whether the scaled gradients overflowed.
 
-        An overflow halves the scale, many steps without one double it. Slopes that overflow without being scaled are
-        no fault of the scale.
+        An overflow halves the scale, many steps without one double it. At a scale of 1 an infinite norm is no
+        overflow of scaling: training has diverged.
         """
         if math.isfinite(grad_norm):
             self.num_good_steps += 1
@@ -89,7 +88,7 @@ class LossScaler:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How a device computes products."""
+    """The compute dtype of a device (autocast)."""
 
     name: str = "fp32"
     device: torch.device = CPU
@@ -98,15 +97,15 @@ class Precision:
         if self.name not in PRECISIONS:
             raise SettingsError(f"there is no precision '{self.name}'; choose one of: {', '.join(PRECISIONS)}")
         if self.name == "bf16" and self.device.type == "cuda" and not torch.cuda.is_bf16_supported():
-            raise SettingsError("this graphics card has no bf16; choose precision fp16 or fp32")
+            raise SettingsError("this GPU does not support bf16; choose --precision fp16 or fp32")
 
     @property
     def should_scale_loss(self) -> bool:
-        """Whether slopes have to be scaled up."""
+        """Whether gradients would underflow without loss scaling."""
         return self.name == "fp16"
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context in which a module computes."""
+        """Return the context manager for the forward pass."""
         if self.name == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=PRECISIONS[self.name])

@@ -1,6 +1,6 @@
-"""Measure a module on batches it does not learn from: batches in, mean losses and accuracies out, in bounded memory.
+"""Evaluate an objective on held-out batches: batches in, mean losses and accuracies out, in bounded memory.
 
-Where several processes share a run, each measures its batches, and all get the scores of all.
+With several processes, each evaluates its own batches, and all of them get the scores over all batches.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import torch
 
 from bertworks.objectives.registry import Objective
+from bertworks.parallel.process_group import all_reduce_sum
 from bertworks.sampling.batch import Batch
 from bertworks.training.devices import Precision
-from bertworks.training.loop import all_reduce_sum
 from bertworks.training.stateful import StatefulBatches
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Mean loss and share of right answers of each part, the one to choose models by first."""
+    """Mean loss and accuracy of each loss part; the first part is the one for model selection."""
 
     losses: dict[str, float]
     accuracies: dict[str, float]
@@ -40,33 +40,33 @@ def evaluate(
     precision: Precision = Precision(),
     num_scored_batches: int | None = None,
 ) -> Scores:
-    """Return the scores over all batches; sums and counts are kept, nothing else.
+    """Return the scores over all batches; only sums and counts are held in memory.
 
-    Of the batches only the first `num_counted` count, if that is given: the others are computed along with processes
-    that have more.
+    With `num_scored_batches`, only the first batches count: processes of a sharded model run as many forward passes as
+    the one with the most batches.
     """
-    sums: dict[str, list[float]] = {}  # of each part: its loss, its answers, the right ones
-    carrying = StatefulBatches()
+    sums: dict[str, list[float]] = {}  # loss part -> [loss, number of targets, number of correct ones]
+    stateful_batches = StatefulBatches()
     was_training = module.training
     module.eval()
     try:
         for number, batch in enumerate(batches):
             with precision.autocast():
                 loss = module(
-                    carrying.attach_state(batch.to(precision.device)), dict.fromkeys(module.counts(batch), 1.0)
+                    stateful_batches.attach_state(batch.to(precision.device)), dict.fromkeys(module.counts(batch), 1.0)
                 )
-            carrying.collect(loss.state)
-            carrying.end_step()
-            counts = num_scored_batches is None or number < num_scored_batches
+            stateful_batches.collect(loss.state)
+            stateful_batches.end_step()
+            is_scored = num_scored_batches is None or number < num_scored_batches
             for name, part in loss.parts.items():
-                before = sums.get(name, [0.0, 0.0, 0.0])
-                told = (float(part.total), part.count, part.correct or 0)
-                sums[name] = [one + counts * more for one, more in zip(before, told, strict=True)]
+                previous = sums.get(name, [0.0, 0.0, 0.0])
+                values = (float(part.total), part.count, part.correct or 0)
+                sums[name] = [total + is_scored * value for total, value in zip(previous, values, strict=True)]
     finally:
         module.train(was_training)
-    flat = all_reduce_sum([number for one in sums.values() for number in one])
-    found = {name: flat[3 * place : 3 * place + 3] for place, name in enumerate(sums)}
+    flat = all_reduce_sum([number for part in sums.values() for number in part])
+    totals = {name: flat[3 * index : 3 * index + 3] for index, name in enumerate(sums)}
     return Scores(
-        {name: total / count for name, (total, count, _) in found.items()},
-        {name: right / count for name, (_, count, right) in found.items()},
+        {name: loss / count for name, (loss, count, _) in totals.items()},
+        {name: correct / count for name, (_, count, correct) in totals.items()},
     )

@@ -1,7 +1,7 @@
-"""What does a step compute? A module and batches in, the operations of its matrix products out, counted, not estimated.
+"""FLOPs of a training step: an objective and batches in, the counted FLOPs of all matrix products out.
 
-torch counts most of what it calls; here are the others: products that add to what is there, those of oneDNN, and
-attention and LSTMs as a CPU computes them.
+torch's FlopCounterMode knows most operators; this file adds the others: in-place addmm, oneDNN's linear, and attention
+and LSTMs as the CPU computes them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def _addmm_flops(accumulator: Sequence[int], left: Sequence[int], right: Sequenc
 
 
 def _attention_flops(queries: Sequence[int], keys: Sequence[int], *_: Any, **__: Any) -> int:
-    return 4 * prod(queries) * keys[-2]  # scores, and what is read
+    return 4 * prod(queries) * keys[-2]  # attention scores and context
 
 
 def _attention_backward_flops(
     grad_output: Sequence[int], queries: Sequence[int], keys: Sequence[int], *_: Any, **__: Any
 ) -> int:
-    return 10 * prod(queries) * keys[-2]  # the scores again, and the slopes of shares, queries, keys and values
+    return 10 * prod(queries) * keys[-2]  # scores again; gradients of weights, queries, keys, values
 
 
 def _lstm_flops(
@@ -46,8 +46,7 @@ def _lstm_backward_flops(*shapes: Any, **kwargs: Any) -> int:
     return 2 * _lstm_flops(*shapes, **kwargs)
 
 
-# What torch does not count by itself -> from the shapes of what enters to operations. A name that this torch lacks is
-# left out.
+# (namespace, operator) -> its FLOPs by the shapes of its inputs. Operators that this torch lacks are skipped.
 _EXTRA_FORMULAS: dict[tuple[str, str], Callable[..., int]] = {
     ("mkldnn", "_linear_pointwise"): _linear_flops,
     ("aten", "addmm_"): _addmm_flops,
@@ -60,13 +59,13 @@ _EXTRA_FORMULAS: dict[tuple[str, str], Callable[..., int]] = {
 
 
 def count_flops(module: Objective, batches: Iterable[Batch]) -> int:
-    """Return the operations of the matrix products of a training step, forward and backward; nothing is changed."""
-    known = {
-        getattr(getattr(torch.ops, room), name): formula
-        for (room, name), formula in _EXTRA_FORMULAS.items()
-        if hasattr(getattr(torch.ops, room), name)
+    """Return the FLOPs of the matrix products of a training step, forward and backward; no parameter changes."""
+    formulas = {
+        getattr(getattr(torch.ops, namespace), name): formula
+        for (namespace, name), formula in _EXTRA_FORMULAS.items()
+        if hasattr(getattr(torch.ops, namespace), name)
     }
-    counter = FlopCounterMode(display=False, custom_mapping=known)
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
     was_training = module.training
     module.train()
     with counter:

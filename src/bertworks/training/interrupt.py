@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in, a wish to leave after the step out."""
+"""Ctrl-C and SIGTERM in, a request to stop after the current step out."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-# What a run says that left because it was asked to.
-STOP_MESSAGE = "asked to stop: saved; the same command continues"
+# The last message of a run that was stopped by a signal.
+STOP_MESSAGE = "interrupted: saved; the same command resumes"
 
 
 @contextlib.contextmanager
 def catch_stop_signals() -> Iterator[list[str]]:
-    """Turn SIGTERM and Ctrl-C into a wish that is granted after the step: save, and leave."""
-    wish: list[str] = []
-    before = {}
+    """Yield a list that gets STOP_MESSAGE on SIGTERM or Ctrl-C; a second signal interrupts at once."""
+    messages: list[str] = []
+    previous_handlers = {}
 
-    def remember(number: int, frame: object) -> None:
-        if wish:
+    def request_stop(number: int, frame: object) -> None:
+        if messages:
             raise KeyboardInterrupt
-        wish.append(STOP_MESSAGE)
+        messages.append(STOP_MESSAGE)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(ValueError):  # not in the main thread: then somebody else handles signals
-            before[number] = signal.signal(number, remember)
+        with contextlib.suppress(ValueError):  # only the main thread can set handlers
+            previous_handlers[number] = signal.signal(number, request_stop)
     try:
-        yield wish
+        yield messages
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Adam as the paper used it: a module's gradients and a rate in, changed parameters and the gradients' norm out."""
+"""Adam as in the BERT paper: the gradients of a module and a learning rate in, updated parameters and the norm out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bertworks.training.sharding import is_sharded, to_local
 
 @dataclass(frozen=True, slots=True)
 class AdamSettings:
-    """The paper's Adam. `bias_correction` is the textbook's; BERT's own code had none."""
+    """The paper's Adam. Google's BERT code has no `bias_correction`; `clip` is the maximal gradient norm."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -30,13 +30,13 @@ class AdamSettings:
 
 @dataclass(frozen=True, slots=True)
 class LayerwiseSettings:
-    """How the rate depends on the depth of a parameter: ULMFiT's ideas, for any encoder.
+    """Learning rates by depth, for any encoder (ULMFiT's discriminative fine-tuning and gradual unfreezing).
 
-    layer_rate       a layer learns at this share of the rate of the one above it
-    frozen_layers    the embeddings and so many layers above them do not learn at all; 0: all learn
-    unfreeze_every   gradual unfreezing: the head learns from the beginning, and every so many steps one layer more,
-                     from the top down; 0: all from the beginning
-    unfreeze_rate    the same as a share of the run, by whose end all learn; 0: as `unfreeze_every` says
+    layer_lr_decay      the learning rate of a layer divided by that of the layer above it
+    num_frozen_layers   the embeddings and this many layers above them are not trained; 0: all are trained
+    unfreeze_steps      gradual unfreezing: the head is trained from the start, and after every so many steps one more
+                        layer, from the top down; 0: all from the start
+    unfreeze_ratio      the same as a fraction of the run, after which all layers are trained; 0: see unfreeze_steps
     """
 
     layer_lr_decay: float = 1.0
@@ -47,21 +47,21 @@ class LayerwiseSettings:
     def __post_init__(self) -> None:
         if not 0 < self.layer_lr_decay <= 1 or not 0 <= self.unfreeze_ratio <= 1:
             raise SettingsError(
-                f"layer_rate is {self.layer_lr_decay} and unfreeze_rate {self.unfreeze_ratio}; the first lies above 0 and "
-                f"up to 1, the second from 0 to 1"
+                f"layer_lr_decay is {self.layer_lr_decay} and unfreeze_ratio {self.unfreeze_ratio}; the first must be "
+                f"above 0 and at most 1, the second from 0 to 1"
             )
         if self.unfreeze_steps and self.unfreeze_ratio:
-            raise SettingsError("unfreeze_every and unfreeze_rate both say when layers begin to learn; leave one out")
+            raise SettingsError("unfreeze_steps and unfreeze_ratio exclude each other; set only one")
 
     def resolve(self, num_steps: int, num_layers: int) -> LayerwiseSettings:
-        """Return the same in steps, for a run of so many on a model of so many layers above the embeddings."""
+        """Return the settings with unfreeze_ratio converted to unfreeze_steps, for a run of `num_steps`."""
         if not self.unfreeze_ratio:
             return self
-        every = max(1, round(num_steps * self.unfreeze_ratio / (num_layers + 1)))
-        return replace(self, unfreeze_steps=every, unfreeze_ratio=0.0)
+        steps = max(1, round(num_steps * self.unfreeze_ratio / (num_layers + 1)))
+        return replace(self, unfreeze_steps=steps, unfreeze_ratio=0.0)
 
     def factor(self, depth_from_top: int, step: int) -> float:
-        """Return by what the rate of a parameter is multiplied that lies so many layers below the top."""
+        """Return the learning rate factor of a parameter that is `depth_from_top` layers below the top."""
         if self.unfreeze_steps and depth_from_top > step // self.unfreeze_steps:
             return 0.0
         return self.layer_lr_decay**depth_from_top
@@ -82,21 +82,22 @@ _EMBEDDING = re.compile(r"encoder\.(?!pooler\.)")
 
 
 def freeze(module: nn.Module, settings: LayerwiseSettings, num_layers: int) -> None:
-    """Have the lowest layers not learn, if the settings say so."""
+    """Disable gradients of the lowest layers, as the settings say."""
     depths = parameter_depths(module, num_layers)
-    for name, one in module.named_parameters():
+    for name, parameter in module.named_parameters():
         if settings.num_frozen_layers and depths[name] <= settings.num_frozen_layers:
-            one.requires_grad_(False)
+            parameter.requires_grad_(False)
 
 
-# Where torch has one pass for a whole step of Adam.
+# Devices with torch's fused Adam.
 _FUSED_DEVICES = ("cpu", "cuda", "mps")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class BertAdam:
-    """AdamW with clipping; biases and norms do not decay. Its state is kept by the names of the parameters.
+    """AdamW with gradient clipping; biases and norms have no weight decay. Its state is keyed by parameter names.
 
-    Of a module that is spread over processes, each changes the rows of its own, and has moments for those alone.
+    Of a sharded module, each process updates its local rows and has moments for those only.
     """
 
     def __init__(
@@ -110,58 +111,62 @@ class BertAdam:
         self.layerwise = layerwise
         self.num_steps = 0
         self._is_sharded = is_sharded(module)
-        named = {name: one for name, one in module.named_parameters() if one.requires_grad}
-        self._parameters = {
-            name: one for name, one in named.items() if to_local(one).numel()
-        }  # few rows do not reach for all
-        self._local_parameters = {name: to_local(one) for name, one in self._parameters.items()}
+        trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+        # A parameter with fewer rows than there are processes has no local rows on some of them.
+        self._parameters = {name: parameter for name, parameter in trained.items() if to_local(parameter).numel()}
+        self._local_parameters = {name: to_local(parameter) for name, parameter in self._parameters.items()}
         groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
-        lying = parameter_depths(module, num_layers)
-        top = max((lying[name] for name in named), default=0)  # a model that tells pieces by their table has no head
-        for name, one in self._local_parameters.items():
-            below = top - lying[name] if layerwise != LayerwiseSettings() else 0
-            decays = one.ndim > 1 and not name.endswith("bias")  # the biases of relative attention are tables by head
-            groups.setdefault((decays, below), []).append(one)
+        depths = parameter_depths(module, num_layers)
+        top = max((depths[name] for name in trained), default=0)  # with tied embeddings there may be no head
+        for name, parameter in self._local_parameters.items():
+            depth_from_top = top - depths[name] if layerwise != LayerwiseSettings() else 0
+            # Biases of relative attention have two dimensions.
+            has_weight_decay = parameter.ndim > 1 and not name.endswith("bias")
+            groups.setdefault((has_weight_decay, depth_from_top), []).append(parameter)
         self._adam = torch.optim.AdamW(
-            [{"params": params, "decays": decays, "below": below} for (decays, below), params in groups.items()],
+            [
+                {"params": parameters, "has_weight_decay": has_weight_decay, "depth_from_top": depth_from_top}
+                for (has_weight_decay, depth_from_top), parameters in groups.items()
+            ],
             betas=(settings.beta1, settings.beta2),
-            fused=all(one.device.type in _FUSED_DEVICES for one in self._local_parameters.values()),
+            fused=all(values.device.type in _FUSED_DEVICES for values in self._local_parameters.values()),
         )
 
     def step(self, learning_rate: float, scale: float = 1.0) -> float:
-        """Clip, change the parameters, forget the gradients; return the norm the gradients had before.
+        """Clip the gradients, update the parameters, zero the gradients; return the gradient norm before clipping.
 
-        The gradients were multiplied by `scale`. If that made them overflow, the parameters stay as they are, and the
-        norm says so.
+        The gradients are `scale` times too large (loss scaling). If they overflowed, nothing is updated, and the norm
+        is not finite.
         """
         grads = self._local_grads()
-        found = self._grad_norm(grads) / scale
-        if scale != 1.0 and not math.isfinite(found):
+        norm = self._grad_norm(grads) / scale
+        if scale != 1.0 and not math.isfinite(norm):
             self._zero_grad()
-            return found
-        clips = 0 < self.settings.clip < found < math.inf
-        factor = (self.settings.clip / found if clips else 1.0) / scale
+            return norm
+        should_clip = 0 < self.settings.clip < norm < math.inf
+        factor = (self.settings.clip / norm if should_clip else 1.0) / scale
         if factor != 1.0:
             torch._foreach_mul_(grads, factor)
         self.num_steps += 1
         for group in self._adam.param_groups:
-            own_rate = learning_rate * self.layerwise.factor(group["below"], self.num_steps - 1)
-            group |= self._group_settings(own_rate, self.settings.weight_decay if group["decays"] else 0.0)
+            group_lr = learning_rate * self.layerwise.factor(group["depth_from_top"], self.num_steps - 1)
+            weight_decay = self.settings.weight_decay if group["has_weight_decay"] else 0.0
+            group |= self._group_settings(group_lr, weight_decay)
         self._adam.step()
-        # A fused step does not say that it changed them, and what others made of the old ones would be taken for new.
+        # A fused step does not increment tensor versions, by which packed copies of weights are invalidated.
         torch.autograd.graph.increment_version(list(self._local_parameters.values()))
         self._zero_grad()
-        return found
+        return norm
 
     def _local_grads(self) -> list[torch.Tensor]:
-        """Return the gradients of what this process changes, and give them to whom they belong."""
-        for name, one in self._parameters.items():
-            if one is not self._local_parameters[name]:
-                self._local_parameters[name].grad = None if one.grad is None else to_local(one.grad)
-        return [one.grad for one in self._local_parameters.values() if one.grad is not None]
+        """Return the gradients of the local rows, and set them as `grad` of the local parameters."""
+        for name, parameter in self._parameters.items():
+            if parameter is not self._local_parameters[name]:
+                self._local_parameters[name].grad = None if parameter.grad is None else to_local(parameter.grad)
+        return [values.grad for values in self._local_parameters.values() if values.grad is not None]
 
     def _grad_norm(self, grads: list[torch.Tensor]) -> float:
-        """Return the norm of all gradients, of every process."""
+        """Return the norm of all gradients, over all processes if the module is sharded."""
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
         if self._is_sharded:
             square = norm.square()
@@ -171,53 +176,53 @@ class BertAdam:
 
     def _zero_grad(self) -> None:
         self._adam.zero_grad(set_to_none=True)
-        for one in self._parameters.values():
-            one.grad = None
+        for parameter in self._parameters.values():
+            parameter.grad = None
 
     def _group_settings(self, learning_rate: float, weight_decay: float) -> dict[str, float]:
-        """Return rate, eps and decay for torch. Without bias correction they are chosen so that torch's cancels out."""
+        """Return lr, eps and weight_decay for torch's AdamW.
+
+        torch always applies bias correction; without it, the values are chosen so that the correction cancels out.
+        """
         if self.settings.bias_correction:
             return {"lr": learning_rate, "eps": self.settings.eps, "weight_decay": weight_decay}
         first = 1 - self.settings.beta1**self.num_steps
         root = math.sqrt(1 - self.settings.beta2**self.num_steps)
-        lifted = learning_rate * first / root
+        adjusted = learning_rate * first / root
         return {
-            "lr": lifted,
+            "lr": adjusted,
             "eps": self.settings.eps / root,
-            "weight_decay": weight_decay * learning_rate / lifted if lifted else 0.0,
+            "weight_decay": weight_decay * learning_rate / adjusted if adjusted else 0.0,
         }
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the moments of what this process changes, as flat names: "mean/NAME" and "square/NAME"."""
-        found = {}
-        for name, one in self._local_parameters.items():
-            kept = self._adam.state.get(one)
-            if kept:
-                found[f"mean/{name}"] = kept["exp_avg"]
-                found[f"square/{name}"] = kept["exp_avg_sq"]
-            elif self.num_steps:  # no gradient has come: nobody asks it, as a pooler where words are tagged
-                found |= {f"{moment}/{name}": torch.zeros_like(one) for moment in ("mean", "square")}
-        return found
+        """Return the moments of the local parameters, named "exp_avg/NAME" and "exp_avg_sq/NAME"."""
+        moments = {}
+        for name, parameter in self._local_parameters.items():
+            state = self._adam.state.get(parameter)
+            if state:
+                moments |= {f"{moment}/{name}": state[moment] for moment in _MOMENTS}
+            elif self.num_steps:  # never had a gradient, e.g. the pooler when tokens are tagged
+                moments |= {f"{moment}/{name}": torch.zeros_like(parameter) for moment in _MOMENTS}
+        return moments
 
     def restore(self, tensors: Mapping[str, torch.Tensor], num_steps: int) -> None:
-        """Take up the state that `state` returned after so many steps."""
+        """Restore the state that `state` returned after `num_steps` steps."""
         self.num_steps = num_steps
-        for name, one in self._local_parameters.items():
+        for name, parameter in self._local_parameters.items():
             if num_steps:
-                kept: dict[str, Any] = {
-                    "step": torch.tensor(float(num_steps), device=one.device),
-                    "exp_avg": _moment(tensors, f"mean/{name}", one),
-                    "exp_avg_sq": _moment(tensors, f"square/{name}", one),
-                }
-                self._adam.state[one] = kept
+                state: dict[str, Any] = {"step": torch.tensor(float(num_steps), device=parameter.device)}
+                state |= {moment: _moment(tensors, f"{moment}/{name}", parameter) for moment in _MOMENTS}
+                self._adam.state[parameter] = state
 
 
 def _moment(tensors: Mapping[str, torch.Tensor], name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """Return a copy of one moment of a parameter, or say why it does not fit."""
-    found = tensors.get(name)
-    if found is None or found.shape != parameter.shape:
-        lack = "no" if found is None else f"{tuple(found.shape)} instead of {tuple(parameter.shape)} as"
+    """Return a copy of a moment of a parameter; refuse one that is missing or of another shape."""
+    values = tensors.get(name)
+    if values is None or values.shape != parameter.shape:
+        problem = "no" if values is None else f"{tuple(values.shape)} instead of {tuple(parameter.shape)} as"
         raise FolderError(
-            f"the checkpoint has {lack} optimizer state '{name}'; it is of another recipe, so start anew with --out"
+            f"the checkpoint has {problem} optimizer state '{name}'; it belongs to another recipe: start a new run "
+            f"with --output"
         )
-    return found.to(parameter.device).clone()
+    return values.to(parameter.device).clone()

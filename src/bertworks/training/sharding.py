@@ -1,9 +1,8 @@
-"""A module spread over processes: each keeps some rows of every parameter, of its gradient and of its moments.
+"""Sharding (FSDP2): a module in, the same module with parameters, gradients and moments divided among processes out.
 
-A module and a group of processes in, the same module out, with parameters that are torch's DTensors outside of
-`forward`. While a layer computes, its parameters are whole and plain tensors, gathered for that moment (FSDP2), so that
-products by hand, tied tables and dropout by seeds need to know nothing of it; the optimizer and checkpoints see only
-the rows of their own process, which are plain tensors, too.
+Outside of `forward`, parameters are DTensors, of which each process has some rows. During `forward` of a layer, its
+parameters are gathered as plain tensors, so custom kernels, tied embeddings and seeded dropout work unchanged. The
+optimizer and checkpoints see only the local rows, as plain tensors, too.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ from bertworks.encoders.linear import disable_weight_packing
 from bertworks.errors import FolderError
 from bertworks.training.devices import PRECISIONS, Precision
 
-# By what methods values enter a layer besides `forward`: before each of them, the layer's parameters are gathered.
-_FORWARD_METHODS = ("at", "onward", "streams", "second_stream")
+# The methods besides `forward` that compute with a layer's parameters: FSDP gathers them before each.
+_FORWARD_METHODS = ("forward_at", "forward_with_cache", "forward_streams", "forward_query_stream")
 
 
 def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> None:
-    """Spread the parameters of a module over all processes, those of each layer apart.
+    """Shard the parameters of a module over all processes, each layer as a unit.
 
-    In half precision the layers' weights travel in half the bits, and autocast need not keep copies of them; norms,
-    tables and heads stay in full, as autocast has them.
+    In bf16 and fp16 the weights of layers are gathered in that dtype, so autocast keeps no copies of them; norms,
+    embeddings and heads stay in fp32, as with autocast.
     """
     give_back_large_blocks()
     mesh = init_device_mesh(precision.device.type, (torch.distributed.get_world_size(),))
-    low = MixedPrecisionPolicy()
+    policy = MixedPrecisionPolicy()
     if precision.name != "fp32":
-        low = MixedPrecisionPolicy(PRECISIONS[precision.name], torch.float32, cast_forward_inputs=False)
+        policy = MixedPrecisionPolicy(PRECISIONS[precision.name], torch.float32, cast_forward_inputs=False)
     for layer in layers:
-        norms: list[nn.Module] = [part for part in layer.modules() if isinstance(part, nn.LayerNorm)]
+        norms: list[nn.Module] = [child for child in layer.modules() if isinstance(child, nn.LayerNorm)]
         if norms and precision.name != "fp32":
             fully_shard(norms, mesh=mesh)
-        fully_shard(layer, mesh=mesh, mp_policy=low)
-        for way in _FORWARD_METHODS:
-            if hasattr(layer, way):
-                register_fsdp_forward_method(layer, way)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+        for method in _FORWARD_METHODS:
+            if hasattr(layer, method):
+                register_fsdp_forward_method(layer, method)
     fully_shard(module, mesh=mesh)
 
 
@@ -54,10 +53,10 @@ def is_sharded(module: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def gather_parameters(module: nn.Module, precision: Precision) -> Iterator[None]:
-    """Have what lies outside of the layers whole, so that parts of a module can be called; all processes do it alike.
+    """Gather the parameters outside of the layers, so that submodules can be called; a collective of all processes.
 
-    Layers are gathered when they are called, as always: in the precision of the run, and each time anew, so that their
-    weights must not be laid out once and for all.
+    Layers are still gathered when they are called, in the precision of the run; weight packing is disabled, because
+    their weights are new tensors each time.
     """
     if not isinstance(module, FSDPModule):
         yield
@@ -72,39 +71,39 @@ def gather_parameters(module: nn.Module, precision: Precision) -> Iterator[None]
 
 @torch.no_grad()
 def to_local(values: torch.Tensor) -> torch.Tensor:
-    """Return the rows of a tensor that this process keeps, in the memory they lie in; a plain tensor as it is."""
+    """Return the local rows of a tensor, sharing its memory; a plain tensor is returned unchanged."""
     return values.to_local() if isinstance(values, DTensor) else values
 
 
 def local_rows(values: torch.Tensor) -> slice:
-    """Return which rows of the whole those are."""
+    """Return which rows of the full tensor are local."""
     if not isinstance(values, DTensor):
         return slice(None)
-    count = -(-values.shape[0] // values.device_mesh.size())  # as torch shares them out: the last may get fewer
+    count = -(-values.shape[0] // values.device_mesh.size())  # torch's chunking: the last process may get fewer
     start = min(values.device_mesh.get_rank() * count, values.shape[0])
     return slice(start, start + to_local(values).shape[0])
 
 
 def local_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return what this process keeps of every tensor of a module; tensors that all have whole are the first one's."""
-    is_first = not is_sharded(module) or torch.distributed.get_rank() == 0
+    """Return the local rows of every tensor of a module; tensors that are not sharded belong to rank 0."""
+    is_main = not is_sharded(module) or torch.distributed.get_rank() == 0
     return {
-        name: to_local(values)
-        for name, values in module.state_dict().items()
-        if isinstance(values, DTensor) or is_first
+        name: to_local(values) for name, values in module.state_dict().items() if isinstance(values, DTensor) or is_main
     }
 
 
 @torch.no_grad()
 def load_local_state_dict(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Take up the rows of this process, or whole tensors if it has all of them."""
+    """Load the local rows of a sharded module, or all tensors of another one."""
     state = module.state_dict()
-    unlike = sorted(
+    mismatched = sorted(
         name
         for name in {*state, *tensors}
         if name not in state or name not in tensors or to_local(state[name]).shape != tensors[name].shape
     )
-    if unlike:
-        raise FolderError(f"the checkpoint is of another model: '{unlike[0]}' differs; start anew with --out")
+    if mismatched:
+        raise FolderError(
+            f"the checkpoint belongs to another model: '{mismatched[0]}' differs; start a new run with --output"
+        )
     for name, values in state.items():
         to_local(values).copy_(tensors[name])
