@@ -1,1 +1,1 @@
-"""Documents in, pieces out."""
+"""Text in, tokens out: tokenizers, and the training of vocabularies."""

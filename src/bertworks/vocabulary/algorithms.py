@@ -1,7 +1,7 @@
-"""The kinds of vocabulary: pieces, merges or scores in, a ready `tokenizers.Tokenizer` out.
+"""The kinds of vocabulary: tokens, merges or scores in, a ready `tokenizers.Tokenizer` out.
 
-A kind says how text becomes words (normaliser, pre-tokeniser) and how words become pieces (model), what the special
-pieces are called and where they stand around one text or a pair. Everything it says goes into `tokenizer.json`.
+A kind defines how text becomes words (normalizer, pre-tokenizer), how words become tokens (model), and the names and
+template of the special tokens. All of it is written to `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.vocabulary.characters import CONTROL_WHITESPACE, IDEOGRAPHS, SPACES
 from bertworks.vocabulary.word_boundaries import jieba_words
 
-# Google's WordpieceTokenizer gives up on words of more than 200 characters; `tokenizers` alone would take 100.
+# Longer words are [UNK] in Google's WordpieceTokenizer; the default of `tokenizers` is 100.
 MAX_WORD_LENGTH = 200
 CONTINUATION_PREFIX = "##"
 WORD_END = "</w>"
-# How many special pieces a vocabulary gets that was released without any (`with_specials`).
+# How many special tokens `add_missing_special_tokens` adds to a vocabulary without any.
 NUM_ADDED_TOKENS = 4
 SPACE_MARK = "▁"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialTokens:
-    """The pieces that stand for no text, in the order of their ids."""
+    """The special tokens by role, and all of them in the order of their ids."""
 
     pad: str
     unknown: str
@@ -43,19 +43,19 @@ class SpecialTokens:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What training yields and a model needs: pieces by id, and merges or scores where the kind has them."""
+    """The result of training: tokens by id, and the merges (BPE) or scores (Unigram) of kinds that have them."""
 
     tokens: tuple[str, ...]
     merges: tuple[tuple[str, str], ...] = ()
     scores: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How one kind of vocabulary reads text. The argument of `normalizer` and `chunks` is whether case is kept.
+    """One kind of vocabulary. The argument of `normalizer` and `chunks` is `cased`.
 
-    `chunks` cuts raw text where no word of this kind can cross, so that each different chunk is split into words only
-    once. Words joined from chunks are exactly the words of the whole text.
+    `chunks` splits raw text at positions that no word of this kind crosses, so that each distinct chunk is split into
+    words only once. The words of the chunks are exactly the words of the text.
     """
 
     name: str
@@ -68,20 +68,20 @@ class Kind:
     chunks: Callable[[bool], Callable[[str], list[str]]]
 
     def untrained_tokenizer(self, cased: bool) -> tokenizers.Tokenizer:
-        """A backend that knows how to find words and has no pieces yet."""
+        """Return a backend with normalizer and pre-tokenizer but without a vocabulary."""
         backend = tokenizers.Tokenizer(models.WordLevel({self.specials.unknown: 0}, self.specials.unknown))
         return self._set_pre_tokenization(backend, cased)
 
     def build(self, inventory: Inventory, cased: bool) -> tokenizers.Tokenizer:
-        """A ready backend. Special pieces in running text are plain text (see `plain_specials`)."""
-        ids = _validate_vocab(inventory, self)
+        """Return a ready backend. Special tokens in text are ordinary text (see `ignore_special_tokens_in_text`)."""
+        token_to_id = _validate_vocab(inventory, self)
         backend = tokenizers.Tokenizer(self.model(inventory, self.specials))
         self._set_pre_tokenization(backend, cased)
         decoder = self.decoder()
         if decoder is not None:
             backend.decoder = decoder
-        backend.post_processor = self.post_processor(self.specials, ids)
-        backend.add_special_tokens([_added_token(piece, self) for piece in self.specials.order])
+        backend.post_processor = self.post_processor(self.specials, token_to_id)
+        backend.add_special_tokens([_added_token(token, self) for token in self.specials.order])
         return ignore_special_tokens_in_text(backend)
 
     def _set_pre_tokenization(self, backend: tokenizers.Tokenizer, cased: bool) -> tokenizers.Tokenizer:
@@ -93,44 +93,43 @@ class Kind:
 
 
 def ignore_special_tokens_in_text(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Make "[MASK]" in running text three ordinary words. To be called again after a backend is loaded from a file.
+    """Make "[MASK]" in text ordinary text. Must be called again when a backend is loaded from a file.
 
-    Special pieces are registered in `tokenizer.json`, because `transformers` expects them there: it then finds "[MASK]"
-    inside text. Text from the world must not be able to write control pieces, and Google's release does not look for
-    them either. `encode_special_tokens = True` switches that search off; the frame ([CLS] A [SEP]) is put around the
-    text all the same. The switch is not written to `tokenizer.json`, so it holds for this object only.
+    Special tokens are registered in `tokenizer.json`, since `transformers` expects them there, and by default they are
+    then recognized inside text. Text from outside must not be able to inject control tokens, and Google's release does
+    not recognize them in text either. `encode_special_tokens = True` turns that off; the post-processor still adds the
+    special tokens around the text. The switch is not saved in `tokenizer.json`.
     """
     backend.encode_special_tokens = True
     return backend
 
 
 def add_missing_special_tokens(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Give a BPE vocabulary that was released without any special piece, as GPT's was, those that rows are made with:
-    behind its last piece."""
-    kind, known = detect_kind(backend), backend.get_vocab()
-    lacking = [piece for piece in kind.specials.order if piece != kind.specials.unknown]
-    named = {*lacking, *_ROBERTA.order, *_XLNET} - {"<unk>"}
-    if kind.name != "bpe" or any(piece in known for piece in named):
+    """Append special tokens to a BPE vocabulary that was released without any, such as GPT's."""
+    kind, vocabulary = detect_kind(backend), backend.get_vocab()
+    missing = [token for token in kind.specials.order if token != kind.specials.unknown]
+    known_specials = {*missing, *_ROBERTA.order, *_XLNET} - {"<unk>"}
+    if kind.name != "bpe" or any(token in vocabulary for token in known_specials):
         return backend
-    backend.add_special_tokens([_added_token(piece, kind) for piece in lacking])
+    backend.add_special_tokens([_added_token(token, kind) for token in missing])
     backend.post_processor = kind.post_processor(kind.specials, backend.get_vocab())
     return ignore_special_tokens_in_text(backend)
 
 
 def wordpiece_backend(tokens: Sequence[str], cased: bool) -> tokenizers.Tokenizer:
-    """A WordPiece backend from a list of pieces, id = place in the list, as in Google's `vocab.txt`."""
+    """Return a WordPiece backend; the id of a token is its index in `tokens`, as in Google's `vocab.txt`."""
     return KINDS["wordpiece"].build(Inventory(tuple(tokens)), cased)
 
 
 def get_kind(name: str) -> Kind:
-    """The kind of that name, or a SettingsError with the list of valid ones."""
+    """Return the kind of that name; raise a SettingsError with the valid names if there is none."""
     if name not in KINDS:
         raise SettingsError(f"vocabulary kind '{name}' is unknown; choose one of: {', '.join(KINDS)}")
     return KINDS[name]
 
 
 def detect_kind(backend: tokenizers.Tokenizer) -> Kind:
-    """The kind a backend belongs to, judged by its model and pre-tokeniser."""
+    """Return the kind of a backend, by its model and pre-tokenizer."""
     content = json.loads(backend.to_str())
     model = content["model"]["type"]
     if model == "BPE":
@@ -141,62 +140,62 @@ def detect_kind(backend: tokenizers.Tokenizer) -> Kind:
 
 
 def has_multi_ideograph_words(content: Mapping[str, Any]) -> bool:
-    """Whether the words of a tokenizer.json may have several ideographs: jieba finds them, before anything else."""
+    """Whether the words of a tokenizer.json can have several ideographs: then jieba segments the text first."""
     normalizer = content["normalizer"] or {}
     return normalizer.get("type") == "BertNormalizer" and not normalizer["handle_chinese_chars"]
 
 
 def is_cased(backend: tokenizers.Tokenizer) -> bool:
-    """Whether a backend tells "A" from "a"."""
+    """Whether a backend distinguishes "A" from "a"."""
     return backend.normalizer is None or backend.normalizer.normalize_str("A").strip() == "A"
 
 
-def unused_token(number: int) -> str:
-    """The name of a free slot, as in Google's vocabularies."""
-    return f"[unused{number}]"
+def unused_token(index: int) -> str:
+    """Return the name of an unused vocabulary entry, as in Google's vocabularies."""
+    return f"[unused{index}]"
 
 
 def _validate_vocab(inventory: Inventory, kind: Kind) -> dict[str, int]:
-    ids: dict[str, int] = {}
-    for number, piece in enumerate(inventory.tokens):
-        if piece in ids:
+    token_to_id: dict[str, int] = {}
+    for token_id, token in enumerate(inventory.tokens):
+        if token in token_to_id:
             raise InputError(
-                f"vocabulary, line {number + 1}: piece '{piece}' appears twice (first on line {ids[piece] + 1});"
-                " remove one"
+                f"vocabulary, line {token_id + 1}: token '{token}' appears twice (first on line"
+                f" {token_to_id[token] + 1}); remove one"
             )
-        ids[piece] = number
-    missing = [piece for piece in kind.specials.order if piece not in ids]
+        token_to_id[token] = token_id
+    missing = [token for token in kind.specials.order if token not in token_to_id]
     if missing:
         raise InputError(
-            f"vocabulary of {len(ids)} pieces lacks {' '.join(missing)}; a {kind.name} vocabulary needs all of "
+            f"vocabulary of {len(token_to_id)} tokens lacks {' '.join(missing)}; a {kind.name} vocabulary needs all of "
             f"{' '.join(kind.specials.order)}: add a line for each"
         )
-    return ids
+    return token_to_id
 
 
 def _added_token(token: str, kind: Kind) -> AddedToken:
-    # roberta-base lets <mask> swallow the space before it, since its words begin with their space.
-    swallows_space = kind.name == "byte-bpe" and token == kind.specials.mask
-    return AddedToken(token, lstrip=swallows_space, normalized=False, special=True)
+    # As in roberta-base, <mask> includes the space before it, since words begin with their space.
+    strips_space = kind.name == "byte-bpe" and token == kind.specials.mask
+    return AddedToken(token, lstrip=strips_space, normalized=False, special=True)
 
 
 # ---------------------------------------------------------------- words
 
-# Chinese has no white space: chunks would be whole paragraphs if they were not cut at its punctuation too.
+# Chinese has no white space: chunks would be whole paragraphs if they were not split at its punctuation too.
 _CHINESE_PUNCTUATION = "、-】！-／：-？"
 _ALONE = "".join(f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS) + _CHINESE_PUNCTUATION
 _BASIC_CHUNK = re.compile(f"[{_ALONE}]|[^{SPACES}{_ALONE}]+")
 
 
 def _basic_chunks(text: str) -> list[str]:
-    # Plain English takes the fast way: `str.split` is several times as fast as a pattern.
+    # For plain English `str.split` is several times as fast as a pattern.
     if text.isascii() and CONTROL_WHITESPACE.search(text) is None:
         return text.split()
     return _BASIC_CHUNK.findall(text)
 
 
-# The pre-tokeniser of a unigram vocabulary parts words at white space alone. Our pieces never mix letters and
-# punctuation, so cutting there too changes no piece; but what follows such a cut must not get the mark of a space.
+# The pre-tokenizer of a unigram vocabulary splits at white space only. Our tokens never mix letters and punctuation, so
+# splitting at punctuation too changes no token; but the part after such a split must not get a space mark.
 CONTINUATION_MARK = "\0"
 _WHITESPACE_CHUNK = re.compile(f"[^{SPACES}]+")
 _PUNCTUATION_PART = re.compile(f"[{_CHINESE_PUNCTUATION}]+|[^{_CHINESE_PUNCTUATION}]+")
@@ -213,7 +212,7 @@ def _whitespace_chunks(text: str) -> list[str]:
     return chunks
 
 
-# The words of the ByteLevel pre-tokeniser themselves.
+# The words of the ByteLevel pre-tokenizer.
 _BYTE_CHUNK = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+"
     r"|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+"
@@ -223,37 +222,39 @@ _BYTE_CHUNK = regex.compile(
 def _byte_chunks(cased: bool) -> Callable[[str], list[str]]:
     if cased:
         return lambda text: list(_BYTE_CHUNK.findall(text))
-    # Lowering moves the borders of words: "'S" becomes the ending "'s", and "İ" a letter and an accent.
+    # Lowering changes word boundaries: "'S" becomes the suffix "'s", and "İ" a letter and an accent.
     lowering = normalizers.Lowercase()
     return lambda text: list(_BYTE_CHUNK.findall(lowering.normalize_str(text)))
 
 
 def _bert_normalizer(cased: bool, split_ideographs: bool = True) -> normalizers.Normalizer:
-    # strip_accents=None means: strip them exactly when lowering, as Google's BasicTokenizer does.
+    # strip_accents=None strips accents exactly when lowering, as Google's BasicTokenizer does.
     return normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=split_ideographs, strip_accents=None, lowercase=not cased
     )
 
 
 def _sentencepiece_normalizer(cased: bool) -> normalizers.Normalizer:
-    # After stripping accents NFKC joins what NFKD took apart and is no accent, such as Korean syllables.
+    # NFKC after StripAccents recomposes what NFKD decomposed besides accents, such as Korean syllables.
     lowering: list[normalizers.Normalizer] = []
     if not cased:
         lowering = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    blanks = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
-    return normalizers.Sequence([normalizers.Nmt(), *lowering, normalizers.NFKC(), blanks, normalizers.Strip()])
+    collapse_spaces = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
+    return normalizers.Sequence(
+        [normalizers.Nmt(), *lowering, normalizers.NFKC(), collapse_spaces, normalizers.Strip()]
+    )
 
 
 def _sentencepiece_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    # A unigram model looks its pieces up anywhere in a word, special ones too. Cutting their first bracket off keeps
-    # "[CLS]" in running text plain text.
-    names = "|".join(re.escape(piece[1:]) for piece in _ALBERT.order)
+    # A unigram model finds any token inside a word, special tokens too. Splitting off their first bracket keeps "[CLS]"
+    # in text ordinary text.
+    names = "|".join(re.escape(token[1:]) for token in _ALBERT.order)
     bracket = tokenizers.Regex(rf"[\[<](?={names})")
     mark = pre_tokenizers.Metaspace(replacement=SPACE_MARK, prepend_scheme="always")
     return pre_tokenizers.Sequence([mark, pre_tokenizers.Split(bracket, "isolated")])
 
 
-# ---------------------------------------------------------------- pieces
+# ---------------------------------------------------------------- models
 
 
 def _wordpiece_model(inventory: Inventory, specials: SpecialTokens) -> models.Model:
@@ -288,23 +289,23 @@ def _words_model(inventory: Inventory, specials: SpecialTokens) -> models.Model:
 
 
 def _token_to_id(inventory: Inventory) -> dict[str, int]:
-    return {piece: number for number, piece in enumerate(inventory.tokens)}
+    return {token: token_id for token_id, token in enumerate(inventory.tokens)}
 
 
-# ---------------------------------------------------------------- frames
+# ---------------------------------------------------------------- special tokens
 
 
 def _bert_post_processor(specials: SpecialTokens, token_to_id: dict[str, int]) -> processors.PostProcessor:
-    start, end = specials.cls, specials.sep
+    cls, sep = specials.cls, specials.sep
     return processors.TemplateProcessing(
-        single=f"{start}:0 $A:0 {end}:0",
-        pair=f"{start}:0 $A:0 {end}:0 $B:1 {end}:1",
-        special_tokens=[(start, token_to_id[start]), (end, token_to_id[end])],
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, token_to_id[cls]), (sep, token_to_id[sep])],
     )
 
 
 def _roberta_post_processor(specials: SpecialTokens, token_to_id: dict[str, int]) -> processors.PostProcessor:
-    # <s> A </s></s> B </s>, all in segment 0; offsets are trimmed to leave out the space a word begins with.
+    # <s> A </s></s> B </s>, all of token type 0; trimmed offsets exclude the space that a word begins with.
     return processors.RobertaProcessing(
         sep=(specials.sep, token_to_id[specials.sep]),
         cls_token=(specials.cls, token_to_id[specials.cls]),
@@ -313,10 +314,24 @@ def _roberta_post_processor(specials: SpecialTokens, token_to_id: dict[str, int]
     )
 
 
-_BERT = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
-_ROBERTA = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>", ("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
+_BERT = SpecialTokens(
+    pad="[PAD]",
+    unknown="[UNK]",
+    cls="[CLS]",
+    sep="[SEP]",
+    mask="[MASK]",
+    order=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+)
+_ROBERTA = SpecialTokens(
+    pad="<pad>",
+    unknown="<unk>",
+    cls="<s>",
+    sep="</s>",
+    mask="<mask>",
+    order=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
+)
 _XLNET = ("<cls>", "<sep>")
-_ALBERT = SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
+_ALBERT = replace(_BERT, pad="<pad>", unknown="<unk>", order=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))
 
 
 def _basic_kind(
@@ -324,7 +339,7 @@ def _basic_kind(
     model: Callable[[Inventory, SpecialTokens], models.Model],
     decoder: Callable[[], decoders.Decoder | None],
 ) -> Kind:
-    """A kind over BERT's basic words: white space, punctuation and each Chinese character part words."""
+    """Return a kind over BERT's basic words: split at white space, punctuation and each Chinese character."""
     return Kind(
         name=name,
         specials=_BERT,

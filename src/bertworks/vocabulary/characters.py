@@ -1,4 +1,4 @@
-"""What BERT's released tokenizer takes a character to be: white space, control, punctuation or an ideograph."""
+"""The character classes of BERT's released tokenizer: white space, control, punctuation, ideographs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import unicodedata
 import numpy as np
 import numpy.typing as npt
 
-# The ideograph blocks that BERT surrounds with spaces. Kana and Hangul are not among them: they stay in words.
+# The Unicode blocks of ideographs, which BERT surrounds with spaces. Kana and Hangul are not among them.
 IDEOGRAPHS = (
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
@@ -23,8 +23,8 @@ IDEOGRAPHS = (
 _IDEOGRAPH_CLASS = "".join(f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS)
 IDEOGRAPH = re.compile(f"[{_IDEOGRAPH_CLASS}]")
 
-# White space that separates words. Python's own split() also cuts at \v, \f, \x1c to \x1f and \x85, but those are
-# control characters to BERT: it removes them, so that the letters around them join.
+# White space that separates words. Python's split() also splits at \v, \f, \x1c to \x1f and \x85; BERT removes these as
+# control characters, without splitting.
 SPACES = (
     " \t\n\r\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
@@ -33,9 +33,9 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def is_removed(character: str) -> bool:
-    """True for what cleaning drops: NUL, the replacement character, control and format characters.
+    """True for characters that cleaning removes: NUL, the replacement character, control and format characters.
 
-    Lone surrogates are dropped too: they are read as the replacement character, which is.
+    Lone surrogates too, since they are replaced by the replacement character.
     """
     if character in "\t\n\r":
         return False
@@ -43,22 +43,22 @@ def is_removed(character: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """True for every ASCII character that is no letter, digit or space ("$" and "^" too), and Unicode's class P."""
+    """True for ASCII characters other than letters, digits and space ("$" and "^" too), and Unicode's category P."""
     code = ord(character)
     if code < 128:
         return 33 <= code <= 126 and not character.isalnum()
     return unicodedata.category(character).startswith("P")
 
 
-# The classes of `character_classes`.
+# The values of `character_classes`.
 SPACE, LETTER, ALONE = 0, 1, 2
 
 
 @functools.cache
 def character_classes() -> npt.NDArray[np.uint8]:
-    """For every code point: SPACE, ALONE (an ideograph or punctuation: always a word of its own), or LETTER.
+    """Return the class of every code point: SPACE, ALONE (ideographs and punctuation: always single words) or LETTER.
 
-    Punctuation beyond the first plane is left among the letters: that is always right, only not as fast.
+    Punctuation outside the basic multilingual plane is LETTER, which is correct but not as fast.
     """
     classes = np.full(0x110000, LETTER, dtype=np.uint8)
     for code in range(0x10000):

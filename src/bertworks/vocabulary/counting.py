@@ -1,7 +1,7 @@
-"""Count words in streamed text: texts in, how often each different word occurs out.
+"""Word counts of streamed text: texts in, the number of occurrences of each word out.
 
-Memory is bounded by the number of different chunks (about 120 bytes each), never by the amount of text: above
-`num_distinct` of them the rarest are forgotten, and `counts` says how many.
+Memory is bounded by the number of distinct chunks (about 120 bytes each), never by the amount of text: above
+`num_distinct` of them the rarest are discarded, and `counts` records how many.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bertworks.vocabulary.algorithms import CONTINUATION_MARK, SPACE_MARK
 
 # About 0.6 GB. English reaches it after several gigabytes of text.
 NUM_DISTINCT = 5_000_000
-# How many texts are counted between two looks at the limit.
+# The limit is checked after this many texts.
 _TEXTS_PER_CHECK = 1_000
 
 
@@ -28,19 +28,19 @@ def count_words(
     num_distinct: int,
     counts: Counts,
 ) -> dict[str, int]:
-    """How often each word of the reader's normaliser and pre-tokeniser occurs, in the order of the words' text."""
+    """Return word -> count, sorted by word; words are those of the backend's normalizer and pre-tokenizer."""
     words: Counter[str] = Counter()
     split = word_splitter(backend)
-    for chunk, number in _count_chunks(texts, chunks, num_distinct, counts).items():
-        goes_on = chunk.startswith(CONTINUATION_MARK)
+    for chunk, count in _count_chunks(texts, chunks, num_distinct, counts).items():
+        is_continuation = chunk.startswith(CONTINUATION_MARK)
         for word in split(chunk):
-            words[word.removeprefix(SPACE_MARK) if goes_on else word] += number
+            words[word.removeprefix(SPACE_MARK) if is_continuation else word] += count
     return dict(sorted(words.items()))
 
 
 def word_splitter(backend: tokenizers.Tokenizer) -> Callable[[str], list[str]]:
-    """A function from text to the words of the reader's normaliser and pre-tokeniser."""
-    # Both properties are built anew at each access, so they are fetched once.
+    """Return a function from text to the words of the backend's normalizer and pre-tokenizer."""
+    # Each access to these properties builds a new object.
     normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
 
     def split(text: str) -> list[str]:
@@ -56,26 +56,25 @@ def word_splitter(backend: tokenizers.Tokenizer) -> Callable[[str], list[str]]:
 def _count_chunks(
     texts: Iterable[str], chunks: Callable[[str], list[str]], num_distinct: int, counts: Counts
 ) -> Counter[str]:
-    seen: Counter[str] = Counter()
+    chunk_counts: Counter[str] = Counter()
     floor = 0
-    for several in _text_batches(texts):
-        for text in several:
-            seen.update(chunks(text))
-        while len(seen) > num_distinct:
-            # Each round forgets what is one occurrence more frequent than the last time: a word that comes often soon
-            # outruns the floor, whenever it appears.
+    for batch in _text_batches(texts):
+        for text in batch:
+            chunk_counts.update(chunks(text))
+        while len(chunk_counts) > num_distinct:
+            # The floor rises by one occurrence per round: a frequent word soon exceeds it, whenever it first appears.
             floor += 1
-            seen = _prune(seen, floor, counts)
-    return seen
+            chunk_counts = _prune(chunk_counts, floor, counts)
+    return chunk_counts
 
 
 def _text_batches(texts: Iterable[str]) -> Iterator[list[str]]:
     stream = iter(texts)
-    while several := list(islice(stream, _TEXTS_PER_CHECK)):
-        yield several
+    while batch := list(islice(stream, _TEXTS_PER_CHECK)):
+        yield batch
 
 
 def _prune(chunk_counts: Counter[str], floor: int, counts: Counts) -> Counter[str]:
-    kept = Counter({chunk: number for chunk, number in chunk_counts.items() if number > floor})
-    counts["words forgotten: too many different ones"] += chunk_counts.total() - kept.total()
-    return kept
+    remaining = Counter({chunk: count for chunk, count in chunk_counts.items() if count > floor})
+    counts["words left out: too many distinct words"] += chunk_counts.total() - remaining.total()
+    return remaining

@@ -1,4 +1,4 @@
-"""How well a vocabulary fits a text: a backend and held-out texts in, a Coverage out."""
+"""How well a vocabulary covers held-out text: a backend and texts in, a VocabularyCoverage out."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from bertworks.text.document import Counts
 from bertworks.vocabulary.algorithms import CONTINUATION_PREFIX, SPACE_MARK, WORD_END, detect_kind, is_cased
 from bertworks.vocabulary.counting import NUM_DISTINCT, count_words
 
-# How ByteLevel writes a space and a line break.
+# The space and the line break in ByteLevel's alphabet.
 _BYTE_WHITESPACE = "ĠĊ"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyCoverage:
-    """Figures over running text. A word is what the pre-tokeniser calls one, so words differ between kinds.
+    """Statistics over text. Words are those of the pre-tokenizer, so they differ between kinds of vocabulary.
 
-    `characters_per_piece` counts the characters of the normalised words without white space: it compares all kinds.
+    `characters_per_token` counts characters of normalized words, without white space: it is comparable between kinds.
     """
 
     num_words: int
     num_tokens: int
-    unknown_ratio: float  # share of words with an unknown piece
-    whole_word_ratio: float  # share of words that are one known piece
+    unknown_ratio: float  # of words with an unknown token
+    whole_word_ratio: float  # of words that are a single known token
     tokens_per_word: float
     characters_per_token: float
-    used_token_ratio: float  # share of the vocabulary's pieces that occur
+    used_token_ratio: float  # of the vocabulary's tokens that occur
     unknown_words: tuple[tuple[str, int], ...]
     unknown_characters: tuple[tuple[str, int], ...]
 
@@ -38,9 +38,9 @@ class VocabularyCoverage:
 def measure_coverage(
     backend: tokenizers.Tokenizer, texts: Iterable[str], num_examples: int = 20, counts: Counts | None = None
 ) -> VocabularyCoverage:
-    """Measure a vocabulary on texts. Words are counted first, each different one is split once.
+    """Measure a vocabulary on texts. Words are counted first, so each distinct word is tokenized once.
 
-    Memory is bounded by the number of different words; `counts` tells of words that were forgotten for that.
+    Memory is bounded by the number of distinct words; `counts` records words that were left out for that.
     """
     kind = detect_kind(backend)
     words = count_words(
@@ -48,32 +48,32 @@ def measure_coverage(
     )
     words = {word: count for word, count in words.items() if word.strip(_BYTE_WHITESPACE + SPACE_MARK)}
     if not words:
-        raise InputError("measuring a vocabulary: the texts hold not a single word; check the source")
-    tally = _CoverageCounter(backend, kind.specials.unknown)
+        raise InputError("measuring a vocabulary: the texts contain no words; check the source")
+    counter = _CoverageCounter(backend, kind.specials.unknown)
     for word, count in words.items():
-        tally.add(word, count)
+        counter.add(word, count)
     num_words = sum(words.values())
     return VocabularyCoverage(
         num_words=num_words,
-        num_tokens=tally.num_tokens,
-        unknown_ratio=tally.unknown_words.total() / num_words,
-        whole_word_ratio=tally.num_whole_words / num_words,
-        tokens_per_word=tally.num_tokens / num_words,
-        characters_per_token=tally.num_characters / tally.num_tokens,
-        used_token_ratio=len(tally.used_ids) / backend.get_vocab_size(),
-        unknown_words=_most_frequent(tally.unknown_words, num_examples),
-        unknown_characters=_most_frequent(tally.unknown_characters, num_examples),
+        num_tokens=counter.num_tokens,
+        unknown_ratio=counter.unknown_words.total() / num_words,
+        whole_word_ratio=counter.num_whole_words / num_words,
+        tokens_per_word=counter.num_tokens / num_words,
+        characters_per_token=counter.num_characters / counter.num_tokens,
+        used_token_ratio=len(counter.used_ids) / backend.get_vocab_size(),
+        unknown_words=_most_frequent(counter.unknown_words, num_examples),
+        unknown_characters=_most_frequent(counter.unknown_characters, num_examples),
     )
 
 
 class _CoverageCounter:
-    """Sums over words, one word at a time."""
+    """Running totals over words."""
 
     def __init__(self, backend: tokenizers.Tokenizer, unknown: str) -> None:
         self._model = backend.model
         self._unknown = backend.token_to_id(unknown)
         self._known_strings = {
-            piece.removeprefix(CONTINUATION_PREFIX).removesuffix(WORD_END) for piece in backend.get_vocab()
+            token.removeprefix(CONTINUATION_PREFIX).removesuffix(WORD_END) for token in backend.get_vocab()
         }
         self._is_byte_level = detect_kind(backend).name == "byte-bpe"
         self.num_tokens = self.num_whole_words = self.num_characters = 0
@@ -98,20 +98,19 @@ class _CoverageCounter:
                 self.unknown_characters[character] += count
 
     def _num_characters(self, word: str) -> int:
-        bare = word.strip(_BYTE_WHITESPACE) if self._is_byte_level else word.removeprefix(SPACE_MARK)
         if not self._is_byte_level:
-            return len(bare)
-        # A character of UTF-8 has exactly one byte that is no continuation byte (0x80 to 0xBF).
-        return sum(letter not in _CONTINUATION_BYTES for letter in bare)
+            return len(word.removeprefix(SPACE_MARK))
+        # A UTF-8 character has exactly one byte that is not a continuation byte (0x80 to 0xBF).
+        return sum(byte not in _CONTINUATION_BYTES for byte in word.strip(_BYTE_WHITESPACE))
 
 
-# ByteLevel writes printable bytes as themselves and shifts the others behind U+0100, in order of the bytes: 0x7F to
-# 0xA0 are U+0121 to U+0142 and 0xAD is U+0143.
+# ByteLevel maps printable bytes to themselves and the others, in order, to U+0100 and above: 0x7F to 0xA0 are U+0121 to
+# U+0142, and 0xAD is U+0143.
 _CONTINUATION_BYTES = frozenset(
     [*(chr(0x0121 + byte - 0x7F) for byte in range(0x80, 0xA1)), *map(chr, range(0xA1, 0xAD)), "\u0143"]
     + [chr(byte) for byte in range(0xAE, 0xC0)]
 )
 
 
-def _most_frequent(counter: Counter[str], number: int) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:number])
+def _most_frequent(words: Counter[str], num_words: int) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(words.items(), key=lambda item: (-item[1], item[0]))[:num_words])

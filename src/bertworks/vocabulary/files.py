@@ -1,4 +1,4 @@
-"""The files of a vocabulary: vocab.txt, tokenizer.json or tokenizer_config.json in, what stands in them out."""
+"""The files of a vocabulary: vocab.txt, tokenizer.json or tokenizer_config.json in, their content out."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from bertworks.vocabulary.algorithms import add_missing_special_tokens, ignore_s
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Return the pieces of a `vocab.txt`, one a line; a piece may hold any character but a newline."""
+    """Return the tokens of a `vocab.txt`, one per line; a token may contain any character but a newline."""
     try:
         text = path.read_bytes().decode("utf-8")  # not read_text: there a lone "\r" would end a line too
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); is it a vocabulary?"
         ) from None
-    pieces = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-    seen: dict[str, int] = {}
-    for line, piece in enumerate(pieces, 1):
-        if not piece:  # one of white space is fine: Chinese BERT has one, which no text ever becomes
-            raise InputError(f"{path}, line {line}: the piece is empty; write one piece a line")
-        if piece in seen:
-            raise InputError(f"{path}, line {line}: piece '{piece}' already stands in line {seen[piece]}; remove one")
-        seen[piece] = line
-    return pieces
+    tokens = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+    line_numbers: dict[str, int] = {}
+    for line_number, token in enumerate(tokens, 1):
+        if not token:  # a token of white space is fine: Chinese BERT has one, though no text is tokenized into it
+            raise InputError(f"{path}, line {line_number}: the token is empty; write one token per line")
+        if token in line_numbers:
+            raise InputError(
+                f"{path}, line {line_number}: token '{token}' is already on line {line_numbers[token]}; remove one"
+            )
+        line_numbers[token] = line_number
+    return tokens
 
 
 @contextlib.contextmanager
 def prefix_errors(path: Path) -> Iterator[None]:
-    """Put the file's name before what is wrong with the vocabulary in it."""
+    """Prefix input errors with the name of the file."""
     try:
         yield
     except InputError as error:
@@ -43,7 +45,7 @@ def prefix_errors(path: Path) -> Iterator[None]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return what a tokenizer_config.json says; nothing where there is none."""
+    """Return the content of a tokenizer_config.json; an empty dict if there is none."""
     if not path.is_file():
         return {}
     try:
@@ -54,11 +56,11 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_backend(path: Path) -> tokenizers.Tokenizer:
-    """Return the tokenizer of a tokenizer.json, with the special pieces that GPT was released without."""
+    """Load a tokenizer.json, and add the special tokens that GPT's lacks."""
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for whatever it cannot parse
         raise InputError(f"{path} is not a tokenizer.json that `tokenizers` can read: {error}") from None
-    backend.no_truncation()  # length is for batches to decide
+    backend.no_truncation()  # truncation and padding are done when batches are made
     backend.no_padding()
     return add_missing_special_tokens(ignore_special_tokens_in_text(backend))

@@ -1,11 +1,11 @@
-"""Learn merges of neighbouring symbols: words as symbols with their counts in, merges in the order they are made out.
+"""Byte-pair merges: words as symbols with their counts in, merges in the order they are learned out.
 
-This is byte-pair encoding, and WordPiece as it is trained outside Google. `tokenizers` has it too, but numbers
-"##"-symbols in the order of a hash table, so that ties fall differently in every run; and it cannot take counted words,
-so that it must see every occurrence. Here ties go to the pair with the smaller symbols, always.
+This is byte-pair encoding, and WordPiece as it is trained outside Google. The trainer of `tokenizers` numbers
+"##" symbols in the order of a hash table, so ties are broken differently in every run; and it does not take counted
+words, so it must process every occurrence. Here ties always go to the pair with the smaller symbols.
 
-Letters: N symbols of all different words, one after another, with a border after each word.
-Memory: at its peak, when pairs are first sorted, under 100 bytes for each of the N.
+N symbols of all distinct words, concatenated, with a border after each word.
+Memory: under 100 bytes per symbol at the peak, when pairs are first sorted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Positions = npt.NDArray[np.int32]
 
 BORDER = -1
 _TOMBSTONE = -2
-# A pair is one number, left * 2^32 + right: it sorts like the pair.
+# A pair is packed into one integer, left * 2^32 + right, which sorts like the pair.
 _SHIFT = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """Merges as pairs of symbols, and all symbols: the given ones, then each new one when it was first made."""
+    """Merges as pairs of symbols, and all symbols: the initial ones, then the merged ones in the order of creation."""
 
     symbols: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]
@@ -42,41 +42,41 @@ def learn_merges(
     num_new: int,
     min_count: int,
 ) -> Merges:
-    """Join the most frequent pair of neighbours again and again, until `num_new` symbols are made or none is frequent.
+    """Merge the most frequent pair of neighbors until `num_new` symbols are created or no pair is frequent enough.
 
-    A word is a list of places in `symbols`, or BORDER where nothing may be joined, and how often it occurs.
+    A word is a list of indices into `symbols`, or BORDER where nothing may be merged, and its count.
     """
-    text = _SymbolList.from_words(words)
-    known = {symbol: number for number, symbol in enumerate(symbols)}
-    names, pairs = list(symbols), []
-    goal = len(names) + num_new
-    while len(names) < goal and (pair := text.most_frequent_pair(min_count)) is not None:
+    symbol_list = _SymbolList.from_words(words)
+    ids = {symbol: symbol_id for symbol_id, symbol in enumerate(symbols)}
+    all_symbols, pairs = list(symbols), []
+    max_symbols = len(all_symbols) + num_new
+    while len(all_symbols) < max_symbols and (pair := symbol_list.most_frequent_pair(min_count)) is not None:
         left, right = pair
-        name = join(names[left], names[right])
-        new = known.setdefault(name, len(names))
-        if new == len(names):
-            names.append(name)
-        pairs.append((names[left], names[right]))
-        text.merge(left, right, new)
-    return Merges(tuple(names), tuple(pairs))
+        merged = join(all_symbols[left], all_symbols[right])
+        new = ids.setdefault(merged, len(all_symbols))
+        if new == len(all_symbols):
+            all_symbols.append(merged)
+        pairs.append((all_symbols[left], all_symbols[right]))
+        symbol_list.merge(left, right, new)
+    return Merges(tuple(all_symbols), tuple(pairs))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _SymbolList:
-    """The words as a linked list in arrays, where each pair stands, and how often."""
+    """The words as a linked list in arrays, with the positions and the count of each pair."""
 
-    symbol: Positions  # (N,) number of the symbol, BORDER or _GONE
-    next_position: Positions  # (N,) place of the next symbol
-    previous_position: Positions  # (N,) place of the previous symbol
-    weight: Integers  # (N,) how often the word occurs
-    merge_mask: npt.NDArray[np.bool_]  # (N,) the places of the merge at work
+    symbol: Positions  # (N,) symbol id, BORDER or _TOMBSTONE
+    next_position: Positions  # (N,)
+    previous_position: Positions  # (N,)
+    weight: Integers  # (N,) count of the word
+    merge_mask: npt.NDArray[np.bool_]  # (N,) the positions of the current merge
     pair_positions: dict[int, list[Positions]] = field(default_factory=dict)
     pair_counts: dict[int, int] = field(default_factory=dict)
     heap: list[tuple[int, int]] = field(default_factory=list)
 
     @staticmethod
     def from_words(words: Iterable[tuple[Iterable[int], int]]) -> _SymbolList:
-        # Arrays grow word by word: lists of numbers would take ten times the memory.
+        # Arrays instead of lists: a tenth of the memory.
         flat, ends, counts = array("i", [BORDER]), array("q", [1]), array("q")
         for word, count in words:
             flat.extend(word)
@@ -85,77 +85,83 @@ class _SymbolList:
             counts.append(count)
         symbol = np.array(flat, np.int32)
         weight = np.repeat(np.array([0, *counts], np.int64), np.diff(ends, prepend=0))
-        place = np.arange(len(symbol), dtype=np.int32)
-        made = _SymbolList(symbol, place + 1, place - 1, weight, np.zeros(len(symbol), np.bool_))
-        inner = np.flatnonzero((symbol[:-1] >= 0) & (symbol[1:] >= 0)).astype(np.int32)
-        made._add(_pack_pairs(symbol[inner], symbol[inner + 1]), inner)
-        return made
+        position = np.arange(len(symbol), dtype=np.int32)
+        result = _SymbolList(
+            symbol=symbol,
+            next_position=position + 1,
+            previous_position=position - 1,
+            weight=weight,
+            merge_mask=np.zeros(len(symbol), np.bool_),
+        )
+        first = np.flatnonzero((symbol[:-1] >= 0) & (symbol[1:] >= 0)).astype(np.int32)
+        result._add(_pack_pairs(symbol[first], symbol[first + 1]), first)
+        return result
 
     def most_frequent_pair(self, min_count: int) -> tuple[int, int] | None:
-        """The most frequent pair; of equals the one with the smaller left, then right symbol."""
+        """Return the most frequent pair; ties go to the smaller left, then the smaller right symbol."""
         while self.heap:
-            negative, pair = heapq.heappop(self.heap)
+            negative_count, pair = heapq.heappop(self.heap)
             count = self.pair_counts.get(pair, 0)
-            if count == -negative:
+            if count == -negative_count:
                 return (pair >> _SHIFT, pair & (2**_SHIFT - 1)) if count >= max(1, min_count) else None
-            if count > 0:  # it lost occurrences since it was pushed
+            if count > 0:  # the count fell since it was pushed
                 heapq.heappush(self.heap, (-count, pair))
         return None
 
     def merge(self, left: int, right: int, new: int) -> None:
-        """Put `new` wherever `left` stands before `right`, and count the neighbours anew."""
+        """Replace each pair (left, right) by `new`, and update the counts of the neighboring pairs."""
         pair = (left << _SHIFT) + right
         del self.pair_counts[pair]
-        place = self._find_pair(self.pair_positions.pop(pair), left, right)
-        self.merge_mask[place] = True
-        self._remove(place, pair)
-        second = self.next_position[place]
-        behind = self.next_position[second]
-        self.symbol[place] = new
+        positions = self._find_pair(self.pair_positions.pop(pair), left, right)
+        self.merge_mask[positions] = True
+        self._remove(positions, pair)
+        second = self.next_position[positions]
+        after = self.next_position[second]
+        self.symbol[positions] = new
         self.symbol[second] = _TOMBSTONE
-        self.next_position[place] = behind
-        self.previous_position[behind] = place
-        self._add_neighbors(place, new)
-        self.merge_mask[place] = False
+        self.next_position[positions] = after
+        self.previous_position[after] = positions
+        self._add_neighbors(positions)
+        self.merge_mask[positions] = False
 
     def _find_pair(self, candidates: list[Positions], left: int, right: int) -> Positions:
-        place = np.sort(np.concatenate(candidates))
-        place = place[(self.symbol[place] == left) & (self.symbol[self.next_position[place]] == right)]
-        return place if left != right else self._non_overlapping(place)
+        positions = np.sort(np.concatenate(candidates))
+        positions = positions[(self.symbol[positions] == left) & (self.symbol[self.next_position[positions]] == right)]
+        return positions if left != right else self._non_overlapping(positions)
 
     def _non_overlapping(self, positions: Positions) -> Positions:
-        # "aaa" holds "aa" twice, but only the first can be joined.
-        kept: list[int] = []
-        taken = -1
-        for here in positions.tolist():
-            if here != taken:
-                kept.append(here)
-                taken = int(self.next_position[here])
-        return np.array(kept, np.int32)
+        # "aaa" contains "aa" twice, but only the first can be merged.
+        selected: list[int] = []
+        occupied = -1
+        for position in positions.tolist():
+            if position != occupied:
+                selected.append(position)
+                occupied = int(self.next_position[position])
+        return np.array(selected, np.int32)
 
     def _remove(self, positions: Positions, merged_pair: int) -> None:
-        front = self.previous_position[positions]
+        before = self.previous_position[positions]
         second = self.next_position[positions]
-        behind = self.next_position[second]
-        has_front = self.symbol[front] >= 0
-        # Between two neighbouring merges lies one pair: it is taken away as the front of the second.
-        has_behind = (self.symbol[behind] >= 0) & ~self.merge_mask[behind]
+        after = self.next_position[second]
+        has_before = self.symbol[before] >= 0
+        # The pair between two adjacent merges is removed once: as the pair before the second.
+        has_after = (self.symbol[after] >= 0) & ~self.merge_mask[after]
         pairs = np.concatenate(
             [
-                _pack_pairs(self.symbol[front[has_front]], self.symbol[positions[has_front]]),
-                _pack_pairs(self.symbol[second[has_behind]], self.symbol[behind[has_behind]]),
+                _pack_pairs(self.symbol[before[has_before]], self.symbol[positions[has_before]]),
+                _pack_pairs(self.symbol[second[has_after]], self.symbol[after[has_after]]),
             ]
         )
-        weight = self.weight[np.concatenate([positions[has_front], positions[has_behind]])]
+        weight = self.weight[np.concatenate([positions[has_before], positions[has_after]])]
         for pair, total, _ in _sum_by_pair(pairs, weight):
             if pair != merged_pair:
                 self.pair_counts[pair] -= total
 
-    def _add_neighbors(self, positions: Positions, new: int) -> None:
-        front, behind = self.previous_position[positions], self.next_position[positions]
-        front = front[self.symbol[front] >= 0]
-        here = positions[(self.symbol[behind] >= 0) & ~self.merge_mask[behind]]
-        start = np.concatenate([front, here])
+    def _add_neighbors(self, positions: Positions) -> None:
+        before, after = self.previous_position[positions], self.next_position[positions]
+        before = before[self.symbol[before] >= 0]
+        followed = positions[(self.symbol[after] >= 0) & ~self.merge_mask[after]]
+        start = np.concatenate([before, followed])
         self._add(_pack_pairs(self.symbol[start], self.symbol[self.next_position[start]]), start)
 
     def _add(self, pairs: Integers, positions: Positions) -> None:
@@ -171,7 +177,7 @@ def _pack_pairs(left: Positions, right: Positions) -> Integers:
 
 
 def _sum_by_pair(pairs: Integers, weight: Integers) -> Iterator[tuple[int, int, Integers]]:
-    """Each different pair, the sum of its weights, and where it is in `pairs`."""
+    """Yield each distinct pair, the sum of its weights, and its indices in `pairs`."""
     if len(pairs) == 0:
         return
     order = np.argsort(pairs, kind="stable")

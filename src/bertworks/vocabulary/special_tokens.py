@@ -1,4 +1,4 @@
-"""Where special pieces stand around texts: the name of a vocabulary's first special piece in, its Frame out."""
+"""Where special tokens stand around one or two texts: the [CLS] token of a vocabulary in, its template out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokenTemplate:
-    """How a row of one text or two is laid out. A separator ends each text.
+    """The layout of a sequence of one or two texts. Each text is followed by a separator.
 
-    num_before    summary pieces before the texts
-    num_between   separators between two texts
-    num_after     summary pieces behind the texts
-    segments      of the first text, of the second, and of a summary piece behind them
+    num_before       [CLS] tokens before the texts
+    num_between      separators between two texts
+    num_after        [CLS] tokens after the texts
+    token_type_ids   of the first text, of the second text, and of a [CLS] token after the texts
     """
 
     num_before: int
@@ -20,22 +20,22 @@ class SpecialTokenTemplate:
     num_after: int
     token_type_ids: tuple[int, int, int]
 
-    def num_separators(self, number: int, num_texts: int) -> int:
-        """Return how many separators stand behind text `number`."""
-        return self.num_between if number + 1 < num_texts else 1
+    def num_separators(self, index: int, num_texts: int) -> int:
+        """Return the number of separators after text `index`."""
+        return self.num_between if index + 1 < num_texts else 1
 
     def num_special_tokens(self, num_texts: int) -> int:
-        """Return how many special pieces a row has."""
-        separators = sum(self.num_separators(number, num_texts) for number in range(num_texts))
+        """Return the number of special tokens in a sequence."""
+        separators = sum(self.num_separators(index, num_texts) for index in range(num_texts))
         return self.num_before + separators + self.num_after
 
 
 BERT = SpecialTokenTemplate(1, 1, 0, (0, 1, 0))  # [CLS] A [SEP] B [SEP]
-ROBERTA = SpecialTokenTemplate(1, 2, 0, (0, 0, 0))  # <s> A </s> </s> B </s>: it knows no segments
+ROBERTA = SpecialTokenTemplate(1, 2, 0, (0, 0, 0))  # <s> A </s> </s> B </s>, all of token type 0
 XLNET = SpecialTokenTemplate(0, 1, 1, (0, 1, 2))  # A <sep> B <sep> <cls>
 _BY_CLS_TOKEN = {"<s>": ROBERTA, "<cls>": XLNET}
 
 
 def template_for(cls_token: str) -> SpecialTokenTemplate:
-    """Return the frame of a vocabulary by the name of its summary piece."""
+    """Return the template of the vocabularies that have this [CLS] token."""
     return _BY_CLS_TOKEN.get(cls_token, BERT)

@@ -1,10 +1,10 @@
-"""How words are written: the pieces of a vocabulary in, the symbols of each (V, C) out. A symbol is a byte.
+"""The spelling of words for character-level encoders: the tokens of a vocabulary in, symbols (V, C) out, a byte each.
 
-The first symbols stand for no writing: padding, the begin and the end of a word, and the special pieces. What follows
-them is the UTF-8 of a word, or the strokes of its characters; UTF-8 has no bytes above 0xF4, and a clean word has no
-control characters. Where the strokes come from: strokes.md.
+The first symbols are reserved: padding, the beginning and end of a word, and the special tokens. The others are the
+bytes of the UTF-8 encoding of a word, or the strokes of its characters. UTF-8 has no bytes above 0xF4, and a clean word
+has no control characters, so the reserved values are free. The source of the stroke data: strokes.md.
 
-V pieces, C symbols of the longest word.
+V tokens, C symbols of the longest word.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 NUM_SYMBOLS = 256
 PADDING, BEGIN, END = 0, 1, 2
-# The special pieces have a symbol each, in the order of `Specials.ids`.
+# Each special token has a symbol, in the order of `SpecialTokenIds.ids`.
 _FIRST_SPECIAL = 3
-# Between two characters of a word in strokes, and for a character of which no strokes are known.
+# The symbol between the strokes of two characters, and that of a character without stroke data.
 _CHARACTER_SEPARATOR, _UNKNOWN = 8, 9
-# The first of the strokes; below it ASCII stays what it is.
+# The symbol of the first stroke; ASCII characters keep their codes below it.
 _FIRST_STROKE = 0x80
 _FIRST_CHARACTER = 0x4E00
-# By what seed the strokes of characters are exchanged, to see what it is worth that they are the right ones.
+# The seed of "shuffled-strokes", the ablation in which each character has the strokes of another one.
 _SHUFFLE_SEED = 20_181_116
 
 Symbols = npt.NDArray[np.uint8]
@@ -37,19 +37,19 @@ Symbols = npt.NDArray[np.uint8]
 
 @functools.cache
 def load_strokes() -> tuple[Mapping[str, str], str]:
-    """Return the strokes of each character, a letter each, and the strokes that the letters a, b, … stand for."""
-    packed = resources.files(__package__).joinpath("strokes.txt.gz").read_bytes()
-    lines = [line for line in gzip.decompress(packed).decode().splitlines() if not line.startswith("#")]
-    return {chr(_FIRST_CHARACTER + number): line for number, line in enumerate(lines[1:])}, lines[0]
+    """Return character -> strokes, one letter per stroke, and the strokes that the letters a, b, … stand for."""
+    compressed = resources.files(__package__).joinpath("strokes.txt.gz").read_bytes()
+    lines = [line for line in gzip.decompress(compressed).decode().splitlines() if not line.startswith("#")]
+    return {chr(_FIRST_CHARACTER + index): line for index, line in enumerate(lines[1:])}, lines[0]
 
 
 @functools.cache
 def _shuffle_strokes() -> Mapping[str, str]:
-    """Return the same strokes for other characters: each gets those of one drawn at random, and no two the same."""
+    """Return a random permutation of the strokes among the characters."""
     table, _ = load_strokes()
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(table)).tolist()
     values = list(table.values())
-    return {character: values[place] for character, place in zip(table, order, strict=True)}
+    return {character: values[index] for character, index in zip(table, order, strict=True)}
 
 
 def _bytes_of(word: str) -> list[int]:
@@ -57,17 +57,17 @@ def _bytes_of(word: str) -> list[int]:
 
 
 def _strokes_of(word: str, table: Mapping[str, str]) -> list[int]:
-    found: list[int] = []
+    symbols: list[int] = []
     for character in word:
         if character in table:
-            found += [_FIRST_STROKE + ord(letter) - ord("a") for letter in table[character]]
+            symbols += [_FIRST_STROKE + ord(letter) - ord("a") for letter in table[character]]
         else:
-            found.append(ord(character) if " " < character < "\x7f" else _UNKNOWN)
-        found.append(_CHARACTER_SEPARATOR)
-    return found[:-1]
+            symbols.append(ord(character) if " " < character < "\x7f" else _UNKNOWN)
+        symbols.append(_CHARACTER_SEPARATOR)
+    return symbols[:-1]
 
 
-# How a word becomes symbols; "words" are not written at all: a table of words is all there is.
+# Word -> symbols, by name; with "words" there are no symbols, only word embeddings.
 SPELLINGS: dict[str, Callable[[str], list[int]] | None] = {
     "characters": _bytes_of,
     "strokes": lambda word: _strokes_of(word, load_strokes()[0]),
@@ -77,26 +77,26 @@ SPELLINGS: dict[str, Callable[[str], list[int]] | None] = {
 
 
 def check_spelling(name: str) -> None:
-    """Refuse a name that is none of SPELLINGS."""
+    """Raise a SettingsError unless `name` is a key of SPELLINGS."""
     if name not in SPELLINGS:
         raise SettingsError(f"there is no spelling '{name}'; choose one of: {', '.join(SPELLINGS)}")
 
 
 def spell_word(word: str, spelling: str, max_length: int) -> Symbols:
-    """Return (most,): the symbols of one word between begin and end, cut to what fits and filled up with padding."""
-    write = SPELLINGS[spelling]
-    assert write is not None
-    symbols = [BEGIN, *write(word)[: max_length - 2], END]
+    """Return (max_length,): the symbols of one word between BEGIN and END, truncated or padded."""
+    spell = SPELLINGS[spelling]
+    assert spell is not None
+    symbols = [BEGIN, *spell(word)[: max_length - 2], END]
     return np.array(symbols + [PADDING] * (max_length - len(symbols)), dtype=np.uint8)
 
 
 def spell_vocabulary(tokenizer: Tokenizer, spelling: str, max_length: int) -> Symbols:
-    """Return (V, most): the symbols of each piece; a special one has a symbol of its own."""
-    special = {number: _FIRST_SPECIAL + place for place, number in enumerate(tokenizer.specials.ids)}
+    """Return (V, max_length): the symbols of each token; a special token has a symbol of its own."""
+    special_symbols = {token_id: _FIRST_SPECIAL + index for index, token_id in enumerate(tokenizer.specials.ids)}
     table = np.zeros((tokenizer.vocab_size, max_length), dtype=np.uint8)
-    for number, piece in enumerate(tokenizer.tokens):
-        if number in special:
-            table[number, :3] = BEGIN, special[number], END
+    for token_id, token in enumerate(tokenizer.tokens):
+        if token_id in special_symbols:
+            table[token_id, :3] = BEGIN, special_symbols[token_id], END
         else:
-            table[number] = spell_word(piece, spelling, max_length)
+            table[token_id] = spell_word(token, spelling, max_length)
     return table

@@ -1,7 +1,7 @@
-"""How a piece is written out: a vocabulary and the number of a piece in, its letters and where it stands in a word out.
+"""The surface form of tokens: a vocabulary and a token id in, its text and its position in a word out.
 
-Kinds of vocabulary mark other things: where a word goes on (WordPiece), where it ends (BPE), or the space before it
-(byte-level BPE, Unigram).
+Vocabularies mark different things: that a token continues a word (WordPiece), that a word ends (BPE), or that a space
+precedes the token (byte-level BPE, Unigram).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from bertworks.vocabulary.algorithms import CONTINUATION_PREFIX, SPACE_MARK, WOR
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# Ideographs, kana, and their own signs.
+# Ideographs, kana, and full-width punctuation.
 _WIDE = f"[\u3000-\u30ff\uff00-\uffef]|{IDEOGRAPH.pattern}"
-_BESIDE_WIDE = re.compile(rf"(?<={_WIDE}) +| +(?={_WIDE})")
+_SPACES_BESIDE_WIDE = re.compile(rf"(?<={_WIDE}) +| +(?={_WIDE})")
 _WIDE_END = re.compile(rf"(?:{_WIDE})[”’…—]*$")
 
 
 @dataclass(frozen=True, slots=True)
 class SurfaceForm:
-    """A piece without marks.
+    """A token without the marks of its vocabulary.
 
-    space       whether a space stands before it; None where the vocabulary does not tell
-    continues   whether it belongs to the word before it; None where only the end of a word is marked
-    ends        whether the word ends with it; None where only the beginning is marked
+    has_space_before   None where the vocabulary does not mark it
+    is_continuation    whether it continues the word before it; None where only the end of a word is marked
+    is_word_end        None where only the beginning of a word is marked
     """
 
     text: str
@@ -38,29 +38,29 @@ class SurfaceForm:
 
 
 def surface_form(tokenizer: Tokenizer, token_id: int) -> SurfaceForm:
-    """Return how a piece is written."""
+    """Return the surface form of a token."""
     return _SURFACE_FORMS.get(tokenizer.kind, _words)(tokenizer.tokens[token_id])
 
 
 def decode_tokens(tokenizer: Tokenizer, input_ids: Sequence[int]) -> str:
-    """Return pieces as running text, as the vocabulary's own decoder writes it."""
+    """Return tokens as text, with the decoder of the vocabulary."""
     text: str = tokenizer.backend.decode(list(input_ids), skip_special_tokens=False)
     return text
 
 
 def decode_display_text(tokenizer: Tokenizer, input_ids: Sequence[int]) -> str:
-    """Return pieces as a text that people read: no space stands beside an ideograph or a sign as wide as one."""
-    return _BESIDE_WIDE.sub("", decode_tokens(tokenizer, input_ids)).strip()
+    """Return tokens as text for display, without spaces next to ideographs and full-width punctuation."""
+    return _SPACES_BESIDE_WIDE.sub("", decode_tokens(tokenizer, input_ids)).strip()
 
 
 def is_wide(text: str) -> bool:
-    """Whether a text ends as those do that have no spaces: with an ideograph or a sign as wide as one."""
+    """Whether a text ends with an ideograph, kana or full-width punctuation, after which no space is written."""
     return bool(_WIDE_END.search(text))
 
 
 def _wordpiece(token: str) -> SurfaceForm:
-    continues = token.startswith(CONTINUATION_PREFIX)
-    return SurfaceForm(token.removeprefix(CONTINUATION_PREFIX), False if continues else None, continues)
+    is_continuation = token.startswith(CONTINUATION_PREFIX)
+    return SurfaceForm(token.removeprefix(CONTINUATION_PREFIX), False if is_continuation else None, is_continuation)
 
 
 def _bpe(token: str) -> SurfaceForm:
@@ -68,8 +68,8 @@ def _bpe(token: str) -> SurfaceForm:
 
 
 def _byte_bpe(token: str) -> SurfaceForm:
-    letters: str = decoders.ByteLevel().decode([token])
-    return _space_marked_form(letters, " ")
+    text: str = decoders.ByteLevel().decode([token])
+    return _space_marked_form(text, " ")
 
 
 def _unigram(token: str) -> SurfaceForm:
@@ -77,10 +77,10 @@ def _unigram(token: str) -> SurfaceForm:
 
 
 def _space_marked_form(token: str, mark: str) -> SurfaceForm:
-    """Return a piece of a vocabulary that writes the space before a word into its first piece."""
-    letters, space = token.removeprefix(mark), token.startswith(mark)
-    is_letter = letters[:1].isalnum() and not IDEOGRAPH.match(letters)  # an ideograph begins a word of its own
-    return SurfaceForm(letters, space, not space and is_letter)
+    """Return the surface form in a vocabulary where the first token of a word includes the space before it."""
+    text, has_space = token.removeprefix(mark), token.startswith(mark)
+    continues_letters = text[:1].isalnum() and not IDEOGRAPH.match(text)  # each ideograph begins a word
+    return SurfaceForm(text, has_space, not has_space and continues_letters)
 
 
 def _words(token: str) -> SurfaceForm:
