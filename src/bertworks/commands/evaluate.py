@@ -1,4 +1,4 @@
-"""A fine-tuned model and labelled files in, the scores of each file out; one after the other, in constant memory."""
+"""Evaluate a fine-tuned model: labelled files in, the scores of each file out, in constant memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bertworks.text.document import Counts
 
 @dataclass(frozen=True, slots=True)
 class LabelledFile:
-    """A file to score a model on: what to call it, where it lies, and how its columns are named by their roles."""
+    """A file to score a model on; `columns` maps roles (text, label) to column names."""
 
     name: str
     path: Path
@@ -26,7 +26,7 @@ class LabelledFile:
 
 @dataclass(frozen=True, slots=True)
 class FileScores:
-    """The scores of a model on a file, and what was mended or left out while it was read."""
+    """The scores of a model on a file; `counts` are the repaired and skipped records."""
 
     name: str
     scores: TaskScores
@@ -36,51 +36,50 @@ class FileScores:
 def evaluate_files(
     predictor: Predictor, files: Iterable[LabelledFile], watch: ProgressCallback = lambda progress: None
 ) -> Iterator[FileScores]:
-    """Yield the scores of one file after the other. A file is read once before, to know how much there is to do."""
+    """Yield the scores of each file. A regular file is read twice: once to count its examples for the progress."""
     task = predictor.module.task
     for file in files:
         total = None
-        if file.path.is_file():  # a pipe cannot be read twice
+        if file.path.is_file():  # not a pipe
             total = _num_examples(task, file)
         if total == 0:
-            raise InputError(f"{file.path} holds no example; check the file")
+            raise InputError(f"{file.path} has no examples; check the file")
         counts = Counts()
-        cases = task.read(file.path, file.columns, counts)
+        examples = task.read(file.path, file.columns, counts)
         pairs = report_progress(
-            predictor.predict(cases, counts), Progress(f"evaluate {file.name}", 0, total, "examples"), watch
+            predictor.predict(examples, counts), Progress(f"evaluate {file.name}", 0, total, "examples"), watch
         )
         yield FileScores(file.name, task.score(pairs), counts)
 
 
 def _num_examples(task: Task, file: LabelledFile) -> int:
-    """Return how many examples a file has; a file of another task than the model's is mostly found here."""
+    """Return the number of examples of a file; raise an error that names the task if it cannot be read."""
     try:
-        return sum(len(examples_in(case)) for case in task.read(file.path, file.columns))
+        return sum(len(examples_in(example)) for example in task.read(file.path, file.columns))
     except InputError as error:
-        raise InputError(f"{error} (the model is for '{task.name}', and the file is read as one for that)") from error
+        raise InputError(f"{error} (the file is read as data for the model's task, '{task.name}')") from error
 
 
 def report_progress(
     pairs: Iterable[tuple[Any, Any]], progress: Progress, watch: ProgressCallback
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield cases with their predictions, and tell how many examples are done."""
+    """Yield (example, prediction) pairs and report the number of examples done."""
     done = progress.done
-    for case, prediction in pairs:
-        yield case, prediction
-        done += len(examples_in(case))
+    for example, prediction in pairs:
+        yield example, prediction
+        done += len(examples_in(example))
         watch(Progress(progress.stage, done, progress.total, progress.unit))
 
 
 def files_of_set(name: str, data: Path) -> list[LabelledFile]:
-    """Return the labelled files of a published set but for train, those of them that are there: both dev sets of MNLI.
-
-    The split is the name of each.
-    """
-    one = dataset_of(name)
-    splits = [split for kind in ("dev", "test") for split in one.splits_of_kind(kind) if one.splits[split].is_labelled]
+    """Return the existing labelled dev and test files of a published dataset, named by split: both dev sets of MNLI."""
+    dataset = dataset_of(name)
+    labelled = [
+        split for kind in ("dev", "test") for split in dataset.splits_of_kind(kind) if dataset.splits[split].is_labelled
+    ]
+    if not labelled:
+        raise SettingsError(f"{dataset.name} has no labelled split besides train; there is nothing to evaluate on")
+    splits = [split for split in labelled if dataset.has_split(data, split)]
     if not splits:
-        raise SettingsError(f"{one.name} has no labelled file but train; there is nothing to score")
-    found = [split for split in splits if one.has_split(data, split)]
-    if not found:
-        one.find(data, splits[0])  # says where it should be
-    return [LabelledFile(split, one.find(data, split), one.columns_of(split)) for split in found]
+        dataset.find(data, labelled[0])  # raises an error that names the missing file
+    return [LabelledFile(split, dataset.find(data, split), dataset.columns_of(split)) for split in splits]

@@ -1,4 +1,4 @@
-"""A fine-tuned model put to use: texts in, predictions out, one at a time; labelled files in, scores out."""
+"""Predict with a fine-tuned model: a file or a stream of texts in, predictions out, one at a time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
 
 BY = ("text", "sentence")
-# Tasks that answer for a text by itself. (Entities of a text are found with their places in it anyway.)
-_SENTENCE_TASKS = ("classify", "regress")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictRequest:
-    """What to predict: a model, a file or a stream of lines, columns, and whether each sentence is its own text.
+    """What to predict.
 
-    `engine` None is the one that a folder was exported for, else torch.
+    source   a file, or a stream such as standard input; `kind` is its format, by default detected
+    by       "text": one prediction per text; "sentence": one per sentence
+    columns  column names by role
+    engine   by default the one that the folder was exported for, else torch
     """
 
     model: str
@@ -39,12 +40,12 @@ class PredictRequest:
 
 
 def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the prediction of each text as JSON has it, in order; memory does not grow with the number of texts.
+    """Yield the prediction of each text as a JSON object, in order and in constant memory.
 
-    What the model's window rule cuts off is added to `counts`.
+    The number of truncated tokens is added to `counts`.
     """
     if request.by not in BY:
-        raise SettingsError(f"there is no '--by {request.by}'; choose one of: {', '.join(BY)}")
+        raise SettingsError(f"--by is '{request.by}'; choose one of: {', '.join(BY)}")
     predictor = load_predictor(request.model, engine=request.engine)
     if request.by == "sentence":
         yield from _predict_sentences(predictor, _records(request), request.columns, counts)
@@ -56,8 +57,8 @@ def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[d
 def _examples(task: Task, request: PredictRequest) -> Iterator[Any]:
     source = request.source
     if isinstance(task, Answer) and isinstance(source, Path) and (request.kind or kind_of_name(source.name)) is None:
-        # SQuAD's JSON is one object, not one a line; its answers are not looked at.
-        return (replace(case, answers=(), is_impossible=False) for case in task.read(source, {}))
+        # SQuAD's JSON is one object, not one per line; its answers are ignored.
+        return (replace(example, answers=(), is_impossible=False) for example in task.read(source, {}))
     return task.read_unlabelled(_records(request), request.columns)
 
 
@@ -71,37 +72,36 @@ def _records(request: PredictRequest) -> Iterator[Record]:
 def _predict_sentences(
     predictor: Predictor, records: Iterable[Record], columns: Mapping[str, str], counts: Counts | None
 ) -> Iterator[dict[str, Any]]:
-    """Cut each text into sentences, predict each, and say where in the text it stands."""
+    """Split each text into sentences, predict each, and add its offsets in the text."""
     task = predictor.module.task
-    if task.name not in _SENTENCE_TASKS or "pair" in columns:
+    if task.head_kind != "sequence" or "pair" in columns:
         raise SettingsError(
-            f"--by sentence cuts a text for a model that reads one: {', '.join(_SENTENCE_TASKS)} without --pair"
+            f"--by sentence needs a model that predicts one value per text, without --pair; '{task.name}' does not"
         )
-    spans: deque[tuple[int, int, int]] = deque()  # of sentences that are being predicted: text, start, end
+    spans: deque[tuple[int, int, int]] = deque()  # of the sentences being predicted: text index, start, end
 
     def sentences() -> Iterator[Record]:
-        found: dict[str, str] = {}
-        for number, line in enumerate(records):
-            if not any(str(value).strip() for value in line.fields.values()):
-                continue  # between the paragraphs of an article
-            found = found or recognise(list(line.fields), {"text": columns.get("text")}, "the input")
-            (text,), at = text_example(line.fields, found, line.location, "").texts, 0
-            for sentence in split_sentences(text):
-                own = sentence.strip()
-                start = text.index(own, at)
-                at = start + len(own)
-                spans.append((number, start, at))
-                yield Record({"text": own}, line.location)
+        roles: dict[str, str] = {}
+        for index, record in enumerate(records):
+            if not any(str(value).strip() for value in record.fields.values()):
+                continue  # an empty line between paragraphs
+            roles = roles or recognise(list(record.fields), {"text": columns.get("text")}, "the input")
+            (text,), end = text_example(record.fields, roles, record.location, "").texts, 0
+            for sentence in map(str.strip, split_sentences(text)):
+                start = text.index(sentence, end)
+                end = start + len(sentence)
+                spans.append((index, start, end))
+                yield Record({"text": sentence}, record.location)
 
-    cases = task.read_unlabelled(sentences(), {})
-    for case, prediction in predictor.predict(cases, counts):
-        number, start, end = spans.popleft()
-        told = {key: value for key, value in prediction.to_dict().items() if key != "id"}
-        yield {"text": number, "start": start, "end": end, "sentence": case.texts[0], **told}
+    for example, prediction in predictor.predict(task.read_unlabelled(sentences(), {}), counts):
+        index, start, end = spans.popleft()
+        fields = {key: value for key, value in prediction.to_dict().items() if key != "id"}
+        yield {"text": index, "start": start, "end": end, "sentence": example.texts[0], **fields}
 
 
 def evaluate(model: str, path: Path, columns: Mapping[str, str], task: str | None = None) -> tuple[TaskScores, Counts]:
-    """Return the scores of a model on a labelled file, and what was mended or left out while it was read."""
+    """Return the scores of a model on a labelled file, and the counts of repaired and skipped records."""
     predictor = load_predictor(model, task)
     counts = Counts()
-    return predictor.module.task.score(predictor.predict(predictor.module.task.read(path, columns, counts))), counts
+    examples = predictor.module.task.read(path, columns, counts)
+    return predictor.module.task.score(predictor.predict(examples)), counts

@@ -54,7 +54,7 @@ def _replace_prefix(name: str, old_prefix: str, new_prefix: str) -> str:
 
 
 def load_predictor(name: str | Path, expected_task: str | None = None, engine: str | None = None) -> Predictor:
-    """Load a fine-tuned model: ours, one of transformers, or an exported one. Refuse one that is not `expected_task`."""
+    """Load a fine-tuned model: ours, one of transformers, or an exported one; refuse another task than expected."""
     from bertworks.inference.model import load  # a circular import at module level
 
     model = load(name, engine=engine)
@@ -110,17 +110,10 @@ def read_task(folder: ModelFolder) -> Task:
         return task_of(str(name)).from_metadata(folder.metadata, folder.config)
     architectures = folder.config.get("architectures") or []
     for task in TASKS.values():
-        if _has_task_architecture(folder, task) and _matches_problem_type(task.name, folder.config):
+        if _has_task_architecture(folder, task) and task.matches_config(folder.config):
             return task.from_metadata({}, folder.config)
     raise FolderError(
-        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'config.json has no architectures'}); "
+        f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architectures'}); "
         f"fine-tune it with `bertworks finetune`, or choose a model with one of these architectures: "
         f"{', '.join(sorted({architecture_of(folder.encoder_config, task.head_kind) for task in TASKS.values()}))}"
     )
-
-
-def _matches_problem_type(name: str, config: Mapping[str, Any]) -> bool:
-    """Classification and regression share an architecture; problem_type, or a single label, means regression."""
-    labels = config.get("id2label")
-    is_regression = config.get("problem_type") == "regression" or (labels is not None and len(labels) == 1)
-    return is_regression if name == "regress" else not is_regression or name not in ("classify",)

@@ -32,7 +32,7 @@ from bertworks.objectives.bilm import create_bilm_head
 from bertworks.objectives.heads import MlmHead
 from bertworks.objectives.large_softmax import Softmax
 from bertworks.tasks.beam_search import BeamSearchSettings
-from bertworks.tasks.translate import Translate
+from bertworks.tasks.contract import GenerativeTask
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 H = TypeVar("H", bound=nn.Module)
@@ -80,7 +80,7 @@ class Model:
 
     def translator(self, search_settings: BeamSearchSettings | None = None) -> Predictor:
         """Return the predictor of a translation model, with other beam search settings if they are given."""
-        if self.predictor is None or not isinstance(self.predictor.module.task, Translate):
+        if self.predictor is None or not isinstance(self.predictor.module.task, GenerativeTask):
             raise FolderError(
                 f"{self.folder} is not a translation model; train one with `bertworks finetune translate`"
             )

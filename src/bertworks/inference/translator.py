@@ -9,7 +9,8 @@ from dataclasses import replace
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.inference.predictor import Predictor
 from bertworks.tasks.beam_search import BeamSearchSettings
-from bertworks.tasks.translate import Translate, TranslationPrediction
+from bertworks.tasks.contract import GenerativeTask
+from bertworks.tasks.translate import TranslationPrediction
 from bertworks.text.document import Counts
 
 UNFINISHED_TRANSLATIONS = "translations reached the length limit before the end token, and are incomplete"
@@ -18,8 +19,8 @@ UNFINISHED_TRANSLATIONS = "translations reached the length limit before the end 
 def with_search_settings(predictor: Predictor, search_settings: BeamSearchSettings) -> Predictor:
     """Return a predictor with the same weights and other beam search settings."""
     module = copy.copy(predictor.module)
-    assert isinstance(module.task, Translate)
-    module.task = replace(module.task, search_settings=search_settings)
+    assert isinstance(module.task, GenerativeTask)
+    module.task = module.task.with_search_settings(search_settings)
     return replace(predictor, module=module)
 
 

@@ -1,6 +1,6 @@
-"""The training examples of a fine-tuning run: Questions in, the micro-batches of any step out.
+"""The training batches of a fine-tuning run: Features in, the micro-batches of any step out.
 
-What a step learns from follows from the seed and its number alone, so a resumed run sees what it would have seen.
+The batches of a step depend only on the seed and the step, so a resumed run sees the same ones.
 """
 
 from __future__ import annotations
@@ -18,55 +18,56 @@ from bertworks.tasks.batching import batch_of_features
 from bertworks.tasks.contract import Features, InputSequence, Task
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# Examples of similar length are looked for among so many batches, so that chance keeps the upper hand.
-_POOL = 50
-# Places computed at once; a step with more is done in several micro-batches, which changes nothing but memory.
+# Examples are sorted by length within pools of this many batches: little padding, and still random batches.
+_POOL_BATCHES = 50
+# Positions computed at once. A step with more is split into micro-batches, which changes memory and nothing else.
 _MAX_POSITIONS = 16_384
 
 
 class FinetuneBatches:
-    """Draws the examples of a step, grouped by length; with a hider also a copy of them that is asked about pieces.
+    """Samples the examples of each step, grouped by length; with a corruption, also an auxiliary batch of the same
+    sequences with language-model targets.
 
-    Where several examples stand in one row, as sentences do, so many rows are drawn that they hold `batch` examples on
-    average.
+    Where one sequence holds several examples, as documents hold sentences, the number of sequences is chosen so that a
+    batch has `batch_size` examples on average.
     """
 
     def __init__(
         self, all_features: Sequence[Features], task: Task, tokenizer: Tokenizer, batch_size: int, seed: int
     ) -> None:
-        self._features = [part for question in all_features for part in question.training_parts]
+        self._features = [part for features in all_features for part in features.training_parts]
         self._task = task
         self._tokenizer = tokenizer
-        num_examples = sum(question.num_examples for question in self._features)
+        num_examples = sum(features.num_examples for features in self._features)
         self._batch_size = max(1, round(batch_size * len(self._features) / num_examples))
         self._seed = seed
-        self._lengths = np.array([question.num_tokens for question in self._features])
+        self._lengths = np.array([features.num_tokens for features in self._features])
         self._epoch: tuple[int, list[np.ndarray]] | None = None
         self.corruption: Corruption | None = None
 
     @property
     def num_steps(self) -> int:
-        """How many steps an epoch has."""
+        """The number of steps per epoch."""
         return -(-len(self._features) // self._batch_size)
 
     @property
     def sequences(self) -> Iterator[InputSequence]:
-        """All rows that are drawn from."""
-        return (row for question in self._features for row in question.sequences)
+        """All training sequences."""
+        return (sequence for features in self._features for sequence in features.sequences)
 
     def get_batches(self, phase: int, step: int) -> list[Batch]:
         """Return the micro-batches of a step."""
-        epoch, place = divmod(step, self.num_steps)
+        epoch, index = divmod(step, self.num_steps)
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, self._epoch_batches(epoch))
-        chosen = [self._features[number] for number in self._epoch[1][place]]
-        return [self._collate(group, step) for group in _split_micro_batches(chosen)]
+        batch_features = [self._features[number] for number in self._epoch[1][index]]
+        return [self._collate(micro_batch, step) for micro_batch in _split_micro_batches(batch_features)]
 
     def _epoch_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the batches of an epoch: shuffled, sorted by length within pools, and the batches shuffled again."""
         generator = np.random.Generator(np.random.Philox(key=[self._seed, epoch]))
         order = generator.permutation(len(self._features))
-        size = self._batch_size * _POOL
+        size = self._batch_size * _POOL_BATCHES
         pools = [order[start : start + size] for start in range(0, len(order), size)]
         order = np.concatenate([pool[np.argsort(-self._lengths[pool], kind="stable")] for pool in pools])
         batches = [order[start : start + self._batch_size] for start in range(0, len(order), self._batch_size)]
@@ -79,35 +80,39 @@ class FinetuneBatches:
         return replace(batch, auxiliary_batch=self._corrupt(batch, step))
 
     def _corrupt(self, batch: Batch, step: int) -> Batch:
-        """Return the same rows, asked about their pieces."""
+        """Return the same sequences with language-model targets."""
         assert self.corruption is not None
         generator = np.random.Generator(np.random.Philox(key=[self._seed, 2**32 + step]))
-        ids, places, targets = batch.input_ids.clone(), [], []
-        specials = np.array(self._tokenizer.specials.ids)
-        for row, length in enumerate(batch.lengths.tolist()):
-            own = batch.input_ids[row, :length].numpy().astype(np.int32)
-            continues = np.array([self._tokenizer.tokens[number].startswith("##") for number in own])
-            example = Example(
-                own, batch.token_type_ids[row, :length].numpy().astype(np.int8), ~continues, np.isin(own, specials)
-            )
-            hidden = self.corruption.mask(example, generator)
-            ids[row, :length] = torch.from_numpy(hidden.input_ids.astype(np.int64))
-            places.append(hidden.positions.astype(np.int64) + row * ids.shape[1])
-            targets.append(hidden.targets.astype(np.int64))
-        found = torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(targets))
-        return Batch(ids, batch.token_type_ids, batch.lengths, positions=found[0], targets=found[1])
+        input_ids, positions, targets = batch.input_ids.clone(), [], []
+        special_ids = np.array(self._tokenizer.specials.ids)
+        for index, length in enumerate(batch.lengths.tolist()):
+            sequence_ids = batch.input_ids[index, :length].numpy().astype(np.int32)
+            token_type_ids = batch.token_type_ids[index, :length].numpy().astype(np.int8)
+            is_continuation = np.array([self._tokenizer.tokens[token_id].startswith("##") for token_id in sequence_ids])
+            example = Example(sequence_ids, token_type_ids, ~is_continuation, np.isin(sequence_ids, special_ids))
+            masked = self.corruption.mask(example, generator)
+            input_ids[index, :length] = torch.from_numpy(masked.input_ids.astype(np.int64))
+            positions.append(masked.positions.astype(np.int64) + index * input_ids.shape[1])
+            targets.append(masked.targets.astype(np.int64))
+        return Batch(
+            input_ids,
+            batch.token_type_ids,
+            batch.lengths,
+            positions=torch.from_numpy(np.concatenate(positions)),
+            targets=torch.from_numpy(np.concatenate(targets)),
+        )
 
 
 def _split_micro_batches(all_features: Sequence[Features]) -> Iterator[list[Features]]:
-    """Yield groups of questions, each of at most a budget of places unless one alone has more."""
+    """Yield groups of features, each within the budget of positions unless a single one exceeds it."""
     group: list[Features] = []
-    longest = num_rows = 0
-    for question in all_features:
-        width = max(row.num_tokens for row in question.sequences)
-        if group and (num_rows + len(question.sequences)) * max(longest, width) > _MAX_POSITIONS:
+    max_length = num_sequences = 0
+    for features in all_features:
+        length = max(sequence.num_tokens for sequence in features.sequences)
+        if group and (num_sequences + len(features.sequences)) * max(max_length, length) > _MAX_POSITIONS:
             yield group
-            group, longest, num_rows = [], 0, 0
-        group.append(question)
-        longest, num_rows = max(longest, width), num_rows + len(question.sequences)
+            group, max_length, num_sequences = [], 0, 0
+        group.append(features)
+        max_length, num_sequences = max(max_length, length), num_sequences + len(features.sequences)
     if group:
         yield group

@@ -1,4 +1,4 @@
-"""The confusion counts of dev in; out, if the model says one class of everything: why, and what will be done."""
+"""Detect a model that predicts one class for everything: a confusion matrix in, an explanation out."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# A class with this share of dev is the answer a model may rightly start with.
+# Predicting only a class that is this frequent may be an early stage of training rather than a failure.
 _DOMINANT_RATIO = 0.9
 
 
 def describe_collapse(
     counts: npt.NDArray[Any],
     names: Sequence[str],
-    remedy: str = "The run is started again with another seed.",
+    remedy: str = "The run is restarted with another seed.",
 ) -> str | None:
-    """Return a sentence if one class only was predicted though dev has several, else nothing.
+    """Return a message if a single class was predicted though dev has several, else None.
 
-    `counts[gold, predicted]` are those of `ConfusionTally`, `names` the classes in its order; `remedy` says what the
-    caller will do.
+    `counts[gold, predicted]` is the confusion matrix, `names` its classes in order; `remedy` says what the caller does.
     """
     gold, predicted = counts.sum(axis=1), counts.sum(axis=0)
     if np.count_nonzero(predicted) != 1 or np.count_nonzero(gold) < 2:
         return None
-    only = int(predicted.argmax())
-    total, own = int(gold.sum()), int(gold[only])
+    predicted_class = int(predicted.argmax())
+    total, num_correct = int(gold.sum()), int(gold[predicted_class])
+    cause = _cause(num_correct / total, num_correct == gold.max())
     return (
-        f"collapsed: all {total:,} dev examples were called '{names[only]}', which {own:,} of them are, though "
-        f"dev has {np.count_nonzero(gold)} classes. {_reason(own / total, own == gold.max())} {remedy}"
+        f"collapsed: all {total:,} dev examples are predicted '{names[predicted_class]}', the label of {num_correct:,} "
+        f"of them; dev has {np.count_nonzero(gold)} classes. {cause} {remedy}"
     )
 
 
-def _reason(class_ratio: float, is_most_frequent: bool) -> str:
+def _cause(class_ratio: float, is_most_frequent: bool) -> str:
     if class_ratio >= _DOMINANT_RATIO:
         return (
-            f"That class is {class_ratio:.0%} of dev, so the model may just not have seen enough of the others yet: more "
-            f"epochs or more examples of them help."
+            f"That class is {class_ratio:.0%} of dev, so the model may have seen too few examples of the others: train "
+            f"for more epochs or add examples of them."
         )
     if is_most_frequent:
         return (
-            "Only how frequent the classes are was learnt: most often the learning rate is too high for so few "
-            "examples, or the seed unlucky; if every seed does so, look whether the labels fit the texts."
+            "The model learned only the class frequencies: the learning rate may be too high for so few examples, or "
+            "the seed unlucky. If every seed does this, check that the labels match the texts."
         )
     return (
-        "It is not even the most frequent class, so the weights were thrown far off: most often the learning rate is "
-        "too high or the warmup too short."
+        "It is not the most frequent class, so training diverged: the learning rate is probably too high or the warmup "
+        "too short."
     )

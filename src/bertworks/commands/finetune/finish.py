@@ -1,4 +1,4 @@
-"""The end of a fine-tuning run: a trained model and labelled cases in, scores, a sealed folder and a report out."""
+"""The end of a fine-tuning run: a trained model and labelled examples in; scores, a model folder and a report out."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any
 
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.verdict import verdict_of
-from bertworks.commands.run_facts import now
+from bertworks.commands.run_info import now
 from bertworks.disk import sha256, write_json
-from bertworks.inference.attribution import EXPLAINABLE_TASKS, explain
+from bertworks.inference.attribution import explain
 from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.models.provenance import display_name, folders_of, hashes_of
 from bertworks.parallel.machine import machine_info
 from bertworks.records import ScoreRecord
+from bertworks.reports.explanation import explanation_html
 from bertworks.reports.finetune import FinetuneContents, WindowCoverage, write_finetune_report
 from bertworks.settings import to_toml
-from bertworks.tasks.contract import TaskScores, examples_in
+from bertworks.tasks.contract import ExplainableTask, TaskScores, examples_in
 
-# Of how many training examples the final score is measured, to set beside dev's.
-_TRAIN_SAMPLE = 2_000
-# How many predictions the report explains, and of how many pieces they may be: a page is to be read.
-_NUM_EXPLANATIONS, _MAX_TOKENS = 3, 256
+# The score on train, which the verdict compares with dev's, is of about this many examples.
+_TRAIN_SAMPLE_SIZE = 2_000
+# The report explains this many predictions of texts up to this length, so that it stays readable.
+_NUM_EXPLANATIONS, _MAX_CHARACTERS = 3, 1_024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """A run that has come to its end.
+    """A run whose training is complete.
 
-    step       the one whose model is kept
+    step       the step of the best model
     records    the folder of its records
-    warnings   what a person should know before they believe a score; `notes` what was mended or left out
+    warnings   what makes a score doubtful; `notes` what was repaired or skipped
     """
 
     request: FinetuneRequest
@@ -47,42 +48,52 @@ class FinishedRun:
 
 
 def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
-    """Calibrate the model on dev, score all splits, and write the folder and the report."""
-    scored = yield from _score_splits(run)
+    """Calibrate the model on dev, score all splits, and write the model folder and the report."""
+    scores = yield from _score_splits(run)
     folder, base = run.request.output / "model", run.request.model
-    told = {
+    metadata = {
         **({"base": display_name(base), **hashes_of(base)} if base else {}),
         "recipe": asdict(run.request.recipe),
-        "scores": {split: dict(one.metrics) for split, one in scored.items()},
+        "scores": {split: dict(split_scores.metrics) for split, split_scores in scores.items()},
         "data": {
-            split: {"file": path.name, "sha256": sha256(path), "examples": sum(len(examples_in(case)) for case in some)}
-            for split, some in run.examples.items()
+            split: {
+                "file": path.name,
+                "sha256": sha256(path),
+                "examples": sum(len(examples_in(example)) for example in examples),
+            }
+            for split, examples in run.examples.items()
             if (path := getattr(run.request, split)) is not None
         },
     }
-    save_finetuned(folder, run.predictor, told)
-    facts = {"task": run.request.task, "machine": machine_info(), "finished": now(), **told, **folders_of(base or None)}
-    write_json(run.request.output / "run.json", facts)
-    verdict = verdict_of(run.predictor.module.task.main_metric, scored)
+    save_finetuned(folder, run.predictor, metadata)
+    run_info = {
+        "task": run.request.task,
+        "machine": machine_info(),
+        "finished": now(),
+        **metadata,
+        **folders_of(base or None),
+    }
+    write_json(run.request.output / "run.json", run_info)
+    verdict = verdict_of(run.predictor.module.task.main_metric, scores)
     yield FinetuneEvent(note=verdict)
-    yield FinetuneEvent(note=f"report: {_write_report(run, scored, verdict, facts)}")
+    yield FinetuneEvent(note=f"report: {_write_report(run, scores, verdict, run_info)}")
     yield FinetuneEvent(note=f"model: {folder}", model_folder=folder)
 
 
 def _score_splits(run: FinishedRun) -> Generator[FinetuneEvent, None, dict[str, TaskScores]]:
-    """Tune on dev what is tuned there, then score a sample of train, dev and test; return all scores."""
+    """Calibrate on dev, then score a sample of train, dev, and test if it is labelled."""
     module = run.predictor.module
     if "dev" in run.examples:
         predictions = [prediction for _, prediction in run.predictor.predict(run.examples["dev"])]
         module.task = module.task.calibrate(run.examples["dev"], predictions)
-    scored: dict[str, TaskScores] = {}
-    for split, some in run.examples.items():
-        if split == "test" and any(case.label is None for case in some):
-            continue  # a test file without labels is for `predict`
-        sample = some[:: max(1, len(some) // _TRAIN_SAMPLE)] if split == "train" else some
-        scored[split] = module.task.score(run.predictor.predict(sample))
-        yield FinetuneEvent(score=ScoreRecord(run.step, split, dict(scored[split].metrics)))
-    return scored
+    scores: dict[str, TaskScores] = {}
+    for split, examples in run.examples.items():
+        if split == "test" and any(example.label is None for example in examples):
+            continue
+        sample = examples[:: max(1, len(examples) // _TRAIN_SAMPLE_SIZE)] if split == "train" else examples
+        scores[split] = module.task.score(run.predictor.predict(sample))
+        yield FinetuneEvent(score=ScoreRecord(run.step, split, dict(scores[split].metrics)))
+    return scores
 
 
 def _write_report(
@@ -97,7 +108,7 @@ def _write_report(
         recipe=to_toml(run.request.recipe),
         machine=run_info["machine"],
         coverage=run.coverage,
-        explanations=[explain(run.predictor, case).to_html() for case in _examples_to_explain(run)],
+        explanations=[explanation_html(explain(run.predictor, example)) for example in _examples_to_explain(run)],
         warnings=run.warnings,
         notes=run.notes,
     )
@@ -105,8 +116,8 @@ def _write_report(
 
 
 def _examples_to_explain(run: FinishedRun) -> list[Any]:
-    """Return the first few cases of dev, or of train, that are short enough to be read; none that nobody explains."""
-    if run.request.task not in EXPLAINABLE_TASKS:
+    """Return the first few short examples of dev, or of train; none if the task has no explanations."""
+    if not isinstance(run.predictor.module.task, ExplainableTask):
         return []
-    some = run.examples.get("dev", run.examples["train"])
-    return [case for case in some[:50] if sum(map(len, case.texts)) <= 4 * _MAX_TOKENS][:_NUM_EXPLANATIONS]
+    examples = run.examples.get("dev", run.examples["train"])[:50]
+    return [example for example in examples if sum(map(len, example.texts)) <= _MAX_CHARACTERS][:_NUM_EXPLANATIONS]

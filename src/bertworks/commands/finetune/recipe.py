@@ -1,4 +1,4 @@
-"""The recipe of a fine-tuning run: what a person may say, and what it says when they are silent (the paper's)."""
+"""The recipe of a fine-tuning run: settings in, validated settings with the paper's defaults out."""
 
 from __future__ import annotations
 
@@ -16,44 +16,47 @@ from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 from bertworks.training.schedule import InverseSqrtSchedule, Schedule, SlantedTriangularSchedule, StepSchedule
 
-SCHEDULES = ("linear", "triangular", "inverse-root")
-FEATURE_PRECISIONS = ("full", "half")
-HEADS = ("plain", "recurrent")
-# The rate when nobody gives one: of a whole model as in the paper, and of a new head on a frozen one.
+SCHEDULES = ("linear", "slanted-triangular", "inverse-sqrt")
+FEATURE_PRECISIONS = ("fp32", "fp16")
+HEADS = ("linear", "recurrent")
+# Default learning rates: of the whole model as in the paper, and of a new head on a frozen model.
 DEFAULT_LEARNING_RATE, DEFAULT_FEATURES_LEARNING_RATE = 3e-5, 1e-3
 _UNSET = math.nan
-# The paper's grid.
+# The paper's grid of hyperparameters.
 GRID_BATCH_SIZES, GRID_LEARNING_RATES, GRID_EPOCHS = (16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneRecipe:
-    """A fine-tuning run.
+    """The settings of a fine-tuning run.
 
-    batch, rate, epochs   the paper's grid is around these; the rate is 3e-5 if none is given, with features 1e-3
-    warmup_rate           share of the steps over which the rate rises
-    warmup                over how many steps instead; 0: as warmup_rate says
-    schedule              linear: up and down to zero; triangular: ULMFiT's slanted triangle; inverse-root: the
-                          Transformer's, down with the root of the step
-    model                 what a new model is made of, where none is given to begin with
-    length, overlap       windows over long texts; 0: what the task and the model say
-    truncate              cut long texts instead, and count
-    orders                given: a pair is read as it stands; both: in both orders, for likeness, which has none (GPT's
-                          paper); of classify and regress
-    dropout               instead of the model's own
-    masked_weight         weight of an auxiliary masked-word loss; 0: none
-    next_weight           weight of an auxiliary next-piece loss, of a model that reads to the left (GPT's is 0.5)
-    evaluations           how often dev is measured in an epoch
-    patience              stop after so many measurements without a better one; 0: never
-    until                 stop when dev reaches it, such as accuracy=0.9
-    restarts              how often a run that collapsed to one class is begun again
-    features              a choice of layers, such as concat-last-four: the model is frozen, these layers of it are
-                          computed once and kept, and a recurrent head learns from them; "": the whole model learns
-    head                  plain: the paper's; recurrent: a BiLSTM on the last layer, which learns with the whole model
-                          (one of the paper's ablations; with features the head is a recurrent one anyhow)
-    recurrent_width       of an LSTM of that head in each direction; 0: the model's own width
-    feature_precision     in which features are kept on disk: full (32 bits) or half (16)
-    examples              learn from so many of the training examples, evenly spread over them; 0: from all
+    batch_size, learning_rate, epochs
+                          the paper's grid is around the defaults; the learning rate is 3e-5, with feature_layers 1e-3
+    warmup_ratio          fraction of the steps over which the learning rate rises
+    warmup_steps          the number of these steps instead; 0: by warmup_ratio
+    schedule              linear: linear decay to zero; slanted-triangular: ULMFiT's; inverse-sqrt: the Transformer's
+    max_length, overlap   of windows over long texts; 0 and -1: the defaults of task and model
+    truncate              truncate long texts instead of sliding a window, and count the lost tokens
+    pair_order            given: segments A, B as they are; both: also B, A, for symmetric pairs (GPT's paper); only for
+                          classify and regress
+    dropout               overrides the model's dropout
+    mlm_weight            weight of an auxiliary masked-LM loss; 0: none
+    lm_weight             weight of an auxiliary causal-LM loss, for causal models (GPT uses 0.5); 0: none
+    evals_per_epoch       evaluations on dev per epoch
+    patience              stop after this many evaluations without improvement; 0: never
+    target_metric         stop when dev reaches it, e.g. accuracy=0.9
+    max_restarts          how often a run that collapsed to one class is restarted with another seed
+    activation_checkpointing
+                          recompute activations in the backward pass: less memory, more time
+    feature_layers        a feature strategy such as concat-last-four: the encoder is frozen, these layers are computed
+                          once and cached, and a recurrent head is trained on them; "": train the whole model
+    head                  linear: the paper's; recurrent: a BiLSTM on the last layer, trained with the whole model (an
+                          ablation of the paper; with feature_layers the head is always recurrent)
+    recurrent_hidden_size
+                          of the BiLSTM in each direction; 0: the model's hidden size
+    feature_precision     of cached features: fp32 or fp16
+    max_train_examples    use this many training examples, evenly spaced; 0: all
+    model                 the config of a new model, for training from scratch
     """
 
     batch_size: int = 32
@@ -77,9 +80,9 @@ class FinetuneRecipe:
     precision: str = "fp32"
     activation_checkpointing: bool = False
     feature_layers: str = ""
-    head: str = "plain"
+    head: str = "linear"
     recurrent_hidden_size: int = 0
-    feature_precision: str = "full"
+    feature_precision: str = "fp32"
     max_train_examples: int = 0
     optimizer: AdamSettings = field(default_factory=AdamSettings)
     layerwise: LayerwiseSettings = field(default_factory=LayerwiseSettings)
@@ -87,75 +90,71 @@ class FinetuneRecipe:
 
     def __post_init__(self) -> None:
         if math.isnan(self.learning_rate):
-            object.__setattr__(
-                self, "rate", DEFAULT_FEATURES_LEARNING_RATE if self.feature_layers else DEFAULT_LEARNING_RATE
-            )
-        for name in ("batch", "epochs", "evaluations"):
+            default = DEFAULT_FEATURES_LEARNING_RATE if self.feature_layers else DEFAULT_LEARNING_RATE
+            object.__setattr__(self, "learning_rate", default)
+        for name in ("batch_size", "epochs", "evals_per_epoch"):
             if getattr(self, name) < 1:
-                raise SettingsError(f"{name} is {getattr(self, name)}; give at least 1")
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 < self.learning_rate < math.inf:
-            raise SettingsError(f"rate is {self.learning_rate}; give a number above 0, such as 3e-5")
+            raise SettingsError(f"learning_rate is {self.learning_rate}; give a number above 0, such as 3e-5")
         if self.schedule not in SCHEDULES:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(SCHEDULES)}")
         if self.precision not in PRECISIONS:
             raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
-        if not 0 <= self.warmup_ratio < 1 or min(self.warmup_steps, self.mlm_weight, self.lm_weight) < 0:
-            raise SettingsError("warmup_rate lies from 0 to below 1; warmup, masked_weight and next_weight not below 0")
+        if not 0 <= self.warmup_ratio < 1:
+            raise SettingsError(f"warmup_ratio is {self.warmup_ratio}; it must be at least 0 and below 1")
+        for name in ("warmup_steps", "mlm_weight", "lm_weight", "max_train_examples", "recurrent_hidden_size"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must not be negative")
         if self.mlm_weight and self.lm_weight:
-            raise SettingsError("masked_weight and next_weight ask for two auxiliary losses; leave one of them out")
-        self._check_features()
+            raise SettingsError("mlm_weight and lm_weight are both set; choose one auxiliary loss")
+        self._check_head()
         parse_target_metric(self.target_metric)
 
-    def _check_features(self) -> None:
+    def _check_head(self) -> None:
         if self.head not in HEADS:
             raise SettingsError(f"there is no head '{self.head}'; choose one of: {', '.join(HEADS)}")
-        if self.max_train_examples < 0:
-            raise SettingsError(f"examples is {self.max_train_examples}; give 0 (all) or more")
-        if self.recurrent_hidden_size < 0:
-            raise SettingsError(
-                f"recurrent_width is {self.recurrent_hidden_size}; give 0 (the model's own width) or more"
-            )
         if self.feature_precision not in FEATURE_PRECISIONS:
             known = ", ".join(FEATURE_PRECISIONS)
-            raise SettingsError(f"features cannot be kept in '{self.feature_precision}'; choose one of: {known}")
+            raise SettingsError(f"there is no feature_precision '{self.feature_precision}'; choose one of: {known}")
         if not self.feature_layers:
             return
         get_strategy(self.feature_layers)
         if self.mlm_weight or self.lm_weight:
-            raise SettingsError("with features the model is frozen and learns no masked words; leave one of them out")
+            raise SettingsError("feature_layers freezes the encoder, so an auxiliary loss has no effect; set only one")
 
     def window_rule(self, default: WindowRule, max_position_embeddings: int) -> WindowRule:
-        """Return the window rule: what was said, else what is usual for the task; never longer than the model reads."""
+        """Return the window rule: these settings over the task's default, limited to the model's positions."""
         if self.max_length > max_position_embeddings:
             raise SettingsError(
-                f"length is {self.max_length}, but the model has {max_position_embeddings} positions; give at most these"
+                f"max_length is {self.max_length}, but the model has {max_position_embeddings} positions; lower it"
             )
-        length = self.max_length or min(default.max_length, max_position_embeddings)
-        overlap = self.overlap if self.overlap >= 0 else min(default.overlap, length // 4)
-        return WindowRule(length, overlap, self.truncate, self.pair_order)
+        max_length = self.max_length or min(default.max_length, max_position_embeddings)
+        overlap = self.overlap if self.overlap >= 0 else min(default.overlap, max_length // 4)
+        return WindowRule(max_length, overlap, self.truncate, self.pair_order)
 
     def make_schedule(self, num_steps: int) -> Schedule:
-        """Return how the rate rises and falls over so many steps."""
-        if self.schedule == "triangular":
+        """Return the learning-rate schedule of a run with this many steps."""
+        if self.schedule == "slanted-triangular":
             return SlantedTriangularSchedule(num_steps, self.warmup_ratio, self.learning_rate)
-        warmup = self.warmup_steps or round(self.warmup_ratio * num_steps)
-        if self.schedule == "inverse-root":
-            return InverseSqrtSchedule(num_steps, warmup, self.learning_rate)
-        return StepSchedule((num_steps,), warmup, self.learning_rate)
+        warmup_steps = self.warmup_steps or round(self.warmup_ratio * num_steps)
+        if self.schedule == "inverse-sqrt":
+            return InverseSqrtSchedule(num_steps, warmup_steps, self.learning_rate)
+        return StepSchedule((num_steps,), warmup_steps, self.learning_rate)
 
 
 def default_learning_rate(model: str) -> float:
-    """Return the rate at which models of the family of this one, a folder or one on the hub, are usually fine-tuned."""
+    """Return the usual fine-tuning learning rate of a model's family; `model` is a folder or a name on the hub."""
     return read_folder(fetch(model)).family.learning_rate
 
 
 def parse_target_metric(text: str) -> tuple[str, float] | None:
-    """Return the figure and value of "accuracy=0.9"; None for nothing."""
+    """Return name and value of "accuracy=0.9"; None for an empty text."""
     if not text:
         return None
-    found = re.fullmatch(r"([a-z_0-9]+)=(\d+(?:\.\d+)?)", text)
-    if not found:
-        raise SettingsError(f"'{text}' is no goal; write it as accuracy=0.9")
-    if float(found[2]) > 1:
-        raise SettingsError(f"'{text}' is never reached: no figure is above 1; write it as {found[1]}=0.9")
-    return found[1], float(found[2])
+    match = re.fullmatch(r"([a-z_0-9]+)=(\d+(?:\.\d+)?)", text)
+    if not match:
+        raise SettingsError(f"target_metric is '{text}'; write it as accuracy=0.9")
+    if float(match[2]) > 1:
+        raise SettingsError(f"target_metric {text} is never reached: metrics are at most 1; write it as {match[1]}=0.9")
+    return match[1], float(match[2])

@@ -1,4 +1,4 @@
-"""What is asked of a fine-tuning run, and what it tells: FinetuneRequest in, a stream of Told out."""
+"""The interface of a fine-tuning run: a FinetuneRequest in, a stream of FinetuneEvents out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from bertworks.records import ScoreRecord
 from bertworks.training.loop import Step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneRequest:
-    """What to fine-tune. `columns` names columns, `settings` go to the task (labels, metrics).
+    """What to fine-tune.
 
-    Where `model` is "", a new one begins: what the tuning says of it, with a `vocabulary`.
-    Features of a frozen model are kept in `kept`, where several runs may share them; else in the run folder.
-    `stop_after` ends the run after so many steps in this call (for tests).
+    task            the name of a task; `settings` are passed to it (labels, metrics)
+    model           a folder or a name on the hub; "": train a new model, of the recipe's `model` and `vocabulary`
+    columns         by split ("" for all): the names of columns by role
+    feature_folder  where features of a frozen model are cached; several runs may share it. Default: the run folder
+    stop_after      stop after this many steps in this call (for tests)
     """
 
     task: str
@@ -29,7 +31,7 @@ class FinetuneRequest:
     dev: Path | None = None
     test: Path | None = None
     recipe: FinetuneRecipe = field(default_factory=FinetuneRecipe)
-    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by split; "" for all
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     feature_folder: Path | None = None
@@ -41,16 +43,16 @@ class FinetuneRequest:
 
     @property
     def files(self) -> Iterator[Path]:
-        """All labelled files, those too that hold the translations of others."""
+        """All labelled files, including files of target translations."""
         for split in ("train", "dev", "test"):
             path: Path | None = getattr(self, split)
-            other = None if path is None else target_file(path, self.columns_of(split))
-            yield from (one for one in (path, other) if one is not None)
+            targets = None if path is None else target_file(path, self.columns_of(split))
+            yield from (file for file in (path, targets) if file is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneEvent:
-    """Something to tell a person: a step, scores of a split, a warning or a note; at the end, the sealed folder."""
+    """What happened: a step, scores of a split, a warning or a note; at the end, the folder of the fine-tuned model."""
 
     step: Step | None = None
     num_steps: int = 0

@@ -1,14 +1,10 @@
-"""What a published set asks of a model besides its training: its further dev sets scored, its test files handed in.
-
-A run on the set and its data folder in; scores, added to run.json, and the files that the benchmark wants out.
-"""
+"""Published benchmarks after training: a run and a data folder in, dev scores and submission files out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertworks.commands.evaluate import evaluate_files, files_of_set, report_progress
 from bertworks.datasets.published import dataset_of, write_submission
@@ -19,66 +15,59 @@ from bertworks.progress import Progress, ProgressCallback
 
 ScoresBySplit = dict[str, dict[str, float]]
 
-# What of a prediction is handed in.
-_VALUES: dict[str, Callable[[Any], str | float]] = {
-    "classify": lambda prediction: prediction.label,
-    "regress": lambda prediction: prediction.value,
-    "choose": lambda prediction: prediction.choice,
-    "answer": lambda prediction: prediction.text,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkDataset:
-    """A set by its name, and the folder that holds it."""
+    """A published dataset by its name, and the folder that holds it."""
 
     name: str
     data: Path
 
     def submission_splits(self) -> list[tuple[str, str]]:
-        """Return what can be handed in, as set and split; refuse, before hours are spent, if that is nothing.
+        """Return (dataset, split) of each submission file; refuse, before training, if there is none.
 
-        The diagnostic set goes with MNLI where its file is there.
+        MNLI's submission includes the diagnostic set if its file exists.
         """
-        one = dataset_of(self.name)
-        if not one.submissions:
-            raise SettingsError(f"{one.name} has no official submission for --test to write; leave it out")
-        found = [
-            (each.name, split)
-            for each in (one, *map(dataset_of, one.companions))
-            for split in each.submissions
-            if each.has_split(self.data, split)
+        dataset = dataset_of(self.name)
+        if not dataset.submissions:
+            raise SettingsError(f"{dataset.name} has no official submission format; omit --test")
+        splits = [
+            (member.name, split)
+            for member in (dataset, *map(dataset_of, dataset.companions))
+            for split in member.submissions
+            if member.has_split(self.data, split)
         ]
-        if not any(name == one.name for name, _ in found):
-            one.find(self.data, next(iter(one.submissions)))  # says where it should be
-        return found
+        if not any(name == dataset.name for name, _ in splits):
+            dataset.find(self.data, next(iter(dataset.submissions)))  # raises an error that names the missing file
+        return splits
 
     def score_other_dev_sets(self, run: Path, watch: ProgressCallback) -> ScoresBySplit:
-        """Score the model of a run on what dev sets there are besides the one that chose it; return all dev sets.
+        """Score the model of a run on the dev sets that did not select it (MNLI mismatched); return all dev scores.
 
-        The new scores are added to the run's own.
+        The new scores are added to run.json.
         """
         first, *others = dataset_of(self.name).splits_of_kind("dev") or ("dev",)
         files = [file for file in files_of_set(self.name, self.data) if file.name in others] if others else []
         if not files:
             return {}
-        facts = read_json(run / "run.json", "a finished run")
-        further = {
-            one.name: dict(one.scores.metrics) for one in evaluate_files(load_predictor(run / "model"), files, watch)
+        run_info = read_json(run / "run.json", "a finished run")
+        scores = run_info["scores"]
+        other_scores = {
+            file_scores.name: dict(file_scores.scores.metrics)
+            for file_scores in evaluate_files(load_predictor(run / "model"), files, watch)
         }
-        write_json(run / "run.json", {**facts, "scores": {**facts["scores"], **further}})
-        return {first: facts["scores"]["dev"], **further} if "dev" in facts["scores"] else further
+        write_json(run / "run.json", {**run_info, "scores": {**scores, **other_scores}})
+        return {first: scores["dev"], **other_scores} if "dev" in scores else other_scores
 
     def write_submissions(self, model: Path, output: Path, watch: ProgressCallback) -> Iterator[tuple[Path, int]]:
-        """Predict the test files with a sealed model; yield each file that was written, and how many predictions."""
+        """Predict the test files with a fine-tuned model; yield each submission file and its number of predictions."""
         predictor = load_predictor(model)
         task = predictor.module.task
         for name, split in self.submission_splits():
-            one = dataset_of(name)
-            path, columns = one.find(self.data, split), one.columns_of(split)
+            dataset = dataset_of(name)
+            path, columns = dataset.find(self.data, split), dataset.columns_of(split)
             total = sum(1 for _ in task.read(path, columns))
-            progress = Progress(f"predict {one.submissions[split]}", 0, total, "examples")
+            progress = Progress(f"predict {dataset.submissions[split]}", 0, total, "examples")
             pairs = report_progress(predictor.predict(task.read(path, columns)), progress, watch)
-            value_of = _VALUES[one.task]
-            predictions = ((case.id, value_of(prediction)) for case, prediction in pairs)
+            predictions = ((example.id, task.submission_value(prediction)) for example, prediction in pairs)
             yield write_submission(name, predictions, output, split), total

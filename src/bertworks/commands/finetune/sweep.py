@@ -1,4 +1,4 @@
-"""Many fine-tuning runs: a request and tunings in, what each came to out; the paper's grid, and seeds."""
+"""Hyperparameter sweeps: a request and recipes in, the outcome of each run out; the paper's grid, and seeds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bertworks.models.provenance import BASE_HASH, hashes_of
 from bertworks.tasks.registry import task_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one run came to: its tuning, its folder, the main figure on dev and its name, and all figures by split."""
+    """The result of one run. `score` is the main metric on dev, `scores` all metrics by split."""
 
     recipe: FinetuneRecipe
     folder: Path
@@ -31,106 +31,114 @@ class Outcome:
 
     @staticmethod
     def table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-        """Return a row a tuning, its seeds together, the best first: batch, rate, epochs, mean, deviation, seeds."""
+        """Return a row per recipe, best first: batch size, learning rate, epochs, mean, deviation, number of seeds."""
         groups: dict[FinetuneRecipe, list[float]] = {}
         for outcome in outcomes:
             groups.setdefault(replace(outcome.recipe, seed=0), []).append(outcome.score)
         rows = sorted(groups.items(), key=lambda item: -statistics.fmean(item[1]))
         return [
             (
-                str(tuning.batch_size),
-                f"{tuning.learning_rate:.0e}",
-                str(tuning.epochs),
+                str(recipe.batch_size),
+                f"{recipe.learning_rate:.0e}",
+                str(recipe.epochs),
                 f"{statistics.fmean(scores):.4f}",
                 f"{statistics.stdev(scores):.4f}" if len(scores) > 1 else "–",
                 str(len(scores)),
             )
-            for tuning, scores in rows
+            for recipe, scores in rows
         ]
 
 
 def grid_of(recipe: FinetuneRecipe) -> list[FinetuneRecipe]:
-    """Return the paper's grid: batch 16 and 32, rates 5e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs."""
-    choices = product(GRID_BATCH_SIZES, GRID_LEARNING_RATES, GRID_EPOCHS)
-    return [replace(recipe, batch_size=batch, learning_rate=rate, epochs=epochs) for batch, rate, epochs in choices]
+    """Return the paper's grid: batch sizes 16 and 32; learning rates 5e-5, 3e-5 and 2e-5; 2, 3 and 4 epochs."""
+    return [
+        replace(recipe, batch_size=batch_size, learning_rate=learning_rate, epochs=epochs)
+        for batch_size, learning_rate, epochs in product(GRID_BATCH_SIZES, GRID_LEARNING_RATES, GRID_EPOCHS)
+    ]
 
 
 def seeds_of(recipe: FinetuneRecipe, count: int) -> list[FinetuneRecipe]:
-    """Return the same tuning with as many seeds, from its own on."""
-    return [replace(recipe, seed=recipe.seed + number) for number in range(count)]
+    """Return the recipe with `count` consecutive seeds, starting from its own."""
+    return [replace(recipe, seed=recipe.seed + index) for index in range(count)]
 
 
 def runs_of(request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]) -> list[FinetuneRequest]:
-    """Return a request for each tuning, in a folder of its own below `out`."""
+    """Return a request per recipe, each with its own subfolder of the output folder."""
     if request.dev is None:
-        raise SettingsError("several runs are compared by their scores on dev; name a labelled file with --dev")
+        raise SettingsError("several runs are compared by their dev scores; name a labelled file with --dev")
     return [
         replace(
             request,
-            recipe=tuning,
+            recipe=recipe,
             output=request.output
-            / f"batch{tuning.batch_size}-rate{tuning.learning_rate:g}-epochs{tuning.epochs}-seed{tuning.seed}",
+            / f"bs{recipe.batch_size}-lr{recipe.learning_rate:g}-epochs{recipe.epochs}-seed{recipe.seed}",
         )
-        for tuning in recipes
+        for recipe in recipes
     ]
 
 
 def sweep(request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]) -> Iterator[FinetuneEvent | Outcome]:
-    """Run one after the other, each in a folder of its own below `out`; those that are finished are not run again.
+    """Run one recipe after the other, each in its own subfolder; skip finished runs.
 
     At the end `sweep.json` holds all outcomes.
     """
     outcomes = []
-    for number, own in enumerate(runs_of(request, recipes), 1):
-        yield FinetuneEvent(note=f"run {number} of {len(recipes)}: {own.output.name}")
-        yield from complete_run(own)
-        outcome = outcome_of(own)
+    for number, run in enumerate(runs_of(request, recipes), 1):
+        yield FinetuneEvent(note=f"run {number} of {len(recipes)}: {run.output.name}")
+        yield from complete_run(run)
+        outcome = outcome_of(run)
         if outcome is None:
-            return  # asked to stop
+            return  # interrupted
         outcomes.append(outcome)
         yield outcome
     write_sweep(request, outcomes)
 
 
 def write_sweep(request: FinetuneRequest, outcomes: Sequence[Outcome]) -> None:
-    """Write down what all runs came to."""
-    told = [{"folder": one.folder.name, "score": one.score, "scores": one.scores} for one in outcomes]
-    write_json(request.output / "sweep.json", told)
+    """Write the outcomes of all runs to `sweep.json`."""
+    rows = [{"folder": run.folder.name, "score": run.score, "scores": run.scores} for run in outcomes]
+    write_json(request.output / "sweep.json", rows)
 
 
 def complete_run(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
-    """Do one run to its end; if it is finished, only check that it is this one."""
-    facts = request.output / "run.json"
-    if facts.exists():
-        _check_same(request, read_json(facts, "a finished run"))
+    """Run or resume one run; if it is finished, only check that it has the same inputs."""
+    run_info = request.output / "run.json"
+    if run_info.exists():
+        _check_same(request, read_json(run_info, "a finished run"))
     else:
         yield from run_finetune(request)
 
 
 def outcome_of(request: FinetuneRequest) -> Outcome | None:
-    """Return what a run came to, or None if it is not finished: it was asked to stop."""
-    facts = request.output / "run.json"
-    if not facts.exists():
+    """Return the outcome of a run, or None if it is not finished."""
+    run_info = request.output / "run.json"
+    if not run_info.exists():
         return None
-    scores = read_json(facts, "a finished run")["scores"]
-    main = _main_metric(request, request.output)
-    return Outcome(request.recipe, request.output, scores["dev"][main], scores, main)
+    scores = read_json(run_info, "a finished run")["scores"]
+    main_metric = _main_metric(request, request.output)
+    return Outcome(
+        recipe=request.recipe,
+        folder=request.output,
+        score=scores["dev"][main_metric],
+        scores=scores,
+        main_metric=main_metric,
+    )
 
 
 def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
-    """Refuse to take a finished run for this one if it was made with other files, settings or another model."""
+    """Refuse a finished run that was made with other files, other settings or another model."""
     files = {"train": request.train, "dev": request.dev, "test": request.test}
     hashes = {split: sha256(path) for split, path in files.items() if path is not None}
-    # What was written down has lists where the settings have tuples, and the seed with which a run was begun again.
-    tuning = json.loads(json.dumps({**asdict(request.recipe), "seed": 0}))
-    wanted = [request.task, hashes_of(request.model).get(BASE_HASH), tuning, hashes]
-    data = {split: one["sha256"] for split, one in run_info["data"].items()}
-    found = [run_info["task"], run_info.get(BASE_HASH), {**run_info["recipe"], "seed": 0}, data]
-    if found != wanted:
-        raise FolderError(f"{request.output} was made with other data or settings; choose another --out")
+    # JSON turns tuples into lists, and a restarted run has another seed than its request.
+    recipe = json.loads(json.dumps({**asdict(request.recipe), "seed": 0}))
+    expected = [request.task, hashes_of(request.model).get(BASE_HASH), recipe, hashes]
+    run_hashes = {split: file["sha256"] for split, file in run_info["data"].items()}
+    actual = [run_info["task"], run_info.get(BASE_HASH), {**run_info["recipe"], "seed": 0}, run_hashes]
+    if actual != expected:
+        raise FolderError(f"{request.output} was made with other data or settings; choose another --output")
 
 
 def _main_metric(request: FinetuneRequest, folder: Path) -> str:
-    told = read_json(folder / "model" / "bertworks.json", "a sealed model")
-    config = read_json(folder / "model" / "config.json", "a sealed model")
-    return task_of(request.task).from_metadata(told, config).main_metric
+    metadata = read_json(folder / "model" / "bertworks.json", "a fine-tuned model")
+    config = read_json(folder / "model" / "config.json", "a fine-tuned model")
+    return task_of(request.task).from_metadata(metadata, config).main_metric

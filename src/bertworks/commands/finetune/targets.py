@@ -1,4 +1,4 @@
-"""What to fine-tune on: a task and files, or the name of a published set and a data folder, in; a Target out."""
+"""Resolve the data of a run: a task with files, or a published dataset with its folder, in; a TaskDataset out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bertworks.tasks.registry import TASKS
 
 @dataclass(frozen=True, slots=True)
 class TaskDataset:
-    """A task with its files by split; columns by split ("" for all); and settings of the task (labels, metrics)."""
+    """A task with its files by split, columns by split ("" for all), and settings of the task (labels, metrics)."""
 
     task: str
     files: Mapping[str, Path]
@@ -28,58 +28,59 @@ class TaskDataset:
 def resolve_dataset(
     name: str, files: Mapping[str, Path | None], data: Path | None, columns: Mapping[str, str]
 ) -> TaskDataset:
-    """Return the target of a task with files of one's own, or of a published set in a data folder.
+    """Return the dataset of a task with the user's own files, or of a published dataset in the folder `data`.
 
-    Files of one's own replace those of a set, and columns that a person names go before all others.
+    The user's files and column names take precedence over those of a published dataset.
     """
-    given = {split: path for split, path in files.items() if path is not None}
-    for path in given.values():
+    own_files = {split: path for split, path in files.items() if path is not None}
+    for path in own_files.values():
         if not path.is_file():
-            raise InputError(f"{path} is not there; name a labelled file")
+            raise InputError(f"{path} does not exist; name a labelled file")
     if name in TASKS:
-        return TaskDataset(name, given, {"": dict(columns)})
+        return TaskDataset(name, own_files, {"": dict(columns)})
     if name.lower() not in {known.lower() for known in DATASETS} and "/" not in name and data is None:
-        known = f"{', '.join(TASKS)}; published sets: {', '.join(DATASETS)}"
-        raise SettingsError(f"there is no task or set '{name}'; tasks are {known}")
-    one = dataset_of(name)
-    if data is None and "train" not in given:
-        raise SettingsError(f"{one.name} needs its files: give the folder that holds them with --data")
+        raise SettingsError(
+            f"there is no task or dataset '{name}'; tasks: {', '.join(TASKS)}; datasets: {', '.join(DATASETS)}"
+        )
+    dataset = dataset_of(name)
+    if data is None and "train" not in own_files:
+        raise SettingsError(f"{dataset.name} needs its files; name the folder that holds them with --data")
     if data is not None:
-        given = {**_files(one, data), **given}
-    return TaskDataset(one.task, given, _columns(one, columns), _settings(one))
+        own_files = {**_files(dataset, data), **own_files}
+    return TaskDataset(dataset.task, own_files, _columns(dataset, columns), _settings(dataset))
 
 
 def _files(dataset: PublishedDataset, data: Path) -> dict[str, Path]:
-    """Return the files of a set that are there; the first of several dev sets is the one that chooses the model.
+    """Return the existing files of a dataset; the first of several dev sets selects the model.
 
-    Those of a built-in set are written first.
+    The files of a built-in dataset are written first.
     """
     if dataset.write is not None and not dataset.has_split(data, "train"):
         dataset.write(data)
-    found = {}
+    files = {}
     for kind in ("train", "dev", "test"):
         for split in dataset.splits_of_kind(kind)[:1]:
             try:
-                found[kind] = dataset.find(data, split)
+                files[kind] = dataset.find(data, split)
             except InputError:
                 if kind == "train":
                     raise
-    return found
+    return files
 
 
 def _columns(dataset: PublishedDataset, columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {"": {**dataset.roles, **columns}}
+    by_split: dict[str, dict[str, str]] = {"": {**dataset.roles, **columns}}
     for kind in ("train", "dev", "test"):
-        for split in dataset.splits_of_kind(kind)[:1]:
-            own = found[kind] = {}
-            told = dataset.split(split)
-            if told.columns:
-                own["header"] = ",".join(told.columns)
+        for name in dataset.splits_of_kind(kind)[:1]:
+            split_columns = by_split[kind] = {}
+            split = dataset.split(name)
+            if split.columns:
+                split_columns["header"] = ",".join(split.columns)
             if dataset.has_broken_lines:
-                own["broken"] = "yes"
-            if not told.is_labelled:
-                own["label"] = ""
-    return found
+                split_columns["broken"] = "yes"
+            if not split.is_labelled:
+                split_columns["label"] = ""
+    return by_split
 
 
 def _settings(dataset: PublishedDataset) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Does a model fit? Scores of train and dev in, one sentence out: under-fitted, over-fitted or fits."""
+"""Whether a model underfits, overfits or fits: scores of train and dev in, one sentence out."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Mapping
 from bertworks.commands.finetune.collapse import describe_collapse
 from bertworks.tasks.contract import TaskScores
 
-# Dev scores of a few hundred examples vary by about this much from one seed to the next.
-_GAP = 0.05
+# On a few hundred dev examples, scores vary by about this much between seeds.
+_MAX_GAP = 0.05
 
 
 def verdict_of(main_metric: str, scores: Mapping[str, TaskScores]) -> str:
-    """Return what the main figure on train and dev says, and what to do about it."""
+    """Return what the main metric on train and dev means, and what to change."""
     if "dev" not in scores:
-        return "without dev texts nobody can say how well the model does on new ones; give some with --dev"
+        return "no dev set, so the score on unseen texts is unknown; give one with --dev"
     train, dev = scores["train"].metrics[main_metric], scores["dev"].metrics[main_metric]
-    told = f"{main_metric} is {train:.3f} on train and {dev:.3f} on dev"
+    values = f"{main_metric} is {train:.3f} on train and {dev:.3f} on dev"
     details = scores["dev"].details
     if "confusion" in details and describe_collapse(details["confusion"], details["labels"]):
-        return f"under-fitted: {told}, but everything is called one class; more epochs or another rate help"
+        return (
+            f"underfits: {values}, and one class is predicted for everything; try more epochs or another learning rate"
+        )
     if train < scores["train"].underfit_threshold:
-        return f"under-fitted: {told}; more epochs, a higher rate or a larger model help"
-    if train - dev > _GAP:
-        return f"over-fitted: {told}; more texts, fewer epochs or more dropout help"
-    return f"fits: {told}"
+        return f"underfits: {values}; try more epochs, a higher learning rate or a larger model"
+    if train - dev > _MAX_GAP:
+        return f"overfits: {values}; try more training data, fewer epochs or more dropout"
+    return f"fits: {values}"
