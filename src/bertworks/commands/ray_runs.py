@@ -1,7 +1,7 @@
-"""Many training runs on a Ray cluster: named jobs in; each done, or named with what went wrong and tried again.
+"""Training runs on a Ray cluster: named jobs in; each finished, or reported with its error and retried.
 
-A run keeps its checkpoints in its own folder, which all machines see. So one that is begun again, because it failed or
-because its machine was lost, goes on where it was.
+A run keeps its checkpoints in its own folder on a shared disk. So a run that is restarted, because it failed or because
+its node was lost, resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bertworks.parallel.ray_pool import RayPool, TaskResources
 from bertworks.parallel.workers import WorkerPool
 from bertworks.training.interrupt import STOP_MESSAGE
 
-# How often a run that fails is begun in one command.
+# How often one command tries a run that fails.
 MAX_ATTEMPTS = 3
 
 JobT = TypeVar("JobT")
@@ -31,7 +31,7 @@ JobT = TypeVar("JobT")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A job that was tried, by its name; `error` is empty if it is done."""
+    """An attempt of a job; `error` is empty if it succeeded."""
 
     name: str
     error: str = ""
@@ -39,32 +39,32 @@ class Attempt:
 
 @contextlib.contextmanager
 def open_ray_pool(address: str, device: str, num_cpus: int) -> Iterator[RayPool]:
-    """Yield a pool whose tasks have so many CPUs each, and a GPU if the device asks for one or may be any."""
+    """Yield a pool whose tasks have `num_cpus` CPUs each, and a GPU for device cuda, or for auto if there is one."""
     with ray_connection(address) as ray:
-        has_any = ray.cluster_resources().get("GPU", 0) >= 1
-        gpus = int(device.startswith("cuda") or (device == "auto" and has_any))
-        yield RayPool(ray, resources=TaskResources(num_cpus, gpus, memory=0))
+        has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
+        num_gpus = int(device.startswith("cuda") or (device == "auto" and has_gpu))
+        yield RayPool(ray, resources=TaskResources(num_cpus, num_gpus, memory=0))
 
 
 def run_with_retries(pool: WorkerPool, work: Callable[[JobT], object], jobs: Mapping[str, JobT]) -> Iterator[Attempt]:
-    """Do all jobs, in any order, and yield what became of each; those that fail are tried again when all had a turn."""
-    left = dict(jobs)
+    """Run all jobs, in any order, and yield each attempt; failed jobs are retried after all others."""
+    unfinished = dict(jobs)
     for _ in range(MAX_ATTEMPTS):
-        untried = dict(left)
+        untried = dict(unfinished)
         try:
-            for attempt in pool(partial(_try_job, work=work), list(left.items())):
+            for attempt in pool(partial(_try_job, work=work), list(unfinished.items())):
                 del untried[attempt.name]
                 if not attempt.error:
-                    del left[attempt.name]
+                    del unfinished[attempt.name]
                 yield attempt
-        except BertworksError as error:  # one was lost again and again: who else was unfinished begins anew
+        except BertworksError as error:  # a worker was lost too often: all unfinished jobs are retried
             yield from (Attempt(name, str(error)) for name in untried)
-        if not left:
+        if not unfinished:
             return
 
 
 def _try_job(named_job: tuple[str, JobT], work: Callable[[JobT], object]) -> Attempt:
-    """Try one job. Whatever goes wrong in it is its own, and no reason for the others to end."""
+    """Try one job. An error in it does not end the others."""
     name, job = named_job
     try:
         work(job)
@@ -78,8 +78,8 @@ def sweep_on(
     pool: WorkerPool, request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]
 ) -> Iterator[FinetuneEvent | Outcome]:
     """Do what `sweep` does, several runs at a time: the same folders, and `sweep.json` once all are finished."""
-    # Each run keeps features of its own: several would write one file at the same time.
-    runs = {own.output.name: replace(own, feature_folder=None) for own in runs_of(request, recipes)}
+    # Each run caches its own features: several would write one file at the same time.
+    runs = {run.output.name: replace(run, feature_folder=None) for run in runs_of(request, recipes)}
     outcomes: dict[str, Outcome] = {}
     failed: dict[str, str] = {}
     for attempt in run_with_retries(pool, _run_to_end, runs):
@@ -91,21 +91,23 @@ def sweep_on(
         outcome = outcome_of(runs[attempt.name])
         if outcome is None:
             raise SettingsError(
-                f"{attempt.name} is done, but not seen in {request.output}; with --out name one that all machines share"
+                f"{attempt.name} is finished, but not in {request.output}; choose an --output that all nodes share"
             )
         outcomes[attempt.name] = outcome
         yield FinetuneEvent(note=f"done: {attempt.name}, {len(outcomes)} of {len(runs)}")
         yield outcome
     if failed:
-        told = "; ".join(f"{name} ({error})" for name, error in failed.items())
+        errors = "; ".join(f"{name} ({error})" for name, error in failed.items())
         raise BertworksError(
-            f"{len(failed)} of {len(runs)} runs failed {MAX_ATTEMPTS} times: {told}; the same command tries these again"
+            f"{len(failed)} of {len(runs)} runs failed {MAX_ATTEMPTS} times: {errors}; the same command retries them"
         )
     write_sweep(request, [outcomes[name] for name in runs])
 
 
-def compare_on(pool: WorkerPool, request: CompareRequest, on_event: EventCallback = lambda told: None) -> CompareReport:
-    """Do what `compare` does, several members and seeds at a time; what fails is tried again when all had a turn."""
+def compare_on(
+    pool: WorkerPool, request: CompareRequest, on_event: EventCallback = lambda event: None
+) -> CompareReport:
+    """Do what `compare` does, several members and seeds at a time; failed jobs are retried after all others."""
     for _ in range(MAX_ATTEMPTS):
         report = compare(request, pool, on_event)
         if report.is_interrupted or not report.failures:
@@ -114,7 +116,7 @@ def compare_on(pool: WorkerPool, request: CompareRequest, on_event: EventCallbac
 
 
 def _run_to_end(request: FinetuneRequest) -> None:
-    """Do one run to its end; one that was asked to leave has failed, since it is not finished."""
+    """Complete one run; one that was asked to stop counts as failed, since it is not finished."""
     for _ in complete_run(request):
         pass
     if not (request.output / "run.json").exists():

@@ -1,6 +1,6 @@
-"""How fast is this machine? A small trial of a recipe in, the seconds of its steps out; and the rate of products.
+"""Benchmark this machine: a Trial (a recipe and a size) in, the time of its steps out; and the FLOP/s of a matmul.
 
-A trial does real steps of the one loop, on rows of the corpus or, where there is none, on random pieces.
+A trial runs real steps of the training loop, on batches of the corpus or, without one, on random tokens.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from bertworks.training.loop import GetBatches, Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
 
-_MAX_STEPS = 20  # more would not make the median better
-_SCHEDULE_STEPS = 10**6  # steps: a trial never sees the end of its schedule
-_WARMUP_STEPS = 10**4  # of them: the rate stays so low that nothing can go wrong
+_MAX_STEPS = 20  # more would not improve the median
+_SCHEDULE_STEPS = 10**6  # a trial never reaches the end of its schedule
+_WARMUP_STEPS = 10**4  # the learning rate stays so low that training cannot diverge
 
-# Fewer pieces at a time than this make products too small to tell the speed of larger ones.
+# With fewer tokens, matmuls are too small to predict the speed of larger ones.
 _MIN_TOKENS = 512
-# What share of the rate of one large product a step is expected to reach, to choose how many rows to try.
+# The part of the FLOP/s of a large matmul that a step is expected to reach, to choose the size of a trial.
 _EXPECTED_UTILISATION = 0.4
 
-_MATRIX_SIZE = 2048  # large enough that only arithmetic counts
+_MATRIX_SIZE = 2048  # large enough to be compute-bound
 _NUM_MATMULS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to measure: a recipe of one phase, whose batch is what is tried, a vocabulary, and a limit in seconds."""
+    """What to time: a recipe with one phase and the batch size of the trial, a vocabulary size, and a time limit."""
 
     recipe: PretrainRecipe
     vocab_size: int
@@ -55,11 +55,11 @@ class Trial:
         return self.recipe.phases[0].max_length
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTiming:
-    """What a trial found. `passes` and `change` are seconds: the passes of `rows` examples, the optimizer's work.
+    """The result of a trial: seconds of forward and backward pass of `num_sequences`, and of the optimizer.
 
-    `row_pieces` is how many pieces an example really had, on the average: padding teaches nothing.
+    `tokens_per_sequence` is the mean number of tokens of a sequence, without padding.
     """
 
     max_length: int
@@ -70,56 +70,62 @@ class StepTiming:
     num_steps: int
 
     def step_seconds(self, batch_size: int) -> float:
-        """Return the seconds of a step: passes grow with the batch, the optimizer works once."""
+        """Return the time of a step: forward and backward scale with the batch size, the optimizer does not."""
         return self.forward_backward_seconds * batch_size / self.num_sequences + self.optimizer_seconds
 
 
 class Benchmark(Protocol):
-    """Whoever measures: this machine, or in tests somebody who knows the answers."""
+    """Times matmuls and training steps: on this machine, or in tests with known values."""
 
     def matmul_throughput(self) -> float:
-        """Return the operations a second of one large product of matrices."""
+        """Return the FLOP/s of one large matmul."""
         ...
 
     def time_steps(self, trial: Trial, corpus: Corpus | None) -> StepTiming:
-        """Return how fast a trial went."""
+        """Run a trial."""
         ...
 
 
 class DeviceBenchmark:
-    """Measures a device of this machine as it is now; whatever else runs on it slows the figures down."""
+    """Times a device of this machine; other load on it makes the results slower."""
 
     def __init__(self, device: torch.device = torch.device("cpu")) -> None:
         self._device = device
 
     def matmul_throughput(self) -> float:
-        """Return the rate of the best of a few products: the limit that no step can pass."""
+        """Return the FLOP/s of the fastest of a few matmuls: an upper bound for any step."""
         matrix = torch.randn(_MATRIX_SIZE, _MATRIX_SIZE, generator=torch.Generator().manual_seed(0)).to(self._device)
         seconds = []
         for _ in range(_NUM_MATMULS):
             start = time.perf_counter()
-            float((matrix @ matrix)[0, 0])  # waits for the device
+            float((matrix @ matrix)[0, 0])  # synchronizes the device
             seconds.append(time.perf_counter() - start)
         return 2 * _MATRIX_SIZE**3 / min(seconds)
 
     def time_steps(self, trial: Trial, corpus: Corpus | None) -> StepTiming:
-        """Do steps until the time of the trial is used up, at least one. The first one only warms up, if it can."""
+        """Run steps until the time of the trial is used up, at least one. If there are several, the first is warmup."""
         start = time.perf_counter()
         training = self._build_training(trial, corpus)
         optimizer = training.optimizer
         assert isinstance(optimizer, _TimedAdam)
-        ends, pieces = [0.0], 0
+        ends, num_tokens = [0.0], 0
         for step in train(training, TrainState()):
             ends.append(step.seconds)
-            pieces = step.num_tokens
+            num_tokens = step.num_tokens
             if step.number > _MAX_STEPS or time.perf_counter() - start + ends[-1] - ends[-2] > trial.seconds:
                 break
-        warm = slice(1 if len(ends) > 2 else 0, None)
-        times = [after - before for before, after in itertools.pairwise(ends)][warm]
-        change = statistics.median(optimizer.seconds[warm])
-        passes = max(statistics.median(times) - change, 0.0)
-        rows = trial.recipe.batch_size
-        return StepTiming(trial.max_length, rows, pieces / (rows * (len(ends) - 1)), passes, change, len(times))
+        measured = slice(1 if len(ends) > 2 else 0, None)
+        step_seconds = [after - before for before, after in itertools.pairwise(ends)][measured]
+        optimizer_seconds = statistics.median(optimizer.seconds[measured])
+        num_sequences = trial.recipe.batch_size
+        return StepTiming(
+            max_length=trial.max_length,
+            num_sequences=num_sequences,
+            tokens_per_sequence=num_tokens / (num_sequences * (len(ends) - 1)),
+            forward_backward_seconds=max(statistics.median(step_seconds) - optimizer_seconds, 0.0),
+            optimizer_seconds=optimizer_seconds,
+            num_steps=len(step_seconds),
+        )
 
     def _build_training(self, trial: Trial, corpus: Corpus | None) -> Training:
         recipe = trial.recipe
@@ -127,22 +133,22 @@ class DeviceBenchmark:
         encoder = Bert(recipe.model.config(trial.vocab_size), generator)
         encoder.activation_checkpointing = recipe.activation_checkpointing
         module = OBJECTIVES[recipe.objective](encoder, generator).to(self._device)
-        drawn = PretrainBatches(corpus, recipe).get_batches if corpus is not None else _random_batches(trial)
+        get_batches = PretrainBatches(corpus, recipe).get_batches if corpus is not None else _random_batches(trial)
         return Training(
-            module,
-            module,
-            _TimedAdam(module, recipe.optimizer),
-            StepSchedule((_SCHEDULE_STEPS,), _WARMUP_STEPS, recipe.learning_rate),
-            lambda phase, step: [batch.to(self._device) for batch in drawn(phase, step)],
-            recipe.seed,
-            Precision(recipe.precision, self._device),
+            module=module,
+            trainable=module,
+            optimizer=_TimedAdam(module, recipe.optimizer),
+            schedule=StepSchedule((_SCHEDULE_STEPS,), _WARMUP_STEPS, recipe.learning_rate),
+            get_batches=lambda phase, step: [batch.to(self._device) for batch in get_batches(phase, step)],
+            seed=recipe.seed,
+            precision=Precision(recipe.precision, self._device),
         )
 
 
 def trial_of(recipe: PretrainRecipe, max_length: int, num_sequences: int, vocab_size: int, seconds: float) -> Trial:
-    """Return the trial of a few rows of one length, otherwise as the recipe says."""
+    """Return a trial of the recipe with one sequence length and batch size."""
     phase = PhaseRecipe(max_length, _SCHEDULE_STEPS, 1.0)
-    tried = replace(
+    trial_recipe = replace(
         recipe,
         batch_size=num_sequences,
         micro_batch_size=num_sequences,
@@ -150,23 +156,23 @@ def trial_of(recipe: PretrainRecipe, max_length: int, num_sequences: int, vocab_
         budget="",
         warmup_steps=_WARMUP_STEPS,
     )
-    return Trial(tried, vocab_size, seconds)
+    return Trial(trial_recipe, vocab_size, seconds)
 
 
 def num_trial_sequences(
     config: BertConfig, batch_size: int, max_length: int, matmul_throughput: float, seconds: float
 ) -> int:
-    """Return how many rows of a batch to try, halving, so that two steps should be done within the time."""
-    rows = batch_size
-    while rows > 1 and rows // 2 * max_length >= _MIN_TOKENS:
-        if 2 * step_flops(config, rows, max_length) <= _EXPECTED_UTILISATION * matmul_throughput * seconds:
+    """Return the batch size of a trial: `batch_size`, halved until two steps should fit into the time."""
+    num_sequences = batch_size
+    while num_sequences > 1 and num_sequences // 2 * max_length >= _MIN_TOKENS:
+        if 2 * step_flops(config, num_sequences, max_length) <= _EXPECTED_UTILISATION * matmul_throughput * seconds:
             break
-        rows //= 2
-    return rows
+        num_sequences //= 2
+    return num_sequences
 
 
 class _TimedAdam(BertAdam):
-    """The optimizer, with the time that each of its steps took."""
+    """The optimizer, with the time of each of its steps."""
 
     def __init__(self, module: nn.Module, settings: AdamSettings) -> None:
         super().__init__(module, settings)
@@ -174,7 +180,7 @@ class _TimedAdam(BertAdam):
 
     def step(self, learning_rate: float, scale: float = 1.0) -> float:
         if torch.cuda.is_available():
-            torch.cuda.synchronize()  # what is still to be computed belongs to the passes
+            torch.cuda.synchronize()  # pending kernels belong to the forward and backward pass
         start = time.perf_counter()
         norm = super().step(learning_rate, scale)
         self.seconds.append(time.perf_counter() - start)
@@ -182,25 +188,25 @@ class _TimedAdam(BertAdam):
 
 
 def _random_batches(trial: Trial) -> GetBatches:
-    """Return what draws one and the same batch of full rows of random pieces."""
+    """Return a function that always returns the same batch of full-length sequences of random tokens."""
     recipe, length = trial.recipe, trial.max_length
     generator = torch.Generator().manual_seed(recipe.seed)
     shape = (recipe.batch_size, length)
-    ids = torch.randint(0, trial.vocab_size, shape, generator=generator)
-    num_hidden = max(1, round(recipe.masking.mask_prob * (length - 3)))
-    chosen = torch.rand(shape, generator=generator).topk(num_hidden).indices.sort().values
-    places = (chosen + length * torch.arange(recipe.batch_size)[:, None]).flatten()
-    asks_pair = bool(SAMPLERS[OBJECTIVE_INPUTS[recipe.objective].sampler].label_names)
+    input_ids = torch.randint(0, trial.vocab_size, shape, generator=generator)
+    num_masked = max(1, round(recipe.masking.mask_prob * (length - 3)))
+    columns = torch.rand(shape, generator=generator).topk(num_masked).indices.sort().values
+    positions = (columns + length * torch.arange(recipe.batch_size)[:, None]).flatten()
+    has_pairs = bool(SAMPLERS[OBJECTIVE_INPUTS[recipe.objective].sampler].label_names)
     batch = Batch(
-        input_ids=ids,
+        input_ids=input_ids,
         token_type_ids=(torch.arange(length) >= length // 2).long().expand(shape).contiguous(),
         lengths=torch.full((recipe.batch_size,), length),
-        positions=places,
-        targets=ids.flatten()[places],
-        labels={"pair": torch.arange(recipe.batch_size) % 2} if asks_pair else {},
+        positions=positions,
+        targets=input_ids.flatten()[positions],
+        labels={"nsp": torch.arange(recipe.batch_size) % 2} if has_pairs else {},
     )
 
-    def draw(phase: int, step: int) -> Sequence[Batch]:
+    def get_batches(phase: int, step: int) -> Sequence[Batch]:
         return [batch]
 
-    return draw
+    return get_batches

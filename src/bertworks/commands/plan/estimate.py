@@ -1,4 +1,4 @@
-"""What does a recipe take? A recipe in; its steps, pieces, operations, memory, and days here and elsewhere out."""
+"""Estimate the cost of a recipe: a recipe in; its steps, tokens, FLOPs, memory, and days here and elsewhere out."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from bertworks.parallel.machine import available_bytes
 from bertworks.settings import parse_duration
 from bertworks.training.memory import largest_micro_batch_size, num_parameters, step_bytes
 
-PAPER_VOCAB_SIZE = 30_522  # what is assumed where no corpus says otherwise
-DEFAULT_HARDWARE = ("16xTPUv2", "64xTPUv2", "1xA100", "8xA100")  # what is told where nobody asks for other hardware
+PAPER_VOCAB_SIZE = 30_522  # assumed without a corpus
+DEFAULT_HARDWARE = ("16xTPUv2", "64xTPUv2", "1xA100", "8xA100")
 
-# The days that the paper tells, by size, with the chips.
+# The paper's training times by size: chips, days.
 _PAPER_TRAINING = {"base": (16, 4.0), "large": (64, 4.0)}
 
-_TRIAL_SECONDS = 20.0  # for each phase: two steps of one row of Large at 512 on two cores
+_TRIAL_SECONDS = 20.0  # per phase: two steps of one sequence of Large at 512 on two cores
 _USABLE_MEMORY_RATIO = 0.8  # of the free memory, as in a run
 _SECONDS_PER_DAY = 86_400.0
 
 FORMULAS = {
-    "flops_of_a_step": "3 * (layers * (2 * P * (4 * D^2 + 2 * D * F) + 4 * P * T * D) + 2 * H * (D^2 + D * V) "
-    "+ 2 * B * D^2); B = batch, T = length, P = B * T, D = width, F = inner width, V = vocabulary, H = hidden places",
-    "seconds_of_a_step": "passes of the rows tried * batch / rows + optimizer",
+    "flops_of_a_step": "3 * (layers * (2 * P * (4 * D^2 + 2 * D * F) + 4 * P * T * D) + 2 * M * (D^2 + D * V) "
+    "+ 2 * B * D^2); B = batch size, T = max_length, P = B * T, D = hidden size, F = intermediate size, "
+    "V = vocabulary size, M = masked tokens",
+    "seconds_of_a_step": "forward and backward seconds of the trial * batch size / sequences of the trial + optimizer",
     "days": "sum over phases of steps * seconds_of_a_step / 86400",
     "days_on_hardware": "flops / (devices * peak * utilisation) / 86400",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:
-    """What to estimate: a recipe, perhaps a corpus for it, and hardware besides this machine.
+    """A recipe to estimate, optionally with its corpus, and hardware besides this machine.
 
-    `memory` is how many bytes a run may take here; None: what is free now.
+    `memory` is the number of bytes that a run may use here; None: what is free now.
     """
 
     recipe: PretrainRecipe
@@ -51,9 +52,9 @@ class EstimateRequest:
     memory: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseCost:
-    """A phase of the run here. `rows` were tried at a time to find the seconds of a step."""
+    """A phase of the run on this machine. `num_sequences`: the batch size at which a step was timed."""
 
     max_length: int
     steps: int
@@ -63,9 +64,9 @@ class PhaseCost:
     step_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareCost:
-    """The run on stated hardware. micro_batch: of one device; 0 if none fits, None if its memory is not known."""
+    """The run on specified hardware. micro_batch_size is per device; 0: none fits, None: its memory is unknown."""
 
     name: str
     days: float
@@ -75,9 +76,9 @@ class HardwareCost:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a recipe takes. `epochs` and `loss` need a corpus; `published` is what the paper tells of this very run."""
+    """The cost of a recipe. `epochs` and `loss` need a corpus; `paper_reference`: the paper's cost of the same run."""
 
     recipe: PretrainRecipe
     parameters: int
@@ -99,87 +100,102 @@ class Estimate:
 def estimate(
     request: EstimateRequest, benchmark: Benchmark, log: Callable[[str], None] = lambda text: None
 ) -> Estimate:
-    """Measure a few rows of each phase of a recipe, and scale that to the whole of it."""
+    """Time a trial of each phase of a recipe, and scale it to the whole run."""
     recipe = request.recipe
     corpus = None if request.corpus is None else Corpus.open(request.corpus, request.vocabulary)
-    vocabulary = PAPER_VOCAB_SIZE if corpus is None else corpus.tokenizer.vocab_size
-    sizes = recipe.model.config(vocabulary)
-    micro_batch = _fit_micro_batch_size(request, sizes)
-    log("measuring the rate of one large product")
-    rate = benchmark.matmul_throughput()
+    vocab_size = PAPER_VOCAB_SIZE if corpus is None else corpus.tokenizer.vocab_size
+    config = recipe.model.config(vocab_size)
+    micro_batch_size = _fit_micro_batch_size(request, config)
+    log("timing one large matmul")
+    throughput = benchmark.matmul_throughput()
     phases = []
     for phase in recipe.phases:
-        log(f"measuring a few rows of length {phase.max_length}")
-        rows = num_trial_sequences(sizes, micro_batch, phase.max_length, rate, _TRIAL_SECONDS)
-        trial = trial_of(recipe, phase.max_length, rows, vocabulary, _TRIAL_SECONDS)
-        phases.append(_phase_cost(recipe, sizes, phase, benchmark.time_steps(trial, corpus)))
-    pieces = sum(one.num_tokens for one in phases)
-    flops = sum(one.flops for one in phases)
-    epochs, loss = _forecast_on_corpus(sizes, pieces, corpus, recipe.model.position_init)
+        log(f"timing steps at max_length {phase.max_length}")
+        num_sequences = num_trial_sequences(config, micro_batch_size, phase.max_length, throughput, _TRIAL_SECONDS)
+        trial = trial_of(recipe, phase.max_length, num_sequences, vocab_size, _TRIAL_SECONDS)
+        phases.append(_phase_cost(recipe, config, phase, benchmark.time_steps(trial, corpus)))
+    num_tokens = sum(phase.num_tokens for phase in phases)
+    flops = sum(phase.flops for phase in phases)
+    epochs, loss = _forecast_on_corpus(config, num_tokens, corpus, recipe.model.position_init)
+    hardware = request.hardware or _default_hardware(recipe)
     return Estimate(
-        recipe,
-        num_parameters(sizes),
-        vocabulary,
-        tuple(phases),
-        sum(one.steps for one in phases),
-        pieces,
-        flops,
-        sum(one.steps * one.step_seconds for one in phases) / _SECONDS_PER_DAY,
-        micro_batch,
-        step_bytes(sizes, micro_batch, _max_length(recipe), recipe.activation_checkpointing),
-        rate,
-        tuple(_hardware_cost(recipe, sizes, flops, one) for one in request.hardware or _default_hardware(recipe)),
-        epochs,
-        loss,
-        _paper_reference(recipe),
+        recipe=recipe,
+        parameters=num_parameters(config),
+        vocab_size=vocab_size,
+        phases=tuple(phases),
+        steps=sum(phase.steps for phase in phases),
+        num_tokens=num_tokens,
+        flops=flops,
+        days=sum(phase.steps * phase.step_seconds for phase in phases) / _SECONDS_PER_DAY,
+        micro_batch_size=micro_batch_size,
+        memory=step_bytes(config, micro_batch_size, _max_length(recipe), recipe.activation_checkpointing),
+        matmul_throughput=throughput,
+        hardware=tuple(_hardware_cost(recipe, config, flops, devices) for devices in hardware),
+        epochs=epochs,
+        loss=loss,
+        paper_reference=_paper_reference(recipe),
     )
 
 
 def _fit_micro_batch_size(request: EstimateRequest, config: BertConfig) -> int:
     available = available_bytes() if request.memory is None else request.memory
-    recipe, longest = request.recipe, _max_length(request.recipe)
-    wanted = min(recipe.micro_batch_size or recipe.batch_size, recipe.batch_size)
-    found = largest_micro_batch_size(
-        config, wanted, longest, int(_USABLE_MEMORY_RATIO * available), recipe.activation_checkpointing
+    recipe, max_length = request.recipe, _max_length(request.recipe)
+    target_size = min(recipe.micro_batch_size or recipe.batch_size, recipe.batch_size)
+    size = largest_micro_batch_size(
+        config, target_size, max_length, int(_USABLE_MEMORY_RATIO * available), recipe.activation_checkpointing
     )
-    if found is None:
-        needed = step_bytes(config, 1, longest, recipe.activation_checkpointing)
+    if size is None:
+        required = step_bytes(config, 1, max_length, recipe.activation_checkpointing)
         raise SettingsError(
-            f"one example of length {longest} needs about {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB "
-            f"are free, so that this recipe cannot be tried here; free some memory or choose a smaller model"
+            f"one example of length {max_length} needs about {required / 2**30:.1f} GiB, and {available / 2**30:.1f} "
+            f"GiB are free, so this recipe cannot be timed here; free some memory or choose a smaller model"
         )
-    return found
+    return size
 
 
 def _phase_cost(recipe: PretrainRecipe, config: BertConfig, phase: PhaseRecipe, timing: StepTiming) -> PhaseCost:
-    """Scale a trial to its phase. Under a time budget the steps follow from the speed."""
+    """Scale a trial to its phase. With a time budget, the speed determines the number of steps."""
     step_seconds = timing.step_seconds(recipe.batch_size)
     budget = parse_duration(recipe.budget)
     steps = phase.steps
     if budget is not None:
-        steps = int(budget * phase.budget_ratio / sum(one.budget_ratio for one in recipe.phases) / step_seconds)
-    flops = steps * step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob)
-    pieces = steps * recipe.batch_size * timing.tokens_per_sequence
-    return PhaseCost(phase.max_length, steps, pieces, flops, timing.num_sequences, step_seconds)
+        total_ratio = sum(other.budget_ratio for other in recipe.phases)
+        steps = int(budget * phase.budget_ratio / total_ratio / step_seconds)
+    return PhaseCost(
+        max_length=phase.max_length,
+        steps=steps,
+        num_tokens=steps * recipe.batch_size * timing.tokens_per_sequence,
+        flops=steps * step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob),
+        num_sequences=timing.num_sequences,
+        step_seconds=step_seconds,
+    )
 
 
 def _default_hardware(recipe: PretrainRecipe) -> list[Hardware]:
-    return [one for one in map(parse_hardware, DEFAULT_HARDWARE) if one.num_devices <= recipe.batch_size]
+    return [devices for devices in map(parse_hardware, DEFAULT_HARDWARE) if devices.num_devices <= recipe.batch_size]
 
 
 def _hardware_cost(recipe: PretrainRecipe, config: BertConfig, flops: float, hardware: Hardware) -> HardwareCost:
     if hardware.num_devices > recipe.batch_size:
         raise SettingsError(
-            f"{hardware.label} cannot share a batch of {recipe.batch_size} examples; name at most {recipe.batch_size} devices"
+            f"a batch of {recipe.batch_size} examples cannot be split over {hardware.label}; name at most "
+            f"{recipe.batch_size} devices"
         )
-    micro_batch = None
+    micro_batch_size = None
     if hardware.memory is not None:
-        share, usable = recipe.batch_size // hardware.num_devices, int(_USABLE_MEMORY_RATIO * hardware.memory)
-        micro_batch = (
-            largest_micro_batch_size(config, share, _max_length(recipe), usable, recipe.activation_checkpointing) or 0
+        local_size, usable = recipe.batch_size // hardware.num_devices, int(_USABLE_MEMORY_RATIO * hardware.memory)
+        micro_batch_size = (
+            largest_micro_batch_size(config, local_size, _max_length(recipe), usable, recipe.activation_checkpointing)
+            or 0
         )
-    days = hardware.seconds(flops) / _SECONDS_PER_DAY
-    return HardwareCost(hardware.label, days, micro_batch, hardware.peak_flops, hardware.utilisation, hardware.source)
+    return HardwareCost(
+        name=hardware.label,
+        days=hardware.seconds(flops) / _SECONDS_PER_DAY,
+        micro_batch_size=micro_batch_size,
+        peak_flops=hardware.peak_flops,
+        utilisation=hardware.utilisation,
+        source=hardware.source,
+    )
 
 
 def _forecast_on_corpus(
@@ -187,16 +203,16 @@ def _forecast_on_corpus(
 ) -> tuple[float | None, LossBand | None]:
     if corpus is None:
         return None, None
-    text = summarize_corpus(corpus)
-    useful = effective_tokens(num_tokens, text.num_tokens)
-    return num_tokens / text.num_tokens, forecast_loss(config, useful, text.unigram_entropy, position_init)
+    summary = summarize_corpus(corpus)
+    effective = effective_tokens(num_tokens, summary.num_tokens)
+    return num_tokens / summary.num_tokens, forecast_loss(config, effective, summary.unigram_entropy, position_init)
 
 
 def _paper_reference(recipe: PretrainRecipe) -> str:
-    """Return what the paper tells, if this is its very run: a million steps of 256, a tenth of them long."""
+    """Return the paper's training time if this is the paper's run: a million steps of 256, a tenth of them at 512."""
     paper = PretrainRecipe()
     is_paper = (recipe.batch_size, recipe.phases, recipe.budget) == (paper.batch_size, paper.phases, paper.budget)
-    if not is_paper or recipe.model.size not in _PAPER_TRAINING or recipe.model != ModelRecipe(recipe.model.size):
+    if not is_paper or recipe.model.size not in _PAPER_TRAINING or recipe.model != ModelRecipe(size=recipe.model.size):
         return ""
     chips, days = _PAPER_TRAINING[recipe.model.size]
     return f"the paper: {days:g} days on {chips} TPU chips"

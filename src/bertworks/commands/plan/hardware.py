@@ -1,7 +1,7 @@
-"""Hardware that is not here: a name such as 8xA100 in, its stated rate, memory and utilisation out.
+"""Hardware specifications: a name such as 8xA100 in, its peak FLOP/s, memory and utilisation out.
 
-The rates are the makers' for dense products in 16 bits; the utilisation is what BERT gets of them in practice, with its
-source. What comes out is arithmetic about machines, not a measurement of this package on them.
+Peaks are the vendors' for dense matmuls in 16 bits; the utilisation is what BERT reaches in practice, with its source.
+The result is arithmetic, not a measurement of this package on such hardware.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bertworks.errors import SettingsError
 
 _GIB = 2**30
 
-# NVIDIA's own BERT-Large pretraining in PyTorch (DeepLearningExamples), mixed precision, in sequences a second: 8 V100
+# NVIDIA's BERT-Large pretraining in PyTorch (DeepLearningExamples), mixed precision, in sequences per second: 8 V100
 # with 32 GB 1,306 at length 128 and 232 at 512, by `step_flops` 31 % and 24 % of the peak; 8 A100 with 40 GB 3,231 and
 # 620, 31 % and 25 %. (8 A100 with 80 GB later reached 4,591 at 128, 44 %.)
 _NVIDIA_SOURCE = "NVIDIA's published throughput of BERT-Large"
@@ -23,9 +23,9 @@ _ASSUMPTION_SOURCE = "assumed: a little less than is published for V100 and A100
 _PAPER_SOURCE = "the BERT paper's 4 days, for Base on 16 and for Large on 64 chips"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Some devices of a kind. `peak` is in operations a second and `memory` in bytes, both of one device."""
+    """A number of equal devices. `peak_flops` (FLOP/s) and `memory` (bytes) are those of one device."""
 
     name: str
     peak_flops: float
@@ -36,46 +36,56 @@ class Hardware:
 
     def __post_init__(self) -> None:
         if not 0 < self.peak_flops < math.inf:
-            raise SettingsError(f"a peak rate of {self.peak_flops} is no rate; write it as 312e12")
+            raise SettingsError(f"the peak FLOP/s are {self.peak_flops}; give a positive number such as 312e12")
         if self.num_devices < 1:
-            raise SettingsError(f"{self.num_devices} devices cannot compute; give at least 1")
+            raise SettingsError(f"the number of devices is {self.num_devices}; it must be at least 1")
         if not 0 < self.utilisation <= 1:
-            raise SettingsError(f"a utilisation of {self.utilisation} is none; give a number above 0, up to 1")
+            raise SettingsError(f"the utilisation is {self.utilisation}; it must be above 0 and at most 1")
 
     @property
     def label(self) -> str:
         return f"{self.num_devices}x{self.name}"
 
     def seconds(self, flops: float) -> float:
-        """Return how long so many operations take."""
+        """Return the time for a number of FLOPs."""
         return flops / (self.num_devices * self.peak_flops * self.utilisation)
 
 
-_KINDS = (
-    Hardware("TPUv2", 45e12, 16 * _GIB, 0.09, _PAPER_SOURCE),
-    Hardware("V100", 125e12, 16 * _GIB, 0.28, _NVIDIA_SOURCE),
-    Hardware("A100", 312e12, 40 * _GIB, 0.28, _NVIDIA_SOURCE),
-    Hardware("H100", 989e12, 80 * _GIB, 0.25, _ASSUMPTION_SOURCE),
-    Hardware("T4", 65e12, 16 * _GIB, 0.25, _ASSUMPTION_SOURCE),
-    Hardware("RTX3090", 71e12, 24 * _GIB, 0.25, _ASSUMPTION_SOURCE),
-    Hardware("RTX4090", 165e12, 24 * _GIB, 0.25, _ASSUMPTION_SOURCE),
+_KINDS = tuple(
+    Hardware(name=name, peak_flops=peak_flops, memory=memory * _GIB, utilisation=utilisation, source=source)
+    for name, peak_flops, memory, utilisation, source in (
+        ("TPUv2", 45e12, 16, 0.09, _PAPER_SOURCE),
+        ("V100", 125e12, 16, 0.28, _NVIDIA_SOURCE),
+        ("A100", 312e12, 40, 0.28, _NVIDIA_SOURCE),
+        ("H100", 989e12, 80, 0.25, _ASSUMPTION_SOURCE),
+        ("T4", 65e12, 16, 0.25, _ASSUMPTION_SOURCE),
+        ("RTX3090", 71e12, 24, 0.25, _ASSUMPTION_SOURCE),
+        ("RTX4090", 165e12, 24, 0.25, _ASSUMPTION_SOURCE),
+    )
 )
-HARDWARE = {one.name.lower(): one for one in _KINDS}
+HARDWARE = {kind.name.lower(): kind for kind in _KINDS}
 
 
 def parse_hardware(text: str) -> Hardware:
-    """Return what "8xA100" or "A100" names; an unknown kind is refused with the list of those that are known."""
+    """Parse "8xA100" or "A100"; an unknown kind raises an error that lists the known ones."""
     match = re.fullmatch(r"(?:(\d+)\s*[x×*]\s*)?(\w+)", text.strip(), re.IGNORECASE)
     kind = HARDWARE.get(match[2].lower()) if match else None
     if match is None or kind is None:
-        known = ", ".join(one.name for one in _KINDS)
+        known = ", ".join(kind.name for kind in _KINDS)
         raise SettingsError(
-            f"there is no hardware '{text}'; write a number and one of: {known}, such as 8xA100, or give the rate of a "
-            f"device yourself with --flops 312e12 --devices 8"
+            f"there is no hardware '{text}'; write a number and one of: {known}, such as 8xA100, or give the peak "
+            f"FLOP/s of a device with --flops 312e12 --devices 8"
         )
     return replace(kind, num_devices=int(match[1] or 1))
 
 
 def hardware_from_flops(peak_flops: float, num_devices: int, utilisation: float) -> Hardware:
-    """Return hardware of which only the peak rate of a device is known."""
-    return Hardware(f"{peak_flops:.3g} flop/s", peak_flops, None, utilisation, "as given", num_devices)
+    """Return hardware of which only the peak FLOP/s of a device are known."""
+    return Hardware(
+        name=f"{peak_flops:.3g} flop/s",
+        peak_flops=peak_flops,
+        memory=None,
+        utilisation=utilisation,
+        source="as given",
+        num_devices=num_devices,
+    )

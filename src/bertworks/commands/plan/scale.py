@@ -1,7 +1,7 @@
-"""A recipe on many graphics cards: a recipe and a cluster in; steps, hours, memory, network, checkpoints, reading out.
+"""Estimate a recipe on a GPU cluster: a recipe and a Cluster in; steps, hours, memory, network, checkpoints, reads out.
 
-Pure arithmetic with the formulas of `FORMULAS`, the only place where they are worked out; nothing is measured, and none
-of it was run on such a cluster. What is assumed stands below, each with its source.
+Pure arithmetic with the formulas of `FORMULAS`, which are computed here only; nothing is measured, and none of it was
+run on such a cluster. Assumptions are listed below, each with its source.
 """
 
 from __future__ import annotations
@@ -22,70 +22,70 @@ from bertworks.objectives.registry import OBJECTIVES
 from bertworks.training.memory import largest_micro_batch_size, step_bytes
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
-_USABLE_MEMORY_RATIO = 0.8  # of a card's memory, as in a run
+_USABLE_MEMORY_RATIO = 0.8  # of a GPU's memory, as in a run
 
-# What one card sends to the others of its node, in bytes a second and one direction: the makers' numbers for NVLink of
+# Bytes per second that one GPU sends to the others of its node, in one direction: the vendors' numbers for NVLink of
 # the second to fourth generation, otherwise PCIe.
 _INTRA_NODE_BANDWIDTH = {"V100": 150e9, "A100": 300e9, "H100": 450e9, "T4": 16e9, "RTX3090": 32e9, "RTX4090": 32e9}
-_BANDWIDTH_RATIO = 0.8  # of the rate of a link: assumed
+_BANDWIDTH_RATIO = 0.8  # of the bandwidth of a link: assumed
 
-# Gradients travel while others are still being worked out: in the backward pass, two thirds of a step.
+# Gradients are sent while others are still being computed: in the backward pass, two thirds of a step.
 _OVERLAP_RATIO = 2 / 3
 
-_COPY_BANDWIDTH = 4e9  # bytes a second from a card to memory that is not pinned: assumed
-_DISK_BANDWIDTH = 1e9  # bytes a second to the shared disk, from all machines together: assumed
-# Hours until a card, or what it needs, fails. Llama 3's 16,384 cards had 419 failures in 54 days ("The Llama 3 Herd of
-# Models", 2024).
+_COPY_BANDWIDTH = 4e9  # bytes per second from a GPU to unpinned memory: assumed
+_DISK_BANDWIDTH = 1e9  # bytes per second to the shared disk, from all nodes together: assumed
+# Mean time between failures of a GPU, or of what it needs. Llama 3's 16,384 GPUs had 419 failures in 54 days ("The
+# Llama 3 Herd of Models", 2024).
 _GPU_MTBF_HOURS = 50_000.0
 
-# What a row reads of a corpus: two bytes and a bit a piece; in pages of 4 KiB at worst, two of pieces, one of word
-# starts and one of the index for each of its two segments.
+# What a sequence reads of a corpus: two bytes and a bit per token; in the worst case in pages of 4 KiB: two of tokens,
+# one of word starts and one of the index for each of its two segments.
 _BYTES_PER_TOKEN = 2.125
 _PAGES_PER_SEQUENCE, _PAGE_BYTES = 8, 4_096
 
 FORMULAS = {
-    "cards": "nodes * gpus",
-    "pieces of a step": "batch * length",
-    "operations of a step": STEP_FORMULAS["flops_of_a_step"],
-    "computing": "operations / (cards * peak * utilisation)",
-    "bytes sent by a card": "whole on each card: 2 * (n - 1) / n * 4 * parameters; sharded: (n - 1) / n * "
-    "micro-batches * (2 * bytes * parameters of layers + 4 * other parameters + 4 * parameters), where bytes are 2 in "
-    "half precision and otherwise 4",
-    "network": "bytes sent / (0.8 * rate); rate = that of the links inside a node, of several nodes at most that of a "
-    "node's network, which carries what one card sends",
-    "seconds of a step": "computing + max(0, network - 2/3 * computing): gradients travel during the backward pass",
-    "hours": "sum over lengths of steps * seconds / 3600",
-    "memory": "of one card, in full precision: training/memory.py, step_bytes",
+    "gpus": "nodes * GPUs per node",
+    "tokens per step": "batch size * max_length",
+    "FLOPs per step": STEP_FORMULAS["flops_of_a_step"],
+    "compute": "FLOPs / (gpus * peak * utilisation)",
+    "bytes sent by a GPU": "replicated: 2 * (n - 1) / n * 4 * parameters; sharded: (n - 1) / n * micro-batches * "
+    "(2 * bytes * layer parameters + 4 * other parameters + 4 * parameters), where bytes are 2 in half precision and "
+    "otherwise 4",
+    "network": "bytes sent / (0.8 * bandwidth); bandwidth = that of the links inside a node; with several nodes at "
+    "most that of a node's network, which carries what one GPU sends",
+    "seconds per step": "compute + max(0, network - 2/3 * compute): gradients are sent during the backward pass",
+    "hours": "sum over phases of steps * seconds / 3600",
+    "memory": "of one GPU, in full precision: training/memory.py, step_bytes",
     "checkpoint": "12 * parameters: weights and two moments",
-    "stop for a checkpoint": "bytes of one process / 4e9: copied from the card, then written while others compute",
-    "writing": "checkpoint / 1e9",
-    "interval": "sqrt(2 * stop * 3600 * 50000 / cards), Young's: what is lost to saving and to failures is least; at "
-    "least 33 stops and twice the time to write, so that saving takes under 3 %",
-    "reading": "batch / seconds * length * 2.125 / nodes; at worst 8 pages of 4 KiB a row",
+    "checkpoint stall": "bytes of one process / 4e9: copied from the GPU, then written in the background",
+    "checkpoint write": "checkpoint / 1e9",
+    "checkpoint interval": "sqrt(2 * stall * 3600 * 50000 / gpus), Young's: it minimizes the time lost to saving and "
+    "to failures; at least 33 stalls and twice the time to write, so that saving takes under 3 %",
+    "reading": "batch size / seconds * max_length * 2.125 / nodes; in the worst case 8 pages of 4 KiB per sequence",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes with some cards of a kind each. `network` is what a node sends to others, in bytes a second."""
+    """Nodes with equal GPUs. `network_bandwidth` is what a node sends to others, in bytes per second."""
 
     num_nodes: int
-    gpus_per_node: int  # of one node
+    gpus_per_node: int
     gpu: Hardware
     network_bandwidth: float = 12.5e9
 
     def __post_init__(self) -> None:
         if self.num_nodes < 1 or self.gpus_per_node < 1:
             raise SettingsError(
-                f"{self.num_nodes} nodes of {self.gpus_per_node} cards compute nothing; give at least 1"
+                f"a cluster needs at least 1 node with 1 GPU, not {self.num_nodes} nodes with {self.gpus_per_node}"
             )
         if not 0 < self.network_bandwidth < math.inf:
             raise SettingsError(
-                f"a network of {self.network_bandwidth:g} bytes a second is none; give --network in Gbit/s"
+                f"the network bandwidth is {self.network_bandwidth:g} bytes/s; give --network in Gbit/s, above 0"
             )
         if self.gpu.name not in _INTRA_NODE_BANDWIDTH:
             known = ", ".join(_INTRA_NODE_BANDWIDTH)
-            raise SettingsError(f"it is not known how cards of kind {self.gpu.name} are linked; choose one of: {known}")
+            raise SettingsError(f"the bandwidth between {self.gpu.name} devices is not known; choose one of: {known}")
 
     @property
     def num_gpus(self) -> int:
@@ -93,14 +93,14 @@ class Cluster:
 
     @property
     def link_bandwidth(self) -> float:
-        """How fast what every card sends gets to the next: the slowest link on the way."""
-        inside = _INTRA_NODE_BANDWIDTH[self.gpu.name]
-        return inside if self.num_nodes == 1 else min(inside, self.network_bandwidth)
+        """The bandwidth of the slowest link between GPUs."""
+        intra_node = _INTRA_NODE_BANDWIDTH[self.gpu.name]
+        return intra_node if self.num_nodes == 1 else min(intra_node, self.network_bandwidth)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPhaseCost:
-    """A phase on a cluster. Seconds are those of a step; a node reads `read` bytes a second, at worst `read_pages`."""
+    """A phase on a cluster. Seconds, FLOPs and bytes sent are per step, bandwidths in bytes per second and node."""
 
     max_length: int
     steps: int
@@ -114,14 +114,14 @@ class ClusterPhaseCost:
     max_read_bandwidth: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEstimate:
-    """A run on a cluster. `save_every` is the interval in steps that costs least, `stop` the seconds of one saving."""
+    """A run on a cluster. `save_steps` is the checkpoint interval that costs least, in steps."""
 
     cluster: str
     num_gpus: int
     batch_size: int
-    sequences_per_gpu: int  # of one card and step
+    sequences_per_gpu: int
     micro_batch_size: int
     parameters: int
     phases: tuple[ClusterPhaseCost, ...]
@@ -134,108 +134,111 @@ class ClusterEstimate:
     checkpoint_write_seconds: float
     checkpoint_interval_seconds: float
     save_steps: int
-    checkpoint_overhead_ratio: float  # of all time
+    checkpoint_overhead_ratio: float  # of the total time
 
 
 def estimate_on_cluster(recipe: PretrainRecipe, vocab_size: int, cluster: Cluster, shard: bool) -> ClusterEstimate:
-    """Return what a recipe takes on a cluster, whole on each card or spread over all of them."""
+    """Estimate a recipe on a cluster, with the model replicated on each GPU or sharded over all of them."""
     if recipe.budget:
-        raise SettingsError("the recipe counts time, not steps; take its budget out, and give its phases steps")
+        raise SettingsError("the recipe has a time budget; remove it, and set steps in its phases")
     if recipe.batch_size % cluster.num_gpus:
         raise SettingsError(
-            f"a batch of {recipe.batch_size} cannot be shared equally among {cluster.num_gpus} cards; choose a recipe with a "
+            f"batch_size {recipe.batch_size} is no multiple of {cluster.num_gpus} GPUs; choose a recipe with a "
             f"multiple, or other --nodes and --gpus"
         )
-    sizes, rows = recipe.model.config(vocab_size), recipe.batch_size // cluster.num_gpus
+    config, num_sequences = recipe.model.config(vocab_size), recipe.batch_size // cluster.num_gpus
     num_shards = cluster.num_gpus if shard else 1
-    micro_batch = _fit_micro_batch_size(recipe, sizes, cluster, rows, num_shards)
-    num_all, num_layers = count_parameters(recipe, vocab_size)
-    sent = _bytes_sent_per_step(recipe, cluster, (num_all, num_layers), math.ceil(rows / micro_batch) if shard else 0)
-    phases = tuple(_phase_cost(recipe, sizes, cluster, one, sent) for one in recipe.phases)
-    steps = sum(one.steps for one in phases)
-    seconds = sum(one.steps * one.step_seconds for one in phases)
-    checkpoint = 3 * _FLOAT_BYTES * num_all
-    stop, writing = checkpoint / num_shards / _COPY_BANDWIDTH, checkpoint / _DISK_BANDWIDTH
-    interval = max(math.sqrt(2 * stop * 3600 * _GPU_MTBF_HOURS / cluster.num_gpus), 33 * stop, 2 * writing)
-    longest = max(phase.max_length for phase in recipe.phases)
+    micro_batch_size = _fit_micro_batch_size(recipe, config, cluster, num_sequences, num_shards)
+    parameters = count_parameters(recipe, vocab_size)
+    bytes_sent = _bytes_sent_per_step(
+        recipe, cluster, parameters, math.ceil(num_sequences / micro_batch_size) if shard else 0
+    )
+    phases = tuple(_phase_cost(recipe, config, cluster, phase, bytes_sent) for phase in recipe.phases)
+    steps = sum(phase.steps for phase in phases)
+    seconds = sum(phase.steps * phase.step_seconds for phase in phases)
+    checkpoint_bytes = 3 * _FLOAT_BYTES * parameters[0]
+    stall, write = checkpoint_bytes / num_shards / _COPY_BANDWIDTH, checkpoint_bytes / _DISK_BANDWIDTH
+    interval = max(math.sqrt(2 * stall * 3600 * _GPU_MTBF_HOURS / cluster.num_gpus), 33 * stall, 2 * write)
+    max_length = max(phase.max_length for phase in recipe.phases)
     return ClusterEstimate(
-        f"{cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name}",
-        cluster.num_gpus,
-        recipe.batch_size,
-        rows,
-        micro_batch,
-        num_all,
-        phases,
-        steps,
-        sum(one.steps * one.num_tokens for one in phases),
-        seconds / 3600,
-        step_bytes(sizes, micro_batch, longest, recipe.activation_checkpointing, num_shards),
-        checkpoint,
-        stop,
-        writing,
-        interval,
-        math.ceil(interval * steps / seconds),
-        stop / interval,
+        cluster=f"{cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name}",
+        num_gpus=cluster.num_gpus,
+        batch_size=recipe.batch_size,
+        sequences_per_gpu=num_sequences,
+        micro_batch_size=micro_batch_size,
+        parameters=parameters[0],
+        phases=phases,
+        steps=steps,
+        num_tokens=sum(phase.steps * phase.num_tokens for phase in phases),
+        hours=seconds / 3600,
+        memory=step_bytes(config, micro_batch_size, max_length, recipe.activation_checkpointing, num_shards),
+        checkpoint_bytes=checkpoint_bytes,
+        checkpoint_stall_seconds=stall,
+        checkpoint_write_seconds=write,
+        checkpoint_interval_seconds=interval,
+        save_steps=math.ceil(interval * steps / seconds),
+        checkpoint_overhead_ratio=stall / interval,
     )
 
 
 def count_parameters(recipe: PretrainRecipe, vocab_size: int) -> tuple[int, int]:
-    """Return how many parameters a recipe trains, heads and all, and how many of them are in layers."""
-    sizes = recipe.model.config(vocab_size)
+    """Return the number of parameters that a recipe trains, with heads, and how many of them are in layers."""
+    config = recipe.model.config(vocab_size)
     with torch.device("meta"):
-        module = OBJECTIVES[recipe.objective](family_of(sizes.model_type).build(sizes, None), None)
-    layers = sum(one.numel() for one in module.encoder.layers.parameters())
-    return sum(one.numel() for one in module.parameters()), layers
+        module = OBJECTIVES[recipe.objective](family_of(config.model_type).build(config, None), None)
+    num_layer = sum(parameter.numel() for parameter in module.encoder.layers.parameters())
+    return sum(parameter.numel() for parameter in module.parameters()), num_layer
 
 
 def _fit_micro_batch_size(
     recipe: PretrainRecipe, config: BertConfig, cluster: Cluster, num_sequences: int, num_shards: int
 ) -> int:
     assert cluster.gpu.memory is not None
-    longest = max(phase.max_length for phase in recipe.phases)
-    wanted = min(recipe.micro_batch_size or num_sequences, num_sequences)
+    max_length = max(phase.max_length for phase in recipe.phases)
+    target_size = min(recipe.micro_batch_size or num_sequences, num_sequences)
     usable = int(_USABLE_MEMORY_RATIO * cluster.gpu.memory)
-    found = largest_micro_batch_size(config, wanted, longest, usable, recipe.activation_checkpointing, num_shards)
-    if found is None:
+    size = largest_micro_batch_size(
+        config, target_size, max_length, usable, recipe.activation_checkpointing, num_shards
+    )
+    if size is None:
         raise SettingsError(
-            f"one example of length {longest} does not fit into the {cluster.gpu.memory / 2**30:.0f} GiB of a "
-            f"{cluster.gpu.name}; add --shard, or recompute = true to the recipe"
+            f"one example of length {max_length} does not fit into the {cluster.gpu.memory / 2**30:.0f} GiB of a "
+            f"{cluster.gpu.name}; add --shard, or activation_checkpointing = true to the recipe"
         )
-    return found
+    return size
 
 
 def _bytes_sent_per_step(
     recipe: PretrainRecipe, cluster: Cluster, parameters: tuple[int, int], num_all_gathers: int
 ) -> float:
-    """Return the bytes that a card sends in a step; `num_gathered` is how often weights are gathered, 0 if never."""
-    num_all, num_layers = parameters
-    others = (cluster.num_gpus - 1) / cluster.num_gpus
+    """Return the bytes that a GPU sends per step. `num_all_gathers`: how often weights are gathered, 0 if never."""
+    num_parameters, num_layer = parameters
+    other_gpus = (cluster.num_gpus - 1) / cluster.num_gpus
     if not num_all_gathers:
-        return 2 * others * _FLOAT_BYTES * num_all
-    width = _FLOAT_BYTES if recipe.precision == "fp32" else _HALF_BYTES
-    weights = 2 * width * num_layers + _FLOAT_BYTES * (
-        num_all - num_layers
-    )  # of layers forth and back, the others once
-    return others * num_all_gathers * (weights + _FLOAT_BYTES * num_all)
+        return 2 * other_gpus * _FLOAT_BYTES * num_parameters
+    dtype_bytes = _FLOAT_BYTES if recipe.precision == "fp32" else _HALF_BYTES
+    # Layer weights are gathered in the forward and the backward pass, the others once.
+    weights = 2 * dtype_bytes * num_layer + _FLOAT_BYTES * (num_parameters - num_layer)
+    return other_gpus * num_all_gathers * (weights + _FLOAT_BYTES * num_parameters)
 
 
 def _phase_cost(
     recipe: PretrainRecipe, config: BertConfig, cluster: Cluster, phase: PhaseRecipe, bytes_sent: float
 ) -> ClusterPhaseCost:
     flops = step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob)
-    computing = flops / (cluster.num_gpus * cluster.gpu.peak_flops * cluster.gpu.utilisation)
+    compute = flops / (cluster.num_gpus * cluster.gpu.peak_flops * cluster.gpu.utilisation)
     network = bytes_sent / (_BANDWIDTH_RATIO * cluster.link_bandwidth)
-    seconds = computing + max(0.0, network - _OVERLAP_RATIO * computing)
-    rows = recipe.batch_size / seconds / cluster.num_nodes  # a second
+    step_seconds = compute + max(0.0, network - _OVERLAP_RATIO * compute)
+    sequences_per_second = recipe.batch_size / step_seconds / cluster.num_nodes
     return ClusterPhaseCost(
-        phase.max_length,
-        phase.steps,
-        recipe.batch_size * phase.max_length,
-        flops,
-        computing,
-        bytes_sent,
-        network,
-        seconds,
-        rows * phase.max_length * _BYTES_PER_TOKEN,
-        rows * _PAGES_PER_SEQUENCE * _PAGE_BYTES,
+        max_length=phase.max_length,
+        steps=phase.steps,
+        num_tokens=recipe.batch_size * phase.max_length,
+        flops=flops,
+        compute_seconds=compute,
+        bytes_sent=bytes_sent,
+        network_seconds=network,
+        step_seconds=step_seconds,
+        read_bandwidth=sequences_per_second * phase.max_length * _BYTES_PER_TOKEN,
+        max_read_bandwidth=sequences_per_second * _PAGES_PER_SEQUENCE * _PAGE_BYTES,
     )
