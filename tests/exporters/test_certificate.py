@@ -46,7 +46,7 @@ def test_the_mean_cosine_counts():
 
 @pytest.mark.parametrize(("after", "passes"), [(0.91, True), (0.89, True), (0.88, False)])
 def test_a_metric_may_fall_by_so_many_hundredths(after: float, passes: bool):
-    scores = (TaskScores({"f1": value, "accuracy": 0.5}, "f1") for value in (0.9, after))
+    scores = (TaskScores(metrics={"f1": value, "accuracy": 0.5}, main_metric="f1") for value in (0.9, after))
     found = certificate(Tolerance(points=1.001), MetricChange("dev.tsv", *scores)).failures
     assert found == ([] if passes else ["f1 falls from 0.9000 to 0.8800, and 1.001 points are allowed (--points)"])
 

@@ -29,15 +29,15 @@ LABELS = ("bad", "好")
 BINS = np.zeros((15, 3))
 BINS[12], BINS[14] = (4, 3.2, 2), (10, 9.8, 9)
 MISTAKES = [
-    Mistake(0.98, ("Not bad at all.",), "好", "bad", "dev.tsv, line 7"),
-    Mistake(0.75, ("这家酒店不错。",), "好", "bad", "dev.tsv, line 9"),
+    Mistake(confidence=0.98, texts=("Not bad at all.",), expected="好", predicted="bad", location="dev.tsv, line 7"),
+    Mistake(confidence=0.75, texts=("这家酒店不错。",), expected="好", predicted="bad", location="dev.tsv, line 9"),
 ]
 DETAILS = {"confusion": CONFUSION, "labels": LABELS, "bins": BINS, "mistakes": MISTAKES}
 
 
 def scored(accuracy: float, **details: object) -> TaskScores:
     figures = {"accuracy": accuracy, "macro_f1": accuracy - 0.1, "calibration_error": 0.143}
-    return TaskScores(figures, "accuracy", details)
+    return TaskScores(metrics=figures, main_metric="accuracy", details=details)
 
 
 CONTENTS = FinetuneContents(
@@ -48,11 +48,19 @@ CONTENTS = FinetuneContents(
     data={"train": {"file": "train.tsv", "sha256": "ab" * 32, "examples": 1_234}},
     recipe='task = "classify"\nbatch = 32\n',
     machine={"processor": "A Fine Processor", "cores": 2},
-    coverage=WindowCoverage(WindowRule(128, 32), np.array([5, 12, 12, 200]), 5, 1, 0),
+    coverage=WindowCoverage(
+        window_rule=WindowRule(128, 32),
+        lengths=np.array([5, 12, 12, 200]),
+        num_sequences=5,
+        num_long=1,
+        num_truncated=0,
+    ),
     explanations=('<div class="explained"><p>because of <b>bad</b></p></div>',),
     warnings=("3 dev texts also stand in train",),
 )
-BARE = FinetuneContents("answer", "small-bert", {"dev": TaskScores({"f1": 0.5}, "f1")}, "fits")
+BARE = FinetuneContents(
+    task="answer", base="small-bert", scores={"dev": TaskScores(metrics={"f1": 0.5}, main_metric="f1")}, verdict="fits"
+)
 
 
 def step(number: int, loss: float = 1.0) -> StepRecord:
@@ -92,7 +100,9 @@ def test_the_page_begins_with_the_verdict_and_the_main_figure_of_each_split(tmp_
 
 
 def test_all_figures_of_all_splits_stand_side_by_side(tmp_path):
-    contents = replace(CONTENTS, scores={**CONTENTS.scores, "test": TaskScores({"accuracy": 0.8}, "accuracy")})
+    contents = replace(
+        CONTENTS, scores={**CONTENTS.scores, "test": TaskScores(metrics={"accuracy": 0.8}, main_metric="accuracy")}
+    )
     words = page_of(tmp_path, contents).words
     assert "train dev test accuracy 0.950 0.850 0.800 macro f1 0.850 0.750 – calibration error 0.143 0.143 –" in words
 
@@ -109,7 +119,7 @@ def test_every_figure_of_dev_has_a_curve_on_which_the_best_step_is_marked(tmp_pa
 
 
 def test_a_run_without_dev_has_curves_without_a_mark(tmp_path):
-    contents = replace(BARE, scores={"train": TaskScores({"f1": 0.5}, "f1")})
+    contents = replace(BARE, scores={"train": TaskScores(metrics={"f1": 0.5}, main_metric="f1")})
     page = page_of(tmp_path, contents, (step(1), step(2)))
     assert "Training loss: class" in page.words
     assert "best" not in page.words
@@ -192,7 +202,7 @@ def test_a_split_that_is_not_dev_has_no_error_before(tmp_path):
 
 
 def test_bins_without_a_calibration_error_are_not_drawn():
-    assert calibration_part(TaskScores({"micro_f1": 0.5}, "micro_f1", {"bins": BINS})) == ""
+    assert calibration_part(TaskScores(metrics={"micro_f1": 0.5}, main_metric="micro_f1", details={"bins": BINS})) == ""
 
 
 def test_details_of_test_are_folded_behind_those_of_dev(tmp_path):
@@ -205,14 +215,14 @@ def test_details_of_test_are_folded_behind_those_of_dev(tmp_path):
 def test_mistakes_have_their_text_their_labels_and_how_sure_the_model_was():
     words = outline(mistakes_part(scored(0.85, **DETAILS))).words
     assert words == (
-        "Not bad at all. right 好 said bad sure 98.0 % dev.tsv, line 7 "
-        "这家酒店不错。 right 好 said bad sure 75.0 % dev.tsv, line 9"
+        "Not bad at all. right 好 said bad confidence 98.0 % dev.tsv, line 7 "
+        "这家酒店不错。 right 好 said bad confidence 75.0 % dev.tsv, line 9"
     )
 
 
 def test_a_long_text_is_folded_and_whole():
     text = "".join(f"句子{n}。" for n in range(200))
-    mistake = Mistake(0.9, ("Short?", text), "", "bad", "dev.json, line 1")
+    mistake = Mistake(confidence=0.9, texts=("Short?", text), expected="", predicted="bad", location="dev.json, line 1")
     part = mistakes_part(scored(0.5, mistakes=[mistake]))
     assert part.count("<details") == 1
     assert f'<p class="text" dir="auto">{text}</p>' in part
@@ -221,7 +231,10 @@ def test_a_long_text_is_folded_and_whole():
 
 
 def test_after_ten_mistakes_the_others_are_folded():
-    mistakes = [Mistake(0.9, (f"text {n}",), "a", "b", f"line {n}") for n in range(12)]
+    mistakes = [
+        Mistake(confidence=0.9, texts=(f"text {n}",), expected="a", predicted="b", location=f"line {n}")
+        for n in range(12)
+    ]
     part = mistakes_part(scored(0.5, mistakes=mistakes))
     opened, closed = part.split("<summary>2 more</summary>")
     assert opened.count("<li") == 10
@@ -230,45 +243,62 @@ def test_after_ten_mistakes_the_others_are_folded():
 
 
 def test_a_mistaken_value_is_off_by_some_distance(tmp_path):
-    mistake = Mistake(2.25, ("a", "b"), "5.0", "2.75", "dev.tsv, line 2")
+    mistake = Mistake(confidence=2.25, texts=("a", "b"), expected="5.0", predicted="2.75", location="dev.tsv, line 2")
     contents = replace(
-        BARE, task="regress", scores={"dev": TaskScores({"pearson": 0.5}, "pearson", {"mistakes": [mistake]})}
+        BARE,
+        task="regress",
+        scores={
+            "dev": TaskScores(
+                metrics={"pearson": 0.5},
+                main_metric="pearson",
+                details={"mistakes": [mistake]},
+                confidence_label="absolute error",
+            )
+        },
     )
     words = page_of(tmp_path, contents).words
-    assert "right 5.0 said 2.75 off by 2.25" in words
-    assert "Those that are farthest off come first." in words
-    assert "sure" not in words
+    assert "right 5.0 said 2.75 absolute error 2.25" in words
+    assert "Highest absolute error first." in words
+    assert "confidence" not in words
 
 
 def test_coverage_says_that_every_piece_was_read_or_how_many_were_not():
-    one = WindowCoverage(WindowRule(128, 32), np.array([5, 200]), 3, 1, 0)
+    one = WindowCoverage(
+        window_rule=WindowRule(128, 32), lengths=np.array([5, 200]), num_sequences=3, num_long=1, num_truncated=0
+    )
     assert one.describe() == (
         "2 training examples in 3 rows of at most 128 places. 1 long one slid over several rows, neighbours with 32 "
         "pieces in common. Every piece was read."
     )
-    cut = WindowCoverage(WindowRule(128, 32, truncate=True), np.array([5, 128]), 2, 0, 1_072)
+    cut = WindowCoverage(
+        window_rule=WindowRule(128, 32, truncate=True),
+        lengths=np.array([5, 128]),
+        num_sequences=2,
+        num_long=0,
+        num_truncated=1_072,
+    )
     assert cut.describe().endswith("places. 1,072 pieces did not fit and stayed unread, as truncate asks.")
 
 
 def test_coverage_is_counted_from_questions():
     def row(length: int, unit: int = 0) -> InputSequence:
         places = np.zeros(length, dtype=np.int64)
-        return InputSequence(Window(places, places, (WindowSpan(0, length, 0),)), unit)
+        return InputSequence(places, places, (WindowSpan(0, length, 0),), unit=unit)
 
     questions = [
-        Features((row(5),)),
-        Features((row(8), row(8), row(8))),  # three windows of one text
-        Features((row(4, 0), row(6, 1)), num_units=2),  # two endings, a row each
-        Features((row(8),), num_truncated=3),
+        Features(sequences=(row(5),)),
+        Features(sequences=(row(8), row(8), row(8))),  # three windows of one text
+        Features(sequences=(row(4, 0), row(6, 1)), num_units=2),  # two endings, a row each
+        Features(sequences=(row(8),), num_truncated=3),
     ]
     counted = WindowCoverage.from_features(questions, WindowRule(8, 2))
     assert counted.lengths.tolist() == [5, 24, 10, 8]
     assert (counted.num_sequences, counted.num_long, counted.num_truncated) == (7, 1, 3)
     # Of a document two sentences share a row of 8, and a long one slides over two.
-    parts = Features((row(8),), num_examples=2), Features((row(8), row(4)), num_truncated=1)
+    parts = Features(sequences=(row(8),), num_examples=2), Features(sequences=(row(8), row(4)), num_truncated=1)
     rows = tuple(one for part in parts for one in part.sequences)
     counted = WindowCoverage.from_features(
-        [Features(rows, num_truncated=1, num_examples=3, parts=parts)], WindowRule(8, 2)
+        [Features(sequences=rows, num_truncated=1, num_examples=3, parts=parts)], WindowRule(8, 2)
     )
     assert counted.lengths.tolist() == [8, 8, 12]
     assert (counted.num_sequences, counted.num_long, counted.num_truncated) == (3, 1, 1)
@@ -276,7 +306,12 @@ def test_coverage_is_counted_from_questions():
 
 def test_lengths_are_counted_in_bars_of_round_width(tmp_path):
     lengths = np.array([5, 12, 12, 39])
-    contents = replace(CONTENTS, coverage=WindowCoverage(WindowRule(32, 8), lengths, 5, 1, 0))
+    contents = replace(
+        CONTENTS,
+        coverage=WindowCoverage(
+            window_rule=WindowRule(32, 8), lengths=lengths, num_sequences=5, num_long=1, num_truncated=0
+        ),
+    )
     text = text_of(tmp_path, contents)
     assert length_edges(lengths).tolist() == [0, 2, 4, *range(6, 41, 2)]  # ticks stand 10 apart
     assert "<title>12 to 13 pieces: 2 examples</title>" in text
@@ -302,7 +337,9 @@ def test_every_length_is_counted_in_one_of_a_few_bars(lengths):
 
 def test_bars_without_a_height_are_left_out_and_any_heights_can_be_drawn():
     words = ("none", "zero", "two")
-    part = draw_bars(BarChart("T", "u", np.arange(4.0), np.array([math.nan, 0.0, 2.0]), words))
+    part = draw_bars(
+        BarChart(title="T", unit="u", edges=np.arange(4.0), heights=np.array([math.nan, 0.0, 2.0]), labels=words)
+    )
     assert re.findall("<title>([^<]*)", part) == ["zero", "two"]
     assert 'd="M686.7 400V0.0H980.0V400Z"' in part  # from 2.06 to 2.94 thirds, as high as the axis
     assert 'aria-label="T, u: two"' in part
@@ -360,7 +397,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 
 def test_text_never_becomes_markup(tmp_path):
-    mistakes = [Mistake(0.9, (EVIL, EVIL * 20), EVIL, EVIL, EVIL)]
+    mistakes = [Mistake(confidence=0.9, texts=(EVIL, EVIL * 20), expected=EVIL, predicted=EVIL, location=EVIL)]
     figures = {EVIL: 0.5, "calibration_error": 0.1}
     details = {**DETAILS, "labels": (EVIL, "好"), "mistakes": mistakes}
     types = {EVIL: {"f1": 0.8, "precision": 0.7, "recall": 0.9, "num_entities": 1}}
@@ -369,8 +406,8 @@ def test_text_never_becomes_markup(tmp_path):
         task=EVIL,
         base=EVIL,
         scores={
-            "dev": TaskScores(figures, EVIL, details),
-            "test": TaskScores(figures, EVIL, {**details, "types": types}),
+            "dev": TaskScores(metrics=figures, main_metric=EVIL, details=details),
+            "test": TaskScores(metrics=figures, main_metric=EVIL, details={**details, "types": types}),
         },
         verdict=EVIL,
         data={EVIL: {"file": EVIL, "sha256": EVIL, "examples": 1}},
@@ -387,7 +424,14 @@ def test_text_never_becomes_markup(tmp_path):
 
 
 def test_half_a_surrogate_pair_costs_no_report(tmp_path):
-    contents = replace(CONTENTS, scores={"dev": scored(0.5, mistakes=[Mistake(0.9, ("\ud800!",), "a", "b", "p")])})
+    contents = replace(
+        CONTENTS,
+        scores={
+            "dev": scored(
+                0.5, mistakes=[Mistake(confidence=0.9, texts=("\ud800!",), expected="a", predicted="b", location="p")]
+            )
+        },
+    )
     assert ">?!<" in text_of(tmp_path, contents)
 
 

@@ -71,7 +71,7 @@ def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> Pari
     assert model.predictor is not None
     task, rule = model.predictor.module.task, model.predictor.window_rule
     questions = [task.featurize(case, model.tokenizer, rule) for case in islice(examples, _MAX_EXAMPLES)]
-    rows = tuple(row.window for question in questions for row in question.sequences)
+    rows = tuple(row for question in questions for row in question.sequences)
     return ParitySample(rows[: 4 * _MAX_EXAMPLES], f"the first {len(questions)} cases of {name}")
 
 

@@ -139,10 +139,20 @@ def calibration_part(scores: TaskScores, error_before: float | None = None) -> s
     spans = [f"{low:.2f} to {high:.2f}" for low, high in pairwise(edges)]
     said = [f"{s:.3f} sure, {r:.3f} right, {n:,.0f} answers" for s, r, n in zip(sure, right, counts, strict=True)]
     plots = draw_bars(
-        BarChart("Right", "share, by how sure the model was", edges, right, tuple(said), sure), _CALIBRATION_LEGEND
+        BarChart(
+            title="Right",
+            unit="share, by how sure the model was",
+            edges=edges,
+            heights=right,
+            labels=tuple(said),
+            expected_heights=sure,
+        ),
+        _CALIBRATION_LEGEND,
     )
     many = tuple(f"{span}: {n:,.0f} answers" for span, n in zip(spans, counts, strict=True))
-    plots += draw_bars(BarChart("Answers", "by how sure the model was", edges, counts, many))
+    plots += draw_bars(
+        BarChart(title="Answers", unit="by how sure the model was", edges=edges, heights=counts, labels=many)
+    )
     columns = zip(spans, counts, sure, right, strict=True)
     rows = [(span, f"{n:,.0f}", f"{s:.3f}", f"{r:.3f}") for span, n, s, r in columns if n]
     return (
@@ -162,10 +172,10 @@ def _calibration_text(error: float, before: float | None) -> str:
     return told if before is None else f"{told} Before its temperature was fitted on dev, the error was {before:.3f}."
 
 
-def mistakes_part(scores: TaskScores, confidence_label: str = "sure") -> str:
-    """Return the worst mistakes with their texts. `sure_words` says what `Mistake.sure` is: "sure" or "off by"."""
+def mistakes_part(scores: TaskScores) -> str:
+    """Return the worst mistakes with their texts; the confidence is a percentage unless it is labelled otherwise."""
     mistakes = scores.details.get("mistakes", ())
-    cards = [_mistake_card(mistake, confidence_label) for mistake in mistakes]
+    cards = [_mistake_card(mistake, scores.confidence_label) for mistake in mistakes]
     more = cards[_NUM_OPEN_MISTAKES:]
     kept = f'<ol class="mistakes">{"".join(cards[:_NUM_OPEN_MISTAKES])}</ol>' if cards else ""
     if not more:
@@ -176,7 +186,7 @@ def mistakes_part(scores: TaskScores, confidence_label: str = "sure") -> str:
 
 
 def _mistake_card(mistake: Mistake, confidence_label: str) -> str:
-    sure = format_percent(mistake.confidence) if confidence_label == "sure" else f"{mistake.confidence:.2f}"
+    sure = format_percent(mistake.confidence) if confidence_label == "confidence" else f"{mistake.confidence:.2f}"
     return (
         f'<li class="card">{"".join(map(_text, mistake.texts))}'
         f'<dl class="labels"><div><dt>right</dt><dd class="hit" dir="auto">{_name(mistake.expected)}</dd></div>'

@@ -42,14 +42,12 @@ from bertworks.tasks.contract import Features, TaskScores
 
 # The split whose mistakes are shown: the first of these that was scored.
 _ERROR_SPLITS = ("dev", "test", "train")
-# What a mistake's `sure` is where it is no probability.
-_CONFIDENCE_LABELS = {"regress": "off by"}
 # A longest example so many times the median would press all bars but the last into one.
 _DOUBLING_FROM = 20
 _BARS_PER_TICK = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCoverage:
     """How the training examples fill rows: what the rule made of them, and what it left out.
 
@@ -78,7 +76,7 @@ class WindowCoverage:
             sum(len(part.sequences) > part.num_units for part in drawn),
             sum(part.num_truncated for part in drawn),
             (
-                sum(len(row.window.unknown) for part in drawn for row in part.sequences),
+                sum(len(row.unknown) for part in drawn for row in part.sequences),
                 sum(part.num_tokens for part in drawn),
             ),
         )
@@ -101,7 +99,7 @@ class WindowCoverage:
         return " ".join(told)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneContents:
     """What the report tells besides the records of the run.
 
@@ -220,7 +218,13 @@ def _loss_charts(history: History) -> Iterator[Chart]:
     for number, (name, columns) in enumerate(history.losses.items()):
         steps, values = (np.array(column) for column in columns)
         size = "tall" if number == 0 else "low"
-        yield Chart(f"Training loss: {name}", "by step", raw_and_smooth_curves("", steps, values, history), (), size)
+        yield Chart(
+            title=f"Training loss: {name}",
+            unit="by step",
+            curves=raw_and_smooth_curves("", steps, values, history),
+            references=(),
+            size=size,
+        )
 
 
 def _metric_names(dev: Sequence[ScoreRecord], main_metric: str) -> list[str]:
@@ -231,7 +235,11 @@ def _metric_names(dev: Sequence[ScoreRecord], main_metric: str) -> list[str]:
 def _metric_chart(dev: Sequence[ScoreRecord], name: str) -> Chart:
     steps = np.array([record.step for record in dev], dtype=np.float64)
     values = np.array([record.metrics.get(name, math.nan) for record in dev])
-    return Chart(format_name(name).capitalize(), "on dev", (Curve(name, "held-out", "dots", steps, values),))
+    return Chart(
+        title=format_name(name).capitalize(),
+        unit="on dev",
+        curves=(Curve(name=name, css_class="held-out", shape="dots", steps=steps, values=values),),
+    )
 
 
 def _error_parts(contents: FinetuneContents, best: ScoreRecord | None) -> Iterator[str]:
@@ -252,11 +260,10 @@ def _error_parts(contents: FinetuneContents, best: ScoreRecord | None) -> Iterat
         again = part_of(test) if test is not None else ""
         if part:
             yield f"<h2>{title} <small>{split}</small></h2>{part}{collapsible('The same on test', again) if again else ''}"
-    sure_words = _CONFIDENCE_LABELS.get(contents.task, "sure")
-    mistakes = mistakes_part(scored, sure_words)
+    mistakes = mistakes_part(scored)
     if mistakes:
-        told = "of which the model was surest" if sure_words == "sure" else "that are farthest off"
-        yield f'<h2>Worst mistakes <small>{split}</small></h2><p class="note">Those {told} come first.</p>{mistakes}'
+        order = f"Highest {scored.confidence_label} first."
+        yield f'<h2>Worst mistakes <small>{split}</small></h2><p class="note">{order}</p>{mistakes}'
 
 
 def _lengths(coverage: WindowCoverage | None) -> str:
@@ -271,7 +278,14 @@ def _lengths(coverage: WindowCoverage | None) -> str:
         for (low, high), count in zip(spans, counts, strict=True)
     ]
     mark = (float(limit), f"a row holds {limit:,}") if edges[0] < limit < edges[-1] else None
-    chart = BarChart("Lengths", "training examples by number of pieces", edges, counts, tuple(words), marker=mark)
+    chart = BarChart(
+        title="Lengths",
+        unit="training examples by number of pieces",
+        edges=edges,
+        heights=counts,
+        labels=tuple(words),
+        marker=mark,
+    )
     middle, high = (f"{value:,.0f}" for value in np.percentile(lengths, (50, 95)))
     told = f"Half have at most {middle} pieces, 95 % at most {high}, the longest {lengths.max():,}."
     return (

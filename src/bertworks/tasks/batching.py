@@ -1,4 +1,4 @@
-"""Rows with questions in, a Batch out: the longest first, and to which example each belongs."""
+"""Features in, a Batch out: the longest sequences first, and which unit each belongs to."""
 
 from __future__ import annotations
 
@@ -13,39 +13,45 @@ from bertworks.tasks.contract import Features, InputSequence, Task
 
 
 def batch_of_features(features: Sequence[Features], task: Task, pad: int) -> Batch:
-    """Return a batch to learn from. Units are counted through it: those of the first example, of the second, and so on.
+    """Return a training batch. Units are numbered through the batch: those of the first example, of the second, …
 
-    Rows of equal length lie together, the longest first, so that they are attended together; `groups` and `places` say
-    what belongs where.
+    Sequences are sorted by length, so that those of equal length are computed in one attention call; `groups` and
+    `positions` keep track of what belongs where.
     """
-    rows: list[tuple[InputSequence, int]] = []
+    sequences: list[tuple[InputSequence, int]] = []
     first_unit = 0
-    for question in features:
-        rows += [(row, first_unit + row.unit) for row in question.sequences]
-        first_unit += question.num_units
-    rows.sort(key=lambda pair: -len(pair[0].window))
-    batch = batch_of_input_sequences([row for row, _ in rows], pad)
+    for one in features:
+        sequences += [(sequence, first_unit + sequence.unit) for sequence in one.sequences]
+        first_unit += one.num_units
+    sequences.sort(key=lambda pair: -len(pair[0]))
+    batch = batch_of_input_sequences([sequence for sequence, _ in sequences], pad)
     labels = task.collate_labels(features)
-    for name in rows[0][0].labels:
-        labels[name] = torch.tensor([row.labels[name] for row, _ in rows])
-    return replace(batch, labels=labels, groups=torch.tensor([unit for _, unit in rows]))
+    for name in sequences[0][0].labels:
+        labels[name] = torch.tensor([sequence.labels[name] for sequence, _ in sequences])
+    return replace(batch, labels=labels, groups=torch.tensor([unit for _, unit in sequences]))
 
 
 def batch_of_input_sequences(sequences: Sequence[InputSequence], pad: int) -> Batch:
-    """Return rows as one batch, in their order, with the places that are asked."""
-    batch = collate_sequences([row.window for row in sequences], pad)
-    said = [row.target for row in sequences if row.target is not None]
-    if said:
-        batch = replace(collate_sequences(said, pad), source=batch)
-    places, targets = _positions(sequences, batch.input_ids.shape[1])
-    return replace(batch, positions=places, targets=targets)
+    """Return sequences as one batch, in their order, with their target positions."""
+    batch = collate_sequences(sequences, pad)
+    decoder_inputs = [sequence.target for sequence in sequences if sequence.target is not None]
+    if decoder_inputs:
+        batch = replace(collate_sequences(decoder_inputs, pad), source=batch)
+    positions, targets = _positions_and_targets(sequences, batch.input_ids.shape[1])
+    return replace(batch, positions=positions, targets=targets)
 
 
-def _positions(sequences: Sequence[InputSequence], length: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return the places of all rows that are asked, counted through the batch, and what stands there if it is known."""
+def _positions_and_targets(
+    sequences: Sequence[InputSequence], length: int
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the target positions of all sequences (sequence * T + position), and their targets if all are known."""
     if sequences[0].positions is None:
         return None, None
-    places = [row.positions + at * length for at, row in enumerate(sequences) if row.positions is not None]
-    targets = [row.targets for row in sequences if row.targets is not None]
-    told = torch.from_numpy(np.concatenate(targets)) if len(targets) == len(sequences) else None
-    return torch.from_numpy(np.concatenate(places)), told
+    positions = [
+        sequence.positions + index * length
+        for index, sequence in enumerate(sequences)
+        if sequence.positions is not None
+    ]
+    targets = [sequence.targets for sequence in sequences if sequence.targets is not None]
+    all_targets = torch.from_numpy(np.concatenate(targets)) if len(targets) == len(sequences) else None
+    return torch.from_numpy(np.concatenate(positions)), all_targets

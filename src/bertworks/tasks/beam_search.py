@@ -1,7 +1,7 @@
-"""Beam search: source rows in, for each the likeliest text that a decoder writes out; all rows together.
+"""Beam search: source sequences in, the most probable target of each out; all sources in one batch.
 
-What was read is carried along, so that a step costs one piece of each beam, and a source is read once for all of its
-beams. C sources that are still searched, K beams of each, V pieces of the vocabulary.
+Keys and values are cached: a step computes one token of each beam, and a source is encoded once for all of its beams.
+C sources still searched, K beams of each, V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NEG_INF = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class BeamSearchSettings:
-    """How the best text is looked for. The defaults are the paper's.
+    """Settings of beam search. The defaults are the paper's.
 
-    beams            how many beginnings are followed; 1: always the likeliest piece (greedy)
-    length_penalty   a text of n pieces, its end among them, is judged by its log probability over ((5 + n) / 6) to this
-                     power: 0 favours short texts, above 0 less so
-    max_more         a text has at most so many pieces more than its source
+    num_beams          1: greedy decoding
+    length_penalty     a hypothesis of n tokens, its end included, is scored by its log probability divided by
+                       ((5 + n) / 6) to this power: higher values favour longer texts
+    max_extra_tokens   a target has at most this many tokens more than its source
     """
 
     num_beams: int = 4
@@ -37,28 +37,27 @@ class BeamSearchSettings:
     def __post_init__(self) -> None:
         if self.num_beams < 1 or self.max_extra_tokens < 0 or not math.isfinite(self.length_penalty):
             raise SettingsError(
-                f"{self.num_beams} beams, a length penalty of {self.length_penalty} and {self.max_extra_tokens} pieces more than "
-                f"the source: give at least 1 beam, a number, and 0 pieces or more"
+                f"num_beams is {self.num_beams}, length_penalty {self.length_penalty}, max_extra_tokens "
+                f"{self.max_extra_tokens}; give at least 1, a number, and at least 0"
             )
 
     def penalty(self, length: int) -> float:
-        """Return what the log probability of so many pieces is divided by."""
+        """Return the divisor of the log probability of so many tokens."""
         return ((5 + length) / 6) ** self.length_penalty
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """The pieces of a text without its end, their log probability with it, and whether it came to an end."""
+    """The tokens of a target without its end token, their log probability with it, and whether it has ended."""
 
     token_ids: tuple[int, ...]
     log_probability: float
     is_finished: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearchDecoder:
-    """What writes: a model with a decoder, the bias of its scores (V,), the pieces that begin and end a text, and those
-    that never stand in one."""
+    """A model with a decoder, the bias of its logits (V,), the start and end tokens, and tokens never generated."""
 
     encoder: Encoder
     bias: torch.Tensor
@@ -68,105 +67,109 @@ class BeamSearchDecoder:
 
     @torch.inference_mode()
     def generate(self, sources: Batch, settings: BeamSearchSettings = BeamSearchSettings()) -> list[Hypothesis]:
-        """Return the best text of each source row."""
-        positions = self.encoder.config.max_position_embeddings
-        limits = [min(positions, length + settings.max_extra_tokens) for length in sources.lengths.tolist()]
-        search = _Search(settings, limits, self.start, sources.input_ids.device)
+        """Return the best hypothesis of each source."""
+        max_positions = self.encoder.config.max_position_embeddings
+        max_lengths = [min(max_positions, length + settings.max_extra_tokens) for length in sources.lengths.tolist()]
+        search = _Search(settings, max_lengths, self.start, sources.input_ids.device)
         state: DecoderState = DecoderState()
         while search.source_indices:
-            rows = search.last_token_ids.reshape(-1, 1)  # (C * K, 1)
+            input_ids = search.last_token_ids.reshape(-1, 1)  # (C * K, 1)
             source = None if state.source_cache is not None else sources
-            batch = Batch(rows, torch.zeros_like(rows), torch.ones_like(rows[:, 0]), source=source)
+            batch = Batch(input_ids, torch.zeros_like(input_ids), torch.ones_like(input_ids[:, 0]), source=source)
             encoded = self.encoder(batch, state)
             assert isinstance(encoded.state, DecoderState)
-            carried, read = encoded.state.cache, encoded.state.source_cache
-            assert read is not None
+            cache, source_cache = encoded.state.cache, encoded.state.source_cache
+            assert source_cache is not None
             num_sources = len(search.source_indices)
-            chosen, left = search.step(self._log_probabilities(encoded.last_hidden_state), self.end)
-            layers = tuple((keys[chosen], values[chosen]) for keys, values in carried.layers)
-            kept = read if len(left) == num_sources else read.select_sequences(left)
-            state = DecoderState(EncoderState(carried.length, layers), kept)
+            beam_indices, remaining = search.step(self._log_probabilities(encoded.last_hidden_state), self.end)
+            layers = tuple((keys[beam_indices], values[beam_indices]) for keys, values in cache.layers)
+            if len(remaining) != num_sources:
+                source_cache = source_cache.select_sequences(remaining)
+            state = DecoderState(EncoderState(cache.length, layers), source_cache)
         return search.hypotheses()
 
     def _log_probabilities(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return (C * K, V): of every piece that may follow."""
-        scores = (vectors @ self.encoder.token_embeddings.weight.t()).float() + self.bias
-        scores[:, list(self.suppress_tokens)] = _NEG_INF
-        return torch.log_softmax(scores, -1)
+        """Return (C * K, V): the log probability of each next token."""
+        logits = (vectors @ self.encoder.token_embeddings.weight.t()).float() + self.bias
+        logits[:, list(self.suppress_tokens)] = _NEG_INF
+        return torch.log_softmax(logits, -1)
 
 
 @dataclass(slots=True)
 class _Search:
-    """The beams of all sources, and the best text of each that has come to its end."""
+    """The beams of all sources, and the best finished hypothesis of each."""
 
     settings: BeamSearchSettings
     max_lengths: list[int]
     start: int
     device: torch.device
-    source_indices: list[int] = field(init=False)  # which source each of the C is
+    source_indices: list[int] = field(init=False)  # (C,)
     scores: torch.Tensor = field(init=False)  # (C, K) log probabilities
-    token_ids: torch.Tensor = field(init=False)  # (C, K, n) what was written so far, behind the piece that begins
+    token_ids: torch.Tensor = field(init=False)  # (C, K, n) the start token and what was generated
     best_hypotheses: list[tuple[float, Hypothesis] | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        count, beams = len(self.max_lengths), self.settings.num_beams
-        self.source_indices = list(range(count))
-        self.scores = torch.full((count, beams), _NEG_INF, device=self.device)
-        self.scores[:, 0] = 0.0  # all begin alike, so one of them is enough
-        self.token_ids = torch.full((count, beams, 1), self.start, device=self.device)
-        self.best_hypotheses = [None] * count
+        num_sources, num_beams = len(self.max_lengths), self.settings.num_beams
+        self.source_indices = list(range(num_sources))
+        self.scores = torch.full((num_sources, num_beams), _NEG_INF, device=self.device)
+        self.scores[:, 0] = 0.0  # all beams start alike, so only one of them counts
+        self.token_ids = torch.full((num_sources, num_beams, 1), self.start, device=self.device)
+        self.best_hypotheses = [None] * num_sources
 
     @property
     def last_token_ids(self) -> torch.Tensor:
-        """The last piece of each beam (C, K)."""
+        """The last token of each beam (C, K)."""
         return self.token_ids[:, :, -1]
 
     def step(self, log_probabilities: torch.Tensor, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one piece more. Return which rows (C * K) go on as the new ones, and which sources are still searched.
+        """Append one token. Return which of the C * K beams the new ones continue, and which sources remain.
 
-        Twice as many beginnings as beams are looked at: of each beam one at most has come to its end.
+        2K candidates are enough: at most one per beam ends.
         """
-        beams, size = self.settings.num_beams, log_probabilities.shape[1]
-        totals = self.scores[:, :, None] + log_probabilities.view(-1, beams, size)
-        top = totals.flatten(1).topk(min(2 * beams, beams * size))  # each (C, 2K), the best first
-        origins, pieces = top.indices // size, top.indices % size
-        ends = pieces == end
-        self._finish(top.values.masked_fill(~ends, _NEG_INF)[:, :beams], origins)
-        alive = top.values.masked_fill(ends, _NEG_INF).topk(beams)
-        origins, pieces = origins.gather(1, alive.indices), pieces.gather(1, alive.indices)
-        before = self.token_ids.gather(1, origins[:, :, None].expand(-1, -1, self.token_ids.shape[2]))
-        self.scores, self.token_ids = alive.values, torch.cat([before, pieces[:, :, None]], 2)
-        left = [number for number in range(len(self.source_indices)) if not self._is_done(number)]
-        kept = torch.tensor(left, dtype=torch.int64, device=self.device)
-        rows = (torch.arange(len(self.source_indices), device=self.device)[:, None] * beams + origins)[kept]
-        self.source_indices = [self.source_indices[number] for number in left]
-        self.scores, self.token_ids = self.scores[kept], self.token_ids[kept]
-        return rows.flatten(), kept
+        num_beams, vocab_size = self.settings.num_beams, log_probabilities.shape[1]
+        totals = self.scores[:, :, None] + log_probabilities.view(-1, num_beams, vocab_size)
+        top = totals.flatten(1).topk(min(2 * num_beams, num_beams * vocab_size))  # each (C, 2K), best first
+        beams, tokens = top.indices // vocab_size, top.indices % vocab_size
+        is_end = tokens == end
+        self._finish(top.values.masked_fill(~is_end, _NEG_INF)[:, :num_beams], beams)
+        alive = top.values.masked_fill(is_end, _NEG_INF).topk(num_beams)
+        beams, tokens = beams.gather(1, alive.indices), tokens.gather(1, alive.indices)
+        prefixes = self.token_ids.gather(1, beams[:, :, None].expand(-1, -1, self.token_ids.shape[2]))
+        self.scores, self.token_ids = alive.values, torch.cat([prefixes, tokens[:, :, None]], 2)
+        unfinished = [index for index in range(len(self.source_indices)) if not self._is_done(index)]
+        remaining = torch.tensor(unfinished, dtype=torch.int64, device=self.device)
+        first_beams = torch.arange(len(self.source_indices), device=self.device)[:, None] * num_beams
+        beam_indices = (first_beams + beams)[remaining]
+        self.source_indices = [self.source_indices[index] for index in unfinished]
+        self.scores, self.token_ids = self.scores[remaining], self.token_ids[remaining]
+        return beam_indices.flatten(), remaining
 
-    def _finish(self, end_scores: torch.Tensor, origins: torch.Tensor) -> None:
-        """Keep the best text of each source that has come to its end: those among the best K alone (C, K)."""
-        values, places = end_scores.max(1)
-        length = self.token_ids.shape[2]  # of pieces with the end, since the first of them only begins
-        for number, (value, place) in enumerate(zip(values.tolist(), places.tolist(), strict=True)):
-            score, owner = value / self.settings.penalty(length), self.source_indices[number]
-            kept = self.best_hypotheses[owner]
-            if value > _NEG_INF and (kept is None or score > kept[0]):
-                text = tuple(self.token_ids[number, int(origins[number, place]), 1:].tolist())
-                self.best_hypotheses[owner] = (score, Hypothesis(text, value, True))
+    def _finish(self, end_scores: torch.Tensor, beams: torch.Tensor) -> None:
+        """Update the best finished hypothesis of each source from the candidates (C, K) that end."""
+        values, columns = end_scores.max(1)
+        length = self.token_ids.shape[2]  # generated tokens with the end: the start token is not counted
+        for index, (value, column) in enumerate(zip(values.tolist(), columns.tolist(), strict=True)):
+            score, source_index = value / self.settings.penalty(length), self.source_indices[index]
+            best = self.best_hypotheses[source_index]
+            if value > _NEG_INF and (best is None or score > best[0]):
+                token_ids = tuple(self.token_ids[index, int(beams[index, column]), 1:].tolist())
+                self.best_hypotheses[source_index] = (score, Hypothesis(token_ids, value, True))
 
     def _is_done(self, index: int) -> bool:
-        """Whether nothing better can come of a source: not even if all further pieces were certain."""
-        length, limit = self.token_ids.shape[2] - 1, self.max_lengths[self.source_indices[index]]
-        kept, score = self.best_hypotheses[self.source_indices[index]], float(self.scores[index, 0])
-        if length >= limit or score == _NEG_INF:
-            if kept is None:
-                text = tuple(self.token_ids[index, 0, 1:].tolist())
-                self.best_hypotheses[self.source_indices[index]] = (score, Hypothesis(text, score, False))
+        """Whether no beam of a source can become better than its best hypothesis, even if all further tokens were
+        certain."""
+        source_index, score = self.source_indices[index], float(self.scores[index, 0])
+        length, max_length = self.token_ids.shape[2] - 1, self.max_lengths[source_index]
+        best = self.best_hypotheses[source_index]
+        if length >= max_length or score == _NEG_INF:
+            if best is None:
+                token_ids = tuple(self.token_ids[index, 0, 1:].tolist())
+                self.best_hypotheses[source_index] = (score, Hypothesis(token_ids, score, False))
             return True
-        if kept is None:
+        if best is None:
             return False
-        hope = score / max(self.settings.penalty(length + 1), self.settings.penalty(limit))
-        return self.settings.num_beams == 1 or kept[0] >= hope
+        bound = score / max(self.settings.penalty(length + 1), self.settings.penalty(max_length))
+        return self.settings.num_beams == 1 or best[0] >= bound
 
     def hypotheses(self) -> list[Hypothesis]:
         return [one[1] for one in self.best_hypotheses if one is not None]

@@ -1,8 +1,8 @@
-"""Choose one of several endings of a prompt: files of choices in, the chosen ending with probabilities out.
+"""Multiple choice: a prompt and its endings in, the most probable ending with probabilities out.
 
-Each ending is read as a pair with its prompt and scored alone, so that the order of endings says nothing. Where a pair
-takes several windows, the score of the ending is the mean of theirs. E examples of N endings (N may differ between
-examples), U units (all endings of a batch), B rows.
+Each ending is encoded as a pair with the prompt and scored alone, so that the order of endings has no influence. The
+score of an ending with several windows is the mean of theirs. E examples of N endings (N may differ between examples),
+U units (all endings of a batch), B sequences.
 """
 
 from __future__ import annotations
@@ -26,24 +26,35 @@ from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule, make_windows
-from bertworks.tasks.contract import Features, InputSequence, Mistake, Task, TaskScores, worst_mistakes
+from bertworks.tasks.attribution import contrast_coefficients, source_text
+from bertworks.tasks.contract import (
+    AttributionTarget,
+    Features,
+    InputFields,
+    InputSequence,
+    Mistake,
+    PredictionContext,
+    Task,
+    TaskScores,
+    worst_mistakes,
+)
 from bertworks.tasks.heads import PooledHead, mean_by_group
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 Floats = npt.NDArray[np.float32]
 
-# What a person calls a column on the command line -> the field under which `choices` looks for it.
+# Role of a column on the command line -> the field in which `datasets.choices` expects it.
 _FIELDS = {"text": "prompt", "prompt": "prompt", "label": "label", "id": "id"}
-# Of the calibration plot: how sure the model was, in steps of a fifteenth.
+# Bins of the reliability diagram.
 _NUM_BINS = 15
-# Scores that differ by less are the same: what else is computed with a row changes as much.
-_ROUNDING = 1e-5
+# Scores closer than this are ties: the other sequences of a batch change a score by as much.
+_SCORE_TOLERANCE = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceExample:
-    """A prompt and its endings; `label` is the number of the right one from 0, None where it is not known."""
+    """A prompt and its endings; `label` is the index of the correct one, None if unknown."""
 
     id: str
     location: str
@@ -56,9 +67,9 @@ class ChoiceExample:
         return (self.prompt, *self.endings)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChoicePrediction:
-    """The ending that was chosen, by number and as text, and the probability of each."""
+    """The predicted ending, as index and as text, and the probability of each."""
 
     id: str
     choice: int
@@ -72,37 +83,48 @@ class ChoicePrediction:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Which ending?"""
+    """Multiple choice, as SWAG."""
 
     name: ClassVar[str] = "choose"
     head_kind: ClassVar[str] = "choices"
     default_window_rule: ClassVar[WindowRule] = WindowRule()
+    input_fields: ClassVar[tuple[InputFields, ...]] = (InputFields(("prompt", "choices"), min_list_items=2),)
     temperature: float = 1.0
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[ChoiceExample]:
-        names = columns.get("header", "")
-        wanted = {role: column for role, column in columns.items() if role != "header" and column != ""}
-        lines = (_rename_fields(line, wanted) for line in read_records(path, names.split(",") if names else None))
-        for one in choices_of(lines, Counts() if counts is None else counts):
-            yield ChoiceExample(one.id, one.location, one.prompt, one.endings, one.label)
+        header = columns.get("header", "")
+        roles = {role: column for role, column in columns.items() if role != "header" and column != ""}
+        records = (_rename_fields(one, roles) for one in read_records(path, header.split(",") if header else None))
+        for choice in choices_of(records, Counts() if counts is None else counts):
+            yield ChoiceExample(
+                id=choice.id,
+                location=choice.location,
+                prompt=choice.prompt,
+                endings=choice.endings,
+                label=choice.label,
+            )
 
     @classmethod
     def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[ChoiceExample]:
-        for one in choices_of(_rename_fields(line, columns) for line in records):
-            yield ChoiceExample(one.id, one.location, one.prompt, one.endings)
+        for choice in choices_of(_rename_fields(record, columns) for record in records):
+            yield ChoiceExample(id=choice.id, location=choice.location, prompt=choice.prompt, endings=choice.endings)
 
     @classmethod
     def from_examples(cls, examples: Sequence[ChoiceExample], settings: Mapping[str, Any]) -> Choose:
         if not examples:
-            raise InputError("there are no choices to learn from; give a file with at least one labelled line")
-        for case in examples:
-            _target(case)
+            raise InputError("there are no training choices; give a file with at least one labelled line")
+        for example in examples:
+            _target(example)
         return cls()
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Choose:
         return cls(metadata.get("temperature", 1.0))
+
+    @classmethod
+    def matches_config(cls, config: Mapping[str, Any]) -> bool:
+        return True
 
     def metadata(self) -> dict[str, Any]:
         return {"temperature": self.temperature}
@@ -120,22 +142,26 @@ class Choose:
     def featurize(self, example: ChoiceExample, tokenizer: Tokenizer, window_rule: WindowRule) -> Features:
         if len(example.endings) < 2:
             raise InputError(
-                f"{example.location}: there is nothing to choose among {len(example.endings)} endings; give two"
+                f"{example.location}: got {len(example.endings)} endings to choose from; give at least two"
             )
         prompt = tokenizer.tokenize(example.prompt)
-        rows: list[InputSequence] = []
-        num_cut = 0
+        sequences: list[InputSequence] = []
+        num_truncated = 0
         for unit, ending in enumerate(example.endings):
             windows = make_windows(tokenizer, [prompt, tokenizer.tokenize(ending)], window_rule)
-            rows += [InputSequence(window, unit) for window in windows.sequences]
-            num_cut += windows.num_truncated
-        label = None if example.label is None else _target(example)
-        return Features(tuple(rows), len(example.endings), label, num_cut)
+            sequences += [InputSequence.from_window(window, unit) for window in windows.sequences]
+            num_truncated += windows.num_truncated
+        return Features(
+            sequences=tuple(sequences),
+            num_units=len(example.endings),
+            label=None if example.label is None else _target(example),
+            num_truncated=num_truncated,
+        )
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
         return {
-            "choice": torch.tensor([question.label for question in features]),
-            "num_units": torch.tensor([question.num_units for question in features]),
+            "choice": torch.tensor([one.label for one in features]),
+            "num_units": torch.tensor([one.num_units for one in features]),
         }
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -146,72 +172,107 @@ class Choose:
         return len(batch.labels["choice"])
 
     def decode(self, example: ChoiceExample, features: Features, outputs: Sequence[Floats]) -> ChoicePrediction:
-        units = np.array([row.unit for row in features.sequences])
+        units = np.array([sequence.unit for sequence in features.sequences])
         sums = np.bincount(units, weights=np.concatenate(outputs), minlength=features.num_units)
         logits = (sums / np.bincount(units, minlength=features.num_units)).astype(np.float32)  # (N,)
         scaled = logits.astype(np.float64) / self.temperature
-        powers = np.exp(scaled - scaled.max())
-        chances = powers / powers.sum()
-        # Of endings that are alike the first, whatever rounding made of their scores.
-        choice = int((logits >= logits.max() - _ROUNDING).argmax())
-        return ChoicePrediction(example.id, choice, example.endings[choice], tuple(chances.tolist()), logits)
+        exponentials = np.exp(scaled - scaled.max())
+        probabilities = exponentials / exponentials.sum()
+        choice = int((logits >= logits.max() - _SCORE_TOLERANCE).argmax())  # the first of equal endings
+        return ChoicePrediction(
+            id=example.id,
+            choice=choice,
+            text=example.endings[choice],
+            probabilities=tuple(probabilities.tolist()),
+            logits=logits,
+        )
 
     def score(self, pairs: Iterable[tuple[ChoiceExample, ChoicePrediction]]) -> TaskScores:
-        bins = np.zeros((_NUM_BINS, 3))  # how many, their confidence, how many right
+        bins = np.zeros((_NUM_BINS, 3))  # count, sum of confidences, number of correct predictions
         mistakes: list[Mistake] = []
-        for case, prediction in pairs:
-            wanted, sure = _target(case), max(prediction.probabilities)
-            # As in `calibration`: a bin holds its upper edge and not its lower one.
-            bins[math.ceil(sure * _NUM_BINS) - 1] += 1, sure, wanted == prediction.choice
-            if wanted != prediction.choice:
-                right = case.endings[wanted]
-                mistakes = worst_mistakes(
-                    [*mistakes, Mistake(sure, (case.prompt,), right, prediction.text, case.location)]
+        for example, prediction in pairs:
+            expected, confidence = _target(example), max(prediction.probabilities)
+            # As in `metrics.calibration`: a bin includes its upper edge and not its lower one.
+            bins[math.ceil(confidence * _NUM_BINS) - 1] += 1, confidence, expected == prediction.choice
+            if expected != prediction.choice:
+                mistake = Mistake(
+                    confidence=confidence,
+                    texts=(example.prompt,),
+                    expected=example.endings[expected],
+                    predicted=prediction.text,
+                    location=example.location,
                 )
-        total, _, came = bins.sum(0)
+                mistakes = worst_mistakes([*mistakes, mistake])
+        total, _, num_correct = bins.sum(0)
         if not total:
-            raise InputError("there is no choice to score; give a file with at least one labelled line")
-        error = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / total)
-        figures = {"accuracy": float(came / total), "calibration_error": error}
-        return TaskScores(figures, self.main_metric, {"bins": bins, "mistakes": mistakes})
+            raise InputError("there are no choices to score; give a file with at least one labelled line")
+        calibration_error = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / total)
+        metrics = {"accuracy": float(num_correct / total), "calibration_error": calibration_error}
+        details = {"bins": bins, "mistakes": mistakes}
+        return TaskScores(metrics=metrics, main_metric=self.main_metric, details=details)
 
     def calibrate(self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]) -> Task:
         logits = np.full((len(predictions), max(len(one.logits) for one in predictions)), -np.inf)  # (E, N)
-        for row, one in zip(logits, predictions, strict=True):
-            row[: len(one.logits)] = one.logits
-        return replace(self, temperature=fit_temperature(logits, np.array([_target(case) for case in examples])))
+        for row, prediction in zip(logits, predictions, strict=True):
+            row[: len(prediction.logits)] = prediction.logits
+        return replace(self, temperature=fit_temperature(logits, np.array([_target(one) for one in examples])))
+
+    def submission_value(self, prediction: ChoicePrediction) -> int:
+        return prediction.choice
+
+    def attribution_target(self, context: PredictionContext, target: str | None) -> AttributionTarget:
+        """Explain an ending, by index or by text, in contrast to the others; by default the predicted one."""
+        example: ChoiceExample = context.example
+        indices = [str(index) for index in range(len(example.endings))]
+        if target is None:
+            chosen = self.decode(example, context.features, context.outputs).choice
+        elif target in indices:
+            chosen = indices.index(target)
+        elif target in example.endings:
+            chosen = example.endings.index(target)
+        else:
+            raise InputError(f"there is no ending '{target}' to explain; give an index from 0 to {indices[-1]}")
+        units = [sequence.unit for sequence in context.features.sequences]
+        by_ending = contrast_coefficients(len(indices), chosen)
+        texts = [("prompt", example.prompt)]
+        texts += [(f"ending {index}", ending) for index, ending in zip(indices, example.endings, strict=True)]
+        return AttributionTarget(
+            f"ending {chosen}",
+            tuple(source_text(title, text, context.tokenizer) for title, text in texts),
+            tuple(np.array([by_ending[unit] / units.count(unit)]) for unit in units),
+            tuple(((0, 0), (1 + unit, 0)) for unit in units),
+        )
 
 
 def pad_scores(scores: torch.Tensor, num_units: torch.Tensor) -> torch.Tensor:
-    """Return (E, N): the scores (U,) of each example in a row, minus infinity where it has no more endings."""
-    num_examples, most = len(num_units), int(num_units.max())
+    """Return (E, N): the scores (U,) with one row per example, padded with -inf where it has fewer endings."""
+    num_examples, max_units = len(num_units), int(num_units.max())
     rows = torch.repeat_interleave(torch.arange(num_examples, device=scores.device), num_units)  # (U,)
-    firsts = torch.cumsum(num_units, 0) - num_units  # (E,)
-    columns = torch.arange(len(scores), device=scores.device) - firsts[rows]
-    return scores.new_full((num_examples, most), float("-inf")).index_put((rows, columns), scores)
+    first_units = torch.cumsum(num_units, 0) - num_units  # (E,)
+    columns = torch.arange(len(scores), device=scores.device) - first_units[rows]
+    return scores.new_full((num_examples, max_units), float("-inf")).index_put((rows, columns), scores)
 
 
 def _target(example: ChoiceExample) -> int:
-    """Return the number of the right ending; refuse a case that does not tell it, or tells one that is not there."""
+    """Return the index of the correct ending; raise InputError if it is missing or out of range."""
     if example.label is None:
-        raise InputError(
-            f"{example.location}: there is no label; give the number of the right ending, from 0, as 'label'"
-        )
+        raise InputError(f"{example.location}: there is no label; give the index of the correct ending as 'label'")
     if not 0 <= example.label < len(example.endings):
         raise InputError(
-            f"{example.location}: the label {example.label} is no number from 0 to {len(example.endings) - 1}; mend it"
+            f"{example.location}: the label {example.label} is not an index from 0 to {len(example.endings) - 1}; "
+            f"correct it"
         )
     return example.label
 
 
 def _rename_fields(record: Record, columns: Mapping[str, str]) -> Record:
-    """Return a line whose fields have the names under which they are looked for."""
+    """Return a record with its columns renamed to the fields that `datasets.choices` expects."""
     fields = dict(record.fields)
     for role, column in columns.items():
         if role not in _FIELDS:
             raise InputError(f"choices have no column '{role}'; name one of: {', '.join(_FIELDS)}")
         if column not in fields:
-            known = ", ".join(map(repr, record.fields))
-            raise InputError(f"{record.location}: no column '{column}'; there are {known}; name another with --{role}")
+            names = ", ".join(map(repr, record.fields))
+            raise InputError(f"{record.location}: no column '{column}'; there are {names}; name another with --{role}")
         fields[_FIELDS[role]] = fields.pop(column)
     return Record(fields, record.location)

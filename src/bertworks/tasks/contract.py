@@ -1,8 +1,11 @@
-"""What a task is: labelled files in, rows with questions out; what a head answers in, Predictions and scores out.
+"""The contract of a task: labelled files -> features; outputs of a head -> predictions, scores and explanations.
 
-A task is one frozen dataclass in one file and one line in `tasks.table.TASKS`. It knows its labels and nothing of
-files' hashes, loops, learning rates or servers. B rows of T places, N pieces, U units (an example, or one of its
-choices), P places that are asked, D width.
+A task is one frozen dataclass in one file and one line in `tasks.registry.TASKS`. It answers for its data, its input
+fields (in `predict` and over HTTP), its head, its predictions, its scores, its attribution targets and its submission
+format, and knows nothing of training loops, checkpoints or servers. `Task` documents what every task has; the optional
+parts are `ExplainableTask`, `LabelledTask`, `GenerativeTask` and `ScaledTask`. Nobody inherits from them.
+
+B sequences of T positions, N tokens, U units (an example, or one of its choices), P target positions, D hidden size.
 """
 
 from __future__ import annotations
@@ -23,77 +26,115 @@ from bertworks.encoders.layers import DropoutSeeds
 from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import Window, WindowRule
+from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.text.document import Counts
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
+
+Outputs = npt.NDArray[np.float32]
 
 
 class TaskExample(Protocol):
-    """One labelled example as its task reads it, before pieces. Each task has its own frozen dataclass."""
+    """One example as its task reads it, before tokenization. Each task has its own frozen dataclass."""
 
     @property
     def id(self) -> str: ...
     @property
     def location(self) -> str:
-        """Where it comes from, such as "train.tsv, line 5"."""
+        """Where it comes from, such as "train.tsv, line 5"; error messages begin with it."""
         ...
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All its texts, to look for the same example in two files."""
+        """All its texts, to detect the same example in two files."""
         ...
 
     @property
     def label(self) -> Any:
-        """What is right, None where it is not known."""
+        """The gold label, None if unknown."""
         ...
 
 
 @runtime_checkable
 class ExampleGroup(Protocol):
-    """A case that gathers several examples, as a document does its sentences: `examples` are the texts of each."""
+    """A TaskExample that holds several examples, as a document does sentences: `examples` are the texts of each."""
 
     @property
     def examples(self) -> tuple[tuple[str, ...], ...]: ...
 
 
 def examples_in(example: Any) -> tuple[tuple[str, ...], ...]:
-    """Return the texts of each example in a case; most cases are one."""
+    """Return the texts of each example in a TaskExample: one, unless it is an ExampleGroup."""
     return example.examples if isinstance(example, ExampleGroup) else (example.texts,)
 
 
 @dataclass(frozen=True, slots=True)
-class InputSequence:
-    """A row and what is asked there.
+class InputFields:
+    """The fields of one input, all required: ("question", "context").
 
-    unit      which unit of the example the row belongs to (always 0 but for choices)
-    labels    what the whole row is asked, by name: {"start": 7}
-    places    (P,) places of the row that are asked one by one, and `targets` (P,) what stands there
-    target    of a row that is to be said in other words: what is said, as far as it is known; its places are asked
+    names           in the order in which plain texts fill them
+    min_list_items  the last field is a list of at least this many texts; 0: it is one text
     """
 
-    window: Window
+    names: tuple[str, ...]
+    min_list_items: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSequence(Window):
+    """A model input with its targets.
+
+    unit        which unit of the example it belongs to (0, except for choices)
+    labels      targets of the whole sequence, by name: {"start": 7}
+    positions   (P,) the positions that are predicted; `targets` (P,) their labels or token ids
+    target      of a sequence-to-sequence task: the decoder's input, as far as it is known; `positions` are in it
+    """
+
     unit: int = 0
     labels: Mapping[str, int] = field(default_factory=dict)
     positions: npt.NDArray[np.int64] | None = None
     targets: npt.NDArray[np.int64] | None = None
     target: Window | None = None
 
+    @classmethod
+    def from_window(
+        cls,
+        window: Window,
+        unit: int = 0,
+        labels: Mapping[str, int] | None = None,
+        positions: npt.NDArray[np.int64] | None = None,
+        targets: npt.NDArray[np.int64] | None = None,
+        target: Window | None = None,
+    ) -> InputSequence:
+        return cls(
+            input_ids=window.input_ids,
+            token_type_ids=window.token_type_ids,
+            spans=window.spans,
+            unknown=window.unknown,
+            unit=unit,
+            labels=labels or {},
+            positions=positions,
+            targets=targets,
+            target=target,
+        )
+
     @property
     def num_tokens(self) -> int:
-        return len(self.window) + (0 if self.target is None else len(self.target))
+        return len(self) + (0 if self.target is None else len(self.target))
 
     @property
     def num_positions(self) -> int:
         return 0 if self.positions is None else len(self.positions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """A case ready for batches: its rows, how many units they form, its label, and how many pieces were cut off.
+    """A featurized TaskExample, ready to be batched.
 
-    num_examples   how many examples are asked in the rows: more than one where a case gathers several
-    parts          what can be learned from by itself, together all the rows; empty where nothing less than all can be
-    teaches        whether there is something to learn from: not where a pair is too long to be read together
+    num_units       how many units its sequences form: the number of choices, else 1
+    num_truncated   tokens that were dropped because the window rule truncates
+    num_examples    how many examples its sequences hold: more than one for an ExampleGroup
+    parts           what can be trained on separately, together all the sequences; empty if it cannot be divided
+    is_trainable    False where there is nothing to train on: a sentence pair too long to translate in one sequence
     """
 
     sequences: tuple[InputSequence, ...]
@@ -106,34 +147,38 @@ class Features:
 
     @property
     def num_tokens(self) -> int:
-        return sum(row.num_tokens for row in self.sequences)
+        return sum(sequence.num_tokens for sequence in self.sequences)
 
     @property
     def training_parts(self) -> tuple[Features, ...]:
-        """What training draws one by one."""
+        """What training samples one by one."""
         return self.parts or ((self,) if self.is_trainable else ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskScores:
-    """How good predictions are: named figures, of which `main` is the one to choose models by (higher is better).
+    """Named metrics, of which `main_metric` selects the best model (higher is better).
 
-    A model whose main figure stays below `low` on its own training examples has not learned them.
+    details             for the report, each where it applies: "labels", "confusion" (C, C), "bins" of a reliability
+                        diagram (sums of count, confidence, accuracy), "types" or "found" (metrics by class), "mistakes"
+    underfit_threshold  a model whose main metric is lower than this on its own training examples has not learned them
+    confidence_label    what `Mistake.confidence` measures
     """
 
     metrics: Mapping[str, float]
     main_metric: str
     details: Mapping[str, Any] = field(default_factory=dict)
     underfit_threshold: float = 0.75
+    confidence_label: str = "confidence"
 
     @property
     def main_value(self) -> float:
         return self.metrics[self.main_metric]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """A wrong prediction: how sure the model was, the texts, what is right, what was said, and where it stands."""
+    """A wrong prediction: its confidence, the texts, the expected and the predicted label, and the location."""
 
     confidence: float
     texts: tuple[str, ...]
@@ -143,68 +188,112 @@ class Mistake:
 
 
 def worst_mistakes(mistakes: Iterable[Mistake], max_mistakes: int = 20) -> list[Mistake]:
-    """Return the mistakes of which the model was surest; call it with every new one, and memory stays bounded."""
+    """Return the mistakes with the highest confidence; called for each new one, it keeps memory bounded."""
     return sorted(mistakes, key=lambda mistake: -mistake.confidence)[:max_mistakes]
 
 
+@dataclass(frozen=True, slots=True)
+class PredictionContext:
+    """A prediction to explain: the example, its features, and the outputs of the head for each sequence."""
+
+    example: Any
+    features: Features
+    outputs: Sequence[Outputs]
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """One text of an example with its tokens, under a title for readers: "question"."""
+
+    title: str
+    text: str
+    tokens: TokenizedText
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionTarget:
+    """The scalar that integrated gradients explain: a linear combination of the outputs.
+
+    coefficients   for each sequence, the coefficient of each output, in the outputs' shape; None if all are 0
+    sources        for each sequence and each of its spans: the index of the text, and the index of that text's first
+                   token among the tokens that the span counts
+    """
+
+    name: str
+    texts: tuple[SourceText, ...]
+    coefficients: tuple[npt.NDArray[Any] | None, ...]
+    sources: tuple[tuple[tuple[int, int], ...], ...]
+
+
 class Head(Protocol):
-    """What a task puts on an encoder. Returns what `Task` methods call outputs: (B, …), or (P, …) with places asked."""
+    """The module a task puts on an encoder. Its outputs are (B, …), or (P, …) where positions are predicted."""
 
     def positions(self, batch: Batch) -> torch.Tensor | None:
-        """Return at which places (row * T + place) it looks at the last layer; None where it looks at all of them."""
+        """Return the positions (sequence * T + position) of the last layer that it reads; None for all of them."""
         ...
 
     def __call__(self, encoded: Encoded, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor: ...
 
 
 class Task(Protocol):
-    """The answers of a task. `labels` are learned from the training file or read back from a model folder."""
+    """What every task answers. Its fields (labels and so on) come from the training examples or a model folder."""
 
     name: ClassVar[str]
-    head_kind: ClassVar[str]  # rows, places, choices, spans, translations: a family has names for the tensors of each
-    default_window_rule: ClassVar[WindowRule]  # how long texts are cut where neither a person nor a folder says
+    head_kind: ClassVar[str]  # sequence, tokens, choices, spans, translation: keys of `Family.heads`; or one of its own
+    default_window_rule: ClassVar[WindowRule]  # how long texts are split if neither the user nor the folder says
+    input_fields: ClassVar[tuple[InputFields, ...]]  # alternatives, accepted by `predict`, `explain` and HTTP
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[Any]:
-        """Yield the cases of a labelled file. `columns` names columns by their role, {"text": "sms"}, and what it lacks
-        is recognised; "header" names all of them, with commas, where the file has no header. What was mended or left
-        out is added to `counts`."""
+        """Yield the examples of a labelled file.
+
+        `columns` maps roles to column names, {"text": "sms"}; missing roles are recognised by common names. "header"
+        holds all column names, comma-separated, for a file without a header. Repaired and skipped records are added
+        to `counts`.
+        """
         ...
 
     @classmethod
     def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[Any]:
-        """Yield cases without labels, one a line and at once: what there is to predict. A plain line is {"text": …}."""
+        """Yield one example without a label per record, lazily: the inputs of `predict`. A plain line is {"text": …};
+        any of `input_fields` is accepted."""
         ...
 
     @classmethod
     def from_examples(cls, examples: Sequence[Any], settings: Mapping[str, Any]) -> Task:
-        """Return the task with the labels that the training cases have; refuse what cannot be learned from."""
+        """Build the task from its training examples (labels and so on); raise InputError if they cannot be learned."""
         ...
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Task:
-        """Return the task that a model folder states: our bertworks.json, or only transformers' config.json."""
+        """Build the task of a model folder: from bertworks.json, or from transformers' config.json alone."""
+        ...
+
+    @classmethod
+    def matches_config(cls, config: Mapping[str, Any]) -> bool:
+        """Whether a config.json of transformers, whose architecture has this head, is for this task."""
         ...
 
     def metadata(self) -> dict[str, Any]:
-        """Return what bertworks.json has to keep of the task (not labels, which are in config.json)."""
+        """Return the task's keys of bertworks.json (labels are in config.json)."""
         ...
 
     def config(self) -> dict[str, Any]:
-        """Return what transformers' config.json has to say: id2label and so on."""
+        """Return the task's keys of transformers' config.json: id2label and so on."""
         ...
 
     def head(self, config: BertConfig) -> nn.Module:
-        """Return the head, its weights to be drawn by `stack.initialise`."""
+        """Return the head; `initialise` draws its weights."""
         ...
 
     @property
     def main_metric(self) -> str:
-        """The figure of `score` to choose models by."""
+        """The metric of `score` that selects the best model."""
         ...
 
     def featurize(self, example: Any, tokenizer: Tokenizer, window_rule: WindowRule) -> Features:
-        """Return the rows of a case with what is asked there; a case without a label has none either."""
+        """Tokenize an example and split it into windows; without a label there are no targets."""
         ...
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
@@ -212,51 +301,81 @@ class Task(Protocol):
         ...
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the loss summed over all answers."""
+        """Return the loss, summed over all targets."""
         ...
 
     def num_targets(self, batch: Batch) -> int:
-        """Return over how many answers `loss` sums."""
+        """Return the number of targets over which `loss` sums."""
         ...
 
-    def decode(self, example: Any, features: Features, outputs: Sequence[npt.NDArray[np.float32]]) -> Any:
-        """Return the prediction of one case from the outputs of its rows, in their order; each is what the head says of
-        that row: (C,), or (its places, C) where places are asked, or (its length, 2).
+    def decode(self, example: Any, features: Features, outputs: Sequence[Outputs]) -> Any:
+        """Return the prediction of an example from the outputs of each of its sequences, in order.
 
-        Predictions are frozen dataclasses with `as_json() -> dict`.
+        The outputs of a sequence are (C,), or (P, C) where positions are predicted, or (T, 2) for spans. A prediction
+        is a frozen dataclass whose `to_dict()` is the JSON that `predict` prints and the server returns.
         """
         ...
 
     def score(self, pairs: Iterable[tuple[Any, Any]]) -> TaskScores:
-        """Return the scores of (case, prediction) pairs; one pass, in memory that does not grow with texts."""
+        """Return the scores of (example, prediction) pairs, in one pass and bounded memory."""
         ...
 
     def calibrate(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Task:
         """Return the task with what is tuned on dev (temperature, null threshold); itself if there is nothing."""
         ...
 
+    def submission_value(self, prediction: Any) -> str | float:
+        """Return what a benchmark's submission file holds for a prediction."""
+        ...
+
+
+@runtime_checkable
+class ExplainableTask(Protocol):
+    """A task whose predictions integrated gradients can explain."""
+
+    def attribution_target(self, context: PredictionContext, target: str | None) -> AttributionTarget:
+        """Return the scalar to explain; without a `target` it is the prediction itself.
+
+        It is the score of the target minus the mean score of the alternatives: adding a constant to all scores changes
+        no probability, so a score alone means nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class LabelledTask(Protocol):
+    """A task that predicts one of a fixed set of labels."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
 
 @runtime_checkable
 class GenerativeTask(Protocol):
-    """A task that answers in pieces, one after the other: its head and the encoder's decoder are asked for each."""
+    """A task whose output is generated token by token with the encoder's decoder."""
+
+    @property
+    def search_settings(self) -> BeamSearchSettings: ...
+
+    def with_search_settings(self, settings: BeamSearchSettings) -> Task:
+        """Return the task with another beam search."""
+        ...
 
     def sequence_loss(
         self, encoder: Encoder, head: nn.Module, batch: Batch, seeds: DropoutSeeds | None
     ) -> torch.Tensor:
-        """Return the summed loss of what a batch says is right: what `Task.loss` is given as outputs."""
+        """Return the summed loss of the batch's target sequences: passed to `Task.loss` as its outputs."""
         ...
 
-    def generate(
-        self, encoder: Encoder, head: nn.Module, batch: Batch, tokenizer: Tokenizer
-    ) -> list[npt.NDArray[np.float32]]:
-        """Return what is written for each row: what `Task.answer` is given as outputs."""
+    def generate(self, encoder: Encoder, head: nn.Module, batch: Batch, tokenizer: Tokenizer) -> list[Outputs]:
+        """Return the generated output of each sequence: passed to `Task.decode` as its outputs."""
         ...
 
 
 @runtime_checkable
 class ScaledTask(Protocol):
-    """A task whose head learns in a scale of its own, such as prices less their mean, and gives it up at the end."""
+    """A task whose head is trained on standardized labels."""
 
     def unscale(self, head: nn.Module) -> Task:
-        """Change the head so that it says what is meant in the labels' own scale; return the task that goes with it."""
+        """Fold mean and deviation into the head's weights; return the task that goes with it."""
         ...

@@ -1,6 +1,6 @@
-"""The heads of tasks: an Encoded and its Batch in, outputs out; few new parameters, as in the paper.
+"""The heads of tasks: an Encoded and its Batch in, outputs out; a linear layer each, as in the paper.
 
-B rows, U units, P places that are asked, N pieces, D width, C classes.
+B sequences, U units, P target positions, N tokens, D hidden size, C outputs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.sampling.batch import Batch
 
-# The number of the place where a head drops values; an encoder counts its own from 0.
+# Index of the head's dropout; those of an encoder count from 0.
 _HEAD_DROPOUT_INDEX = 10_000
 
 
 class PooledHead(nn.Module):
-    """One product on the summary of each row: (B, C)."""
+    """A linear layer on the pooled output of each sequence: (B, C)."""
 
     def __init__(self, hidden_size: int, num_outputs: int, dropout: float) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class PooledHead(nn.Module):
         self.score = nn.Linear(hidden_size, num_outputs)
 
     def positions(self, batch: Batch) -> torch.Tensor:
-        """None: the summary is enough."""
+        """None of the last layer: it reads the pooled output only."""
         return batch.input_ids.new_empty(0)
 
     def forward(self, encoded: Encoded, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor:
@@ -35,7 +35,7 @@ class PooledHead(nn.Module):
 
 
 class PositionHead(nn.Module):
-    """One product on the last layer at the places that are asked: (P, C)."""
+    """A linear layer on the last layer at the batch's target positions: (P, C)."""
 
     def __init__(self, hidden_size: int, num_outputs: int, dropout: float) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class PositionHead(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """One product on every piece: does an answer begin, or end, there? (B, T, 2), minus infinity in padding."""
+    """A linear layer on every token, scoring it as start and as end of the answer: (B, T, 2), -inf in padding."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -61,23 +61,23 @@ class SpanHead(nn.Module):
         """All of them."""
 
     def forward(self, encoded: Encoded, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor:
-        rows, width = encoded.layout.shape
+        num_sequences, length = encoded.layout.shape
         scores = self.score(encoded.last_hidden_state)  # (N, 2)
         if encoded.layout.index is not None:
-            spread = scores.new_full((rows * width, 2), float("-inf"))
-            return spread.index_copy(0, encoded.layout.index, scores).view(rows, width, 2)
-        padding = torch.arange(width, device=scores.device) >= encoded.layout.lengths[:, None]  # (B, T)
-        return scores.view(rows, width, 2).masked_fill(padding[..., None], float("-inf"))
+            padded = scores.new_full((num_sequences * length, 2), float("-inf"))
+            return padded.index_copy(0, encoded.layout.index, scores).view(num_sequences, length, 2)
+        is_padding = torch.arange(length, device=scores.device) >= encoded.layout.lengths[:, None]  # (B, T)
+        return scores.view(num_sequences, length, 2).masked_fill(is_padding[..., None], float("-inf"))
 
 
 def apply_dropout(head: nn.Module, values: torch.Tensor, seeds: DropoutSeeds | None) -> torch.Tensor:
-    """Return the values with some dropped at the head's rate, in training mode only."""
-    seed = seeds.seed_for(_HEAD_DROPOUT_INDEX) if seeds is not None and head.training_settings else None
+    """Apply the head's dropout, in training mode only."""
+    seed = seeds.seed_for(_HEAD_DROPOUT_INDEX) if seeds is not None and head.training else None
     return dropout(values, seed, float(head.dropout))  # type: ignore[arg-type]
 
 
 def mean_by_group(values: torch.Tensor, groups: torch.Tensor | None) -> torch.Tensor:
-    """Return (U, C): the mean of the rows (B, C) of each group."""
+    """Return (U, C): the mean of the values (B, C) of the sequences of each unit."""
     if groups is None:
         return values
     num_groups = int(groups.max()) + 1

@@ -1,4 +1,4 @@
-"""An encoder with the head of a task: a Batch in, outputs or a Loss out; what the loop trains when it fine-tunes."""
+"""An encoder with the head of a task: a Batch in, outputs or a Loss out; the module that fine-tuning trains."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from bertworks.tasks.recurrent_head import PREFIX, RecurrentHead, RecurrentSetti
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryLoss:
-    """A language-model loss beside the task's, and how much it weighs: of masked pieces with their head, or without a
-    head of the next pieces."""
+    """An auxiliary language-model loss and its weight: masked LM with its head, or causal LM without one."""
 
     head: MlmHead | None
     weight: float
 
     @property
     def name(self) -> str:
-        return "next" if self.head is None else "masked"
+        return "causal" if self.head is None else "mlm"
 
 
 class TaskModule(nn.Module):
-    """An encoder, the head of a task, and a masked-word head if there is an auxiliary loss that needs it.
+    """An encoder, the head of a task, and an MLM head if the auxiliary loss needs one.
 
-    With `recurrent` settings the encoder gives features to a recurrent head. Unless they say otherwise it is frozen and
-    drops nothing, and what it said of rows may be kept: `kept` returns it for a batch, or None where it does not know
-    all of the rows.
+    With `recurrent` settings a recurrent head reads features of the encoder. The encoder is frozen, without dropout,
+    unless they say otherwise, and its features may be cached: `feature_cache` returns those of a batch, or None if it
+    lacks some of its sequences.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class TaskModule(nn.Module):
         self.head = task.head(encoder.config)
         self.feature_cache: Callable[[Batch], torch.Tensor | None] | None = None
         if recurrent is None:
-            _trim(self.head, self.family.heads.get(task.head_kind))
+            _remove_unnamed_parameters(self.head, self.family.heads.get(task.head_kind))
             initialise(self.head, encoder.config.initializer_range, generator)
         else:
             self.head = recurrent_head(self.head, encoder.config, recurrent, generator)
@@ -66,7 +65,7 @@ class TaskModule(nn.Module):
 
     @property
     def recurrent(self) -> RecurrentSettings | None:
-        """What the head was built from, if it is a recurrent one."""
+        """The settings of a recurrent head, else None."""
         return self.head.settings if isinstance(self.head, RecurrentHead) else None
 
     @property
@@ -75,7 +74,7 @@ class TaskModule(nn.Module):
 
     @property
     def transformers_head_kind(self) -> str:
-        """The kind of head that transformers knows this one by; "" where only we have such a head."""
+        """The head kind if transformers has a class for it in this family, else ""."""
         return self.task.head_kind if self.recurrent is None and self.task.head_kind in self.family.heads else ""
 
     @property
@@ -88,71 +87,74 @@ class TaskModule(nn.Module):
         return {name: (PREFIX + name,) for name in self.head.state_dict()}
 
     def train(self, mode: bool = True) -> TaskModule:
-        """Change between training and use; a frozen encoder is always in use."""
+        """Set training mode; a frozen encoder always stays in evaluation mode."""
         super().train(mode)
         if self.recurrent is not None and self.recurrent.freeze_encoder:
             self.encoder.eval()
         return self
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Return how many answers each part of the loss will have."""
-        found = {"task": self.task.num_targets(batch)}
+        """Return the number of targets of each part of the loss."""
+        counts = {"task": self.task.num_targets(batch)}
         if batch.auxiliary_batch is not None:
             assert batch.auxiliary_batch.targets is not None
-            found[self._required_auxiliary.name] = len(batch.auxiliary_batch.targets)
-        return found
+            counts[self._required_auxiliary.name] = len(batch.auxiliary_batch.targets)
+        return counts
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
-        """Return the loss of a batch; each part scaled as told, for gradients."""
+        """Return the loss of a batch; `scales` multiply the parts for the backward pass."""
         total = self.task.loss(self.outputs(batch, seeds), batch)
         value = total * scales["task"]
         parts = {"task": LossPart(total.detach(), self.task.num_targets(batch))}
         if batch.auxiliary_batch is not None:
             scale = scales[self._required_auxiliary.name]
-            more = self._auxiliary_loss(batch.auxiliary_batch, scale, seeds)
+            auxiliary_loss = self._auxiliary_loss(batch.auxiliary_batch, scale, seeds)
             assert batch.auxiliary_batch.targets is not None
-            parts[self._required_auxiliary.name] = LossPart(more.detach() / scale, len(batch.auxiliary_batch.targets))
-            value = value + self._required_auxiliary.weight * more
+            parts[self._required_auxiliary.name] = LossPart(
+                auxiliary_loss.detach() / scale, len(batch.auxiliary_batch.targets)
+            )
+            value = value + self._required_auxiliary.weight * auxiliary_loss
         return Loss(value, parts)
 
     def outputs(self, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor:
-        """Return what the head answers; where an answer is written piece by piece, what is lost by the right one."""
+        """Return the outputs of the head; of a generative task, the summed loss of its targets."""
         if isinstance(self.task, GenerativeTask):
             return self.task.sequence_loss(self.encoder, self.head, batch, seeds)
         if isinstance(self.head, RecurrentHead):
             return self.head.forward_layers(self._encoder_features(self.head, batch, seeds), batch, seeds)
-        places: torch.Tensor | None = self.head.positions(batch)  # type: ignore[operator]
-        return self.head(self.encoder(batch, seeds=seeds, positions=places), batch, seeds)
+        positions: torch.Tensor | None = self.head.positions(batch)  # type: ignore[operator]
+        return self.head(self.encoder(batch, seeds=seeds, positions=positions), batch, seeds)
 
     def _encoder_features(self, head: RecurrentHead, batch: Batch, seeds: DropoutSeeds | None) -> torch.Tensor:
-        """Return what the encoder says of the batch; of a frozen one from what is kept, if it is there."""
+        """Return the encoder's features of a batch; those of a frozen encoder from the cache if it has them."""
         if not head.settings.freeze_encoder:
             return head.select_layers(self.encoder(batch, seeds=seeds), packing_of(batch))
-        found = None if self.feature_cache is None else self.feature_cache(batch)
-        if found is None:
+        features = None if self.feature_cache is None else self.feature_cache(batch)
+        if features is None:
             with torch.no_grad():
-                found = head.select_layers(self.encoder(batch), packing_of(batch))
-        return found
+                features = head.select_layers(self.encoder(batch), packing_of(batch))
+        return features
 
     @property
     def _required_auxiliary(self) -> AuxiliaryLoss:
-        assert self.auxiliary is not None, "a batch with an auxiliary question, and nobody to answer it"
+        assert self.auxiliary is not None, "the batch has auxiliary targets, but the module has no auxiliary loss"
         return self.auxiliary
 
     def _auxiliary_loss(self, batch: Batch, scale: float, seeds: DropoutSeeds | None) -> torch.Tensor:
-        """Return the scaled auxiliary loss of a second pass, on a copy of the rows that is asked about pieces."""
+        """Return the scaled auxiliary loss of a second forward pass, on the same sequences with LM targets."""
         assert batch.positions is not None
         assert batch.targets is not None
-        again = None if seeds is None else DropoutSeeds(seeds.base + 1)  # the second pass drops other values
-        encoded = self.encoder(batch, seeds=again, positions=batch.positions)
-        vectors, table = encoded.gather(batch.positions), self.encoder.token_embeddings.weight
+        own_seeds = None if seeds is None else DropoutSeeds(seeds.base + 1)  # another dropout mask than the first pass
+        encoded = self.encoder(batch, seeds=own_seeds, positions=batch.positions)
+        vectors, embeddings = encoded.gather(batch.positions), self.encoder.token_embeddings.weight
         if self.mlm_head is None:
-            return cross_entropy_sum(vectors, table, table.new_zeros(len(table)), batch.targets, scale)
-        return cross_entropy_sum(self.mlm_head.transform(vectors), table, self.mlm_head.bias, batch.targets, scale)
+            bias = embeddings.new_zeros(len(embeddings))
+            return cross_entropy_sum(vectors, embeddings, bias, batch.targets, scale)
+        return cross_entropy_sum(self.mlm_head.transform(vectors), embeddings, self.mlm_head.bias, batch.targets, scale)
 
 
-def _trim(head: nn.Module, names: NameTable | None) -> None:
-    """Leave out the parameters of a head for which a family's table has no name: GPT's heads have no bias."""
+def _remove_unnamed_parameters(head: nn.Module, names: NameTable | None) -> None:
+    """Remove the parameters for which the family's table has no name: GPT's heads have no bias."""
     for name in [] if names is None else [name for name, _ in head.named_parameters() if name not in names]:
         path, _, last = name.rpartition(".")
         head.get_submodule(path).register_parameter(last, None)

@@ -1,4 +1,4 @@
-"""The tasks by name: a name in, what answers for it out."""
+"""The tasks by name: a name in, the task's class out. A new task is one line here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Give a text or a pair a number: labelled lines in, values out, as for how alike two sentences are (STS-B).
+"""Regression on a text or a pair: labelled records in, values out, such as the similarity of two sentences (STS-B).
 
-Where a text takes several windows, its value is the mean of theirs. The head learns values less the mean of those of
-train, in units of their deviation, so that prices are learned as well as stars; at the end it takes mean and deviation
-into its weights, and says values as they are written. U examples.
+The value of a text with several windows is the mean of theirs. The head is trained on standardized labels, so that
+prices are learned as well as stars; at the end mean and deviation are folded into its weights, and it outputs values in
+the scale of the labels. U examples.
 """
 
 from __future__ import annotations
@@ -26,9 +26,20 @@ from bertworks.errors import FolderError, InputError
 from bertworks.metrics.classification import CorrelationTally
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
-from bertworks.tasks.classify import Classify, featurize_text, label_config, labels_in
-from bertworks.tasks.contract import Features, Mistake, Task, TaskScores, worst_mistakes
+from bertworks.tasks.attribution import text_target
+from bertworks.tasks.classify import Classify, featurize_text, is_regression, label_config, labels_in
+from bertworks.tasks.contract import (
+    AttributionTarget,
+    Features,
+    InputFields,
+    Mistake,
+    PredictionContext,
+    Task,
+    TaskScores,
+    worst_mistakes,
+)
 from bertworks.tasks.heads import PooledHead, mean_by_group
+from bertworks.tasks.inputs import PAIR, TEXT
 from bertworks.tasks.recurrent_head import RecurrentHead
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -36,7 +47,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ValuePrediction:
-    """The value of a text."""
+    """The predicted value."""
 
     id: str
     value: float
@@ -47,14 +58,15 @@ class ValuePrediction:
 
 @dataclass(frozen=True, slots=True)
 class Regress:
-    """Which number? Models are chosen by how alike they and the labels order the texts (Spearman).
+    """Text regression. Models are selected by Spearman correlation.
 
-    What the head says, times `deviation` and plus `mean`, is a value.
+    The predicted value is the head's output times `std` plus `mean`.
     """
 
     name: ClassVar[str] = "regress"
-    head_kind: ClassVar[str] = "rows"
+    head_kind: ClassVar[str] = "sequence"
     default_window_rule: ClassVar[WindowRule] = WindowRule()
+    input_fields: ClassVar[tuple[InputFields, ...]] = (TEXT, PAIR)
     mean: float = 0.0
     std: float = 1.0
 
@@ -69,12 +81,12 @@ class Regress:
     @classmethod
     def from_examples(cls, examples: Sequence[TextExample], settings: Mapping[str, Any]) -> Regress:
         if not examples:
-            raise InputError("there are no texts to learn from; give a file with at least one labelled line")
-        values = np.array([value_of(case) for case in examples])
+            raise InputError("there are no training texts; give a file with at least one labelled line")
+        values = np.array([value_of(example) for example in examples])
         if values.min() == values.max():
             raise InputError(
-                f"all {len(examples):,} training texts have the same value {examples[0].label}; there is nothing to learn: "
-                f"add texts of other values, or name the right column with --label"
+                f"all {len(examples):,} training texts have the same value {examples[0].label}, so there is nothing to "
+                f"learn; add texts of other values, or name the right column with --label"
             )
         return cls(float(values.mean()), float(values.std()))
 
@@ -83,13 +95,17 @@ class Regress:
         labels = labels_in(config)
         if ("id2label" in config or "num_labels" in config) and len(labels) != 1:
             raise FolderError(
-                f"config.json states {len(labels)} labels ({', '.join(labels[:5])}), but a score has one; this model "
-                f"is for 'classify'"
+                f"config.json has {len(labels)} labels ({', '.join(labels[:5])}), but a regression model has one; this "
+                f"model is for 'classify'"
             )
         return cls(*metadata.get("scale", ()))
 
+    @classmethod
+    def matches_config(cls, config: Mapping[str, Any]) -> bool:
+        return is_regression(config)
+
     def metadata(self) -> dict[str, Any]:
-        """Return nothing of a head that says values as they are written."""
+        """Return nothing once the scale is in the head's weights."""
         return {} if self == Regress() else {"scale": [self.mean, self.std]}
 
     def config(self) -> dict[str, Any]:
@@ -106,13 +122,14 @@ class Regress:
         return featurize_text(example, tokenizer, window_rule, None if example.label is None else value_of(example))
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
-        values = np.array([question.label for question in features])
-        scaled = (values - self.mean) / self.std  # before it is rounded: years less their mean are few
-        return {"value": torch.from_numpy(scaled.astype(np.float32))}
+        values = np.array([one.label for one in features])
+        # Standardized in double precision: years minus their mean need few digits.
+        standardized = (values - self.mean) / self.std
+        return {"value": torch.from_numpy(standardized.astype(np.float32))}
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        said = mean_by_group(outputs, batch.groups)[:, 0]  # (U,)
-        return F.mse_loss(said, batch.labels["value"], reduction="sum")
+        values = mean_by_group(outputs, batch.groups)[:, 0]  # (U,)
+        return F.mse_loss(values, batch.labels["value"], reduction="sum")
 
     def num_targets(self, batch: Batch) -> int:
         return len(batch.labels["value"])
@@ -120,26 +137,48 @@ class Regress:
     def decode(
         self, example: TextExample, features: Features, outputs: Sequence[npt.NDArray[np.float32]]
     ) -> ValuePrediction:
-        said = float(np.mean(outputs, dtype=np.float64))  # of all windows
-        return ValuePrediction(example.id, said * self.std + self.mean)
+        output = float(np.mean(outputs, dtype=np.float64))  # over all windows
+        return ValuePrediction(example.id, output * self.std + self.mean)
 
     def score(self, pairs: Iterable[tuple[TextExample, ValuePrediction]]) -> TaskScores:
         tally = CorrelationTally()
         mistakes: list[Mistake] = []
-        for case, prediction in pairs:
-            wanted = value_of(case)
-            tally.add(np.array([prediction.value]), np.array([wanted]))
-            distance = abs(prediction.value - wanted)  # a value has no probability: the worst are the farthest
-            said = f"{prediction.value:.2f}"
-            mistakes = worst_mistakes([*mistakes, Mistake(distance, case.texts, str(case.label), said, case.location)])
-        return TaskScores(tally.scores(), self.main_metric, {"mistakes": mistakes})
+        for example, prediction in pairs:
+            expected = value_of(example)
+            tally.add(np.array([prediction.value]), np.array([expected]))
+            mistake = Mistake(
+                confidence=abs(prediction.value - expected),
+                texts=example.texts,
+                expected=str(example.label),
+                predicted=f"{prediction.value:.2f}",
+                location=example.location,
+            )
+            mistakes = worst_mistakes([*mistakes, mistake])
+        return TaskScores(
+            metrics=tally.scores(),
+            main_metric=self.main_metric,
+            details={"mistakes": mistakes},
+            confidence_label="absolute error",
+        )
 
     def calibrate(self, examples: Sequence[TextExample], predictions: Sequence[ValuePrediction]) -> Task:
-        return self  # nothing is tuned on dev
+        return self
+
+    def submission_value(self, prediction: ValuePrediction) -> float:
+        return prediction.value
+
+    def attribution_target(self, context: PredictionContext, target: str | None) -> AttributionTarget:
+        if target not in (None, "value"):
+            raise InputError(
+                f"there is no '{target}' to explain: a regression model predicts a number; omit the target"
+            )
+        return text_target(context, "value", np.ones(1))
 
     def unscale(self, head: nn.Module) -> Regress:
-        """Take mean and deviation into the last product of the head: then transformers says the same values. A head
-        without a bias has no place for the mean, which stays with the task."""
+        """Fold mean and deviation into the head's last linear layer, so that transformers predicts the same values.
+
+        If that layer has no bias, the mean stays with the task.
+        """
         last = head.body if isinstance(head, RecurrentHead) else head
         assert isinstance(last.score, nn.Linear)
         with torch.no_grad():
@@ -152,7 +191,7 @@ class Regress:
 
 
 def value_of(example: TextExample) -> float:
-    """Return the label as a number; refuse one that is none."""
+    """Return the label as a finite number."""
     if example.label is None:
         raise InputError(f"{example.location}: there is no label; name its column with --label")
     try:
@@ -161,6 +200,7 @@ def value_of(example: TextExample) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise InputError(
-            f"{example.location}: the label '{example.label}' is no number; mend it, or name the right column with --label"
+            f"{example.location}: the label '{example.label}' is not a number; correct it, or name the right column "
+            f"with --label"
         )
     return value

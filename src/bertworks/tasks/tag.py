@@ -1,8 +1,8 @@
 """Tag words: sentences with BIO tags in, entities with offsets and probabilities out.
 
-Only the first piece of a word is asked; its other pieces, and the document around it, are read. A case is a document,
-or a passage of a long one: its sentences stand together in rows, each asked in one of them, and neighbouring rows have
-the rule's overlap in common as context. S sentences, W words, P places that are asked, C labels.
+A word is predicted at its first token; its other tokens, and the document around it, are context. An example is a
+document, or a passage of a long one: its sentences share sequences, each is predicted in one of them, and neighbouring
+sequences have the window rule's overlap in common. S sentences, W words, P target positions, C labels.
 """
 
 from __future__ import annotations
@@ -27,30 +27,46 @@ from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, Matches
 from bertworks.metrics.entities import EntityTally
 from bertworks.sampling.batch import Batch
-from bertworks.sampling.windows import WindowRule, Windows, make_windows
+from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.attribution import contrast_coefficients
 from bertworks.tasks.classify import label_config, labels_in
-from bertworks.tasks.contract import Features, InputSequence, Mistake, Task, TaskScores, worst_mistakes
+from bertworks.tasks.contract import (
+    AttributionTarget,
+    Features,
+    InputFields,
+    Mistake,
+    PredictionContext,
+    SourceText,
+    Task,
+    TaskScores,
+    worst_mistakes,
+)
 from bertworks.tasks.heads import PositionHead
+from bertworks.tasks.inputs import TEXT
 from bertworks.tasks.tag_documents import (
-    NUM_BINS,
-    EntitySpan,
     Ints,
     SentenceContext,
-    SentenceRange,
-    TokenizedPassage,
-    decode_tags,
-    entities_in,
     group_by_document,
+    input_sequences_of,
+    pack_sentences,
+    separate_sentences,
+    tokenize_alone,
+    tokenize_in_context,
+    tokenize_with_offsets,
+    windows_of_range,
+)
+from bertworks.tasks.tag_labels import (
+    NUM_BINS,
+    EntitySpan,
+    decode_tags,
+    format_entities,
     label_id_of,
     label_ids_of,
     label_probabilities,
     labels_for,
-    pack_sentences,
     reliability_bins,
-    separate_sentences,
+    resolve_word_and_label,
     spans_in,
-    tokenize_alone,
-    tokenize_in_context,
 )
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -58,23 +74,22 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class TagExample:
-    """Sentences with their tags, None where they are not known, and what is around them, where nothing is asked.
-
-    `sentence` has the words of all of them; mostly they are a whole document.
-    """
+    """Sentences, usually a whole document, with their tags, None if unknown, and the context around them."""
 
     id: str
     context: SentenceContext
 
     @classmethod
     def from_text(cls, text: str, name: str = "1", location: str = "the text") -> TagExample:
-        """Return a case for a plain text: a word is what stands between white space and punctuation, an ideograph, or
-        one such mark. Files of spans are cut in the same way."""
+        """Return the example of a plain text, split into words as files of spans are: at white space and punctuation,
+        an ideograph or punctuation mark being a word of its own."""
         words, offsets = split_words(text)
-        return cls(name, SentenceContext(Sentence(words, None, text, offsets, 0, location)))
+        sentence = Sentence(words=words, tags=None, text=text, offsets=offsets, document=0, location=location)
+        return cls(name, SentenceContext(sentence))
 
     @property
     def sentence(self) -> Sentence:
+        """All sentences as one."""
         return self.context.sentence
 
     @property
@@ -96,17 +111,16 @@ class TagExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagFeatures(Features):
-    """The rows of a case, and the numbers of the words that are asked there, in their order: (W,)."""
+    """Features of an example, and the indices of the words that are predicted, in order: (W,)."""
 
     word_indices: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TagPrediction:
-    """The words of a case with legal BIO tags, the entities that they say, and the logits of the words asked.
+    """The words of an example with legal BIO tags, its entities, and the logits of the predicted words.
 
-    `asked` are the numbers of these, None where it is all of them: a word that was cut off by request is O and has no
-    logits.
+    `word_indices` are the indices of these, None if it is all of them: a truncated word is O and has no logits.
     """
 
     id: str
@@ -127,60 +141,63 @@ class TagPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Which words are entities, and of what type? With `context` a sentence is read with its document around it."""
+    """Named entity recognition. With `context` a sentence is encoded with its document around it."""
 
     name: ClassVar[str] = "tag"
-    head_kind: ClassVar[str] = "places"
-    # A quarter of a row is context: an eighth on either side of what is asked.
+    head_kind: ClassVar[str] = "tokens"
+    # A quarter of a sequence is context: an eighth on either side of the predicted sentences.
     default_window_rule: ClassVar[WindowRule] = WindowRule(512, 128)
+    input_fields: ClassVar[tuple[InputFields, ...]] = (TEXT,)
     labels: tuple[str, ...]
     context: bool = True
     temperature: float = 1.0
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TagExample]:
-        """Yield the documents of a file of CoNLL columns, or of JSON Lines with spans or with tokens.
+        """Yield the documents of a file of CoNLL columns, or of JSON Lines with spans or tokens.
 
-        The columns "text" and "label" are numbers, from 0 on, or from -1 backwards: the first is the word and the last
-        the tag unless they are named. What was mended is added to `counts`.
+        CoNLL columns are indices, from 0 on or from -1 backwards: by default the word ("text") is the first and the tag
+        ("label") the last. Repaired tags are added to `counts`.
         """
-        word, tag = (_column(columns, part, usual) for part, usual in (("text", 0), ("label", -1)))
+        word, tag = (_column(columns, role, default) for role, default in (("text", 0), ("label", -1)))
         sentences = map(_require_words, read_sentences(path, counts, word, tag))
-        for number, around in enumerate(group_by_document(sentences), 1):
-            yield TagExample(str(number), around)
+        for number, context in enumerate(group_by_document(sentences), 1):
+            yield TagExample(str(number), context)
 
     @classmethod
     def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[TagExample]:
-        for number, line in enumerate(records):
-            text = line.fields.get(columns.get("text", "text"))
+        for number, record in enumerate(records):
+            text = record.fields.get(columns.get("text", "text"))
             if not isinstance(text, str):
-                raise InputError(
-                    f"{line.location}: there is no text; give lines of text, or name the column with --text"
-                )
-            yield TagExample.from_text(text, str(line.fields.get("id", number)), line.location)
+                raise InputError(f"{record.location}: there is no text; give lines of text, or its column with --text")
+            yield TagExample.from_text(text, str(record.fields.get("id", number)), record.location)
 
     @classmethod
     def from_examples(cls, examples: Sequence[TagExample], settings: Mapping[str, Any]) -> Tag:
         types: set[str] = set()
         num_sentences = 0
-        for case in examples:
-            types |= {tag[2:] for one in case.context.sentences for tag in _tags(one) if tag != "O"}
-            num_sentences += len(case.context.sentences)
+        for example in examples:
+            types |= {tag[2:] for one in example.context.sentences for tag in _tags(one) if tag != "O"}
+            num_sentences += len(example.context.sentences)
         if not types:
             raise InputError(
-                f"none of the {num_sentences:,} training sentences has an entity, all tags are O; there is nothing to "
-                f"learn: add sentences with entities, or name the column of the tags with --label"
+                f"none of the {num_sentences:,} training sentences has an entity (all tags are O), so there is nothing "
+                f"to learn; add sentences with entities, or name the column of the tags with --label"
             )
         labels = tuple(settings.get("labels") or labels_for(types))
-        label_ids_of(labels)  # refuses what is no tag
+        label_ids_of(labels)  # checks them
         return cls(labels, bool(settings.get("context", True)))
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Tag:
         labels = labels_in(config)
         label_ids_of(labels)
-        # A model from elsewhere has learned from sentences alone.
+        # Models of others were trained on single sentences.
         return cls(labels, bool(metadata.get("context", False)), metadata.get("temperature", 1.0))
+
+    @classmethod
+    def matches_config(cls, config: Mapping[str, Any]) -> bool:
+        return True
 
     def metadata(self) -> dict[str, Any]:
         return {"context": self.context, "temperature": self.temperature}
@@ -196,42 +213,48 @@ class Tag:
         return "f1"
 
     def featurize(self, example: TagExample, tokenizer: Tokenizer, window_rule: WindowRule) -> TagFeatures:
-        """Return the rows of all sentences, each asked in one row between half the rule's overlap on either side, or
-        alone if there is no context.
+        """Return the sequences of all sentences, each sentence between half the rule's overlap of context on either
+        side, or alone without `context`.
 
-        A sentence longer than a window slides; each of its words is asked once, in the row where its first piece stands
-        farthest from the edges.
+        A sentence longer than a window has several; each of its words is predicted once, in the window where its first
+        token is farthest from the edges.
         """
         margin = window_rule.overlap // 2
         if self.context:
-            read = tokenize_in_context(example.context, tokenizer, margin)
-            stretches = list(pack_sentences(read, window_rule.max_length - tokenizer.num_special_tokens(1), margin))
+            passage = tokenize_in_context(example.context, tokenizer, margin)
+            ranges = list(pack_sentences(passage, window_rule.max_length - tokenizer.num_special_tokens(1), margin))
         else:
-            read = tokenize_alone(example.context, tokenizer)
-            stretches = list(separate_sentences(read))
+            passage = tokenize_alone(example.context, tokenizer)
+            ranges = list(separate_sentences(passage))
         targets = None if example.sentence.tags is None else self._targets(example)
-        edges = example.context.word_edges
-        parts, words = [], []
-        for stretch in stretches:
-            own = slice(edges[stretch.first], edges[stretch.stop])
-            begin, windows = _windows(read, stretch, tokenizer, window_rule)
-            rows = _input_sequences(windows, begin, read.first_tokens[own], None if targets is None else targets[own])
-            parts.append(Features(rows, num_truncated=windows.num_truncated, num_examples=stretch.stop - stretch.first))
-            # What was cut off is the end of a sentence, of one that stands alone.
-            words.append(np.arange(own.start, own.start + sum(row.num_positions for row in rows)))
+        word_edges = example.context.word_edges
+        parts, word_indices = [], []
+        for one in ranges:
+            words = slice(word_edges[one.first], word_edges[one.stop])
+            begin, windows = windows_of_range(passage, one, tokenizer, window_rule)
+            sequences = input_sequences_of(
+                windows, begin, passage.first_tokens[words], None if targets is None else targets[words]
+            )
+            parts.append(
+                Features(sequences=sequences, num_truncated=windows.num_truncated, num_examples=one.stop - one.first)
+            )
+            # Truncation removes words at the end of a range only.
+            num_words = sum(sequence.num_positions for sequence in sequences)
+            word_indices.append(np.arange(words.start, words.start + num_words))
         return TagFeatures(
-            sequences=tuple(row for part in parts for row in part.sequences),
+            sequences=tuple(sequence for part in parts for sequence in part.sequences),
             label=example.sentence.tags,
             num_truncated=sum(part.num_truncated for part in parts),
             num_examples=sum(part.num_examples for part in parts),
             parts=tuple(parts),
-            word_indices=np.concatenate(words),
+            word_indices=np.concatenate(word_indices),
         )
 
     def _targets(self, example: TagExample) -> Ints:
-        """Return the number of the label of each word."""
-        found = [label_id_of(tag, self.labels, one.location) for one in example.context.sentences for tag in _tags(one)]
-        return np.array(found, dtype=np.int64)
+        """Return the label id of each word."""
+        sentences = example.context.sentences
+        label_ids = [label_id_of(tag, self.labels, one.location) for one in sentences for tag in _tags(one)]
+        return np.array(label_ids, dtype=np.int64)
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
         return {}
@@ -248,75 +271,109 @@ class Tag:
         self, example: TagExample, features: Features, outputs: Sequence[npt.NDArray[np.float32]]
     ) -> TagPrediction:
         assert isinstance(features, TagFeatures)
-        logits = np.concatenate(outputs)  # rows follow one another in the text, and so do the words that they own
-        tags, chances = ["O"] * len(example.sentence.words), np.ones(len(example.sentence.words))
-        # Each sentence by itself: an entity does not go on in the next one.
-        for own in np.split(
-            np.arange(len(logits)), np.searchsorted(features.word_indices, example.context.word_edges[1:-1])
-        ):
-            found, chances[features.word_indices[own]] = decode_tags(logits[own], self.labels, self.temperature)
-            for number, tag in zip(features.word_indices[own], found, strict=True):
-                tags[number] = tag
-        spans = spans_in(example.sentence, tags, chances)
-        return TagPrediction(example.id, tuple(tags), spans, example.sentence.words, logits, features.word_indices)
+        logits = np.concatenate(outputs)  # the words of consecutive sequences are consecutive
+        words, word_indices = example.sentence.words, features.word_indices
+        tags, probabilities = ["O"] * len(words), np.ones(len(words))
+        # Each sentence separately: an entity does not continue in the next one.
+        ends = np.searchsorted(word_indices, example.context.word_edges[1:-1])
+        for rows in np.split(np.arange(len(logits)), ends):
+            sentence_tags, probabilities[word_indices[rows]] = decode_tags(logits[rows], self.labels, self.temperature)
+            for index, tag in zip(word_indices[rows], sentence_tags, strict=True):
+                tags[index] = tag
+        return TagPrediction(
+            id=example.id,
+            tags=tuple(tags),
+            spans=spans_in(example.sentence, tags, probabilities),
+            words=words,
+            logits=logits,
+            word_indices=word_indices,
+        )
 
     def score(self, pairs: Iterable[tuple[TagExample, TagPrediction]]) -> TaskScores:
-        """Return precision, recall and F1 of entities (of each type in the details), and how words are labelled."""
+        """Return precision, recall and F1 of entities (details: by type), and the accuracy of words."""
         entities, words = EntityTally(), ConfusionTally(len(self.labels))
         bins = np.zeros((NUM_BINS, 3))
         mistakes: list[Mistake] = []
-        for case, prediction in pairs:
-            truth = self._targets(case)
-            words.add(np.array([label_id_of(tag, self.labels, case.location) for tag in prediction.tags]), truth)
-            chances = label_probabilities(prediction.logits, self.temperature)
-            if len(chances):
-                bins += reliability_bins(chances, truth[prediction.logit_word_indices])
-            sure = np.zeros(len(truth))
-            sure[prediction.logit_word_indices] = chances.max(axis=1, initial=0.0)
-            for one, (first, stop) in zip(case.context.sentences, pairwise(case.context.word_edges), strict=True):
+        for example, prediction in pairs:
+            targets, indices = self._targets(example), prediction.logit_word_indices
+            words.add(np.array([label_id_of(tag, self.labels, example.location) for tag in prediction.tags]), targets)
+            probabilities = label_probabilities(prediction.logits, self.temperature)
+            if len(probabilities):
+                bins += reliability_bins(probabilities, targets[indices])
+            confidences = np.zeros(len(targets))
+            confidences[indices] = probabilities.max(axis=1, initial=0.0)
+            for one, (first, stop) in zip(example.context.sentences, pairwise(example.context.word_edges), strict=True):
                 tags = prediction.tags[first:stop]
                 entities.add([tags], [_tags(one)])
                 if tags != one.tags:
-                    mistakes = worst_mistakes([*mistakes, _mistake(one, tags, sure[first:stop])])
+                    mistakes = worst_mistakes([*mistakes, _mistake(one, tags, confidences[first:stop])])
         scores = entities.scores()
-        figures = {**_metrics(scores.overall), "accuracy": words.scores()["accuracy"]}
-        figures["calibration_error"] = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum())
+        metrics = {**_metrics(scores.overall), "accuracy": words.scores()["accuracy"]}
+        metrics["calibration_error"] = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum())
         types = {kind: {**_metrics(one), "num_entities": one.num_gold} for kind, one in scores.by_type.items()}
         details = {"types": types, "labels": self.labels, "confusion": words.counts, "bins": bins, "mistakes": mistakes}
-        return TaskScores(figures, self.main_metric, details)
+        return TaskScores(metrics=metrics, main_metric=self.main_metric, details=details)
 
     def calibrate(self, examples: Sequence[TagExample], predictions: Sequence[TagPrediction]) -> Task:
-        """Return the task with the temperature under which the tags of dev's words are the most probable."""
+        """Return the task with the temperature fitted on the words of dev."""
         logits = np.concatenate([prediction.logits for prediction in predictions])
-        parts = zip(examples, predictions, strict=True)
-        truth = np.concatenate([self._targets(case)[one.logit_word_indices] for case, one in parts])
-        return replace(self, temperature=float(fit_temperature(logits, truth)))
+        pairs = zip(examples, predictions, strict=True)
+        targets = np.concatenate([self._targets(example)[one.logit_word_indices] for example, one in pairs])
+        return replace(self, temperature=float(fit_temperature(logits, targets)))
+
+    def submission_value(self, prediction: TagPrediction) -> str:
+        return " ".join(prediction.tags)
+
+    def attribution_target(self, context: PredictionContext, target: str | None) -> AttributionTarget:
+        """Explain the label of a word: "Paris", "Paris=B-LOC", or with the word's index, "3=B-LOC".
+
+        By default it is the first word of the most probable entity, or, without entities, the word that is nearest to
+        being one.
+        """
+        features, example = context.features, context.example
+        assert isinstance(features, TagFeatures)
+        logits = np.concatenate(list(context.outputs))  # (predicted words, C)
+        word_indices = features.word_indices.tolist()
+        label: int | None = None
+        if target is None:
+            word = self._default_word(context, word_indices, logits)
+        else:
+            word, label = resolve_word_and_label(target, example.sentence, word_indices, self.labels)
+        if label is None:
+            label = int(logits[word].argmax())
+        coefficients: list[npt.NDArray[Any] | None] = []
+        first_word = 0
+        for output in context.outputs:
+            own = None
+            if first_word <= word < first_word + len(output):
+                own = np.zeros(output.shape)
+                own[word - first_word] = contrast_coefficients(len(self.labels), label)
+            coefficients.append(own)
+            first_word += len(output)
+        text = SourceText("text", example.sentence.text, tokenize_with_offsets(example.context, context.tokenizer))
+        name = f"'{example.sentence.words[word_indices[word]]}' as {self.labels[label]}"
+        sources = ((0, _first_token(features)),)
+        return AttributionTarget(name, (text,), tuple(coefficients), (sources,) * len(coefficients))
+
+    def _default_word(
+        self, context: PredictionContext, word_indices: list[int], logits: npt.NDArray[np.float32]
+    ) -> int:
+        spans = self.decode(context.example, context.features, context.outputs).spans
+        if spans:
+            start = max(spans, key=lambda span: span.probability).start
+            offsets = context.example.sentence.offsets
+            return next(at for at, index in enumerate(word_indices) if offsets[index][0] == start)
+        best_two = np.sort(logits, axis=1)[:, -2:]
+        return int((best_two[:, -1] - best_two[:, 0]).argmin())
 
 
-def _windows(
-    passage: TokenizedPassage, sentence_range: SentenceRange, tokenizer: Tokenizer, window_rule: WindowRule
-) -> tuple[int, Windows]:
-    """Return the row of a stretch, or the rows over which it slides, and the piece with which they begin."""
-    begin, end = sentence_range.begin, sentence_range.end
-    if window_rule.truncate and end - begin > window_rule.max_length - tokenizer.num_special_tokens(1):
-        begin, end = passage.edges[
-            [sentence_range.first, sentence_range.stop]
-        ].tolist()  # what is cut off shall be its own end
-    return begin, make_windows(tokenizer, [passage.tokens.between(begin, end)], window_rule)
-
-
-def _input_sequences(windows: Windows, begin: int, firsts: Ints, targets: Ints | None) -> tuple[InputSequence, ...]:
-    """Return rows that ask each word once, given by its first piece; but for those that were cut off."""
-    owners = windows.owners(0)  # of the pieces that were not
-    firsts = firsts[firsts - begin < len(owners)] - begin
-    rows = []
-    for number, row in enumerate(windows.sequences):
-        (run,) = row.spans
-        own = np.flatnonzero(owners[firsts] == number)
-        window = replace(row, spans=(replace(run, first=begin + run.first),))
-        wanted = None if targets is None else targets[own]
-        rows.append(InputSequence(window, positions=firsts[own] - run.first + run.position, targets=wanted))
-    return tuple(rows)
+def _first_token(features: Features) -> int:
+    """Return the index of the first word's first token among all tokens: those of its document are before it."""
+    for sequence in features.sequences:
+        if sequence.positions is not None and len(sequence.positions):
+            span = sequence.spans[0]
+            return int(sequence.positions[0]) - span.position + span.first
+    raise AssertionError("an example without words has no attribution target")
 
 
 def _metrics(matches: Matches) -> dict[str, float]:
@@ -324,11 +381,16 @@ def _metrics(matches: Matches) -> dict[str, float]:
 
 
 def _mistake(sentence: Sentence, predicted: tuple[str, ...], confidences: npt.NDArray[Any]) -> Mistake:
-    """Return what is wrong in a sentence; as sure as the model was of the surest of its wrong words that it read."""
+    """Return the mistake of a sentence; its confidence is the highest among its wrong words."""
     tags = _tags(sentence)
-    wrong = [number for number, tag in enumerate(tags) if tag != predicted[number]]
-    right = entities_in(sentence, tags), entities_in(sentence, predicted)
-    return Mistake(float(confidences[wrong].max(initial=0.0)), (sentence.text,), *right, sentence.location)
+    wrong = [index for index, tag in enumerate(tags) if tag != predicted[index]]
+    return Mistake(
+        confidence=float(confidences[wrong].max(initial=0.0)),
+        texts=(sentence.text,),
+        expected=format_entities(sentence, tags),
+        predicted=format_entities(sentence, predicted),
+        location=sentence.location,
+    )
 
 
 def _tags(sentence: Sentence) -> tuple[str, ...]:
@@ -344,12 +406,12 @@ def _require_words(sentence: Sentence) -> Sentence:
 
 
 def _column(columns: Mapping[str, str], role: str, default: int) -> int:
-    told = columns.get(role)
-    if told is None:
+    value = columns.get(role)
+    if value is None:
         return default
     try:
-        return int(told)
+        return int(value)
     except ValueError:
         raise InputError(
-            f"--{role} {told}: columns of words and tags have no names; give a number, 0 for the first, -1 for the last"
+            f"--{role} {value}: columns of words and tags have no names; give an index: 0 is the first, -1 the last"
         ) from None

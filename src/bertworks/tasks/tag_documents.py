@@ -1,63 +1,35 @@
-"""The pure part of tagging. Sentences in, those of a document together out; such a passage in, which of its sentences
-stand together in a row, between how much of the document, out; logits of words in, BIO tags and spans out.
+"""Documents of a tagging model: sentences in, grouped by document out; such a group in, its tokens and sequences out.
 
-S sentences, W words, P pieces, C labels.
+S sentences, W words, P tokens.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.datasets.conll import Sentence, repair_tags, spans_of
-from bertworks.errors import InputError
-from bertworks.metrics.calibration import reliability
+from bertworks.datasets.conll import Sentence
+from bertworks.sampling.windows import WindowRule, Windows, make_windows
+from bertworks.tasks.contract import InputSequence
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[Any]
 
-# Of how many words the sentences are that a case gathers, unless one alone has more: a document of any length is read
-# in bounded memory. And how many words of its document such a passage keeps at hand on either side: a word has at least
-# one piece, so rows of 4,096 places need no more.
+# How many words the sentences of one example have, unless a single sentence has more: documents of any length are read
+# in bounded memory. And how many words of its document an example keeps as context on either side: a word has at least
+# one token, so sequences of 4,096 positions need no more.
 PASSAGE_WORDS, CONTEXT_WORDS = 4_096, 512
-
-NUM_BINS = 15
-
-# Which labels of a model may stand for a tag, in the order of preference: models from elsewhere may know only I- (IOB1
-# without two entities side by side), or say BIOES or BMES.
-_TAG_FALLBACKS = {"B": "BISU", "I": "IMELB"}
-
-
-@dataclass(frozen=True, slots=True)
-class EntitySpan:
-    """An entity: characters `start` up to but not including `end` of the text that was given, verbatim in `text`.
-
-    `probability` is that all its words are labelled right, taken as independent: the product of the probabilities of
-    the labels that the model chose for them.
-    """
-
-    start: int
-    end: int
-    label: str
-    text: str
-    probability: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceContext:
-    """What is asked, and what stands before and after it in its document, nearest to it in the middle.
+    """Sentences to tag, and those before and after them in their document.
 
-    Where it is several sentences, `parts` are these, and `sentence` has the words of all.
+    If there are several, they are `parts`, and `sentence` has the words of all.
     """
 
     sentence: Sentence
@@ -71,13 +43,13 @@ class SentenceContext:
 
     @property
     def word_edges(self) -> Ints:
-        """Return (S + 1,): the first word of each sentence, and how many words there are."""
+        """Return (S + 1,): the first word of each sentence, and the number of words."""
         return np.cumsum([0, *(len(one.words) for one in self.sentences)])
 
 
 @dataclass(frozen=True, slots=True)
 class WordTokens:
-    """Words as pieces, and how many each word has (W,)."""
+    """The tokens of words, and how many each word has (W,)."""
 
     tokens: TokenizedText
     counts: Ints
@@ -85,8 +57,8 @@ class WordTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPassage:
-    """What a model may read: pieces, context included; where the words that are asked begin (W,), and where each of
-    their sentences begins and the last one ends (S + 1,)."""
+    """Tokens, context included; the first token of each word to tag (W,), and where each of their sentences begins and
+    the last one ends (S + 1,)."""
 
     tokens: TokenizedText
     first_tokens: Ints
@@ -95,7 +67,7 @@ class TokenizedPassage:
 
 @dataclass(frozen=True, slots=True)
 class SentenceRange:
-    """Sentences `first` up to but not including `stop`, asked together among the pieces `begin` up to `end`."""
+    """Sentences `first` to `stop`, exclusive, tagged together in a sequence of the tokens `begin` to `end`."""
 
     first: int
     stop: int
@@ -104,25 +76,25 @@ class SentenceRange:
 
 
 def group_by_document(sentences: Iterable[Sentence]) -> Iterator[SentenceContext]:
-    """Yield the sentences of each document together; of a long one, a passage at a time with the words around it."""
+    """Yield the sentences of each document together; a long document in passages with the words around them."""
     for _, document in itertools.groupby(sentences, key=lambda sentence: sentence.document):
         yield from _passages(document)
 
 
 def _passages(document: Iterator[Sentence]) -> Iterator[SentenceContext]:
     before: list[Sentence] = []
-    held: list[Sentence] = []
+    buffer: list[Sentence] = []
     while True:
-        missing = PASSAGE_WORDS + CONTEXT_WORDS - _num_words(held)
-        while missing > 0 and (sentence := next(document, None)) is not None:
-            held.append(sentence)
-            missing -= len(sentence.words)
-        if not held:
+        num_missing = PASSAGE_WORDS + CONTEXT_WORDS - _num_words(buffer)
+        while num_missing > 0 and (sentence := next(document, None)) is not None:
+            buffer.append(sentence)
+            num_missing -= len(sentence.words)
+        if not buffer:
             return
-        count = max(1, _num_within(held, PASSAGE_WORDS))
-        own, held = held[:count], held[count:]
-        yield join_sentences(own, before, held[: _num_within(held, CONTEXT_WORDS) + 1])
-        before = [*before, *own]
+        count = max(1, _num_within(buffer, PASSAGE_WORDS))
+        passage, buffer = buffer[:count], buffer[count:]
+        yield join_sentences(passage, before, buffer[: _num_within(buffer, CONTEXT_WORDS) + 1])
+        before = [*before, *passage]
         del before[: -_num_within(before[::-1], CONTEXT_WORDS) - 1]
 
 
@@ -131,7 +103,7 @@ def _num_words(sentences: Iterable[Sentence]) -> int:
 
 
 def _num_within(sentences: Sequence[Sentence], num_words: int) -> int:
-    """Return how many sentences from the first on have so many words or fewer."""
+    """Return how many sentences, from the first on, have at most so many words together."""
     ends = itertools.accumulate(len(sentence.words) for sentence in sentences)
     return sum(1 for _ in itertools.takewhile(lambda end: end <= num_words, ends))
 
@@ -139,32 +111,37 @@ def _num_within(sentences: Sequence[Sentence], num_words: int) -> int:
 def join_sentences(
     sentences: Sequence[Sentence], before: Sequence[Sentence], after: Sequence[Sentence]
 ) -> SentenceContext:
-    """Return sentences that follow one another as a passage: their words as those of one, a line each in its text."""
-    around = tuple(before), tuple(after)
+    """Return consecutive sentences as one passage: its text has one line per sentence."""
     if len(sentences) == 1:
-        return SentenceContext(sentences[0], *around)
+        return SentenceContext(sentences[0], tuple(before), tuple(after))
     texts = [one.text for one in sentences]
     begins = itertools.accumulate((len(text) + 1 for text in texts[:-1]), initial=0)
     offsets = tuple(
         (start + begin, end + begin) for one, begin in zip(sentences, begins, strict=True) for start, end in one.offsets
     )
-    words = tuple(word for one in sentences for word in one.words)
     tags = None
     if all(one.tags is not None for one in sentences):
         tags = tuple(tag for one in sentences for tag in one.tags or ())
-    whole = Sentence(words, tags, "\n".join(texts), offsets, sentences[0].document, sentences[0].location)
-    return SentenceContext(whole, *around, tuple(sentences))
+    passage = Sentence(
+        words=tuple(word for one in sentences for word in one.words),
+        tags=tags,
+        text="\n".join(texts),
+        offsets=offsets,
+        document=sentences[0].document,
+        location=sentences[0].location,
+    )
+    return SentenceContext(passage, tuple(before), tuple(after), tuple(sentences))
 
 
 def tokenize_alone(context: SentenceContext, tokenizer: Tokenizer) -> TokenizedPassage:
-    """Return the pieces of what is asked and nothing else."""
+    """Tokenize the sentences to tag without their document."""
     return tokenize_in_context(context, tokenizer, 0)
 
 
 def tokenize_in_context(context: SentenceContext, tokenizer: Tokenizer, margin: int) -> TokenizedPassage:
-    """Return the pieces of what is asked between those of its document, at most `margin` of these on either side."""
+    """Tokenize the sentences to tag with at most `margin` tokens of their document on either side."""
     own = tokenize_words(_words_with_spaces(context.sentence), tokenizer)
-    # A word has at least one piece, so no more words than pieces are wanted.
+    # A word has at least one token, so `margin` words are enough.
     before = tokenize_words(_last_words(context.before, margin), tokenizer).tokens
     before = before.between(max(0, len(before) - margin), len(before))
     after = tokenize_words(_first_words(context.after, margin), tokenizer).tokens.between(0, margin)
@@ -174,12 +151,12 @@ def tokenize_in_context(context: SentenceContext, tokenizer: Tokenizer, margin: 
     )
 
 
-def pack_sentences(passage: TokenizedPassage, room: int, margin: int) -> Iterator[SentenceRange]:
-    """Yield which sentences stand together: as many as a row has room for beside `margin` pieces of context on either
-    side, or all that the document has there.
+def pack_sentences(passage: TokenizedPassage, max_tokens: int, margin: int) -> Iterator[SentenceRange]:
+    """Yield which sentences share a sequence: as many as fit beside `margin` tokens of context on either side, or
+    beside what the document has there.
 
-    A sentence too long for that has what context its row has left; one that is longer than a row has all of it, to
-    slide over.
+    A sentence too long for that gets the context that still fits; one longer than a sequence gets all of it, to be
+    split into windows.
     """
     edges, total = passage.edges.tolist(), len(passage.tokens)
 
@@ -189,10 +166,10 @@ def pack_sentences(passage: TokenizedPassage, room: int, margin: int) -> Iterato
     first, num_sentences = 0, len(edges) - 1
     while first < num_sentences:
         stop = first + 1
-        while stop < num_sentences and edges[stop + 1] - edges[first] + sum(context(first, stop + 1)) <= room:
+        while stop < num_sentences and edges[stop + 1] - edges[first] + sum(context(first, stop + 1)) <= max_tokens:
             stop += 1
         before, after = context(first, stop)
-        spare = room - (edges[stop] - edges[first])
+        spare = max_tokens - (edges[stop] - edges[first])
         if spare >= 0:
             after = min(after, max(spare // 2, spare - before))
             before = min(before, spare - after)
@@ -201,33 +178,78 @@ def pack_sentences(passage: TokenizedPassage, room: int, margin: int) -> Iterato
 
 
 def separate_sentences(passage: TokenizedPassage) -> Iterator[SentenceRange]:
-    """Yield the sentences one by one, with nothing around them."""
-    for number, (begin, end) in enumerate(itertools.pairwise(passage.edges.tolist())):
-        yield SentenceRange(number, number + 1, begin, end)
+    """Yield the sentences one by one, without context."""
+    for index, (begin, end) in enumerate(itertools.pairwise(passage.edges.tolist())):
+        yield SentenceRange(index, index + 1, begin, end)
+
+
+def windows_of_range(
+    passage: TokenizedPassage, sentence_range: SentenceRange, tokenizer: Tokenizer, window_rule: WindowRule
+) -> tuple[int, Windows]:
+    """Return the first token of a range and its windows."""
+    begin, end = sentence_range.begin, sentence_range.end
+    if window_rule.truncate and end - begin > window_rule.max_length - tokenizer.num_special_tokens(1):
+        # Without context, so that truncation removes the end of the sentence itself.
+        begin, end = passage.edges[[sentence_range.first, sentence_range.stop]].tolist()
+    return begin, make_windows(tokenizer, [passage.tokens.between(begin, end)], window_rule)
+
+
+def input_sequences_of(
+    windows: Windows, begin: int, first_tokens: Ints, targets: Ints | None
+) -> tuple[InputSequence, ...]:
+    """Return sequences that predict each word once, at its first token; truncated words are not predicted."""
+    owners = windows.owners(0)  # (tokens that were not truncated,)
+    first_tokens = first_tokens[first_tokens - begin < len(owners)] - begin
+    sequences = []
+    for index, window in enumerate(windows.sequences):
+        (span,) = window.spans
+        words = np.flatnonzero(owners[first_tokens] == index)
+        sequences.append(
+            InputSequence.from_window(
+                replace(window, spans=(replace(span, first=begin + span.first),)),
+                positions=first_tokens[words] - span.first + span.position,
+                targets=None if targets is None else targets[words],
+            )
+        )
+    return tuple(sequences)
 
 
 def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> WordTokens:
-    """Return the pieces of words, each cut by itself; a space behind a word tells kinds that care for it.
+    """Tokenize each word by itself; a space after a word matters to byte-level tokenizers.
 
-    A word of which nothing remains, such as a lone control character, is read as the unknown piece: so each has one.
+    A word without tokens, such as a lone control character, becomes the unknown token: each word has at least one.
     """
     flat = tokenizer.encode_sentences(words)
     counts = np.diff(flat.sentence_ends, prepend=0).astype(np.int64)
-    ids = flat.input_ids.astype(np.int64)
-    empty = counts == 0
-    if empty.any():
-        ids = np.insert(ids, flat.sentence_ends[empty], tokenizer.specials.unknown)
-        counts[empty] = 1
+    input_ids = flat.input_ids.astype(np.int64)
+    is_empty = counts == 0
+    if is_empty.any():
+        input_ids = np.insert(input_ids, flat.sentence_ends[is_empty], tokenizer.specials.unknown)
+        counts[is_empty] = 1
     ends = np.cumsum(counts)
     unknown: dict[int, str] = {}
-    for number in np.unique(np.searchsorted(ends, np.flatnonzero(ids == tokenizer.specials.unknown), "right")):
-        begin = int(ends[number] - counts[number])
-        unknown |= {begin + at: written for at, written in tokenizer.tokenize(words[number]).unknown.items()}
-    return WordTokens(TokenizedText.from_ids(ids, unknown), counts)
+    for index in np.unique(np.searchsorted(ends, np.flatnonzero(input_ids == tokenizer.specials.unknown), "right")):
+        begin = int(ends[index] - counts[index])
+        unknown |= {begin + at: written for at, written in tokenizer.tokenize(words[index]).unknown.items()}
+    return WordTokens(TokenizedText.from_ids(input_ids, unknown), counts)
+
+
+def tokenize_with_offsets(context: SentenceContext, tokenizer: Tokenizer) -> TokenizedText:
+    """Return the tokens of sentences that are tokenized word by word, with offsets into their text."""
+    passage, sentence = tokenize_alone(context, tokenizer), context.sentence
+    counts = np.diff(passage.first_tokens, append=len(passage.tokens))
+    offsets: list[tuple[int, int]] = []
+    for word, (start, end), count in zip(sentence.words, sentence.offsets, counts.tolist(), strict=True):
+        own = tokenizer.tokenize(word).offsets
+        # The unknown token of a word without tokens covers all of it.
+        offsets += (own + start).tolist() if len(own) == count else [(start, end)] * count
+    begins_word = np.zeros(len(passage.tokens), dtype=np.bool_)
+    begins_word[passage.first_tokens] = True
+    return TokenizedText(passage.tokens.input_ids, np.array(offsets, dtype=np.int64).reshape(-1, 2), begins_word)
 
 
 def _words_with_spaces(sentence: Sentence) -> list[str]:
-    """Return the words, each with a space behind it where one stands in the text."""
+    """Return the words, each followed by a space where the text has one."""
     starts = [start for start, _ in sentence.offsets[1:]]
     ends = [end for _, end in sentence.offsets]
     spaces = [" " if end < start else "" for end, start in zip(ends, starts, strict=False)]
@@ -235,91 +257,18 @@ def _words_with_spaces(sentence: Sentence) -> list[str]:
 
 
 def _last_words(sentences: Sequence[Sentence], count: int) -> list[str]:
-    found: list[str] = []
+    words: list[str] = []
     for sentence in reversed(sentences):
-        if len(found) >= count:
+        if len(words) >= count:
             break
-        found = _words_with_spaces(sentence) + found
-    return found[-count:]
+        words = _words_with_spaces(sentence) + words
+    return words[-count:]
 
 
 def _first_words(sentences: Sequence[Sentence], count: int) -> list[str]:
-    found: list[str] = []
+    words: list[str] = []
     for sentence in sentences:
-        if len(found) >= count:
+        if len(words) >= count:
             break
-        found += _words_with_spaces(sentence)
-    return found[:count]
-
-
-def labels_for(types: Iterable[str]) -> tuple[str, ...]:
-    """Return the labels of a model for these types of entities: O, then B- and I- of each, by the alphabet."""
-    return ("O", *(f"{letter}-{kind}" for kind in sorted(types) for letter in "BI"))
-
-
-@functools.lru_cache(maxsize=64)
-def label_ids_of(labels: tuple[str, ...]) -> Mapping[str, int]:
-    """Return the number of the label of each BIO tag; labels that are no such tags are refused."""
-    # Each alone is legal, so only what is no tag at all is refused.
-    for label in labels:
-        repair_tags((label,), "the labels of the model")
-    known = {label if label == "O" else f"{label[0]}-{label[2:]}": number for number, label in enumerate(labels)}
-    found = {"O": known["O"]} if "O" in known else {}
-    for kind in {label[2:] for label in labels if label != "O"}:
-        for letter, others in _TAG_FALLBACKS.items():
-            number = next((known[name] for other in others if (name := f"{other}-{kind}") in known), None)
-            if number is not None:
-                found[f"{letter}-{kind}"] = number
-    return found
-
-
-def label_id_of(tag: str, labels: tuple[str, ...], location: str) -> int:
-    """Return the number of the label of a BIO tag; one that the training sentences lack is refused."""
-    number = label_ids_of(labels).get(tag)
-    if number is None:
-        raise InputError(
-            f"{location}: the tag '{tag}' does not occur in the training sentences; known are: {', '.join(labels)}"
-        )
-    return number
-
-
-def decode_tags(logits: Floats, labels: Sequence[str], temperature: float) -> tuple[tuple[str, ...], Floats]:
-    """Return the legal BIO tags of words from their logits (W, C), and how probable each chosen label is (W,).
-
-    Each word has its likeliest label. What is then illegal is mended from left to right: I-X that continues no X (after
-    O, after another type, at the beginning) becomes B-X, and a scheme other than BIO is written as BIO. The
-    probability stays that of the label as it was chosen.
-    """
-    chosen = [labels[number] for number in logits.argmax(axis=1)]
-    return repair_tags(chosen)[0], label_probabilities(logits, temperature).max(axis=1)
-
-
-def spans_in(sentence: Sentence, tags: Sequence[str], probabilities: Floats) -> tuple[EntitySpan, ...]:
-    """Return the entities that tags say, as they stand in the text."""
-    found = []
-    for first, end, label in spans_of(tags):
-        start, stop = sentence.offsets[first][0], sentence.offsets[end - 1][1]
-        found.append(
-            EntitySpan(start, stop, label, sentence.text[start:stop], float(np.prod(probabilities[first:end])))
-        )
-    return tuple(found)
-
-
-def label_probabilities(logits: Floats, temperature: float) -> Floats:
-    """Return the probability of each label of each word, (W, C)."""
-    scaled = logits.astype(np.float64) / temperature
-    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def reliability_bins(probabilities: Floats, truth: Ints) -> Floats:
-    """Return the bins of a reliability plot as sums that can be added up: how many words, how sure, how many right."""
-    bins = reliability(probabilities, truth, NUM_BINS)
-    return np.array([[one.count, one.count * one.confidence, one.count * one.accuracy] for one in bins])
-
-
-def entities_in(sentence: Sentence, tags: Sequence[str]) -> str:
-    """Return the entities of a sentence for people to read: "PER: John Smith; LOC: Rome"."""
-    offsets = sentence.offsets
-    spans = [(label, sentence.text[offsets[first][0] : offsets[end - 1][1]]) for first, end, label in spans_of(tags)]
-    return "; ".join(f"{label}: {text}" for label, text in spans) or "nothing"
+        words += _words_with_spaces(sentence)
+    return words[:count]

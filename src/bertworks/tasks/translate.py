@@ -1,7 +1,7 @@
-"""Translate: texts beside their translations in, translations out; the task of the Transformer.
+"""Translation: texts with their translations in, translations out; the task of the Transformer.
 
-A text that is longer than the model reads is translated sentence by sentence. While it learns a model writes greedily;
-with the finished one goes a beam search. B rows, P places that are asked, V pieces.
+A text longer than the model's sequences is translated sentence by sentence. During training dev is decoded greedily;
+the final model uses beam search. B sequences, P target positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,16 @@ from bertworks.objectives.cross_entropy import cross_entropy_sum, evaluate_cross
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import Window, WindowRule
 from bertworks.tasks.beam_search import BeamSearchDecoder, BeamSearchSettings
-from bertworks.tasks.contract import Features, InputSequence, Mistake, Task, TaskScores, worst_mistakes
+from bertworks.tasks.contract import (
+    Features,
+    InputFields,
+    InputSequence,
+    Mistake,
+    Task,
+    TaskScores,
+    worst_mistakes,
+)
+from bertworks.tasks.inputs import TEXT
 from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.surface_forms import decode_display_text, is_wide
@@ -39,17 +48,17 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 _GREEDY = BeamSearchSettings(num_beams=1)
-# A model that is below this on its own training pairs has not learned them.
-_LOW_BLEU = 0.2
-# What stands in an output before the pieces.
+# A model whose BLEU on its own training pairs is lower has not learned them.
+_UNDERFIT_BLEU = 0.2
+# How many values of an output precede the token ids.
 _NUM_HEADER_VALUES = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationPrediction:
-    """A translation, its log probability and pieces, and whether it came to its end within the pieces allowed.
+    """A translation, its log probability and length in tokens, and whether it ended within the token limit.
 
-    `reference` is the loss of the right translation, summed, and over how many pieces; None where it is not known.
+    `reference_loss` is the summed loss of the gold translation and its number of tokens; None if unknown.
     """
 
     id: str
@@ -64,21 +73,21 @@ class TranslationPrediction:
             "id": self.id,
             "translation": self.text,
             "log_probability": self.log_probability,
-            "is_whole": self.is_finished,
+            "is_finished": self.is_finished,
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationFeatures(Features):
-    """The rows of a text, and the vocabulary in which its translation is written."""
+    """Features of a text, and the tokenizer that decodes its translation."""
 
-    tokenizer: Tokenizer | None = None
+    tokenizer: Tokenizer
 
 
 class TranslationHead(nn.Module):
-    """What is added to the scores of the pieces; the rest is compared with the table of pieces itself.
+    """The bias of the output logits; the output weights are the token embeddings.
 
-    It is told and not learned: the paper has none, and models that were trained elsewhere may bring one.
+    It is not trained: the paper has none, and models of others may bring one.
     """
 
     bias: torch.Tensor  # (1, V)
@@ -88,19 +97,20 @@ class TranslationHead(nn.Module):
         self.register_buffer("bias", torch.zeros(1, vocab_size))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Translate:
-    """In other words. Models are chosen by BLEU.
+    """Translation. Models are selected by BLEU.
 
-    cut         how sacrebleu cuts texts for it
-    searching   how translations are looked for; `later` how they will be when all is learned
-    smoothing   how much of what is right all pieces share while a model learns
-    start       the piece that a translation begins with; None: the first special one
+    bleu_tokenizer           sacrebleu's tokenizer for it
+    search_settings          the current beam search; `final_search_settings` that of the final model
+    smoothing                label smoothing during training
+    decoder_start_token_id   the first token of the decoder's input; None: the tokenizer's [CLS]
     """
 
     name: ClassVar[str] = "translate"
-    head_kind: ClassVar[str] = "translations"
+    head_kind: ClassVar[str] = "translation"
     default_window_rule: ClassVar[WindowRule] = WindowRule()
+    input_fields: ClassVar[tuple[InputFields, ...]] = (TEXT,)
     bleu_tokenizer: str = "13a"
     search_settings: BeamSearchSettings = field(default_factory=BeamSearchSettings)
     final_search_settings: BeamSearchSettings = field(default_factory=BeamSearchSettings)
@@ -117,25 +127,36 @@ class Translate:
 
     @classmethod
     def from_examples(cls, examples: Sequence[TextExample], settings: Mapping[str, Any]) -> Translate:
-        cut = settings.get("cut") or bleu_tokenizer_of(case.label for case in examples if case.label is not None)
-        TranslationTally(cut)  # a part that is missing is missed now, not after an hour
+        bleu_tokenizer = settings.get("bleu_tokenizer") or bleu_tokenizer_of(
+            example.label for example in examples if example.label is not None
+        )
+        TranslationTally(bleu_tokenizer)  # fails now, not after an hour, if a package is missing
         smoothing = float(settings.get("smoothing", cls().smoothing))
         if not 0 <= smoothing < 1:
             raise SettingsError(f"smoothing is {smoothing}; give a number from 0 to below 1, such as 0.1")
-        return cls(cut, _GREEDY, settings.get("searching", BeamSearchSettings()), smoothing)
+        return cls(
+            bleu_tokenizer=bleu_tokenizer,
+            search_settings=_GREEDY,
+            final_search_settings=settings.get("search_settings", BeamSearchSettings()),
+            smoothing=smoothing,
+        )
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Translate:
-        searching = BeamSearchSettings(**metadata.get("searching", {}))
+        search_settings = BeamSearchSettings(**metadata.get("search_settings", {}))
         return cls(
-            metadata.get("cut", "13a"),
-            searching,
-            searching,
+            bleu_tokenizer=metadata.get("bleu_tokenizer", "13a"),
+            search_settings=search_settings,
+            final_search_settings=search_settings,
             decoder_start_token_id=config.get("decoder_start_token_id"),
         )
 
+    @classmethod
+    def matches_config(cls, config: Mapping[str, Any]) -> bool:
+        return True
+
     def metadata(self) -> dict[str, Any]:
-        return {"cut": self.bleu_tokenizer, "searching": asdict(self.search_settings)}
+        return {"bleu_tokenizer": self.bleu_tokenizer, "search_settings": asdict(self.search_settings)}
 
     def config(self) -> dict[str, Any]:
         return {}
@@ -143,8 +164,8 @@ class Translate:
     def head(self, config: BertConfig) -> nn.Module:
         if not isinstance(config, TransformerConfig):
             raise SettingsError(
-                f"a model of the family '{config.model_type}' has no decoder and cannot translate; begin a new one with "
-                f"--recipe transformer and --vocab, or choose one that was begun so"
+                f"a model of the family '{config.model_type}' has no decoder and cannot translate; train a new one "
+                f"with --recipe transformer and --vocab, or choose a Transformer"
             )
         return TranslationHead(config.vocab_size)
 
@@ -153,19 +174,31 @@ class Translate:
         return "bleu"
 
     def featurize(self, example: TextExample, tokenizer: Tokenizer, window_rule: WindowRule) -> TranslationFeatures:
-        """Return the rows of a text. A pair too long to be read together is not learned from, and not cut either."""
-        sources, num_cut = _sources(example.texts[0], tokenizer, window_rule)
-        said = None if example.label is None else tokenizer.tokenize(example.label).input_ids
-        teaches = said is not None and len(sources) == 1 and not num_cut and len(said) < window_rule.max_length
+        """Return the sequences of a text. A pair too long for one sequence is not truncated, and not trained on."""
+        sources, num_truncated = _source_windows(example.texts[0], tokenizer, window_rule)
+        target_ids = None if example.label is None else tokenizer.tokenize(example.label).input_ids
+        is_trainable = (
+            target_ids is not None
+            and len(sources) == 1
+            and not num_truncated
+            and len(target_ids) < window_rule.max_length
+        )
         start = tokenizer.specials.cls if self.decoder_start_token_id is None else self.decoder_start_token_id
-        read, wanted = [start], np.empty(0, dtype=np.int64)
-        if said is not None and teaches:
-            read, wanted = [start, *said.tolist()], np.append(said, tokenizer.specials.sep).astype(np.int64)
-        target = _window(np.array(read, dtype=np.int64))
-        places = np.arange(len(wanted))
-        rows = tuple(InputSequence(source, positions=places, targets=wanted, target=target) for source in sources)
+        decoder_ids, targets = [start], np.empty(0, dtype=np.int64)
+        if target_ids is not None and is_trainable:
+            decoder_ids = [start, *target_ids.tolist()]
+            targets = np.append(target_ids, tokenizer.specials.sep).astype(np.int64)
+        target = _window(np.array(decoder_ids, dtype=np.int64))
+        positions = np.arange(len(targets))
         return TranslationFeatures(
-            rows, label=example.label, num_truncated=num_cut, is_trainable=teaches, tokenizer=tokenizer
+            sequences=tuple(
+                InputSequence.from_window(source, positions=positions, targets=targets, target=target)
+                for source in sources
+            ),
+            label=example.label,
+            num_truncated=num_truncated,
+            is_trainable=is_trainable,
+            tokenizer=tokenizer,
         )
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
@@ -174,11 +207,11 @@ class Translate:
     def sequence_loss(
         self, encoder: Encoder, head: nn.Module, batch: Batch, seeds: DropoutSeeds | None
     ) -> torch.Tensor:
-        """Return the summed loss, smoothed where something is learned; scores are never there all at once."""
-        vectors, table, bias, targets = _loss_inputs(encoder, head, batch, seeds)
+        """Return the summed loss, label-smoothed in training; the logits (P, V) are never materialized at once."""
+        vectors, embeddings, bias, targets = _loss_inputs(encoder, head, batch, seeds)
         if torch.is_grad_enabled():
-            return cross_entropy_sum(vectors, table, bias, targets, 1.0, self.smoothing)
-        return evaluate_cross_entropy(vectors, table, bias, targets)[0]
+            return cross_entropy_sum(vectors, embeddings, bias, targets, 1.0, self.smoothing)
+        return evaluate_cross_entropy(vectors, embeddings, bias, targets)[0]
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         return outputs
@@ -188,106 +221,125 @@ class Translate:
         return len(batch.targets)
 
     def generate(self, encoder: Encoder, head: nn.Module, batch: Batch, tokenizer: Tokenizer) -> list[Floats]:
-        """Return for each row the summed loss of the right translation and over how many pieces, the log probability
-        of the one that was found, whether it came to its end, and then its pieces."""
+        """Return for each sequence the summed loss of the gold translation, its number of tokens, the log probability
+        of the generated one, whether it is finished, and its token ids."""
         assert batch.source is not None
         end = tokenizer.specials.sep
-        never = tuple(number for number in tokenizer.specials.ids if number != end)
+        suppressed = tuple(token_id for token_id in tokenizer.specials.ids if token_id != end)
         bias = head.bias[0]  # type: ignore[index]
-        found = BeamSearchDecoder(encoder, bias, int(batch.input_ids[0, 0]), end, never).generate(
-            batch.source, self.search_settings
+        decoder = BeamSearchDecoder(
+            encoder=encoder, bias=bias, start=int(batch.input_ids[0, 0]), end=end, suppress_tokens=suppressed
         )
-        known = _references(encoder, head, batch).tolist()
+        hypotheses = decoder.generate(batch.source, self.search_settings)
+        references = _reference_losses(encoder, head, batch).tolist()
         return [
-            np.array([*told, one.log_probability, one.is_finished, *one.token_ids], dtype=np.float32)
-            for told, one in zip(known, found, strict=True)
+            np.array([*reference, one.log_probability, one.is_finished, *one.token_ids], dtype=np.float32)
+            for reference, one in zip(references, hypotheses, strict=True)
         ]
 
     def decode(self, example: TextExample, features: Features, outputs: Sequence[Floats]) -> TranslationPrediction:
         assert isinstance(features, TranslationFeatures)
-        assert features.tokenizer is not None
-        pieces = [output[_NUM_HEADER_VALUES:].astype(np.int64).tolist() for output in outputs]
+        token_ids = [output[_NUM_HEADER_VALUES:].astype(np.int64).tolist() for output in outputs]
         text = ""
-        for own in pieces:
-            more = decode_display_text(features.tokenizer, own)
-            text += more if not text or is_wide(text) else f" {more}"
-        count = int(sum(output[1] for output in outputs))
+        for ids in token_ids:
+            part = decode_display_text(features.tokenizer, ids)
+            text += part if not text or is_wide(text) else f" {part}"
+        num_reference_tokens = int(sum(output[1] for output in outputs))
+        reference_loss = float(sum(output[0] for output in outputs))
         return TranslationPrediction(
-            example.id,
-            text,
-            float(sum(output[2] for output in outputs)),
-            sum(len(own) + 1 for own in pieces),
-            all(bool(output[3]) for output in outputs),
-            (float(sum(output[0] for output in outputs)), count) if count else None,
+            id=example.id,
+            text=text,
+            log_probability=float(sum(output[2] for output in outputs)),
+            num_tokens=sum(len(ids) + 1 for ids in token_ids),
+            is_finished=all(bool(output[3]) for output in outputs),
+            reference_loss=(reference_loss, num_reference_tokens) if num_reference_tokens else None,
         )
 
     def score(self, pairs: Iterable[tuple[TextExample, TranslationPrediction]]) -> TaskScores:
         tally = TranslationTally(self.bleu_tokenizer)
         mistakes: list[Mistake] = []
-        lost, count = 0.0, 0
-        for case, said in pairs:
-            if case.label is None:
+        loss_sum, num_tokens = 0.0, 0
+        for example, prediction in pairs:
+            if example.label is None:
                 raise InputError(
-                    f"{case.location}: there is no translation to compare with; name its column with --label"
+                    f"{example.location}: there is no translation to compare with; name its column with --label"
                 )
-            tally.add(said.text, case.label)
-            if said.reference_loss is not None:
-                lost, count = lost + said.reference_loss[0], count + said.reference_loss[1]
-            if said.text != case.label:
-                sure = math.exp(said.log_probability / max(said.num_tokens, 1))
-                mistakes = worst_mistakes([*mistakes, Mistake(sure, case.texts, case.label, said.text, case.location)])
-        loss = {"loss": lost / count} if count else {}
-        return TaskScores({**tally.scores(), **loss}, self.main_metric, {"mistakes": mistakes}, _LOW_BLEU)
+            tally.add(prediction.text, example.label)
+            if prediction.reference_loss is not None:
+                loss_sum += prediction.reference_loss[0]
+                num_tokens += prediction.reference_loss[1]
+            if prediction.text != example.label:
+                mistake = Mistake(
+                    confidence=math.exp(prediction.log_probability / max(prediction.num_tokens, 1)),
+                    texts=example.texts,
+                    expected=example.label,
+                    predicted=prediction.text,
+                    location=example.location,
+                )
+                mistakes = worst_mistakes([*mistakes, mistake])
+        loss = {"loss": loss_sum / num_tokens} if num_tokens else {}
+        return TaskScores(
+            metrics={**tally.scores(), **loss},
+            main_metric=self.main_metric,
+            details={"mistakes": mistakes},
+            underfit_threshold=_UNDERFIT_BLEU,
+        )
 
     def calibrate(self, examples: Sequence[TextExample], predictions: Sequence[TranslationPrediction]) -> Task:
-        """Return the task as it will be used: with a search."""
+        """Return the task with the final model's beam search."""
         return replace(self, search_settings=self.final_search_settings)
+
+    def with_search_settings(self, settings: BeamSearchSettings) -> Translate:
+        return replace(self, search_settings=settings)
+
+    def submission_value(self, prediction: TranslationPrediction) -> str:
+        return prediction.text
 
 
 def _loss_inputs(
     encoder: Encoder, head: nn.Module, batch: Batch, seeds: DropoutSeeds | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return vectors (P, D), the table of pieces (V, D) they are compared with, the bias (V,) and the targets (P,)."""
+    """Return the decoder's outputs (P, D), the token embeddings (V, D), the bias (V,) and the targets (P,)."""
     assert batch.positions is not None
     assert batch.targets is not None
     bias: torch.Tensor = head.bias[0]  # type: ignore[index]
     return encoder(batch, seeds=seeds).gather(batch.positions), encoder.token_embeddings.weight, bias, batch.targets
 
 
-def _references(encoder: Encoder, head: nn.Module, batch: Batch) -> torch.Tensor:
-    """Return (B, 2): the summed loss of what is right in each row, and over how many pieces."""
-    found = torch.zeros(len(batch.input_ids), 2, device=batch.input_ids.device)
+def _reference_losses(encoder: Encoder, head: nn.Module, batch: Batch) -> torch.Tensor:
+    """Return (B, 2): the summed loss of each gold translation, and its number of tokens."""
+    losses_by_sequence = torch.zeros(len(batch.input_ids), 2, device=batch.input_ids.device)
     if batch.positions is None or batch.targets is None or not len(batch.targets):
-        return found
-    rows = batch.positions // batch.input_ids.shape[1]
-    losses = token_losses(*_loss_inputs(encoder, head, batch, None)).to(found.dtype)
-    return found.index_add(0, rows, torch.stack([losses, torch.ones_like(losses)], 1))
+        return losses_by_sequence
+    sequences = batch.positions // batch.input_ids.shape[1]
+    losses = token_losses(*_loss_inputs(encoder, head, batch, None)).to(losses_by_sequence.dtype)
+    return losses_by_sequence.index_add(0, sequences, torch.stack([losses, torch.ones_like(losses)], 1))
 
 
-def _sources(text: str, tokenizer: Tokenizer, window_rule: WindowRule) -> tuple[list[Window], int]:
-    """Return the rows in which a text is read, and how many pieces were cut off because the rule says so."""
-    room = window_rule.max_length - tokenizer.num_special_tokens(1)
-    ids = tokenizer.tokenize(text).input_ids
-    if len(ids) <= room or window_rule.truncate:
-        rows = [_add_special_tokens(tokenizer, ids[:room])] if len(ids) else []
-        return rows, max(0, len(ids) - room)
-    return [_add_special_tokens(tokenizer, own) for own in _sentence_chunks(text, tokenizer, room)], 0
+def _source_windows(text: str, tokenizer: Tokenizer, window_rule: WindowRule) -> tuple[list[Window], int]:
+    """Return the windows of a text, and how many tokens the window rule truncated."""
+    max_tokens = window_rule.max_length - tokenizer.num_special_tokens(1)
+    input_ids = tokenizer.tokenize(text).input_ids
+    if len(input_ids) <= max_tokens or window_rule.truncate:
+        windows = [_add_special_tokens(tokenizer, input_ids[:max_tokens])] if len(input_ids) else []
+        return windows, max(0, len(input_ids) - max_tokens)
+    return [_add_special_tokens(tokenizer, chunk) for chunk in _sentence_chunks(text, tokenizer, max_tokens)], 0
 
 
-def _sentence_chunks(text: str, tokenizer: Tokenizer, room: int) -> Iterator[Ints]:
-    """Yield the pieces of as many sentences at a time as there is room for; what is longer, in equal parts."""
-    gathered = np.empty(0, dtype=np.int64)
+def _sentence_chunks(text: str, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Ints]:
+    """Yield the tokens of as many sentences at a time as fit; a longer sentence in equal parts."""
+    chunk = np.empty(0, dtype=np.int64)
     for sentence in split_sentences(text):
-        own = tokenizer.tokenize(sentence).input_ids
-        if len(gathered) and len(gathered) + len(own) > room:
-            yield gathered
-            gathered = own[:0]
-        if len(own) > room:
-            yield from np.array_split(own, -(-len(own) // room))
+        input_ids = tokenizer.tokenize(sentence).input_ids
+        if len(chunk) and len(chunk) + len(input_ids) > max_tokens:
+            yield chunk
+            chunk = input_ids[:0]
+        if len(input_ids) > max_tokens:
+            yield from np.array_split(input_ids, -(-len(input_ids) // max_tokens))
         else:
-            gathered = np.concatenate([gathered, own])
-    if len(gathered):
-        yield gathered
+            chunk = np.concatenate([chunk, input_ids])
+    if len(chunk):
+        yield chunk
 
 
 def _add_special_tokens(tokenizer: Tokenizer, input_ids: Ints) -> Window:

@@ -28,7 +28,7 @@ def question(number: int, length: int) -> Features:
     ids[:2] = 2, 5 + number
     ids[-1] = 3
     window = Window(ids, np.zeros(length, dtype=np.int64), (WindowSpan(0, length - 2, 1),))
-    return Features((InputSequence(window),), label=number % 2)
+    return Features(sequences=(InputSequence.from_window(window),), label=number % 2)
 
 
 def drawer(lengths: list[int], batch: int = 4, seed: int = 0) -> FinetuneBatches:
@@ -78,7 +78,7 @@ def test_labels_follow_their_examples_through_the_sorting():
 
 def test_examples_that_share_a_row_are_drawn_together_and_a_step_has_as_many_as_asked_on_average():
     parts = tuple(replace(question(number, 10), num_examples=3) for number in range(20))
-    whole = Features(tuple(row for part in parts for row in part.sequences), num_examples=60, parts=parts)
+    whole = Features(sequences=tuple(row for part in parts for row in part.sequences), num_examples=60, parts=parts)
     one = FinetuneBatches([whole], TASK, TOKENIZER, 12, 0)
     assert one.num_steps == 5  # 12 examples are four rows
     drawn = [numbers_in(one.get_batches(0, step)) for step in range(5)]

@@ -114,15 +114,21 @@ def test_settings_that_cannot_be_are_refused(settings: dict, message: str):
     [(0.95, 0.93, "fits"), (0.99, 0.85, "over-fitted"), (0.6, 0.58, "under-fitted"), (0.42, 0.2, "under-fitted")],
 )
 def test_verdicts(train: float, dev: float, word: str):
-    scored = {"train": TaskScores({"f1": train}, "f1"), "dev": TaskScores({"f1": dev}, "f1")}
+    scored = {
+        "train": TaskScores(metrics={"f1": train}, main_metric="f1"),
+        "dev": TaskScores(metrics={"f1": dev}, main_metric="f1"),
+    }
     assert verdict_of("f1", scored).startswith(f"{word}: f1 is {train:.3f} on train and {dev:.3f} on dev")
 
 
 def test_a_high_score_of_a_model_that_tells_nothing_apart_is_no_fit():
     details = {"confusion": np.array([[92, 0], [8, 0]]), "labels": ("ham", "spam")}
-    scored = {split: TaskScores({"accuracy": 0.92}, "accuracy", details) for split in ("train", "dev")}
+    scored = {
+        split: TaskScores(metrics={"accuracy": 0.92}, main_metric="accuracy", details=details)
+        for split in ("train", "dev")
+    }
     assert verdict_of("accuracy", scored).startswith("under-fitted: accuracy is 0.920 on train and 0.920 on dev, but")
 
 
 def test_without_dev_nobody_can_say():
-    assert "give some with --dev" in verdict_of("f1", {"train": TaskScores({"f1": 1.0}, "f1")})
+    assert "give some with --dev" in verdict_of("f1", {"train": TaskScores(metrics={"f1": 1.0}, main_metric="f1")})
