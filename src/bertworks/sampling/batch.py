@@ -1,4 +1,4 @@
-"""Batches: Examples with hidden places in, a Batch of tensors out. The only file of the room that imports torch."""
+"""Collation: masked Examples in, a Batch of tensors out. The only module of the package that imports torch."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from bertworks.sampling.masking import MaskedExample
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a model reads: B rows of T places, and what it is asked there.
+    """The input of a model: B sequences of T positions, with their targets.
 
-    ids        (B, T) pieces, padded at the right
-    segments   (B, T) 0 or 1; XLNet's summary piece is in segment 2
-    lengths    (B,)   how many places of a row are real: the only word on padding
-    reads      who may read whom: "both", "left", or a (B, T, T) boolean tensor; None: as the model does by itself
-    places     (P,)   the places to predict, counted through the batch: row * T + place
-    targets    (P,)   the true pieces there
-    labels     by head: {"pair": (B,)} and so on
-    groups     (B,)   to which unit a row belongs, where several windows of a text, or several choices, are one example
-    unknown    how words outside the vocabulary are written, by their places (row * T + place): for a model that reads
-               writing
-    masked     the same rows asked about their pieces, some hidden or all but the first, for a loss beside a task's
-    source     what the rows are to say in other words, as a batch of its own: (B, S); read by each row besides its own
-    permutation  (B, T) in which order a row is told: 0 what is known from the beginning, then 1, 2, … the places to
-                 predict, each of which may read what was told before it
-    goes_on    whether rows go on behind those of the batch before (in the same place of the step before): False where
-               they begin, None where rows have nothing to do with one another
-    state      what the rows before left, if they go on: the encoder's own
+    input_ids         (B, T) padded on the right
+    token_type_ids    (B, T) 0 or 1; XLNet's <cls> has 2
+    lengths           (B,) number of tokens per sequence: the only information on padding
+    attention         "bidirectional", "causal", or a (B, T, T) boolean mask; None: the default of the model
+    positions         (P,) the positions to predict, as flat indices: sequence * T + position
+    targets           (P,) the true token ids at these positions
+    labels            by name: {"nsp": (B,)} and so on
+    groups            (B,) the example of each sequence, where several windows or choices belong to one example
+    unknown           the spelling of out-of-vocabulary words by flat index, for character-level encoders
+    auxiliary_batch   the same sequences with targets of a language model, for the auxiliary loss of a task
+    permutation       (B, T) the factorization order: 0 for tokens visible from the start, then 1, 2, … for the
+                      positions to predict, each of which sees those before it
+    source            (B, S) the source sequences of a sequence-to-sequence model
+    is_continuation   whether sequences continue those of the previous batch, index by index; False for the first batch
+                      of a stream, None for independent sequences
+    state             the encoder's state after the previous batch, for a continuation
     """
 
     input_ids: torch.Tensor
@@ -54,19 +53,19 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """How many pieces are read, those of a source too."""
+        """The number of tokens, including those of the source."""
         return int(self.lengths.sum()) + (0 if self.source is None else self.source.num_tokens)
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on that device; itself if it is there. The copy goes on while others compute."""
+        """Return the batch on that device. Copies to a GPU are asynchronous."""
         if self.input_ids.device == device:
             return self
         return replace(
             self,
             **{
-                part.name: _to_device(getattr(self, part.name), device)
-                for part in fields(self)
-                if part.name != "labels"
+                item.name: _to_device(getattr(self, item.name), device)
+                for item in fields(self)
+                if item.name != "labels"
             },
             labels={name: _to_device(values, device) for name, values in self.labels.items()},
         )
@@ -83,40 +82,39 @@ def _to_device(value: Any, device: torch.device) -> Any:
 
 
 def collate_examples(examples: Sequence[Example], masked_examples: Sequence[MaskedExample], pad: int) -> Batch:
-    """Return the examples as one batch, as wide as the longest of them."""
+    """Collate examples, padded to the longest of them."""
     lengths = np.fromiter(map(len, examples), dtype=np.int64, count=len(examples))
-    width = int(lengths.max())
-    ids = np.full((len(examples), width), pad, dtype=np.int64)
-    segments = np.zeros((len(examples), width), dtype=np.int64)
-    for row, (example, hid) in enumerate(zip(examples, masked_examples, strict=True)):
-        ids[row, : len(example)] = hid.input_ids
-        segments[row, : len(example)] = example.token_type_ids
-    places = np.concatenate([hid.positions + row * width for row, hid in enumerate(masked_examples)]).astype(np.int64)
-    targets = np.concatenate([hid.targets for hid in masked_examples]).astype(np.int64)
+    max_length = int(lengths.max())
+    input_ids = np.full((len(examples), max_length), pad, dtype=np.int64)
+    token_type_ids = np.zeros((len(examples), max_length), dtype=np.int64)
+    for index, (example, masked) in enumerate(zip(examples, masked_examples, strict=True)):
+        input_ids[index, : len(example)] = masked.input_ids
+        token_type_ids[index, : len(example)] = example.token_type_ids
+    positions = [masked.positions + index * max_length for index, masked in enumerate(masked_examples)]
+    targets = [masked.targets for masked in masked_examples]
     labels = [example.label for example in examples if example.label is not None]
-    orders = [hid.permutation for hid in masked_examples if hid.permutation is not None]
+    permutations = [masked.permutation for masked in masked_examples if masked.permutation is not None]
     return Batch(
-        input_ids=torch.from_numpy(ids),
-        token_type_ids=torch.from_numpy(segments),
+        input_ids=torch.from_numpy(input_ids),
+        token_type_ids=torch.from_numpy(token_type_ids),
         lengths=torch.from_numpy(lengths),
-        positions=torch.from_numpy(places),
-        targets=torch.from_numpy(targets),
-        labels={"pair": torch.tensor(labels)} if labels else {},
-        permutation=_pad(orders, width) if orders else None,
+        positions=torch.from_numpy(np.concatenate(positions).astype(np.int64)),
+        targets=torch.from_numpy(np.concatenate(targets).astype(np.int64)),
+        labels={"nsp": torch.tensor(labels)} if labels else {},
+        permutation=_pad(permutations, max_length) if permutations else None,
     )
 
 
 def _pad(sequences: Sequence[npt.NDArray[np.int32]], length: int) -> torch.Tensor:
-    """Return (B, T): the rows, with zeros behind them."""
-    found = np.zeros((len(sequences), length), dtype=np.int64)
-    for row, values in enumerate(sequences):
-        found[row, : len(values)] = values
-    return torch.from_numpy(found)
+    """Return (B, T): the sequences, padded with zeros."""
+    padded = np.zeros((len(sequences), length), dtype=np.int64)
+    for index, values in enumerate(sequences):
+        padded[index, : len(values)] = values
+    return torch.from_numpy(padded)
 
 
 class TokenSequence(Protocol):
-    """Anything that has the ids and segments of its pieces, special ones too, and the writing of unknown words: an
-    Encoding, a Window."""
+    """A sequence with special tokens: an Encoding, a Window."""
 
     @property
     def input_ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
@@ -127,13 +125,19 @@ class TokenSequence(Protocol):
 
 
 def collate_sequences(sequences: Sequence[TokenSequence], pad: int) -> Batch:
-    """Return rows as one batch, in their order and as wide as the longest of them; nothing is asked."""
-    lengths = np.array([len(row.input_ids) for row in sequences], dtype=np.int64)
-    ids = np.full((len(sequences), int(lengths.max())), pad, dtype=np.int64)
-    segments = np.zeros_like(ids)
+    """Collate sequences in their order, padded to the longest of them, without targets."""
+    lengths = np.array([len(sequence.input_ids) for sequence in sequences], dtype=np.int64)
+    max_length = int(lengths.max())
+    input_ids = np.full((len(sequences), max_length), pad, dtype=np.int64)
+    token_type_ids = np.zeros_like(input_ids)
     unknown: dict[int, str] = {}
-    for number, row in enumerate(sequences):
-        unknown |= {number * ids.shape[1] + place: word for place, word in row.unknown.items()}
-        ids[number, : lengths[number]] = row.input_ids
-        segments[number, : lengths[number]] = row.token_type_ids
-    return Batch(torch.from_numpy(ids), torch.from_numpy(segments), torch.from_numpy(lengths), unknown=unknown)
+    for index, sequence in enumerate(sequences):
+        unknown |= {index * max_length + position: word for position, word in sequence.unknown.items()}
+        input_ids[index, : lengths[index]] = sequence.input_ids
+        token_type_ids[index, : lengths[index]] = sequence.token_type_ids
+    return Batch(
+        input_ids=torch.from_numpy(input_ids),
+        token_type_ids=torch.from_numpy(token_type_ids),
+        lengths=torch.from_numpy(lengths),
+        unknown=unknown,
+    )

@@ -1,4 +1,4 @@
-"""Ask for the next piece: an Example in, its ids as they are, the places that something follows and what it is out."""
+"""Next-token prediction: an Example in, its unchanged input_ids and the next token of each position as targets out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bertworks.sampling.masking import MaskedExample
 
 
 class NextTokenTargets:
-    """Hides nothing: each place is asked what follows it, which a model that reads to the left cannot see."""
+    """Masks nothing: the target of each position is the next token, which causal attention cannot see."""
 
     def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample:
-        """Return the example with its questions; it draws nothing."""
-        behind = [] if example.next_token is None else [example.next_token]
-        targets = np.append(example.input_ids[1:], np.array(behind, dtype=np.int32))
+        """Return the example with its targets; no randomness is used."""
+        last = [] if example.next_token is None else [example.next_token]
+        targets = np.append(example.input_ids[1:], np.array(last, dtype=np.int32))
         return MaskedExample(example.input_ids, np.arange(len(targets), dtype=np.int32), targets)

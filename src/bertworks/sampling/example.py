@@ -1,4 +1,4 @@
-"""What leaves the arranging of sentences: an Example, unmasked, as numpy arrays."""
+"""The output of the samplers: an Example, unmasked, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bertworks.corpus.shard import ShardArrays
 from bertworks.vocabulary.tokenizer import SpecialTokenIds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One input of a model before anything is hidden. All arrays have one element a piece.
+    """One input sequence before masking. Arrays have one element per token.
 
-    `word_starts` is False inside a word; special pieces are never part of one (see `is_special`).
-    `label` is the answer about the pair: 0 where the second text follows the first (or stands in order), 1 where it
-    is random (or swapped), None where there is no question. `behind` is the piece that follows the last one, where an
-    example is a stretch of a text that goes on.
+    word_starts   False inside a word; special tokens are not part of words (see `is_special`)
+    label         of a pair: 0 if segment B follows segment A (or they are in order), 1 if it is random (or they are
+                  swapped); None for other examples
+    next_token    the token after the last one, where the example is a span of a stream
     """
 
     input_ids: npt.NDArray[np.int32]
@@ -34,7 +34,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class ShardSpan:
-    """A run of pieces of one shard."""
+    """A span of tokens in one shard."""
 
     shard: ShardArrays
     start: int
@@ -45,28 +45,34 @@ class ShardSpan:
 
 
 def assemble(spans: list[tuple[ShardSpan, int]], specials: SpecialTokenIds, label: int | None = None) -> Example:
-    """Return [CLS] span [SEP] span [SEP] …, each span with its separator in the given segment; XLNet's [CLS] is last.
+    """Return [CLS] span [SEP] span [SEP] …, each span and its separator of the given token type (XLNet: <cls> is last).
 
-    Consecutive spans of one segment are separated too: that is how a block marks the end of a document.
+    A separator also stands between two spans of the same type: in a block it marks the end of a document.
     """
-    frame = specials.template
-    size = frame.num_before + sum(len(span) + 1 for span, _ in spans) + frame.num_after
-    ids = np.empty(size, dtype=np.int32)
-    segments = np.zeros(size, dtype=np.int8)
-    word_starts = np.ones(size, dtype=np.bool_)
-    is_special = np.zeros(size, dtype=np.bool_)
-    place, segments[-1] = (0, 0) if frame.num_before else (-1, frame.token_type_ids[2])
-    ids[place] = specials.cls
-    is_special[place] = True
-    at = frame.num_before
-    for span, segment in spans:
-        stop = at + len(span)
-        ids[at:stop] = span.shard.input_ids[span.start : span.stop]
-        word_starts[at:stop] = span.shard.unpack_word_starts(span.start, span.stop)
-        ids[stop] = specials.sep
+    template = specials.template
+    length = template.num_before + sum(len(span) + 1 for span, _ in spans) + template.num_after
+    input_ids = np.empty(length, dtype=np.int32)
+    token_type_ids = np.zeros(length, dtype=np.int8)
+    word_starts = np.ones(length, dtype=np.bool_)
+    is_special = np.zeros(length, dtype=np.bool_)
+    cls_position, token_type_ids[-1] = (0, 0) if template.num_before else (-1, template.token_type_ids[2])
+    input_ids[cls_position] = specials.cls
+    is_special[cls_position] = True
+    start = template.num_before
+    for span, token_type in spans:
+        stop = start + len(span)
+        input_ids[start:stop] = span.shard.input_ids[span.start : span.stop]
+        word_starts[start:stop] = span.shard.unpack_word_starts(span.start, span.stop)
+        input_ids[stop] = specials.sep
         is_special[stop] = True
-        segments[at : stop + 1] = segment
-        # A span may have been cut inside a word: what is left of the word begins where the span does.
-        word_starts[at] = True
-        at = stop + 1
-    return Example(ids, segments, word_starts, is_special, label)
+        token_type_ids[start : stop + 1] = token_type
+        # The span may start inside a word: the rest of the word counts as a word.
+        word_starts[start] = True
+        start = stop + 1
+    return Example(
+        input_ids=input_ids,
+        token_type_ids=token_type_ids,
+        word_starts=word_starts,
+        is_special=is_special,
+        label=label,
+    )

@@ -1,4 +1,4 @@
-"""Draw examples: a numbered row in, its Example and what is hidden in it out; a pure function, in any process."""
+"""Example loading: an example number in, its Example and MaskedExample out; a pure function, in any process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from bertworks.sampling.streams import Streams
 
 
 class ExampleSampler(Protocol):
-    """How sentences become examples: pairs, blocks, streams. It knows its split and length, and how many anchors there
-    are."""
+    """Makes examples from a split: pairs, blocks, streams."""
 
     @property
     def num_anchors(self) -> int: ...
@@ -25,7 +24,7 @@ class ExampleSampler(Protocol):
 
 
 class Corruption(Protocol):
-    """What is hidden in an example, or asked about it."""
+    """Makes the input and the targets of an example: masking, permutation, next tokens."""
 
     def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample: ...
 
@@ -34,8 +33,9 @@ class Corruption(Protocol):
 class Loader:
     """All examples of one phase in their order.
 
-    Number n is index n mod N of epoch n div N. With `num_fresh_epochs` above 0 the examples repeat after so many
-    epochs, pairs, masks and all (1: static masks, as in Google's prepared files); 0 means that they never do.
+    With N anchors, example n is index n mod N of epoch n div N. If `num_fresh_epochs` > 0, examples repeat after that
+    many
+    epochs, with the same pairs and masks (1: static masking, as in Google's prepared files); with 0 they never do.
     """
 
     sampler: ExampleSampler
@@ -44,21 +44,21 @@ class Loader:
     num_fresh_epochs: int = 0
 
     def load_example(self, number: int) -> tuple[Example, MaskedExample]:
-        """Return example `number` of the run, with its places hidden."""
-        size = self.sampler.num_anchors
-        epoch, index = divmod(number, size)
-        anchor = self.order.permute(epoch, index, size)
-        drawn = epoch % self.num_fresh_epochs if self.num_fresh_epochs else epoch
-        return self.example_at(drawn, anchor)
+        """Return example `number` of the run, unmasked and masked."""
+        num_anchors = self.sampler.num_anchors
+        epoch, index = divmod(number, num_anchors)
+        anchor = self.order.permute(epoch, index, num_anchors)
+        seed_epoch = epoch % self.num_fresh_epochs if self.num_fresh_epochs else epoch
+        return self.example_at(seed_epoch, anchor)
 
     def example_at(self, epoch: int, anchor: int) -> tuple[Example, MaskedExample]:
-        """Return the example of one anchor in one epoch."""
+        """Return the example at an anchor in an epoch."""
         generator = self.order.generator(epoch, anchor)
         example = self.sampler.example(anchor + self.order.offset(epoch), generator)
         return example, self.corruption.mask(example, generator)
 
     def is_continuation(self, number: int) -> bool | None:
-        """Return whether an example goes on behind an earlier one: none has to do with another."""
+        """Return None: the examples are independent."""
 
     def batches(self, count: int, size: int) -> Iterator[range]:
         """Yield the numbers of the first `count` examples, `size` at a time, or of all of them if they are fewer."""
@@ -73,10 +73,11 @@ class Loader:
 
 @dataclass(frozen=True, slots=True)
 class StatefulLoader:
-    """Examples that go on behind one another: `num_lanes` readers begin at equal distances of a stream and never stop.
+    """Examples that continue each other: `num_streams` streams start at equal distances and never end.
 
-    Number n is what reader n mod num_lanes reads in its step n div num_lanes. All have stretches of equal length in a
-    step; where a stretch ends follows from its number alone.
+    Example n is the span of stream n mod num_streams in step n div num_streams. In one step all spans have equal
+    length;
+    the end of a span is a function of its number.
     """
 
     sampler: Streams
@@ -85,25 +86,24 @@ class StatefulLoader:
     num_streams: int
 
     def load_example(self, number: int) -> tuple[Example, MaskedExample]:
-        """Return example `number` of the run, and what it is asked."""
-        step, lane = divmod(number, self.num_streams)
-        size = self.sampler.num_tokens
-        begin = int((self.order.offset(0) + lane / self.num_streams) * size)
-        example = self.sampler.example_between(begin + self._step_offset(step), begin + self._step_offset(step + 1))
-        return example, self.corruption.mask(example, self.order.generator(step, lane))
+        """Return example `number` of the run, unmasked and masked."""
+        step, stream = divmod(number, self.num_streams)
+        start = int((self.order.offset(0) + stream / self.num_streams) * self.sampler.num_tokens)
+        example = self.sampler.example_between(start + self._step_offset(step), start + self._step_offset(step + 1))
+        return example, self.corruption.mask(example, self.order.generator(step, stream))
 
     def _step_offset(self, step: int) -> int:
-        """Return how far readers are before a step: on a grid, give or take the play of the arrangement."""
-        play = self.sampler.jitter
-        moved = int(self.order.offset(step) * (2 * play + 1)) - play if step else 0
-        return step * self.sampler.mean_length + moved
+        """Return the token offset of a step in its stream: a multiple of the mean length, plus or minus jitter."""
+        jitter = self.sampler.jitter
+        shift = int(self.order.offset(step) * (2 * jitter + 1)) - jitter if step else 0
+        return step * self.sampler.mean_length + shift
 
     def is_continuation(self, number: int) -> bool:
-        """Return whether an example goes on behind an earlier one; all but the first of each reader do."""
+        """Return whether an example continues an earlier one; all but the first of each stream do."""
         return number >= self.num_streams
 
     def batches(self, count: int, size: int) -> Iterator[range]:
-        """Yield the numbers of about `count` examples: all of the first `size` readers, then those of the next."""
+        """Yield the numbers of about `count` examples in batches: all of streams 0..size-1, then of the next `size`."""
         num_steps = max(1, min(count, self.sampler.num_anchors) // self.num_streams)
         for first in range(0, self.num_streams, size):
             last = min(first + size, self.num_streams)

@@ -1,4 +1,4 @@
-"""Hide pieces: an Example in, its ids with some places hidden, those places and their true pieces out."""
+"""Masking: an Example in, its input_ids with some tokens masked, their positions and true ids out."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from bertworks.sampling.example import Example
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaskSettings:
-    """What is hidden and how. The defaults are the paper's.
+    """How tokens are masked. The defaults are the paper's.
 
-    rate          share of the pieces that are to be predicted
-    mask_rate     of those, the share that becomes [MASK]
-    random_rate   of those, the share that becomes a random piece; the rest stays as it is
-    whole_words   hide all pieces of a word or none
-    max_places    at most so many places of one example; 0 for no limit
-    max_ngram     hide runs of up to so many words (without whole_words: pieces), of n with probability in proportion
-                  to 1 / n, as ALBERT does with 3
+    mask_prob             ratio of the tokens to predict
+    mask_replace_prob     of those, the ratio replaced by [MASK]
+    random_replace_prob   of those, the ratio replaced by a random token; the others are left unchanged
+    whole_words           mask all tokens of a word or none
+    max_predictions       limit of predictions per example; 0 for no limit
+    max_ngram             mask runs of up to n words (without whole_words: tokens), with probability proportional to
+                          1 / n, as ALBERT does with 3
     """
 
     mask_prob: float = 0.15
@@ -35,23 +35,28 @@ class MaskSettings:
     def __post_init__(self) -> None:
         if not 0 < self.mask_prob <= 1 or self.mask_replace_prob < 0 or self.random_replace_prob < 0:
             raise SettingsError(
-                f"masking rates lie in 0..1; got {self.mask_prob}, {self.mask_replace_prob}, {self.random_replace_prob}"
+                f"mask_prob, mask_replace_prob and random_replace_prob must lie in 0..1 (mask_prob above 0); they are"
+                f" {self.mask_prob}, {self.mask_replace_prob} and {self.random_replace_prob}"
             )
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
             raise SettingsError(
-                f"mask_rate and random_rate add up to {self.mask_replace_prob + self.random_replace_prob}; at most 1"
+                f"mask_replace_prob + random_replace_prob = {self.mask_replace_prob + self.random_replace_prob}: must be"
+                " at most 1"
             )
         if self.max_predictions < 0:
-            raise SettingsError(f"max_places is {self.max_predictions}; give a positive number, or 0 for no limit")
+            raise SettingsError(f"max_predictions = {self.max_predictions}: must be positive, or 0 for no limit")
         if self.max_ngram < 1:
-            raise SettingsError(f"max_ngram is {self.max_ngram}; give 1 for single words, or more for runs of them")
+            raise SettingsError(f"max_ngram = {self.max_ngram}: must be 1 (single words) or more")
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedExample:
-    """`ids` as the model sees them; `places` in ascending order; `targets`, the true pieces there.
+    """The input of a model and its targets.
 
-    `permutation`, where a row is told in an order of its own: 0 what is known, then 1, 2, … the places.
+    input_ids     (T,) with masked tokens replaced
+    positions     (P,) the positions to predict, ascending
+    targets       (P,) the true token ids there
+    permutation   (T,) the factorization order, if any: 0 for visible tokens, then 1, 2, … for the positions to predict
     """
 
     input_ids: npt.NDArray[np.int32]
@@ -61,76 +66,80 @@ class MaskedExample:
 
 
 class Masker:
-    """Hides pieces of examples of one vocabulary."""
+    """Masks tokens of examples."""
 
     def __init__(self, tokenizer: Tokenizer, settings: MaskSettings = MaskSettings()) -> None:
         self.settings = settings
-        self._mask = tokenizer.specials.mask
-        # A random piece is any ordinary one: a special or unused piece would never occur in text.
-        self._ordinary = np.array(
+        self._mask_id = tokenizer.specials.mask
+        # A random token is never special or unused: those do not occur in text.
+        self._ordinary_ids = np.array(
             [
-                number
-                for number, piece in enumerate(tokenizer.tokens)
-                if number not in tokenizer.specials.ids and not piece.startswith("[unused")
+                token_id
+                for token_id, token in enumerate(tokenizer.tokens)
+                if token_id not in tokenizer.specials.ids and not token.startswith("[unused")
             ],
             dtype=np.int32,
         )
 
     def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample:
-        """Return the example with places hidden: at least one, and as near to the rate as whole words allow."""
-        places = self.sample_positions(example, generator)
-        targets = example.input_ids[places]
-        ids = example.input_ids.copy()
-        draws = generator.random(len(places))
-        masked = draws < self.settings.mask_replace_prob
-        random = ~masked & (draws < self.settings.mask_replace_prob + self.settings.random_replace_prob)
-        ids[places[masked]] = self._mask
-        ids[places[random]] = self._ordinary[generator.integers(0, len(self._ordinary), int(random.sum()))]
-        return MaskedExample(ids, places.astype(np.int32), targets)
+        """Mask at least one token, and as close to `mask_prob` as whole words allow."""
+        positions = self.sample_positions(example, generator)
+        targets = example.input_ids[positions]
+        input_ids = example.input_ids.copy()
+        draws = generator.random(len(positions))
+        is_mask = draws < self.settings.mask_replace_prob
+        is_random = ~is_mask & (draws < self.settings.mask_replace_prob + self.settings.random_replace_prob)
+        input_ids[positions[is_mask]] = self._mask_id
+        random_indices = generator.integers(0, len(self._ordinary_ids), int(is_random.sum()))
+        input_ids[positions[is_random]] = self._ordinary_ids[random_indices]
+        return MaskedExample(input_ids, positions.astype(np.int32), targets)
 
     def sample_positions(self, example: Example, generator: np.random.Generator) -> npt.NDArray[np.intp]:
-        """Return the places to predict, in ascending order."""
-        ordinary = np.flatnonzero(~example.is_special)
-        wanted = max(1, round(self.settings.mask_prob * len(ordinary)))
+        """Sample the positions to predict, in ascending order."""
+        candidates = np.flatnonzero(~example.is_special)
+        num_to_mask = max(1, round(self.settings.mask_prob * len(candidates)))
         if self.settings.max_predictions:
-            wanted = min(wanted, self.settings.max_predictions)
+            num_to_mask = min(num_to_mask, self.settings.max_predictions)
         if self.settings.whole_words or self.settings.max_ngram > 1:
-            places = np.concatenate(self._runs(example, ordinary, wanted, generator))
+            positions = np.concatenate(self._runs(example, candidates, num_to_mask, generator))
         else:
-            places = generator.choice(ordinary, size=wanted, replace=False, shuffle=False)
-        places.sort()
-        return places
+            positions = generator.choice(candidates, size=num_to_mask, replace=False, shuffle=False)
+        positions.sort()
+        return positions
 
     def _runs(
-        self, example: Example, ordinary: npt.NDArray[np.intp], num_to_mask: int, generator: np.random.Generator
+        self, example: Example, candidates: npt.NDArray[np.intp], num_to_mask: int, generator: np.random.Generator
     ) -> list[npt.NDArray[np.intp]]:
-        """Return runs of places. They are taken in random order, and what does not fit is shortened or passed over; if
-        nothing fits (one long word is all there is), a part of the first word is taken."""
-        whole = self.settings.whole_words
-        starts = np.flatnonzero(example.word_starts[ordinary]) if whole else np.arange(len(ordinary))
-        bounds = np.append(starts, len(ordinary)).tolist()
-        # A run ends where something else than the next word follows: a separator.
-        joins = np.append(np.diff(ordinary)[starts[1:] - 1] == 1, False).tolist()
+        """Sample runs of positions: whole words, or n-grams of them.
+
+        Runs are taken in random order; one that does not fit is shortened or skipped. If none fits (the example is one
+        long word), a part of the first word is taken.
+        """
+        whole_words = self.settings.whole_words
+        starts = np.flatnonzero(example.word_starts[candidates]) if whole_words else np.arange(len(candidates))
+        bounds = np.append(starts, len(candidates)).tolist()
+        # A run does not cross a special token.
+        has_neighbor = np.append(np.diff(candidates)[starts[1:] - 1] == 1, False).tolist()
         order = generator.permutation(len(starts)).tolist()
-        free = [True] * len(starts)
-        chosen, left = [], num_to_mask
+        is_free = [True] * len(starts)
+        runs, num_left = [], num_to_mask
         for first, num_words in zip(order, self._run_lengths(len(order), generator), strict=True):
             last = first
-            while last - first + 1 < num_words and joins[last] and free[last + 1]:
+            while last - first + 1 < num_words and has_neighbor[last] and is_free[last + 1]:
                 last += 1
-            while last > first and bounds[last + 1] - bounds[first] > left:
+            while last > first and bounds[last + 1] - bounds[first] > num_left:
                 last -= 1
-            if free[first] and bounds[last + 1] - bounds[first] <= left:
-                chosen.append(ordinary[bounds[first] : bounds[last + 1]])
-                free[first : last + 1] = [False] * (last - first + 1)
-                left -= len(chosen[-1])
-                if not left:
+            if is_free[first] and bounds[last + 1] - bounds[first] <= num_left:
+                runs.append(candidates[bounds[first] : bounds[last + 1]])
+                is_free[first : last + 1] = [False] * (last - first + 1)
+                num_left -= len(runs[-1])
+                if not num_left:
                     break
-        return chosen or [ordinary[bounds[order[0]] :][:num_to_mask]]
+        return runs or [candidates[bounds[order[0]] :][:num_to_mask]]
 
     def _run_lengths(self, count: int, generator: np.random.Generator) -> list[int]:
-        """Return how many words each of so many runs is to have."""
+        """Sample the number of words of each of `count` runs."""
         if self.settings.max_ngram == 1:
             return [1] * count
-        shares = 1 / np.arange(1, self.settings.max_ngram + 1)
-        return (1 + generator.choice(len(shares), size=count, p=shares / shares.sum())).tolist()
+        weights = 1 / np.arange(1, self.settings.max_ngram + 1)
+        return (1 + generator.choice(len(weights), size=count, p=weights / weights.sum())).tolist()

@@ -1,4 +1,4 @@
-"""Which example comes when, and its randomness: pure functions of (seed, phase, split, epoch, index), no arrays."""
+"""The order of examples and their random generators: pure functions of (seed, phase, split, epoch, index)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MASK = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class ExampleOrder:
-    """One order of examples: a seed, a phase of the recipe, and a split. It is the key of everything random."""
+    """The order of the examples of one phase and split. All randomness is keyed by its three fields."""
 
     seed: int
     phase: str
@@ -25,23 +25,24 @@ class ExampleOrder:
         object.__setattr__(self, "key", words)
 
     def generator(self, epoch: int, index: int) -> np.random.Generator:
-        """Return the generator of one example. Philox takes its place in the stream as a counter: no state to keep.
+        """Return the generator of one example: Philox at a counter of its own, without any state to save.
 
-        The lowest word of the counter counts the draws, so that two examples never share one.
+        The lowest word of the counter counts the draws, so no two examples share one.
         """
         counter = np.array([0, 0, epoch, index], dtype=np.uint64)
         key = np.array(self.key, dtype=np.uint64)
         return np.random.Generator(np.random.Philox(counter=counter, key=key))
 
     def offset(self, epoch: int) -> float:
-        """Return the shift of an epoch's anchors, in 0..1: so that no epoch cuts the text where another did."""
+        """Return the offset of an epoch's anchors, in 0..1: examples of different epochs start at different tokens."""
         return _mix(self.key[0] ^ _mix(epoch + 1)) / 2.0**64
 
     def permute(self, epoch: int, index: int, size: int) -> int:
-        """Return where `index` of 0..size-1 goes in the shuffled order of an epoch.
+        """Return the image of `index` in the epoch's permutation of 0..size-1.
 
-        A Feistel network permutes the next larger power of four; what falls outside is sent through again
-        (cycle walking), which ends soon and keeps it a permutation.
+        A Feistel network permutes the next power of four; a value outside the range is permuted again until it is
+        inside
+        (cycle walking), so the result is a permutation.
         """
         half = max(1, ((size - 1).bit_length() + 1) // 2)
         mask = (1 << half) - 1
@@ -49,15 +50,15 @@ class ExampleOrder:
         number = index
         while True:
             left, right = number >> half, number & mask
-            for turn in range(4):
-                left, right = right, left ^ (_mix(right ^ key ^ (turn * 0x9E3779B97F4A7C15)) & mask)
+            for round_ in range(4):
+                left, right = right, left ^ (_mix(right ^ key ^ (round_ * 0x9E3779B97F4A7C15)) & mask)
             number = left << half | right
             if number < size:
                 return number
 
 
 def _mix(number: int) -> int:
-    """Spread the bits of a 64-bit number over all of it (the finaliser of SplitMix64)."""
+    """Hash a 64-bit number (SplitMix64)."""
     number = (number + 0x9E3779B97F4A7C15) & _MASK
     number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     number = ((number ^ number >> 27) * 0x94D049BB133111EB) & _MASK

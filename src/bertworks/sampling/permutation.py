@@ -1,4 +1,4 @@
-"""Tell a row in an order of its own: an Example in, its ids as they are, the places told last and their order out."""
+"""Permutation language modeling: an Example in, its unchanged input_ids, positions to predict and their order out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 
 class Permuter:
-    """Draws which places come last and in which order, as XLNet does; nothing is masked.
+    """Samples the positions to predict and a factorization order of them, as in XLNet; nothing is masked.
 
-    Only the last places of an order are predicted, 1 / K of all: that is the rate of the settings, K = 6 in the paper.
-    Those before them are told from the beginning, in whatever order: it makes no difference to the last ones.
+    Only the last positions of an order are predicted, 1 / K of all: that is `mask_prob`, with K = 6 in the paper. The
+    order of the positions before them does not matter: they are visible from the start.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: MaskSettings = MaskSettings()) -> None:
         self._masker = Masker(tokenizer, settings)
 
     def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample:
-        """Return the example with its questions, in the order of their places."""
-        places = self._masker.sample_positions(example, generator)
+        """Return the example with its targets, by position."""
+        positions = self._masker.sample_positions(example, generator)
         permutation = np.zeros(len(example), dtype=np.int32)
-        permutation[places] = generator.permutation(len(places)) + 1
-        return MaskedExample(example.input_ids, places.astype(np.int32), example.input_ids[places], permutation)
+        permutation[positions] = generator.permutation(len(positions)) + 1
+        return MaskedExample(example.input_ids, positions.astype(np.int32), example.input_ids[positions], permutation)

@@ -1,4 +1,4 @@
-"""The ways to arrange sentences, by name: what an objective, a recipe and `bertworks show` may ask for."""
+"""The samplers by name, and the sampler and corruption of each pretraining objective."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bertworks.vocabulary.tokenizer import SpecialTokenIds, Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class SamplerKind:
-    """How sentences become examples of a length, and what the labels 0 and 1 of a pair mean (if there are any)."""
+    """How to build a sampler, and the meaning of the labels 0 and 1 of its pairs, if it makes pairs."""
 
     build: Callable[[CorpusSplit, int, SpecialTokenIds], ExampleSampler]
     label_names: tuple[str, ...] = ()
 
 
 SAMPLERS = {
-    "next-sentence": SamplerKind(NextSentencePairs, ("the second follows the first", "the second is random")),
+    "next-sentence": SamplerKind(NextSentencePairs, ("segment B follows segment A", "segment B is random")),
     "sentence-order": SamplerKind(SentenceOrderPairs, ("in order", "swapped")),
     "blocks": SamplerKind(Blocks),
     "streams": SamplerKind(Streams),
@@ -34,13 +34,13 @@ SAMPLERS = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveInput:
-    """What an objective reads: the arrangement of sentences, and what asks about an example of it."""
+    """The input of an objective: a key of SAMPLERS, and the corruption of its examples."""
 
     sampler: str
     corruption: Callable[[Tokenizer, MaskSettings], Corruption]
 
 
-# The pretraining objectives, and what each one reads. (What they learn from it: `objectives`.)
+# By objective name. The losses are in `objectives`.
 OBJECTIVE_INPUTS = {
     "mlm-nsp": ObjectiveInput("next-sentence", Masker),
     "mlm-sop": ObjectiveInput("sentence-order", Masker),

@@ -1,7 +1,7 @@
-"""Long texts: the pieces of a text or a pair in, rows that fit a model out, every piece in at least one of them.
+"""Windows over long texts: the tokens of a text or a pair in, sequences that fit a model out, covering every token.
 
-Of a pair the longer text slides under the whole of the other. Where even the shorter one takes more than half of a
-row, both slide side by side, each in its half.
+In a pair, the window slides over the longer text beside the whole shorter one. If the shorter one takes more than half
+of the sequence, windows slide over both, each in its half.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PAIR_ORDERS = ("given", "both")
 
 @dataclass(frozen=True, slots=True)
 class WindowRule:
-    """How long texts are cut: rows of at most `length` places, neighbours with `overlap` pieces in common.
+    """How long texts are split: sequences of at most `max_length` positions, neighbors share `overlap` tokens.
 
-    With `truncate` there is one row, and what does not fit into it is left out and counted. `orders` says how a pair is
-    read that has no order of its own: as it is given, or in both, for which a task takes the mean.
+    truncate     a single sequence; the tokens that do not fit are dropped and counted
+    pair_order   of symmetric pairs: "given", or "both", where a task averages the predictions of both orders
     """
 
     max_length: int = 512
@@ -34,19 +34,17 @@ class WindowRule:
 
     def __post_init__(self) -> None:
         if self.pair_order not in PAIR_ORDERS:
-            raise SettingsError(
-                f"a pair cannot be read in the orders '{self.pair_order}'; choose one of: {', '.join(PAIR_ORDERS)}"
-            )
+            raise SettingsError(f"there is no pair_order '{self.pair_order}'; choose one of: {', '.join(PAIR_ORDERS)}")
         if self.max_length < 8 or self.overlap < 0 or self.overlap * 4 > self.max_length:
             raise SettingsError(
-                f"windows of {self.max_length} places with {self.overlap} in common cannot work; give at least 8 places, "
-                f"and an overlap of at most a quarter of them"
+                f"max_length = {self.max_length}, overlap = {self.overlap}: max_length must be at least 8, and overlap"
+                " at most a quarter of it"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSpan:
-    """Pieces of one text in a row: from its piece `first` on, `count` of them, at the row's place `place` and after."""
+    """Tokens first..first+count-1 of a text, which start at `position` of the sequence."""
 
     first: int
     count: int
@@ -55,8 +53,7 @@ class WindowSpan:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One row: ids and segments (T,), which pieces of each text stand in it, and how words outside the vocabulary are
-    written, by their places."""
+    """One sequence (T,), with the span of each text in it and the spelling of out-of-vocabulary words by position."""
 
     input_ids: Ints
     token_type_ids: Ints
@@ -69,82 +66,88 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The rows of a text or pair, and how many pieces were left out because somebody asked for that."""
+    """The sequences of a text or pair, and the number of truncated tokens."""
 
     sequences: tuple[Window, ...]
     num_truncated: int = 0
 
     def owners(self, text: int) -> Ints:
-        """Return for each piece of a text the row in which it stands farthest from the edges: (P,)."""
-        runs = [row.spans[text] for row in self.sequences]
-        owners = np.zeros(max(run.first + run.count for run in runs), dtype=np.int64)
-        best = np.full(len(owners), -1, dtype=np.int64)
-        for number, run in enumerate(runs):
-            inside = np.arange(run.count)
-            context = np.minimum(inside, inside[::-1])
-            span = slice(run.first, run.first + run.count)
-            better = context > best[span]
-            owners[span][better] = number
-            best[span][better] = context[better]
+        """Return, for each token of a text (N,), the index of the window in which it is farthest from the edges."""
+        spans = [window.spans[text] for window in self.sequences]
+        owners = np.zeros(max(span.first + span.count for span in spans), dtype=np.int64)
+        max_context = np.full(len(owners), -1, dtype=np.int64)
+        for index, span in enumerate(spans):
+            distance = np.arange(span.count)
+            context = np.minimum(distance, distance[::-1])
+            tokens = slice(span.first, span.first + span.count)
+            is_larger = context > max_context[tokens]
+            owners[tokens][is_larger] = index
+            max_context[tokens][is_larger] = context[is_larger]
         return owners
 
 
 def make_windows(tokenizer: Tokenizer, texts: Sequence[TokenizedText], window_rule: WindowRule) -> Windows:
-    """Return the rows of one text or of two."""
-    room = window_rule.max_length - tokenizer.num_special_tokens(len(texts))
+    """Return the windows of one text or of a pair."""
+    max_tokens = window_rule.max_length - tokenizer.num_special_tokens(len(texts))
     lengths = [len(text) for text in texts]
-    num_cut = 0
-    if sum(lengths) <= room:
-        stretches = [[(0, length)] for length in lengths]
+    num_truncated = 0
+    if sum(lengths) <= max_tokens:
+        spans = [[(0, length)] for length in lengths]
     elif window_rule.truncate:
-        kept = [min(length, own) for length, own in zip(lengths, _token_budgets(lengths, room), strict=True)]
-        num_cut = sum(lengths) - sum(kept)
-        stretches = [[(0, length)] for length in kept]
+        budgets = _token_budgets(lengths, max_tokens)
+        truncated = [min(length, budget) for length, budget in zip(lengths, budgets, strict=True)]
+        num_truncated = sum(lengths) - sum(truncated)
+        spans = [[(0, length)] for length in truncated]
     else:
-        rooms = _token_budgets(lengths, room)
-        stretches = [
-            _window_spans(length, own, window_rule.overlap) for length, own in zip(lengths, rooms, strict=True)
+        spans = [
+            _window_spans(length, budget, window_rule.overlap)
+            for length, budget in zip(lengths, _token_budgets(lengths, max_tokens), strict=True)
         ]
-    return Windows(tuple(_build_window(tokenizer, texts, spans) for spans in _align_spans(stretches)), num_cut)
+    return Windows(tuple(_build_window(tokenizer, texts, aligned) for aligned in _align_spans(spans)), num_truncated)
 
 
 def make_pair_windows(tokenizer: Tokenizer, texts: Sequence[TokenizedText], window_rule: WindowRule) -> Windows:
-    """Return the rows of one text, or of a pair in the orders that the rule says. The runs of a row are always in the
-    order of the texts, wherever they stand."""
-    found = make_windows(tokenizer, texts, window_rule)
+    """Return the windows of one text, or of a pair in the orders of the rule.
+
+    The spans of a window are always in the order of `texts`.
+    """
+    windows = make_windows(tokenizer, texts, window_rule)
     if window_rule.pair_order == "given" or len(texts) == 1:
-        return found
-    turned = make_windows(tokenizer, texts[::-1], window_rule).sequences
-    return Windows((*found.sequences, *(replace(row, spans=row.spans[::-1]) for row in turned)), found.num_truncated)
+        return windows
+    swapped = make_windows(tokenizer, texts[::-1], window_rule).sequences
+    restored = (replace(window, spans=window.spans[::-1]) for window in swapped)
+    return Windows((*windows.sequences, *restored), windows.num_truncated)
 
 
 def _token_budgets(lengths: Sequence[int], max_tokens: int) -> list[int]:
-    """Return how many pieces of each text a row has room for."""
+    """Return the maximum number of tokens of each text in a window."""
     if len(lengths) == 1:
         return [max_tokens]
     shorter = min(*lengths, max_tokens // 2)
-    longer_first = lengths[0] >= lengths[1]
-    return [max_tokens - shorter, shorter] if longer_first else [shorter, max_tokens - shorter]
+    is_first_longer = lengths[0] >= lengths[1]
+    return [max_tokens - shorter, shorter] if is_first_longer else [shorter, max_tokens - shorter]
 
 
 def _window_spans(length: int, max_tokens: int, overlap: int) -> list[tuple[int, int]]:
-    """Cut 0..length into stretches of at most `room`, neighbours with about `overlap` in common, all equally long."""
+    """Return (first, count) of equally long windows of at most `max_tokens`; neighbors overlap by about `overlap`."""
     if length <= max_tokens:
         return [(0, length)]
     step = max(1, max_tokens - min(overlap, max_tokens // 2))
     count = 1 + -(-(length - max_tokens) // step)
-    return [((length - max_tokens) * number // (count - 1), max_tokens) for number in range(count)]
+    return [((length - max_tokens) * index // (count - 1), max_tokens) for index in range(count)]
 
 
 def _align_spans(window_spans: Sequence[Sequence[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
-    """Pair the stretches of two texts: as many rows as the one with more of them has, the other keeps pace."""
+    """Combine the spans of two texts: as many windows as the text with more spans has; the other advances evenly."""
     count = max(map(len, window_spans))
-    return [[spans[number * len(spans) // count] for spans in window_spans] for number in range(count)]
+    return [[spans[index * len(spans) // count] for spans in window_spans] for index in range(count)]
 
 
 def _build_window(tokenizer: Tokenizer, texts: Sequence[TokenizedText], spans: Sequence[tuple[int, int]]) -> Window:
     parts = [text.between(first, first + count) for text, (first, count) in zip(texts, spans, strict=True)]
-    ids, segments, places = tokenizer.build_inputs(*(part.input_ids for part in parts))
-    runs = tuple(WindowSpan(first, count, place) for (first, count), place in zip(spans, places, strict=True))
-    unknown = {place + at: word for part, place in zip(parts, places, strict=True) for at, word in part.unknown.items()}
-    return Window(ids, segments, runs, unknown)
+    input_ids, token_type_ids, starts = tokenizer.build_inputs(*(part.input_ids for part in parts))
+    window_spans = tuple(WindowSpan(first, count, start) for (first, count), start in zip(spans, starts, strict=True))
+    unknown = {
+        start + index: word for part, start in zip(parts, starts, strict=True) for index, word in part.unknown.items()
+    }
+    return Window(input_ids, token_type_ids, window_spans, unknown)
