@@ -1,0 +1,318 @@
+"""The Python library: plain arguments in, models, folders and scores out; the functions behind `import bertworks`.
+
+Paths may be strings. Recipe keys without an argument of their own go into `settings`: {"optimizer.beta2": 0.98}.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from bertworks.commands.compare.run import CompareReport
+    from bertworks.inference.model import Model
+    from bertworks.vocabulary.tokenizer import Tokenizer
+
+PathLike = str | Path
+EventCallback = Callable[[Any], None]
+
+
+def train_vocabulary(
+    sources: PathLike | Sequence[PathLike],
+    output: PathLike,
+    *,
+    vocab_size: int = 30_000,
+    kind: str = "wordpiece",
+    cased: bool = False,
+    min_count: int = 2,
+    workers: int | None = None,
+) -> Tokenizer:
+    """Train a vocabulary on files, folders or globs, write it to `output`, and return its tokenizer."""
+    from bertworks.commands.vocab import VocabularyRequest
+    from bertworks.commands.vocab import train_vocabulary as run
+    from bertworks.text.sources import TextSource
+    from bertworks.vocabulary.training import VocabularySettings
+
+    settings = VocabularySettings(kind=kind, vocab_size=vocab_size, cased=cased, min_count=min_count)
+    request = VocabularyRequest(tuple(TextSource(path) for path in _paths(sources)), Path(output))
+    return run(request, settings, workers).tokenizer
+
+
+def prepare(
+    sources: PathLike | Sequence[PathLike],
+    *,
+    vocabulary: PathLike,
+    output: PathLike,
+    held_out: PathLike | Sequence[PathLike] = (),
+    held_out_ratio: float = 0.01,
+    workers: int | None = None,
+) -> Path:
+    """Clean, deduplicate and tokenize text into a corpus folder; return its path. Continues an interrupted call."""
+    from bertworks.commands.prepare import PrepareRequest
+    from bertworks.commands.prepare import prepare as run
+    from bertworks.corpus.units import PrepareSettings
+    from bertworks.text.sources import TextSource
+
+    train = [TextSource(path) for path in _paths(sources)]
+    evaluation = [TextSource(path, split="held-out") for path in _paths(held_out)]
+    request = PrepareRequest(
+        sources=(*train, *evaluation),
+        vocabulary=Path(vocabulary),
+        output=Path(output),
+        settings=PrepareSettings(held_out_ratio=held_out_ratio),
+    )
+    return run(request, workers)
+
+
+def pretrain(
+    recipe: PathLike = "mini",
+    *,
+    data: PathLike,
+    output: PathLike,
+    budget: str = "",
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    precision: str | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    on_event: EventCallback | None = None,
+) -> Model:
+    """Pretrain by a recipe on a corpus folder, or resume, and return the model in `output`/model.
+
+    Ctrl-C saves a checkpoint and raises KeyboardInterrupt; the same call continues bit-exactly. `on_event` receives
+    every TrainEvent.
+    """
+    options = {
+        "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
+        "precision": precision,
+    }  # fmt: skip
+    return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, on_event)
+
+
+def adapt(
+    model: PathLike,
+    *,
+    data: PathLike,
+    output: PathLike,
+    recipe: PathLike = "adapt",
+    budget: str = "",
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    precision: str | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    on_event: EventCallback | None = None,
+) -> Model:
+    """Continue pretraining a model on the corpus of a domain, and return the adapted model; see `pretrain`."""
+    options = {
+        "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
+        "precision": precision,
+    }  # fmt: skip
+    return _pretrain(str(recipe), str(model), data, output, {**options, **(settings or {})}, device, on_event)
+
+
+def _pretrain(
+    recipe: str,
+    init_model: str | None,
+    data: PathLike,
+    output: PathLike,
+    settings: Mapping[str, Any],
+    device: str,
+    on_event: EventCallback | None,
+) -> Model:
+    from bertworks.commands.pretrain.recipe import PretrainRecipe
+    from bertworks.commands.pretrain.run import PretrainRequest, run_pretrain
+    from bertworks.inference.model import load
+    from bertworks.settings import recipe_path
+
+    request = PretrainRequest(
+        recipe=_read_recipe(PretrainRecipe, recipe_path(recipe), settings),
+        corpus=Path(data),
+        output=Path(output),
+        init_model=init_model,
+        device=device,
+    )
+    _consume(run_pretrain(request), on_event)
+    return load(Path(output) / "model")
+
+
+def finetune(
+    task: str,
+    *,
+    model: PathLike,
+    train: PathLike,
+    output: PathLike,
+    dev: PathLike | None = None,
+    test: PathLike | None = None,
+    recipe: PathLike | None = None,
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    max_length: int | None = None,
+    seed: int | None = None,
+    precision: str | None = None,
+    device: str = "auto",
+    columns: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_event: EventCallback | None = None,
+) -> Model:
+    """Fine-tune a model for a task on labelled files, or resume, and return the fine-tuned model.
+
+    task      classify, regress, choose, tag, answer or translate
+    train     labelled files: TSV, CSV or JSON Lines; `dev` selects the best checkpoint, `test` is scored at the end
+    columns   names of columns by role: {"text": "sms", "label": "class"}; guessed where left out
+    settings  other keys of the recipe: {"patience": 3, "optimizer.weight_decay": 0.1}
+    """
+    from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
+    from bertworks.commands.finetune.request import FinetuneRequest
+    from bertworks.commands.finetune.run import run_finetune
+    from bertworks.inference.model import load
+    from bertworks.settings import recipe_path
+
+    options: dict[str, Any] = {
+        "learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs, "max_length": max_length,
+        "seed": seed, "precision": precision, **(settings or {}),
+    }  # fmt: skip
+    if recipe is None and options.get("learning_rate") is None and not options.get("feature_layers"):
+        options["learning_rate"] = default_learning_rate(str(model))
+    path = None if recipe is None else recipe_path(str(recipe), "finetune")
+    request = FinetuneRequest(
+        task=task,
+        model=str(model),
+        train=Path(train),
+        output=Path(output),
+        dev=None if dev is None else Path(dev),
+        test=None if test is None else Path(test),
+        recipe=_read_recipe(FinetuneRecipe, path, options),
+        columns={"": dict(columns or {})},
+        device=device,
+    )
+    _consume(run_finetune(request), on_event)
+    return load(Path(output) / "model")
+
+
+def evaluate(model: PathLike, file: PathLike, *, columns: Mapping[str, str] | None = None) -> dict[str, float]:
+    """Return the metrics of a fine-tuned model on a labelled file."""
+    from bertworks.commands.evaluate import LabelledFile, evaluate_files
+    from bertworks.inference.finetuned import load_predictor
+
+    labelled = LabelledFile(str(file), Path(file), columns or {})
+    (result,) = evaluate_files(load_predictor(str(model)), [labelled])
+    return dict(result.scores.metrics)
+
+
+def predict(model: PathLike, texts: Iterable[str | Sequence[str] | Mapping[str, Any]]) -> list[Any]:
+    """Return the predictions of a fine-tuned model for texts, pairs or dicts of fields."""
+    from bertworks.inference.model import load
+
+    return load(model).predict(texts)
+
+
+def encode(model: PathLike, texts: Iterable[str], *, pooling: str | None = None) -> npt.NDArray[np.float32]:
+    """Return one vector per text, (N, D)."""
+    from bertworks.inference.model import load
+
+    return load(model).encode(texts, pooling)
+
+
+def export(
+    model: PathLike,
+    to: str,
+    output: PathLike,
+    *,
+    data: PathLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    difference: float | None = None,
+    cosine: float | None = None,
+    points: float | None = None,
+) -> dict[str, Any]:
+    """Export a model to onnx, openvino, safetensors-fp16 or int8, and return its certificate of parity."""
+    from bertworks.exporters.export import ExportRequest
+    from bertworks.exporters.export import export as run
+
+    request = ExportRequest(
+        model=str(model), target=to, output=Path(output), data=None if data is None else Path(data),
+        columns=columns or {}, difference=difference, cosine=cosine, points=points,
+    )  # fmt: skip
+    return run(request).certificate
+
+
+def serve(
+    models: str | Sequence[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_key_file: PathLike | None = None,
+    engine: str | None = None,
+) -> None:
+    """Serve models (NAME=FOLDER or folders, or one bundle) over HTTP until the process is stopped."""
+    from bertworks.serving.server import ServeRequest, listen, load_app
+    from bertworks.serving.server import serve as run
+
+    request = ServeRequest(
+        models=(models,) if isinstance(models, str) else tuple(models), host=host, port=port,
+        key_file=None if api_key_file is None else Path(api_key_file), engine=engine,
+    )  # fmt: skip
+    with listen(host, port) as sock:
+        run(load_app(request), sock)
+
+
+def compare(
+    recipe: PathLike,
+    *,
+    output: PathLike,
+    data: PathLike | None = None,
+    sets: PathLike | None = None,
+    budget: str | None = None,
+    seeds: Sequence[int] | None = None,
+    device: str = "auto",
+    on_event: EventCallback | None = None,
+) -> CompareReport:
+    """Pretrain and fine-tune the members of a comparison under equal budgets; return the report."""
+    from bertworks.commands.compare.recipe import read_compare_recipe
+    from bertworks.commands.compare.run import CompareRequest
+    from bertworks.commands.compare.run import compare as run
+
+    options = {
+        "corpus": None if data is None else Path(data), "sets": None if sets is None else Path(sets), "budget": budget,
+        "seeds": None if seeds is None else tuple(seeds),
+    }  # fmt: skip
+    settings = read_compare_recipe(str(recipe), {key: value for key, value in options.items() if value is not None})
+    return run(CompareRequest(settings, Path(output), device), on_event=on_event or (lambda event: None))
+
+
+def _paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    return [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+
+
+def _read_recipe(kind: type[Any], path: Path | None, settings: Mapping[str, Any]) -> Any:
+    """Return a recipe file, or the defaults, with dotted keys replaced; None leaves a key as it is."""
+    from bertworks.settings import from_table, merge_tables, recipe_table
+
+    table: dict[str, Any] = {} if path is None else recipe_table(path)
+    for key, value in settings.items():
+        if value is not None:
+            for name in reversed(key.split(".")):
+                value = {name: value}
+            table = merge_tables(table, value)
+    return from_table(kind, table, str(path or "settings"))
+
+
+def _consume(events: Iterator[Any], on_event: EventCallback | None) -> None:
+    """Run to the end; warnings become Python warnings, and an interrupted run raises KeyboardInterrupt."""
+    is_interrupted = False
+    for event in events:
+        is_interrupted = is_interrupted or event.is_interrupted
+        if on_event is not None:
+            on_event(event)
+        elif event.warning:
+            warnings.warn(event.warning, stacklevel=3)
+    if is_interrupted:
+        raise KeyboardInterrupt
