@@ -1,1 +1,1 @@
-"""A model is a folder: reading and writing it, and fetching or importing those that others made."""
+"""Model folders: reading and writing them, downloads from the hub, Hugging Face tensor names, TensorFlow 1."""

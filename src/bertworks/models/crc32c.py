@@ -1,7 +1,7 @@
-"""Bytes in, their CRC-32C out, at the speed of numpy: the checksum TensorFlow puts on each block and tensor.
+"""Bytes in, their CRC-32C out, vectorized with numpy: the checksum of blocks and tensors in TensorFlow checkpoints.
 
-A CRC is linear, so many running sums can be kept side by side. The message is read as rows of K words; sum k sees
-word k of each row, and one table look-up moves all K sums a whole row further. At the end the K sums are folded in
+A CRC is linear, so many partial CRCs can be computed in parallel. The message is read as rows of K words; CRC k
+absorbs word k of each row, and one table look-up advances all K CRCs by a row. At the end the K CRCs are folded in
 halves. A pure Python loop would need minutes for BERT-base; this needs seconds.
 """
 
@@ -14,55 +14,55 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint32]
 
-POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reflected
-MAX_POWER = 14  # log2 of K; 16,384 words and the tables stay in a core's second cache
-MIN_ROWS = 16  # a short message gets about this many rows, however short it is
+POLYNOMIAL = 0x82F63B78  # Castagnoli, reflected
+MAX_POWER = 14  # log2 of K; 16,384 words and the tables fit into the L2 cache of a core
+MIN_ROWS = 16  # a short message is divided into about this many rows
 
 
 def crc32c(data: bytes | npt.NDArray[np.uint8]) -> int:
     """Return the CRC-32C of `data`, as RFC 3720 defines it."""
     message = np.frombuffer(data, dtype=np.uint8)
     power = min(MAX_POWER, max(0, (len(message) // (4 * MIN_ROWS)).bit_length() - 1))
-    width = 4 << power
-    # Zeros in front do not change a sum that starts at zero, so they fill the first row. The sum ought to start with
-    # all bits set instead: the same as turning over the first 32 bits, which two rows surely hold.
-    rest = min(len(message), len(message) % width + width)
-    head = np.zeros(2 * width, dtype=np.uint8)
-    head[2 * width - rest :] = message[:rest]
-    start = 2 * width - rest
+    row_bytes = 4 << power
+    # Leading zeros do not change a CRC that starts at zero, so they pad the first row. The initial value of CRC-32C has
+    # all bits set: the same as inverting the first 32 bits of the message, which are in the first two rows.
+    num_head_bytes = min(len(message), len(message) % row_bytes + row_bytes)
+    head = np.zeros(2 * row_bytes, dtype=np.uint8)
+    head[2 * row_bytes - num_head_bytes :] = message[:num_head_bytes]
+    start = 2 * row_bytes - num_head_bytes
     head[start : start + 4] ^= 0xFF
-    sums = _absorb(np.zeros(1 << power, dtype=np.uint32), head, power)
-    sums = _absorb(sums, message[rest:], power)
+    crcs = _absorb(np.zeros(1 << power, dtype=np.uint32), head, power)
+    crcs = _absorb(crcs, message[num_head_bytes:], power)
     for half in reversed(range(power)):
-        sums = _advance(sums[: 1 << half], half) ^ sums[1 << half :]
-    # A message below four bytes has no 32 bits to turn over: those beyond its end are turned over here.
+        crcs = _advance(crcs[: 1 << half], half) ^ crcs[1 << half :]
+    # A message of less than four bytes has no 32 bits to invert: the bits beyond its end are inverted here.
     missing = 0xFFFFFFFF >> (8 * len(message)) if len(message) < 4 else 0
-    return int(_advance(sums, 0)[0]) ^ missing ^ 0xFFFFFFFF
+    return int(_advance(crcs, 0)[0]) ^ missing ^ 0xFFFFFFFF
 
 
 def masked_crc32c(data: bytes | npt.NDArray[np.uint8]) -> int:
-    """Return the checksum as TensorFlow stores it: turned by 15 bits and shifted, so that sums of sums stay good."""
+    """Return the CRC as TensorFlow stores it: rotated by 15 bits plus a constant (CRCs of CRCs are weak otherwise)."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _absorb(sums: Words, message: npt.NDArray[np.uint8], power: int) -> Words:
+def _absorb(crcs: Words, message: npt.NDArray[np.uint8], power: int) -> Words:
     for row in message.view("<u4").reshape(-1, 1 << power):
-        sums = _advance(sums, power) ^ row
-    return sums
+        crcs = _advance(crcs, power) ^ row
+    return crcs
 
 
-def _advance(sums: Words, power: int) -> Words:
-    """Move each sum over 2**power words of zeros."""
+def _advance(crcs: Words, power: int) -> Words:
+    """Advance each CRC by 2**power words of zeros."""
     low, high = _tables(power)
-    moved: Words = low[sums & 0xFFFF] ^ high[sums >> 16]
-    return moved
+    advanced: Words = low[crcs & 0xFFFF] ^ high[crcs >> 16]
+    return advanced
 
 
 @lru_cache(maxsize=MAX_POWER + 1)
 def _tables(power: int) -> tuple[Words, Words]:
-    """What moving over 2**power words makes of each low and each high half of a sum."""
-    if power:  # twice as far is the same move once more
+    """Return the look-up tables of advancing by 2**power words, for the low and the high half of a CRC."""
+    if power:  # 2**power words are twice 2**(power - 1)
         bits = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32), dtype=np.uint32)
         images = _advance(_advance(bits, power - 1), power - 1).tolist()
     else:
@@ -71,7 +71,7 @@ def _tables(power: int) -> tuple[Words, Words]:
 
 
 def _xor_combinations(images: list[int]) -> Words:
-    """All sums (exclusive or) of the images of single bits, in the order of the bits chosen."""
+    """Return the XOR of the images of all subsets of bits, indexed by the subset."""
     table = np.zeros(1, dtype=np.uint32)
     for image in images:
         table = np.concatenate([table, table ^ np.uint32(image)])

@@ -1,6 +1,6 @@
-"""Tensors with a row a piece: the tensors of a folder in, the same with rows for more pieces out.
+"""Embedding resize: the tensors of a model folder in, the same with rows for new tokens out.
 
-V rows of the piece table, D width.
+V vocabulary, D hidden size.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from bertworks.encoders.stack import BertConfig
 
 
 def vocab_tensor_names(family: Family, config: BertConfig) -> tuple[str, ...]:
-    """Return what others call the tensors that have a row a piece: the table, and biases of heads that tell pieces."""
+    """Return the Hugging Face names of tensors with one row per token: the embeddings and the biases of LM heads."""
     biases = [name for table in family.heads.values() for name in table.get("bias", ())]
-    return (*family.tensor_names(config)["pieces.weight"], *biases)
+    return (*family.tensor_names(config)["token_embeddings.weight"], *biases)
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResize:
-    """How a tensor with a row a piece grows: to `num_rows`, the new ones means of old rows, by id.
+    """How a tensor with one row per token grows to `num_rows`: a new row is the mean of the rows `source_ids`.
 
-    `num_old` is how many rows stood for a piece.
+    `num_old_tokens` is the size of the old vocabulary; padded embeddings have more rows than that.
     """
 
     num_rows: int
@@ -33,16 +33,16 @@ class EmbeddingResize:
 
     def resize(self, values: torch.Tensor) -> torch.Tensor:
         """Return a larger copy of `values`, (V, D) or (V,)."""
-        more = values.new_zeros((self.num_rows - len(values), *values.shape[1:]))
-        rows = torch.cat([values, more])  # (num_rows, D)
-        centre = values[: self.num_old_tokens].mean(0, dtype=torch.float32)  # (D,)
-        for number, sources in self.source_ids.items():
-            rows[number] = values[list(sources)].mean(0, dtype=torch.float32) if sources else centre
-        return rows
+        new_rows = values.new_zeros((self.num_rows - len(values), *values.shape[1:]))
+        resized = torch.cat([values, new_rows])  # (num_rows, D)
+        mean = values[: self.num_old_tokens].mean(0, dtype=torch.float32)  # (D,)
+        for token_id, source_ids in self.source_ids.items():
+            resized[token_id] = values[list(source_ids)].mean(0, dtype=torch.float32) if source_ids else mean
+        return resized
 
 
 class ResizedTensors(Mapping[str, torch.Tensor]):
-    """The tensors of a model, those in `names` grown. Nothing is read, copied or computed until it is asked for."""
+    """The tensors of a model, those in `names` resized. A tensor is read and resized on access."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], names: tuple[str, ...], resize: EmbeddingResize) -> None:
         self._tensors, self._names, self._resize = tensors, names, resize

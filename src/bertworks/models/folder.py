@@ -1,16 +1,13 @@
-"""A model is a folder: a path in, a ModelFolder out; config, tensors, tokenizer and what else is told in, a folder out.
+"""Model folders: a path in, a ModelFolder out; config, tensors, tokenizer and metadata in, a folder out.
 
-It is what the Hugging Face ecosystem reads (config.json, model.safetensors, the tokenizer's files) and bertworks.json,
-which holds what they have no place for: objective, task, labels, scores, recipe, versions.
+A folder has the files of the Hugging Face ecosystem (config.json, model.safetensors, the tokenizer's files) and
+bertworks.json for metadata that those have no place for: objective, task, labels, scores, recipe, versions.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ import tokenizers
 import torch
 
 import bertworks
-from bertworks.disk import explain_os_error, read_json, write_json
+from bertworks.disk import read_json, staged_folder, write_json
 from bertworks.encoders.families import ENCODERS, Family, family_of, initialise_part, shapes_of
 from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.errors import FolderError, SettingsError
@@ -44,7 +41,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model as it lies on disk. `tensors` has Hugging Face's names and reads each one when it is asked for."""
+    """A model on disk. `tensors` have Hugging Face's names and are read on access; `metadata` is bertworks.json."""
 
     path: Path
     config: dict[str, Any]
@@ -61,20 +58,20 @@ class ModelFolder:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer in the folder; refused if it makes pieces that the model does not know."""
+        """The tokenizer of the folder; refused if it has more tokens than the model has embeddings."""
         tokenizer = Tokenizer.load(self.path)
         if tokenizer.vocab_size > self.encoder_config.vocab_size:
             raise FolderError(
-                f"{self.path}: the tokenizer has {tokenizer.vocab_size} pieces, but the model only {self.encoder_config.vocab_size}; "
-                f"put the tokenizer of this model there"
+                f"{self.path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only "
+                f"{self.encoder_config.vocab_size}; use the tokenizer of this model"
             )
         return tokenizer
 
 
 def read_folder(path: str | Path) -> ModelFolder:
-    """Open a model: a folder of Hugging Face's kind, ours among them, or one of Google's TensorFlow 1 releases.
+    """Open a model folder: of the Hugging Face ecosystem, ours included, or one of Google's TensorFlow 1 releases.
 
-    Names, shapes and settings are checked here; the tensors themselves are read later.
+    The config and the names and shapes of tensors are checked; values are read later.
     """
     path = Path(path)
     if not path.is_dir():
@@ -88,46 +85,46 @@ def read_folder(path: str | Path) -> ModelFolder:
         stored = wrap_tensors(file, {name: torch.from_numpy(values) for name, values in release.tensors.items()})
     else:
         raise FolderError(
-            f"{path} holds no weights that can be read; it should have one of {', '.join(READERS)}, or be a TensorFlow "
-            f"release with bert_config.json"
+            f"{path} has no weights; it needs one of {', '.join(READERS)}, or the files of a TensorFlow release with "
+            f"bert_config.json"
         )
     config = _with_model_type(config, stored, path)
     try:
         family = family_of(config["model_type"])
-        sizes = family.config_from_dict(config)
+        encoder_config = family.config_from_dict(config)
     except SettingsError as error:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
-    stored = normalize_names(stored, family, family.tensor_names(sizes))
-    _check_shapes(file, stored, family, sizes)
+    stored = normalize_names(stored, family, family.tensor_names(encoder_config))
+    _check_shapes(file, stored, family, encoder_config)
     folder = ModelFolder(path, config, _read_metadata(path / "bertworks.json"), Weights(stored))
     return _with_special_token_rows(folder) if family.can_lack_special_tokens else folder
 
 
 def _with_special_token_rows(folder: ModelFolder) -> ModelFolder:
-    """Give the special pieces that a vocabulary was released without rows of their own: they begin in the middle of all
-    others, and are learned with what the model is made for."""
+    """Add embeddings for special tokens that a model was released without (GPT): the mean of all others, to be trained
+    with the task."""
     if not (folder.path / "tokenizer.json").is_file():
-        return folder  # whoever needs a vocabulary is told so
-    size, known = Tokenizer.load(folder.path).vocab_size, folder.encoder_config.vocab_size
-    if size - known != NUM_ADDED_TOKENS:
+        return folder  # loading the tokenizer will report it
+    vocab_size, old_size = Tokenizer.load(folder.path).vocab_size, folder.encoder_config.vocab_size
+    if vocab_size - old_size != NUM_ADDED_TOKENS:
         return folder
-    rows = EmbeddingResize(size, known, dict.fromkeys(range(known, size), ()))
-    tensors = ResizedTensors(folder.tensors, vocab_tensor_names(folder.family, folder.encoder_config), rows)
-    return replace(folder, config={**folder.config, "vocab_size": size}, tensors=tensors)
+    resize = EmbeddingResize(vocab_size, old_size, dict.fromkeys(range(old_size, vocab_size), ()))
+    tensors = ResizedTensors(folder.tensors, vocab_tensor_names(folder.family, folder.encoder_config), resize)
+    return replace(folder, config={**folder.config, "vocab_size": vocab_size}, tensors=tensors)
 
 
 def load_encoder(folder: ModelFolder, generator: torch.Generator | None = None) -> tuple[Encoder, LoadReport]:
-    """Build the encoder of a folder and fill it. Parts that the folder lacks (a pooler) are drawn from `generator`."""
-    family, sizes = folder.family, folder.encoder_config
-    with torch.device("meta"):  # drawing weights only to overwrite them would take seconds
-        encoder = family.build(sizes, None)
-    report = load_into(encoder, folder.tensors, family.tensor_names(sizes))
+    """Build the encoder of a folder and load its weights. Missing parts (a pooler) are initialized by `generator`."""
+    family, config = folder.family, folder.encoder_config
+    with torch.device("meta"):  # random initialization of weights that are then overwritten would take seconds
+        encoder = family.build(config, None)
+    report = load_into(encoder, folder.tensors, family.tensor_names(config))
     generator = generator or torch.Generator().manual_seed(0)
     for part in encoder.modules():
         if any(parameter.is_meta for parameter in part.parameters(recurse=False)):
             part.to_empty(device="cpu", recurse=False)
-            initialise_part(part, sizes, generator)
-    encoder.attention = folder.metadata.get("reads", encoder.attention)
+            initialise_part(part, config, generator)
+    encoder.attention = folder.metadata.get("attention", encoder.attention)
     return encoder, report
 
 
@@ -138,52 +135,29 @@ def write_folder(
     tokenizer: Tokenizer,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a model. `tensors` have Hugging Face's names; `told` is free and goes to bertworks.json.
+    """Write a model folder. `tensors` have Hugging Face's names; `metadata` goes to bertworks.json.
 
-    All files are written to a folder of their own first, so that a full disk leaves an older model there as it was.
+    Files are staged first, so that a full disk leaves an existing model unchanged.
     """
-    path = Path(path)
-    with _staging(path) as staged:
+    with staged_folder(Path(path)) as staged:
         write_weights(staged / "model.safetensors", tensors)
         family = family_of(config["model_type"])
         tokenizer.save(staged, family.padding_side)
-        numbers = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
-        write_json(staged / "config.json", {**numbers, **config})
+        special_ids = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
+        write_json(staged / "config.json", {**special_ids, **config})
         write_json(staged / "bertworks.json", {**metadata, "versions": versions()})
 
 
 def versions() -> dict[str, str]:
-    """The versions of what makes a model what it is."""
-    parts = {"torch": torch, "tokenizers": tokenizers, "safetensors": safetensors, "numpy": np}
-    return {"bertworks": bertworks.__version__, **{name: str(part.__version__) for name, part in parts.items()}}
-
-
-@contextlib.contextmanager
-def _staging(path: Path) -> Iterator[Path]:
-    """Yield a new folder; when the block ends well, it becomes `path`, or its files replace those in `path`."""
-    name = f".{path.name}.{os.getpid()}.part"
-    staged = path / name if path.is_dir() else path.with_name(name)
-    try:
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
-        yield staged
-        if staged.parent != path:
-            staged.rename(path)
-            return
-        for file in sorted(staged.iterdir()):
-            file.replace(path / file.name)
-    except OSError as error:
-        raise explain_os_error(error, path) from error
-    except FolderError as error:  # name the place that was asked for, not the one beside it
-        raise FolderError(str(error).replace(str(staged), str(path))) from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+    """Return the versions of the libraries that a model depends on."""
+    modules = {"torch": torch, "tokenizers": tokenizers, "safetensors": safetensors, "numpy": np}
+    return {"bertworks": bertworks.__version__, **{name: str(module.__version__) for name, module in modules.items()}}
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     config = read_json(path, "a model folder")
     if not isinstance(config, dict):
-        raise FolderError(f"{path} should hold settings in braces, but holds a {type(config).__name__}")
+        raise FolderError(f"{path} should hold a JSON object, but holds a {type(config).__name__}")
     return config
 
 
@@ -192,7 +166,7 @@ def _read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor], path: Path) -> dict[str, Any]:
-    """Add the model_type where an old config.json has none and the names of the tensors tell it."""
+    """Add the model_type to an old config.json without one, by the prefix of the tensor names."""
     if "model_type" in config:
         return config
     for model_type, family in ENCODERS.items():
@@ -202,17 +176,17 @@ def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor]
 
 
 def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: BertConfig) -> None:
-    """Refuse weights that lack a part of the encoder, or have a tensor of another shape than the config says."""
+    """Refuse weights that lack tensors of the encoder or whose shapes do not fit the config."""
     expected = shapes_of(family, config)
     missing = [name for name in expected if name not in entries and not name.startswith(family.optional_prefixes)]
     if missing:
         raise FolderError(
-            f"{file} lacks {len(missing)} tensors of the encoder that config.json asks for, first of all "
-            f"'{missing[0]}'; it is of another kind of model, or the config is of another model"
+            f"{file} lacks {len(missing)} tensors of the encoder that config.json describes, first of all "
+            f"'{missing[0]}'; weights and config belong to different models"
         )
     for name, shape in expected.items():
         if name in entries and entries[name].shape != shape:
             raise FolderError(
-                f"{entries[name].file}: tensor '{name}' should be {shape} by config.json, but is {entries[name].shape}; "
-                f"put the config.json of these weights beside them"
+                f"{entries[name].file}: tensor '{name}' should have shape {shape} by config.json, but has "
+                f"{entries[name].shape}; use the config.json of these weights"
             )

@@ -1,7 +1,7 @@
-"""The name of a model in, its folder on this machine out: a folder that exists, or one fetched from the hub.
+"""The name of a model in, its local folder out: an existing folder, or a download from the Hugging Face hub.
 
-Downloads, their cache, resuming, tokens, mirrors (HF_ENDPOINT) and offline mode (HF_HUB_OFFLINE) are the work of
-`huggingface_hub`. Here it is decided which files we read at all, and what a person is told when it fails.
+`huggingface_hub` does downloads, their cache, resuming, tokens, mirrors (HF_ENDPOINT) and offline mode
+(HF_HUB_OFFLINE). This file decides which files are downloaded, and explains errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 
 from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 
-# In these patterns * and ? stand for slashes too, so none may start with one: onnx/model.safetensors is not wanted.
+# In these patterns * and ? match slashes, too, so none may start with one: onnx/model.safetensors must not match.
 CONFIG_AND_TOKENIZER_FILES = [
     "config.json",
     "bertworks.json",
@@ -40,7 +40,7 @@ CONFIG_AND_TOKENIZER_FILES = [
     "config_sentence_transformers.json",
     "[0-9]_*/config.json",
 ]
-# Most models lie on the hub in several formats. The first of these that a model has is fetched, the others are not.
+# Most models are on the hub in several formats; only the first of these that a model has is downloaded.
 WEIGHTS = (
     ["model.safetensors", "model.safetensors.index.json", "model-?????-of-?????.safetensors"],
     ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-?????-of-?????.bin"],
@@ -57,17 +57,19 @@ DISK_ERRORS = {
 
 
 def fetch(name: str, revision: str | None = None) -> Path:
-    """Return the folder of the model `name`: a local folder as it is, else a copy in the hub's cache.
+    """Return the folder of the model `name`: a local folder, or a download in the hub's cache.
 
-    `revision` is a branch, a tag or a commit; a commit that is in the cache needs no network. Without one the newest
-    commit is asked for, and the cached copy serves when the hub cannot be reached.
+    `revision` is a branch, tag or commit; a cached commit needs no network. The default is the newest commit, or the
+    cached one if the hub cannot be reached.
     """
     if not name:
         raise InputError("the name of the model is empty; give a folder or a name on the hub")
     folder = Path(name).expanduser() if name.startswith("~/") else Path(name)
     if folder.is_dir():
         if revision is not None:
-            raise SettingsError(f"revision '{revision}' was asked for, but {folder} is a local folder; leave one out")
+            raise SettingsError(
+                f"{folder} is a local folder, which has no revision '{revision}'; leave the revision out"
+            )
         return folder
     if folder.exists():
         raise InputError(f"{folder} is a file; give the model's folder")
@@ -75,7 +77,7 @@ def fetch(name: str, revision: str | None = None) -> Path:
         folder = _snapshot(name, revision, CONFIG_AND_TOKENIZER_FILES + weights)
         if any(path.is_file() for pattern in weights for path in folder.glob(pattern)):
             return folder
-        revision = folder.name  # the commit: the next look is at the same one, and needs no answer from the hub
+        revision = folder.name  # the commit, so that the next attempt needs no request
     if not folder.is_dir():
         raise InputError(f"'{name}' on {constants.ENDPOINT} has none of the files of a model; check the name")
     return folder
@@ -84,22 +86,22 @@ def fetch(name: str, revision: str | None = None) -> Path:
 def _snapshot(name: str, revision: str | None, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # the client, its two transports and the system share no parent below this one
+    except Exception as error:  # the client, its two transports and the OS have no other common base
         raise _explain_hub_error(error, name, revision) from error
 
 
 def _explain_hub_error(error: Exception, name: str, revision: str | None) -> BertworksError:
-    """Turn what the hub's client raised into the sentence a person can act on."""
-    place = f"'{name}' on {constants.ENDPOINT}"
+    """Turn an exception of the hub's client into one that says what to do."""
+    model = f"'{name}' on {constants.ENDPOINT}"
     log_in = "log in with `hf auth login` or set HF_TOKEN"
     match error:
         case HFValidationError():
             way_out = "give one that exists, or a name on the hub: 'name' or 'owner/name'"
             return InputError(f"there is no folder {name}; {way_out}")
         case GatedRepoError():
-            return InputError(f"{place} is gated: ask for access at {constants.ENDPOINT}/{name}, then {log_in}")
+            return InputError(f"{model} is gated: ask for access at {constants.ENDPOINT}/{name}, then {log_in}")
         case RevisionNotFoundError():
-            return InputError(f"{place} has no revision '{revision or 'main'}'; check the branch, tag or commit")
+            return InputError(f"{model} has no revision '{revision or 'main'}'; check the branch, tag or commit")
         case LocalEntryNotFoundError(__cause__=HfHubHTTPError() as cause) if _is_refusal(cause):
             return _explain_hub_error(cause, name, revision)
         case LocalEntryNotFoundError():
@@ -107,18 +109,18 @@ def _explain_hub_error(error: Exception, name: str, revision: str | None) -> Ber
     # To somebody without a token the hub answers alike whether a model is private or does not exist.
     if isinstance(error, RepositoryNotFoundError) or (_is_refusal(error) and not get_token()):
         way_out = f"check the name, or give a folder that exists; if the model is private, {log_in}"
-        return InputError(f"there is no {place}: {way_out}")
+        return InputError(f"there is no {model}: {way_out}")
     if _is_refusal(error):
         way_out = "log in anew with `hf auth login`, or correct HF_TOKEN"
         return SettingsError(f"{constants.ENDPOINT} does not let you read '{name}' with your token; {way_out}")
     if (number := _system_error(error)) in DISK_ERRORS:
         way_out = f"{DISK_ERRORS[number]}, or set HF_HUB_CACHE to another folder"
-        return FolderError(f"cannot save {place} in {constants.HF_HUB_CACHE}: {way_out}")
-    return FolderError(f"fetching {place} failed ({_reason(error)}); run the same command again, whole files are kept")
+        return FolderError(f"cannot save {model} in {constants.HF_HUB_CACHE}: {way_out}")
+    return FolderError(f"fetching {model} failed ({_reason(error)}); run the same command again, whole files are kept")
 
 
 def _not_cached_error(error: LocalEntryNotFoundError, name: str) -> BertworksError:
-    """Say why the hub could not help out, and that the cache could not either."""
+    """Explain why neither the hub nor the cache has the model."""
     cause = error.__cause__ or error
     what = "only a part of it is" if isinstance(error, IncompleteSnapshotError) else "it is not"
     cache = f"{what} in the cache {constants.HF_HUB_CACHE}"
@@ -135,12 +137,12 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _system_error(error: Exception) -> int:
-    """The system's number for what went wrong. The chunked transport, in Rust, tells a full disk only in words."""
+    """Return the errno of an error. The chunked transport, in Rust, reports a full disk only in its message."""
     if "No space left on device" in str(error):
         return errno.ENOSPC
     return (error.errno or 0) if isinstance(error, OSError) else 0
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of a message, as the hub's client adds advice about its own arguments below it."""
+    """Return the first line of a message; the client adds advice about its own arguments below it."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""Grow a model with its vocabulary: a ModelFolder and an extended Tokenizer in, config and tensors of that size out."""
+"""Resize token embeddings: a ModelFolder and an extended Tokenizer in, config and tensors of that size out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True, slots=True)
 class NewEmbedding:
-    """A new piece: its id, and the old pieces whose mean its row is. With an empty `split` it is that of them all."""
+    """A new token: its id, and the old tokens whose mean initializes it; without any, the mean of all tokens."""
 
     token: str
     id: int
@@ -30,7 +30,7 @@ class NewEmbedding:
 
 @dataclass(frozen=True)
 class ResizedModel:
-    """A model as it is in its folder, but with rows for the new pieces. `tensors` are read when they are asked for."""
+    """A model with embeddings for the new tokens. `tensors` are read on access."""
 
     config: dict[str, Any]
     tensors: Mapping[str, torch.Tensor]
@@ -38,118 +38,112 @@ class ResizedModel:
 
 
 def resize_token_embeddings(folder: ModelFolder, tokenizer: Tokenizer) -> ResizedModel:
-    """Return the model with a row for each piece of `tokenizer`, which must extend the folder's own vocabulary.
+    """Return the model with an embedding for each token of `tokenizer`, which must extend the model's vocabulary.
 
-    A new piece begins as the mean of the pieces that its text was cut into before; everything else stays as it is.
-    A table that is longer than its vocabulary (they are often padded) first uses those rows, and keeps the rest.
+    A new token is initialized as the mean of the tokens that its text had before; everything else is unchanged. Padded
+    embeddings, with more rows than tokens, use those rows first.
     """
     old = folder.tokenizer
     difference = _first_difference(old, tokenizer)
     if difference is not None:
         raise FolderError(
             f"{folder.path}: the vocabulary of the corpus does not extend that of the model: {difference}; extend the "
-            f"model's with `bertworks vocab extend {folder.path} TEXT --out VOCAB` and prepare the corpus with that"
+            f"model's with `bertworks vocab extend {folder.path} TEXT --output VOCAB` and prepare the corpus with that"
         )
-    added = tuple(
-        NewEmbedding(piece, number, _source_tokens(old, piece))
-        for number, piece in enumerate(tokenizer.tokens)
-        if old.token_to_id(piece) is None
+    new_tokens = tuple(
+        NewEmbedding(token, token_id, _source_tokens(old, token))
+        for token_id, token in enumerate(tokenizer.tokens)
+        if old.token_to_id(token) is None
     )
-    if not added:
+    if not new_tokens:
         return ResizedModel(folder.config, folder.tensors, ())
     num_rows = max(folder.encoder_config.vocab_size, tokenizer.vocab_size)
-    rows = EmbeddingResize(
-        num_rows, old.vocab_size, {one.id: [_token_id(old, piece) for piece in one.source_tokens] for one in added}
-    )
-    tensors = ResizedTensors(folder.tensors, vocab_tensor_names(folder.family, folder.encoder_config), rows)
-    return ResizedModel({**folder.config, "vocab_size": num_rows}, tensors, added)
-
-
-# ---------------------------------------------------------------- is it an extension?
+    source_ids = {new.id: [_token_id(old, token) for token in new.source_tokens] for new in new_tokens}
+    resize = EmbeddingResize(num_rows, old.vocab_size, source_ids)
+    tensors = ResizedTensors(folder.tensors, vocab_tensor_names(folder.family, folder.encoder_config), resize)
+    return ResizedModel({**folder.config, "vocab_size": num_rows}, tensors, new_tokens)
 
 
 def _first_difference(old: Tokenizer, new: Tokenizer) -> str | None:
-    """Say what a model that knows `old` would misread in text cut by `new`; None if nothing."""
+    """Describe why a model with the vocabulary `old` cannot use `new`; None if `new` extends it."""
     if old.kind != new.kind:
-        return f"it is of kind {new.kind}, the model's of kind {old.kind}"
+        return f"its algorithm is {new.kind}, the model's is {old.kind}"
     if old.cased != new.cased:
         return f"it {_case_rule(new)}, the model's {_case_rule(old)}"
-    for number, piece in enumerate(old.tokens):
-        there = new.token_to_id(piece)
-        if there != number and not (there is None and _UNUSED.fullmatch(piece)):
-            place = "is missing there" if there is None else f"has id {there} there"
-            return f"piece '{piece}', which has id {number} in the model, {place}"
+    for token_id, token in enumerate(old.tokens):
+        new_id = new.token_to_id(token)
+        if new_id != token_id and not (new_id is None and _UNUSED.fullmatch(token)):
+            difference = "is missing" if new_id is None else f"has id {new_id}"
+            return f"token '{token}', which has id {token_id} in the model, {difference} there"
     if old.kind != "wordpiece" and (old.hash, old.tokens) != (new.hash, new.tokens):
-        more = new.tokens[old.vocab_size] if new.vocab_size > old.vocab_size else None
-        what = f"piece '{more}' is new" if more is not None else "its merges or scores differ"
-        return f"{what}, and only a wordpiece vocabulary can be extended"
-    before, after = _rules(old), _rules(new)
-    changed = next((name for name in before if before[name] != after[name]), None)
-    return None if changed is None else f"its {changed} is {after[changed]}, the model's {before[changed]}"
+        added = new.tokens[old.vocab_size] if new.vocab_size > old.vocab_size else None
+        difference = f"token '{added}' is new" if added is not None else "its merges or scores differ"
+        return f"{difference}, and only a wordpiece vocabulary can be extended"
+    old_rules, new_rules = _rules(old), _rules(new)
+    changed = next((name for name in old_rules if old_rules[name] != new_rules[name]), None)
+    return None if changed is None else f"its {changed} is {new_rules[changed]}, the model's {old_rules[changed]}"
 
 
 def _case_rule(tokenizer: Tokenizer) -> str:
-    return "tells capital letters from small ones" if tokenizer.cased else "makes all letters small"
+    return "is cased" if tokenizer.cased else "is uncased"
 
 
 def _rules(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return what decides the meaning of a piece besides its text.
+    """Return the settings of a tokenizer that its tokens depend on.
 
-    The length from which a word is given up does not: Google's files say 200 and Hugging Face's 100 for one model.
+    The maximal length of a word is not one of them: Google's files say 200 and Hugging Face's 100 for the same model.
     """
     state = json.loads(tokenizer.backend.to_str())
-    normaliser = state["normalizer"] or {}
-    if normaliser.get("strip_accents", True) is None:  # "as the case": the same rule may also be written out
-        normaliser["strip_accents"] = normaliser["lowercase"]
+    normalizer = state["normalizer"] or {}
+    if normalizer.get("strip_accents", True) is None:  # None means: as `lowercase`
+        normalizer["strip_accents"] = normalizer["lowercase"]
     return {
-        "normaliser": normaliser,
-        "cutting into words": state["pre_tokenizer"],
-        "mark of a continuing piece": state["model"].get("continuing_subword_prefix"),
-        "row of special pieces": [tokenizer.tokens[number] for number in tokenizer.specials.ids],
+        "normalizer": normalizer,
+        "pre-tokenizer": state["pre_tokenizer"],
+        "continuation prefix": state["model"].get("continuing_subword_prefix"),
+        "list of special tokens": [tokenizer.tokens[token_id] for token_id in tokenizer.specials.ids],
     }
 
 
-# ---------------------------------------------------------------- what a new piece was before
-
-
 def _source_tokens(old: Tokenizer, token: str) -> tuple[str, ...]:
-    """Return the old pieces of a new piece's text, none of them unknown; empty if nothing of it is known."""
+    """Return the old tokens of a new token's text without [UNK]; empty if not even its characters are known."""
     if token.startswith(CONTINUATION_PREFIX):
-        cut = _tokenize_continuation(old, token.removeprefix(CONTINUATION_PREFIX))
+        tokens = _tokenize_continuation(old, token.removeprefix(CONTINUATION_PREFIX))
     else:
-        cut = old.encode(token).tokens[1:-1]
-    known = tuple(part for part in cut if part != old.tokens[old.specials.unknown])
-    # The row of [UNK] would be a bad start: all words that were unknown would begin as one and the same, and [UNK]
-    # means "something rare" rather than this word. Its characters tell more. Where not even they are known, the mean
-    # of all rows is at least where pieces lie, as a draw at random is not; what parts such pieces comes from training.
+        tokens = old.encode(token).tokens[1:-1]
+    known = tuple(old_token for old_token in tokens if old_token != old.tokens[old.specials.unknown])
+    # The embedding of [UNK] is a bad initialization: all formerly unknown words would start the same, as "something
+    # rare". Characters are better. Without known characters, the mean of all embeddings is at least within their
+    # distribution, unlike a random vector.
     return known or _character_tokens(old, token)
 
 
 def _tokenize_continuation(old: Tokenizer, text: str) -> tuple[str, ...]:
-    """Cut text that stands inside a word: the longest continuing piece that fits, again and again."""
-    found: list[str] = []
+    """Tokenize text inside a word: greedily the longest continuation token."""
+    tokens: list[str] = []
     while text:
-        parts = (CONTINUATION_PREFIX + text[:end] for end in range(len(text), 0, -1))
-        longest = next((part for part in parts if old.token_to_id(part) is not None), None)
+        candidates = (CONTINUATION_PREFIX + text[:end] for end in range(len(text), 0, -1))
+        longest = next((token for token in candidates if old.token_to_id(token) is not None), None)
         if longest is None:
             return ()
-        found.append(longest)
+        tokens.append(longest)
         text = text[len(longest) - len(CONTINUATION_PREFIX) :]
-    return tuple(found)
+    return tuple(tokens)
 
 
 def _character_tokens(old: Tokenizer, token: str) -> tuple[str, ...]:
-    """Return the pieces of single characters, each as it stands at its place if there is such a piece."""
+    """Return the known tokens of single characters, with or without continuation prefix, the fitting form first."""
     text = token.removeprefix(CONTINUATION_PREFIX)
-    found: list[str] = []
-    for place, character in enumerate(text):
-        begins = place == 0 and text == token
-        parts = (character, CONTINUATION_PREFIX + character) if begins else (CONTINUATION_PREFIX + character, character)
-        found += [part for part in parts if old.token_to_id(part) is not None][:1]
-    return tuple(found)
+    tokens: list[str] = []
+    for index, character in enumerate(text):
+        forms = (CONTINUATION_PREFIX + character, character)
+        if index == 0 and text == token:
+            forms = forms[::-1]
+        tokens += [form for form in forms if old.token_to_id(form) is not None][:1]
+    return tuple(tokens)
 
 
 def _token_id(tokenizer: Tokenizer, token: str) -> int:
-    number = tokenizer.token_to_id(token)
-    assert number is not None
-    return number
+    token_id = tokenizer.token_to_id(token)
+    assert token_id is not None
+    return token_id

@@ -1,7 +1,7 @@
-"""One of Google's BERT releases in, config and tensors under Hugging Face's names out. No TensorFlow is needed.
+"""Google's TensorFlow 1 BERT releases in, config and tensors under Hugging Face's names out, without TensorFlow.
 
-A release is a folder with `bert_config.json`, `vocab.txt` and a checkpoint. TensorFlow multiplies a row by a kernel,
-torch by the transpose of a weight; otherwise only names differ. H is the width, F the inner width of a layer.
+A release is a folder with `bert_config.json`, `vocab.txt` and a checkpoint. A kernel of TensorFlow is the transpose of
+a weight of torch; otherwise only names differ. D hidden size, I intermediate size.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from bertworks.disk import read_json
 from bertworks.errors import FolderError
 from bertworks.models.tf1_checkpoint import TensorflowCheckpoint, find_checkpoint, read_checkpoint
 
-__all__ = ["Checkpoint", "MappingReport", "Release", "import_release", "read_checkpoint"]
-
 Shape = tuple[int, ...]
 
 REQUIRED_KEYS = (
@@ -32,31 +30,33 @@ REQUIRED_KEYS = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-# What Google's own reader assumes when a config does not say.
+# Defaults of Google's code for keys that a config lacks.
 DEFAULTS: dict[str, Any] = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
     "initializer_range": 0.02,
 }
-# What the code of the release fixes and Hugging Face keeps in the config.
+# Constants of Google's code that Hugging Face has in the config.
 FIXED_SETTINGS: dict[str, Any] = {
     "model_type": "bert",
     "architectures": ["BertForPreTraining"],
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
 }
-# Scalars that optimizers and loss scaling keep beside the weights.
+# Scalars of optimizers and loss scaling.
 TRAINING_STATE_NAMES = {"global_step", "beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MappingReport:
-    """What became of each tensor and setting: nothing is left out in silence.
+    """What happened to each tensor and setting.
 
-    `mapped`: TensorFlow's name -> Hugging Face's. `skipped`: state of the training by kind ("adam_m") -> how many.
-    `missing`: parts outside the encoder (pooler, heads) that the checkpoint does not have, in Hugging Face's names.
-    `unknown`: tensors without a place in a pretrained BERT. `ignored_settings`: keys of the config nobody reads.
+    mapped_names       TensorFlow's name -> Hugging Face's name
+    num_skipped        kind of training state ("adam_m") -> number of tensors
+    missing_keys       tensors outside the encoder (pooler, heads) that the checkpoint lacks, by Hugging Face's names
+    unexpected_keys    tensors that are not part of a pretrained BERT
+    ignored_settings   keys of the config that are not used
     """
 
     mapped_names: dict[str, str]
@@ -68,7 +68,7 @@ class MappingReport:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release as the Hugging Face ecosystem would hold it: config.json's content, and float32 tensors by name."""
+    """A release in the Hugging Face format: the content of config.json, and float32 tensors by name."""
 
     config: dict[str, Any]
     tensors: dict[str, npt.NDArray[np.float32]]
@@ -76,7 +76,7 @@ class Release:
 
 
 def import_release(folder_or_prefix: Path) -> Release:
-    """Read a release: its folder, or the prefix of one checkpoint with bert_config.json beside it.
+    """Read a release: its folder, or the prefix of a checkpoint with bert_config.json in the same folder.
 
     The tensors are those of transformers' BertForPreTraining without `cls.predictions.decoder`, which is tied to the
     word embeddings and to `cls.predictions.bias`. All of them are in memory at once: 440 MB for BERT-base.
@@ -84,42 +84,42 @@ def import_release(folder_or_prefix: Path) -> Release:
     prefix = find_checkpoint(folder_or_prefix)
     checkpoint = read_checkpoint(prefix)
     config, ignored_settings = _read_config(prefix.parent / "bert_config.json")
-    places = expected_tensors(config)
-    _check_tensors(checkpoint, places)
+    specs = expected_tensors(config)
+    _check_tensors(checkpoint, specs)
     tensors, mapped = {}, {}
-    for name, (target, _) in places.items():
+    for name, (target, _) in specs.items():
         if name in checkpoint.entries:
             tensors[target] = _read(checkpoint, name)
             mapped[name] = target
-    rest = [name for name in checkpoint.entries if name not in places]
-    kinds = {name: _kind_of_state(name, checkpoint) for name in rest}
+    others = [name for name in checkpoint.entries if name not in specs]
+    kinds = {name: _training_state_kind(name, checkpoint) for name in others}
     report = MappingReport(
         mapped_names=mapped,
         num_skipped=dict(Counter(kind for kind in kinds.values() if kind)),
-        missing_keys=tuple(target for name, (target, _) in places.items() if name not in mapped),
-        unexpected_keys=tuple(name for name in rest if not kinds[name]),
+        missing_keys=tuple(target for name, (target, _) in specs.items() if name not in mapped),
+        unexpected_keys=tuple(name for name in others if not kinds[name]),
         ignored_settings=ignored_settings,
     )
     return Release(config, tensors, report)
 
 
 def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, Shape]]:
-    """The tensors a release with this config holds: TensorFlow's name -> (Hugging Face's name, TensorFlow's shape)."""
-    width = config["hidden_size"]
+    """Return the tensors of a release with this config: TensorFlow's name -> (Hugging Face's name, shape there)."""
+    hidden_size = config["hidden_size"]
     shapes: dict[str, Shape] = {
-        "bert/embeddings/word_embeddings": (config["vocab_size"], width),
-        "bert/embeddings/position_embeddings": (config["max_position_embeddings"], width),
-        "bert/embeddings/token_type_embeddings": (config["type_vocab_size"], width),
-        **_norm("bert/embeddings/LayerNorm", width),
+        "bert/embeddings/word_embeddings": (config["vocab_size"], hidden_size),
+        "bert/embeddings/position_embeddings": (config["max_position_embeddings"], hidden_size),
+        "bert/embeddings/token_type_embeddings": (config["type_vocab_size"], hidden_size),
+        **_norm("bert/embeddings/LayerNorm", hidden_size),
     }
     for number in range(config["num_hidden_layers"]):
-        shapes |= _layer(f"bert/encoder/layer_{number}", width, config["intermediate_size"])
+        shapes |= _layer(f"bert/encoder/layer_{number}", hidden_size, config["intermediate_size"])
     shapes |= {
-        **_dense("bert/pooler/dense", width, width),
-        **_dense("cls/predictions/transform/dense", width, width),
-        **_norm("cls/predictions/transform/LayerNorm", width),
+        **_dense("bert/pooler/dense", hidden_size, hidden_size),
+        **_dense("cls/predictions/transform/dense", hidden_size, hidden_size),
+        **_norm("cls/predictions/transform/LayerNorm", hidden_size),
         "cls/predictions/output_bias": (config["vocab_size"],),
-        "cls/seq_relationship/output_weights": (2, width),
+        "cls/seq_relationship/output_weights": (2, hidden_size),
         "cls/seq_relationship/output_bias": (2,),
     }
     return {name: (_hf_name(name), shape) for name, shape in shapes.items()}
@@ -132,8 +132,8 @@ def _layer(name: str, hidden_size: int, intermediate_size: int) -> dict[str, Sha
         **_dense(f"{name}/attention/self/value", hidden_size, hidden_size),
         **_dense(f"{name}/attention/output/dense", hidden_size, hidden_size),
         **_norm(f"{name}/attention/output/LayerNorm", hidden_size),
-        **_dense(f"{name}/intermediate/dense", hidden_size, intermediate_size),  # (H, F)
-        **_dense(f"{name}/output/dense", intermediate_size, hidden_size),  # (F, H)
+        **_dense(f"{name}/intermediate/dense", hidden_size, intermediate_size),  # (D, I)
+        **_dense(f"{name}/output/dense", intermediate_size, hidden_size),  # (I, D)
         **_norm(f"{name}/output/LayerNorm", hidden_size),
     }
 
@@ -158,54 +158,52 @@ def _hf_name(name: str) -> str:
 def _read(checkpoint: TensorflowCheckpoint, name: str) -> npt.NDArray[np.float32]:
     values = checkpoint.tensor(name)
     if not np.issubdtype(values.dtype, np.floating):
-        raise FolderError(f"{checkpoint.prefix}: tensor '{name}' should hold real numbers, but holds {values.dtype}")
+        raise FolderError(f"{checkpoint.prefix}: tensor '{name}' should hold floats, but holds {values.dtype}")
     if name.endswith("/kernel"):
         values = values.T
     return np.ascontiguousarray(values, dtype=np.float32)
 
 
 def _check_tensors(checkpoint: TensorflowCheckpoint, specs: dict[str, tuple[str, Shape]]) -> None:
-    """Refuse a checkpoint that lacks a part of the encoder, or has a tensor of another shape than the config says."""
+    """Refuse a checkpoint that lacks tensors of the encoder or whose shapes do not fit the config."""
     shapes = checkpoint.shapes
     missing = [name for name in specs if name.startswith(("bert/embeddings/", "bert/encoder/")) and name not in shapes]
     if missing:
         raise FolderError(
-            f"{checkpoint.prefix} lacks {len(missing)} tensors of the encoder that bert_config.json asks for, first of "
-            f"all '{missing[0]}'; it is not a TensorFlow 1 BERT checkpoint, or the config is of another model"
+            f"{checkpoint.prefix} lacks {len(missing)} tensors of the encoder that bert_config.json describes, first "
+            f"of all '{missing[0]}'; it is no TensorFlow 1 BERT checkpoint, or the config belongs to another model"
         )
     for name, (_, expected) in specs.items():
         if shapes.get(name, expected) != expected:
             raise FolderError(
-                f"{checkpoint.prefix}: tensor '{name}' should be {expected} by bert_config.json, but is "
-                f"{shapes[name]}; put the bert_config.json of this checkpoint beside it"
+                f"{checkpoint.prefix}: tensor '{name}' should have shape {expected} by bert_config.json, but has "
+                f"{shapes[name]}; use the bert_config.json of this checkpoint"
             )
 
 
-def _kind_of_state(name: str, checkpoint: TensorflowCheckpoint) -> str:
-    """Return what kind of training state a tensor is ("adam_m", "global_step"), or nothing if it is none.
+def _training_state_kind(name: str, checkpoint: TensorflowCheckpoint) -> str:
+    """Return the kind of training state that a tensor is ("adam_m", "global_step"), or "" if it is none.
 
-    An optimizer names what it keeps for a weight after the weight: bert/pooler/dense/bias/adam_m.
+    The state that an optimizer has for a weight is named after it: bert/pooler/dense/bias/adam_m.
     """
     owner, _, last = name.rpartition("/")
     return last if owner in checkpoint.entries or last in TRAINING_STATE_NAMES else ""
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the settings as Hugging Face's config.json has them, and the keys that have no place there."""
-    found = read_json(path, "a BERT release")
-    if not isinstance(found, dict):
-        raise FolderError(f"{path} should hold settings in braces, but holds a {type(found).__name__}")
-    wrong = [key for key in REQUIRED_KEYS if type(found.get(key)) is not int or found[key] < 1]
+    """Return the content of Hugging Face's config.json, and the keys that are not used."""
+    settings = read_json(path, "a BERT release")
+    if not isinstance(settings, dict):
+        raise FolderError(f"{path} should hold a JSON object, but holds a {type(settings).__name__}")
+    wrong = [key for key in REQUIRED_KEYS if type(settings.get(key)) is not int or settings[key] < 1]
     if wrong:
+        raise FolderError(f"{path} needs a positive integer for {', '.join(wrong)}; use the file of the release")
+    if settings["hidden_size"] % settings["num_attention_heads"]:
         raise FolderError(
-            f"{path} should give a whole number above 0 for {', '.join(wrong)}; bring the release's own file"
+            f"{path}: num_attention_heads {settings['num_attention_heads']} does not divide hidden_size "
+            f"{settings['hidden_size']}; use the file of the release"
         )
-    if found["hidden_size"] % found["num_attention_heads"]:
-        raise FolderError(
-            f"{path}: num_attention_heads {found['num_attention_heads']} does not divide hidden_size "
-            f"{found['hidden_size']}; bring the release's own file"
-        )
-    config = {key: found[key] for key in REQUIRED_KEYS} | {
-        key: found.get(key, value) for key, value in DEFAULTS.items()
+    config = {key: settings[key] for key in REQUIRED_KEYS} | {
+        key: settings.get(key, value) for key, value in DEFAULTS.items()
     }
-    return FIXED_SETTINGS | config, tuple(key for key in found if key not in config)
+    return FIXED_SETTINGS | config, tuple(key for key in settings if key not in config)

@@ -1,8 +1,8 @@
-"""The files of a TensorFlow 1 checkpoint in, its arrays out, by TensorFlow's names.
+"""The files of a TensorFlow 1 checkpoint in, its arrays by TensorFlow's names out, without TensorFlow.
 
-No TensorFlow is needed. A checkpoint is a table of entries (`<prefix>.index`) and one or more files of raw numbers
-(`<prefix>.data-00000-of-00001`). The table is LevelDB's: sorted keys in blocks, each key stored as what it adds to the
-one before, each block followed by a checksum. TensorFlow has never written these blocks compressed since 1.2.
+A checkpoint is a table of entries (`<prefix>.index`) and files of raw data (`<prefix>.data-00000-of-00001`, …). The
+table has the format of LevelDB: blocks of sorted, prefix-compressed keys, each followed by a checksum. Since version
+1.2, TensorFlow does not compress blocks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bertworks.models.crc32c import masked_crc32c
 Array = npt.NDArray[np.generic]
 
 MAGIC = 0xDB4775248B80FB57
-FOOTER = 48  # two handles padded to 40 bytes, and the magic number
-TRAILER = 5  # how a block is compressed, and its checksum
-# TensorFlow's number for a type -> how it lies on disk. bfloat16 (14) is the upper half of a float32.
+FOOTER = 48  # two block handles padded to 40 bytes, and the magic number
+TRAILER = 5  # compression type and checksum of a block
+# TensorFlow's number of a type -> its numpy dtype on disk. bfloat16 (14) is the upper half of a float32.
 DTYPES = {
     1: "<f4",
     2: "<f8",
@@ -43,9 +43,9 @@ DTYPES = {
 BFLOAT16 = 14
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Where one tensor lies, as the table says. `sliced` ones lie elsewhere, in parts."""
+    """The location of a tensor. The data of sliced tensors is in entries of its slices."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TensorflowCheckpoint:
-    """A checkpoint whose table was read and whose data files are long enough. Numbers are read when asked for."""
+    """A checkpoint whose table was read and whose data files were checked for length. Data is read on access."""
 
     prefix: Path
     num_shards: int
@@ -69,15 +69,13 @@ class TensorflowCheckpoint:
         return {name: entry.shape for name, entry in self.entries.items()}
 
     def tensor(self, name: str) -> Array:
-        """Read one tensor through a memory map, check its checksum, and return a copy of its own."""
+        """Read a tensor through a memory map, verify its checksum, and return a copy."""
         if name not in self.entries:
-            raise InputError(f"{self.prefix} has no tensor '{name}'; .shapes lists the {len(self.entries)} it has")
+            raise InputError(f"{self.prefix} has no tensor '{name}'; see .shapes for the {len(self.entries)} it has")
         entry = self.entries[name]
         if entry.is_sliced or entry.dtype not in DTYPES:
-            what = (
-                "is stored in slices" if entry.is_sliced else f"is of TensorFlow's type {entry.dtype}, not of numbers"
-            )
-            raise FolderError(f"{self.prefix}: tensor '{name}' {what}, which cannot be read without TensorFlow")
+            problem = "is stored in slices" if entry.is_sliced else f"has the non-numeric type {entry.dtype}"
+            raise FolderError(f"{self.prefix}: tensor '{name}' {problem}, which cannot be read without TensorFlow")
         path = shard_path(self.prefix, entry.shard, self.num_shards)
         raw = np.memmap(path, np.uint8, "r", entry.offset, (entry.size,)) if entry.size else np.zeros(0, np.uint8)
         if masked_crc32c(raw) != entry.crc:
@@ -91,19 +89,19 @@ class TensorflowCheckpoint:
 
 
 def read_checkpoint(prefix: Path) -> TensorflowCheckpoint:
-    """Read the table of the checkpoint `prefix` (a path without .index) and check that its data files hold it all."""
+    """Read the table of the checkpoint `prefix` (a path without .index) and check the lengths of its data files."""
     index = prefix.with_name(prefix.name + ".index")
     if not index.is_file():
         raise InputError(f"there is no {index}; give the path of a TensorFlow checkpoint without its .index")
     records = dict(_read_table(index))
     try:
         header = _numbers(records.pop(b""))
-        # A part of a sliced tensor has a key that begins with a zero byte; the whole has an entry of its own.
+        # Keys of slices begin with a zero byte; the sliced tensor has an entry, too.
         entries = {key.decode(): _entry(value) for key, value in records.items() if not key.startswith(b"\0")}
     except (KeyError, IndexError, ValueError) as error:
         raise FolderError(f"{index} is a table, but not that of a TensorFlow checkpoint: {error!r}") from error
     if header.get(2, 0) != 0:
-        raise FolderError(f"{index} was written on a big-endian machine; save it again on a common one")
+        raise FolderError(f"{index} was written on a big-endian machine; save it again on a little-endian one")
     checkpoint = TensorflowCheckpoint(prefix, header.get(1, 1), entries)
     _check_sizes(checkpoint)
     return checkpoint
@@ -114,7 +112,7 @@ def shard_path(prefix: Path, shard: int, num_shards: int) -> Path:
 
 
 def find_checkpoint(folder_or_prefix: Path) -> Path:
-    """Return the prefix of the one checkpoint that `place` means: a folder, a prefix, or a file of a checkpoint."""
+    """Return the prefix of a checkpoint, given its folder, its prefix or one of its files."""
     if not folder_or_prefix.is_dir():
         return folder_or_prefix.with_name(re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", folder_or_prefix.name))
     names = sorted(path.name.removesuffix(".index") for path in folder_or_prefix.glob("*.index"))
@@ -123,27 +121,28 @@ def find_checkpoint(folder_or_prefix: Path) -> Path:
     latest = _latest(folder_or_prefix)
     if len(names) > 1 and latest not in names:
         raise InputError(
-            f"{folder_or_prefix} has {len(names)} checkpoints ({', '.join(names)}); give the path of one, without .index"
+            f"{folder_or_prefix} has {len(names)} checkpoints ({', '.join(names)}); give the path of one, without "
+            f".index"
         )
     return folder_or_prefix / (latest if latest in names else names[0])
 
 
 def _latest(folder: Path) -> str:
-    """The checkpoint that TensorFlow's own note, a file called `checkpoint`, names as the latest."""
-    note = folder / "checkpoint"
-    text = note.read_text(encoding="utf-8", errors="replace") if note.is_file() else ""
-    found = re.search(r'^model_checkpoint_path:\s*"(?:.*/)?([^"/]+)"', text, re.MULTILINE)
-    return found[1] if found else ""
+    """Return the latest checkpoint by TensorFlow's text file `checkpoint`, or ""."""
+    file = folder / "checkpoint"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    match = re.search(r'^model_checkpoint_path:\s*"(?:.*/)?([^"/]+)"', text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
-    """Refuse a checkpoint with a missing or short data file, or an entry whose size is not that of its shape."""
+    """Refuse missing or truncated data files, and entries whose size does not fit their shape."""
     lengths = []
     for shard in range(checkpoint.num_shards):
         path = shard_path(checkpoint.prefix, shard, checkpoint.num_shards)
         if not path.is_file():
             raise FolderError(
-                f"{path} is missing: the checkpoint has {checkpoint.num_shards} data files; bring them all"
+                f"{path} is missing: the checkpoint has {checkpoint.num_shards} data files; copy all of them"
             )
         lengths.append(path.stat().st_size)
     for name, entry in checkpoint.entries.items():
@@ -153,25 +152,25 @@ def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
         if entry.size != expected or entry.shard >= len(lengths):
             raise FolderError(
                 f"{checkpoint.prefix}.index says that tensor '{name}' of shape {entry.shape} takes {entry.size} bytes "
-                f"in data file {entry.shard}, which cannot be; download the checkpoint again"
+                f"in data file {entry.shard}, which does not fit; download the checkpoint again"
             )
         if entry.offset + entry.size > lengths[entry.shard]:
             path = shard_path(checkpoint.prefix, entry.shard, checkpoint.num_shards)
             raise FolderError(
-                f"{path} is cut short: tensor '{name}' ends at byte {entry.offset + entry.size}, the file at byte "
+                f"{path} is truncated: tensor '{name}' ends at byte {entry.offset + entry.size}, the file at byte "
                 f"{lengths[entry.shard]}; download it again"
             )
 
 
 def _read_table(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a LevelDB table, each block checked by its checksum."""
+    """Yield the keys and values of a LevelDB table; the checksum of each block is verified."""
     data = path.read_bytes()
     if len(data) < FOOTER or int.from_bytes(data[-8:], "little") != MAGIC:
         pointer = "; it is a Git LFS pointer, run: git lfs pull" if data.startswith(b"version https://git-lfs") else ""
-        raise FolderError(f"{path} is not the index of a TensorFlow checkpoint, or its end is cut off{pointer}")
+        raise FolderError(f"{path} is not the index of a TensorFlow checkpoint, or it is truncated{pointer}")
     try:
-        _, at = _handle(data, len(data) - FOOTER)  # the first handle leads to a table of filters, always empty here
-        (start, size), _ = _handle(data, at)
+        _, offset = _handle(data, len(data) - FOOTER)  # the first handle is that of the filter block, which is empty
+        (start, size), _ = _handle(data, offset)
         for _, value in _records(_block(data, start, size)):
             (start, size), _ = _handle(value, 0)
             yield from _records(_block(data, start, size))
@@ -183,30 +182,30 @@ def _block(data: bytes, start: int, size: int) -> bytes:
     """Return one block without its trailer."""
     end = start + size
     if end + TRAILER > len(data):
-        raise ValueError(f"a block at byte {start} runs over the end")
+        raise ValueError(f"the block at byte {start} exceeds the file")
     if masked_crc32c(data[start : end + 1]) != int.from_bytes(data[end + 1 : end + TRAILER], "little"):
         raise ValueError(f"the block at byte {start} does not match its checksum")
     if data[end] != 0:
-        raise ValueError(f"the block at byte {start} is compressed, as only TensorFlow before 1.2 did")
+        raise ValueError(f"the block at byte {start} is compressed, as by TensorFlow before 1.2")
     return data[start:end]
 
 
 def _records(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block; at its end lies a list of restarts, for searching, and its length."""
+    """Yield the keys and values of a block; it ends with a list of restart points and the length of that list."""
     end = len(block) - 4 * (1 + int.from_bytes(block[-4:], "little"))
-    key, at = b"", 0
-    while at < end:
-        shared, at = _varint(block, at)
-        added, at = _varint(block, at)
-        size, at = _varint(block, at)
-        key = key[:shared] + block[at : at + added]
-        at += added
-        yield key, block[at : at + size]
-        at += size
+    key, offset = b"", 0
+    while offset < end:
+        num_shared, offset = _varint(block, offset)
+        num_added, offset = _varint(block, offset)
+        size, offset = _varint(block, offset)
+        key = key[:num_shared] + block[offset : offset + num_added]
+        offset += num_added
+        yield key, block[offset : offset + size]
+        offset += size
 
 
 def _handle(data: bytes, offset: int) -> tuple[tuple[int, int], int]:
-    """Read where a block lies: its start and size; and where the reading ended."""
+    """Read a block handle; return the start and size of the block, and the offset behind the handle."""
     start, offset = _varint(data, offset)
     size, offset = _varint(data, offset)
     return (start, size), offset
@@ -241,27 +240,27 @@ def _messages(data: bytes) -> dict[int, bytes]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the numbers and values of a protobuf message's fields; a value is a number or the bytes of a message."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(data, at)
+    """Yield the fields of a protobuf message: their numbers and values, which are integers or bytes."""
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
+        wire_type = key & 7
+        if wire_type == 0:
+            value, offset = _varint(data, offset)
             yield key >> 3, value
             continue
-        if kind not in (1, 2, 5):
-            raise ValueError(f"a field of kind {kind}")
-        size, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
-        if at + size > len(data):
-            raise ValueError("a field runs over the end")
-        raw = data[at : at + size]
-        yield key >> 3, raw if kind == 2 else int.from_bytes(raw, "little")
-        at += size
+        if wire_type not in (1, 2, 5):
+            raise ValueError(f"a field of wire type {wire_type}")
+        size, offset = _varint(data, offset) if wire_type == 2 else ({1: 8, 5: 4}[wire_type], offset)
+        if offset + size > len(data):
+            raise ValueError("a field exceeds the message")
+        raw = data[offset : offset + size]
+        yield key >> 3, raw if wire_type == 2 else int.from_bytes(raw, "little")
+        offset += size
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    """Read a number of seven bits a byte, lowest first; return it and where the reading ended."""
+    """Read a varint (seven bits per byte, lowest first); return it and the offset behind it."""
     value = shift = 0
     while True:
         byte = data[offset]

@@ -1,6 +1,6 @@
-"""The weights in a folder: safetensors or a foreign .bin in, tensors by name out, each read when it is asked for.
+"""Weights of a model folder: safetensors or a PyTorch .bin in, tensors by name out, each read on access.
 
-Nothing in a file is ever executed: a .bin is a pickle, and is read with `weights_only=True` and nothing else.
+No code in a file is ever executed: a .bin is a pickle, and is read only with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from bertworks.errors import FolderError
 
 Shape = tuple[int, ...]
 RETRY_HINT = "copy or download it again"
-# What the names of tensors end with that follow from the sizes: numbers of places, and positions that are waves.
+# Suffixes of tensors that follow from the config: position ids and sinusoidal position embeddings.
 _BUFFER_SUFFIXES = ("position_ids", "token_type_ids", "embed_positions.weight")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor where it lies: its file, its shape, and how to read it."""
+    """A tensor in a file: its shape, and a function that reads it."""
 
     file: Path
     shape: Shape
@@ -40,7 +40,7 @@ class StoredTensor:
 
 
 class Weights(Mapping[str, torch.Tensor]):
-    """The tensors of a model by Hugging Face's names. Only names and shapes are in memory until one is asked for."""
+    """The tensors of a model by Hugging Face's names; values are read on access."""
 
     def __init__(self, entries: Mapping[str, StoredTensor]) -> None:
         self.entries = entries
@@ -59,77 +59,77 @@ class Weights(Mapping[str, torch.Tensor]):
 
 
 def find_weights(folder: Path) -> Path | None:
-    """Return the file that holds or lists the weights, the safest kind first; None if there is none we can read."""
+    """Return the weights file or its index, safetensors first; None if there is none."""
     return next((folder / name for name in READERS if (folder / name).is_file()), None)
 
 
 def open_weights(file: Path) -> dict[str, StoredTensor]:
-    """Return every tensor of a file that `find_weights` found, under the name it has there."""
+    """Return the tensors of a file of `find_weights`, under the names in the file."""
     return READERS[file.name](file)
 
 
 def wrap_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, StoredTensor]:
-    """Return tensors that have been read from `file` already."""
+    """Wrap tensors that were read from `file` already."""
     return {
-        name: StoredTensor(file, tuple(one.shape), functools.partial(_return_tensor, one))
-        for name, one in tensors.items()
+        name: StoredTensor(file, tuple(tensor.shape), functools.partial(_return_tensor, tensor))
+        for name, tensor in tensors.items()
     }
 
 
 def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: NameTable) -> dict[str, StoredTensor]:
     """Return the tensors under the names that transformers writes today.
 
-    Old files call a norm's weight and bias gamma and beta; the names of a bare encoder have no prefix; buffers and
-    second copies of tied tensors are no weights.
+    Old files name the weight and bias of a norm gamma and beta; the names of a bare encoder have no prefix; buffers and
+    copies of tied tensors are dropped.
     """
-    moved = {there: here for beside in family.prefix_overrides.values() for here, there in beside.items()}
+    overrides = {old: new for prefixes in family.prefix_overrides.values() for new, old in prefixes.items()}
     roots = {name.removeprefix(family.prefix).split(".")[0] + "." for theirs in table.values() for name in theirs}
-    found: dict[str, StoredTensor] = {}
-    for name, place in entries.items():
+    normalized: dict[str, StoredTensor] = {}
+    for name, entry in entries.items():
         if name.endswith(_BUFFER_SUFFIXES):
             continue
-        now = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        now = family.prefix + now if now.startswith(tuple(roots)) else now
-        now = next((here + now.removeprefix(there) for there, here in moved.items() if now.startswith(there)), now)
-        if now in found:
-            raise FolderError(f"{place.file} holds '{now}' twice, the second time as '{name}'; {RETRY_HINT}")
-        found[now] = place
-    return _drop_copies(found, family.copies)
+        key = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        key = family.prefix + key if key.startswith(tuple(roots)) else key
+        key = next((new + key.removeprefix(old) for old, new in overrides.items() if key.startswith(old)), key)
+        if key in normalized:
+            raise FolderError(f"{entry.file} holds '{key}' twice, the second time as '{name}'; {RETRY_HINT}")
+        normalized[key] = entry
+    return _drop_copies(normalized, family.copies)
 
 
 def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors as safetensors, in the order of their names."""
-    ready = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    """Write tensors as safetensors, sorted by name."""
+    contiguous = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
     with atomic_write(path) as temporary:
         temporary.touch()
-        usual = temporary.stat().st_mode  # the library makes a file that only its owner may read
+        mode = temporary.stat().st_mode  # safetensors would create a file that only its owner may read
         try:
-            save_file(ready, temporary, metadata={"format": "pt"})
-        except SafetensorError as error:  # it tells what the system said only in words
+            save_file(contiguous, temporary, metadata={"format": "pt"})
+        except SafetensorError as error:  # it has the errno only in its message
             number = re.search(r"os error (\d+)", str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
-        temporary.chmod(usual)
+        temporary.chmod(mode)
 
 
 def _drop_copies(entries: dict[str, StoredTensor], copies: Mapping[str, str]) -> dict[str, StoredTensor]:
-    """Leave out tensors that repeat another; where only the copy was written, it takes the other's name."""
-    kept = {name: place for name, place in entries.items() if name not in copies}
+    """Drop copies of tied tensors; if a file has only the copy, it gets the name of the original."""
+    originals = {name: entry for name, entry in entries.items() if name not in copies}
     for copy, original in copies.items():
         if copy not in entries:
             continue
-        if original not in kept:
-            kept[original] = entries[copy]
-        elif not torch.equal(entries[copy].read(), kept[original].read()):
+        if original not in originals:
+            originals[original] = entries[copy]
+        elif not torch.equal(entries[copy].read(), originals[original].read()):
             raise FolderError(
-                f"{entries[copy].file}: '{copy}' should repeat '{original}', but differs; models with an output of "
-                f"their own are not supported, so tie the two and save the model again"
+                f"{entries[copy].file}: '{copy}' should be tied to '{original}', but differs; models with untied "
+                f"output embeddings are not supported: tie them and save the model again"
             )
-    return kept
+    return originals
 
 
 def _read_safetensors(file: Path) -> dict[str, StoredTensor]:
     try:
-        # The handle maps the file and is kept: a file written anew under the same name does not change what is read.
+        # The open handle is a memory map: a new file of the same name does not change what is read.
         handle: Any = safe_open(file, framework="pt", device="cpu")
         shapes = {name: tuple(handle.get_slice(name).get_shape()) for name in handle.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
@@ -150,53 +150,55 @@ def _from_safetensors(handle: Any, file: Path, name: str) -> torch.Tensor:
 
 def _read_bin(file: Path) -> dict[str, StoredTensor]:
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True)
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise FolderError(
-            f"{file} is not a plain file of weights: it holds other Python objects, which could run commands, or is "
-            f"damaged. It was refused and nothing in it was run; get the model as model.safetensors"
+            f"{file} holds other Python objects than tensors, which could execute code, or is damaged. Nothing in it "
+            f"was executed; get the model as model.safetensors"
         ) from None
-    except Exception as error:  # a damaged archive raises whatever its damaged part leads to
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise FolderError(_unreadable_message(file, first)) from None
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise FolderError(f"{file} should hold tensors by name and nothing else; save the model's state_dict anew")
-    return wrap_tensors(file, found)
+    except Exception as error:  # a damaged archive can raise anything
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FolderError(_unreadable_message(file, first_line)) from None
+    if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+        raise FolderError(f"{file} should hold a state_dict and nothing else; save the model's state_dict again")
+    return wrap_tensors(file, tensors)
 
 
 def _read_index(file: Path) -> dict[str, StoredTensor]:
-    """Read weights that lie in several files, by the index that says which tensor is where."""
+    """Read sharded weights by their index, which maps tensors to files."""
     index = read_json(file, "an index of weights")
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise FolderError(f"{file} should list the file of each tensor under 'weight_map', but does not; {RETRY_HINT}")
     read = _read_safetensors if file.name.startswith("model.safetensors") else _read_bin
-    found: dict[str, StoredTensor] = {}
-    for name in sorted(set(places.values())):
-        part = file.parent / name
+    entries: dict[str, StoredTensor] = {}
+    for name in sorted(set(weight_map.values())):
+        shard = file.parent / name
         if Path(name).name != name:
             raise FolderError(f"{file} names '{name}', which is no file of this folder; {RETRY_HINT}")
-        if not part.is_file():
-            raise FolderError(f"{file} names '{name}', but there is no such file beside it; {RETRY_HINT}")
-        found |= read(part)
-    absent = [tensor for tensor in places if tensor not in found]
+        if not shard.is_file():
+            raise FolderError(f"{file} names '{name}', but there is no such file in its folder; {RETRY_HINT}")
+        entries |= read(shard)
+    absent = [tensor for tensor in weight_map if tensor not in entries]
     if absent:
-        raise FolderError(f"{file.parent / places[absent[0]]} should hold '{absent[0]}', but does not; {RETRY_HINT}")
-    return found
+        raise FolderError(
+            f"{file.parent / weight_map[absent[0]]} should hold '{absent[0]}', but does not; {RETRY_HINT}"
+        )
+    return entries
 
 
 def _unreadable_message(file: Path, error: str) -> str:
     with contextlib.suppress(OSError), file.open("rb") as opened:
         if opened.read(30).startswith(b"version https://git-lfs"):
-            return f"{file} is only a pointer of Git LFS; fetch the file itself with: git lfs pull"
-    return f"{file} is damaged or cut short ({error}); {RETRY_HINT}"
+            return f"{file} is only a Git LFS pointer; fetch the file itself with: git lfs pull"
+    return f"{file} is damaged or truncated ({error}); {RETRY_HINT}"
 
 
 def _return_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-# In the order of preference: safetensors before pickles, one file before many.
+# In order of preference: safetensors before pickles, one file before shards.
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     "model.safetensors": _read_safetensors,
     "model.safetensors.index.json": _read_index,
