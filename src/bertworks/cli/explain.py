@@ -50,7 +50,7 @@ def explain_command(
     from bertworks.reports.explanation import explanation_page
 
     predictor = load_predictor(model)
-    explanation = explain(predictor, example_from_texts(predictor.module.task.name, texts), target)
+    explanation = explain(predictor, example_from_texts(predictor.module.task, texts), target)
     if html is not None:
         write_text(html, explanation_page(explanation))
     if as_json:

@@ -76,6 +76,8 @@ def is_finetuned(folder: ModelFolder) -> bool:
 
 def _has_task_architecture(folder: ModelFolder, task: type[Task]) -> bool:
     """Whether one of the folder's transformers architectures has the head of a task."""
+    if task.head_kind not in folder.family.heads:
+        return False
     return architecture_of(folder.encoder_config, task.head_kind) in (folder.config.get("architectures") or [])
 
 
@@ -112,8 +114,9 @@ def read_task(folder: ModelFolder) -> Task:
     for task in TASKS.values():
         if _has_task_architecture(folder, task) and task.matches_config(folder.config):
             return task.from_metadata({}, folder.config)
+    head_kinds = {task.head_kind for task in TASKS.values()} & folder.family.heads.keys()
     raise FolderError(
         f"{folder.path} is not fine-tuned for a task ({', '.join(architectures) or 'no architectures'}); "
         f"fine-tune it with `bertworks finetune`, or choose a model with one of these architectures: "
-        f"{', '.join(sorted({architecture_of(folder.encoder_config, task.head_kind) for task in TASKS.values()}))}"
+        f"{', '.join(sorted({architecture_of(folder.encoder_config, kind) for kind in head_kinds}))}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from bertworks.objectives.heads import MlmHead
 from bertworks.objectives.large_softmax import Softmax
 from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.tasks.contract import GenerativeTask
+from bertworks.tasks.inputs import Input, fields_from_input
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 H = TypeVar("H", bound=nn.Module)
@@ -62,7 +63,7 @@ class Model:
         """Return one vector per text, pooled over its tokens: mean, first or max; by default what the folder states."""
         return embed(self.encoder, self.tokenizer, self.folder, texts, pooling)
 
-    def predict(self, texts: Iterable[str | Sequence[str] | Mapping[str, Any]]) -> list[Any]:
+    def predict(self, texts: Iterable[Input]) -> list[Any]:
         """Return the prediction of the fine-tuned task for each text.
 
         A text is a string, a pair of strings, or a mapping of the task's input fields, such as {"question": …,
@@ -70,8 +71,9 @@ class Model:
         """
         if self.predictor is None:
             raise FolderError(f"{self.folder} is not fine-tuned for a task; fine-tune it with `bertworks finetune`")
-        records = (Record(_fields(text), f"text {index}") for index, text in enumerate(texts))
-        examples = self.predictor.module.task.read_unlabelled(records, {})
+        task = self.predictor.module.task
+        records = (Record(fields_from_input(task, text), f"text {index}") for index, text in enumerate(texts))
+        examples = task.read_unlabelled(records, {})
         return [prediction for _, prediction in self.predictor.predict(examples)]
 
     def translate(self, texts: Iterable[str], search_settings: BeamSearchSettings | None = None) -> list[str]:
@@ -216,14 +218,6 @@ def _load_head(
         head = make(folder.encoder_config)
     report = _merge_reports(report, load_into(head, folder.tensors, names))
     return head.eval(), report
-
-
-def _fields(text: str | Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(text, Mapping):
-        return dict(text)
-    if isinstance(text, str):
-        return {"text": text}
-    return dict(zip(("sentence1", "sentence2"), text, strict=True))
 
 
 def _merge_reports(encoder: LoadReport, head: LoadReport) -> LoadReport:

@@ -30,6 +30,6 @@ def translate_texts(
     """Yield the translation of each text, an empty one for an empty text; incomplete ones are added to `counts`."""
     examples = (TextExample(str(index), f"text {index}", (text,)) for index, text in enumerate(texts))
     for _, prediction in predictor.predict(examples, counts):
-        if counts is not None and not prediction.is_whole:
+        if counts is not None and not prediction.is_finished:
             counts[UNFINISHED_TRANSLATIONS] += 1
         yield prediction

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bertworks.datasets.files import Record
 from bertworks.embeddings.pooling import Pooling
 from bertworks.errors import InputError
 from bertworks.inference.attribution import explain
@@ -24,8 +23,9 @@ from bertworks.inference.generate import GenerationConfig
 from bertworks.sampling.windows import make_windows
 from bertworks.serving.batch_scheduler import Queue
 from bertworks.serving.models import ServedModel
-from bertworks.serving.queues import PoolingInput, PredictQueue, pooling_inputs
-from bertworks.tasks.contract import Features, InputFields
+from bertworks.serving.queues import PoolingInput, pooling_inputs
+from bertworks.tasks.contract import Features
+from bertworks.tasks.inputs import example_from_input
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 
@@ -71,7 +71,7 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
     if by == "sentence":
         sentences = [sentence for index, raw_input in enumerate(inputs) for sentence in _sentences(index, raw_input)]
         inputs = [sentence["sentence"] for sentence in sentences]
-    examples = [example_from_input(queue, raw_input, index) for index, raw_input in enumerate(inputs)]
+    examples = [example_from_input(task, one, f"input {index}", str(index)) for index, one in enumerate(inputs)]
     features = [task.featurize(example, predictor.tokenizer, window_rule) for example in examples]
 
     def finish(outputs: Sequence[Any]) -> dict[str, Any]:
@@ -88,20 +88,6 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
         return {"predictions": predictions, "usage": asdict(_usage_of(features))}
 
     return Work(queue, [sequence for one in features for sequence in one.sequences], finish)
-
-
-def example_from_input(queue: PredictQueue, raw_input: Input, index: int) -> Any:
-    """Return the task's example of an input; raise InputError, naming its index, if the fields are not the task's."""
-    fields = {"text": raw_input} if isinstance(raw_input, str) else dict(raw_input)
-    task = queue.predictor.module.task
-    if not any(_matches(fields, alternative) for alternative in task.input_fields):
-        expected = " or ".join(map(_describe_fields, task.input_fields))
-        raise InputError(f"input {index}: the task '{task.name}' takes {expected}")
-    # One record at a time: the inputs of a request may have different fields.
-    example = next(iter(task.read_unlabelled([Record(fields, f"input {index}")], {})), None)
-    if example is None:
-        raise InputError(f"input {index}: one of its texts is empty; every text needs at least one character")
-    return replace(example, id=str(index))
 
 
 def embed_work(
@@ -164,7 +150,7 @@ def explain_work(served_model: ServedModel, raw_input: Input, target: str | None
     """Return the work for the output of `bertworks explain --json`."""
     assert served_model.predict_queue is not None
     predictor = served_model.predict_queue.predictor
-    example = example_from_input(served_model.predict_queue, raw_input, 0)
+    example = example_from_input(predictor.module.task, raw_input, "input 0", "0")
     # Tokenized here, where the tokenizer lock is held: the worker then finds every word in the tokenizer's cache.
     features = predictor.module.task.featurize(example, predictor.tokenizer, predictor.window_rule)
     if all(sequence.positions is not None and not len(sequence.positions) for sequence in features.sequences):
@@ -195,23 +181,6 @@ def cosines(vectors: Floats, query: Floats) -> Floats:
     """Return (texts,): the cosine similarity of each vector to the query (D,)."""
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
     return (vectors @ query / np.maximum(norms, 1e-12)).astype(np.float32)
-
-
-def _list_field(input_fields: InputFields) -> str | None:
-    return input_fields.names[-1] if input_fields.min_list_items else None
-
-
-def _matches(fields: Mapping[str, Any], input_fields: InputFields) -> bool:
-    return fields.keys() == set(input_fields.names) and all(
-        isinstance(value, list if name == _list_field(input_fields) else str) for name, value in fields.items()
-    )
-
-
-def _describe_fields(input_fields: InputFields) -> str:
-    """Return the fields as JSON with placeholders: {"prompt": TEXT, "choices": [TEXT, ...]}."""
-    list_field = _list_field(input_fields)
-    values = {name: "[TEXT, ...]" if name == list_field else "TEXT" for name in input_fields.names}
-    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
 
 
 def _sentences(index: int, raw_input: Input) -> Iterator[dict[str, Any]]:

@@ -78,6 +78,11 @@ class InputFields:
     names: tuple[str, ...]
     min_list_items: int = 0
 
+    @property
+    def list_name(self) -> str | None:
+        """The field that is a list of texts, if there is one."""
+        return self.names[-1] if self.min_list_items else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSequence(Window):

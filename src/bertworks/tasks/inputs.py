@@ -30,27 +30,32 @@ def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
         if num_items and len(value) >= len(names) - 1 + num_items:
             last = len(names) - 1
             return {**dict(zip(names, value[:last], strict=False)), names[last]: list(value[last:])}
-    raise InputError(f"a '{task.name}' model takes {describe_input_fields(task)}; got {len(value)} texts")
+    raise InputError(f"got {len(value)} texts; the task '{task.name}' takes {describe_input_fields(task)}")
 
 
 def example_from_input(task: Task, value: Input, location: str, example_id: str) -> Any:
     """Return the example of one input; raise InputError, naming the location, if the task does not take it."""
     fields = fields_from_input(task, value)
-    if not any(fields.keys() == set(input_fields.names) for input_fields in task.input_fields):
-        raise InputError(f"{location}: a '{task.name}' model takes {describe_input_fields(task)}; send that")
+    if not any(_matches(fields, input_fields) for input_fields in task.input_fields):
+        raise InputError(f"{location}: the task '{task.name}' takes {describe_input_fields(task)}")
+    # One record at a time: the inputs of a request may have different fields.
     example = next(iter(task.read_unlabelled([Record(fields, location)], {})), None)
     if example is None:
-        raise InputError(f"{location}: one of its texts is empty; fill it in, or remove the input")
+        raise InputError(f"{location}: one of its texts is empty; every text needs at least one character")
     return replace(example, id=example_id)
 
 
+def _matches(fields: Mapping[str, Any], input_fields: InputFields) -> bool:
+    return fields.keys() == set(input_fields.names) and all(
+        isinstance(value, list if name == input_fields.list_name else str) for name, value in fields.items()
+    )
+
+
 def describe_input_fields(task: Task | type[Task]) -> str:
-    """Return what a task takes, for messages: {"text"} or {"sentence1", "sentence2"}."""
-    return " or ".join("{" + _describe(input_fields) + "}" for input_fields in task.input_fields)
+    """Return what a task takes as JSON with placeholders: {"prompt": TEXT, "choices": [TEXT, ...]}."""
+    return " or ".join(map(_describe, task.input_fields))
 
 
 def _describe(input_fields: InputFields) -> str:
-    names = [f'"{name}"' for name in input_fields.names]
-    if input_fields.min_list_items:
-        names[-1] += f" (a list of at least {input_fields.min_list_items})"
-    return ", ".join(names)
+    values = {name: "[TEXT, ...]" if name == input_fields.list_name else "TEXT" for name in input_fields.names}
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
