@@ -8,14 +8,14 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 
 demo: $(VENV)/.core
 	rm -rf demo
-	$(BIN)/bertworks vocab python-docs --size 8192 --out demo/vocab
-	$(BIN)/bertworks prepare python-docs --vocab demo/vocab --out demo/corpus
+	$(BIN)/bertworks vocab python-docs --size 8192 --output demo/vocab
+	$(BIN)/bertworks prepare python-docs --vocab demo/vocab --output demo/corpus
 	$(BIN)/bertworks show demo/corpus --count 2
-	$(BIN)/bertworks pretrain demo --data demo/corpus --out demo/run
-	$(BIN)/bertworks fill demo/run/model "This function returns the [MASK] of the list."
-	$(BIN)/bertworks finetune python-docs --data demo/labelled --model demo/run/model --rate 3e-4 --out demo/tuned
+	$(BIN)/bertworks pretrain demo --data demo/corpus --output demo/run
+	$(BIN)/bertworks fill-mask demo/run/model "This function returns the [MASK] of the list."
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --model demo/run/model --learning-rate 3e-4 --output demo/tuned
 	echo "The event loop waits until the task is done." | $(BIN)/bertworks predict demo/tuned/model
-	@echo "Open demo/run/report.html and demo/tuned/report.html in a browser to see how it learnt."
+	@echo "Open demo/run/report.html and demo/tuned/report.html in a browser."
 
 test: $(VENV)/.full
 	@command -v chromium > /dev/null || timeout 300 apt-get install -y -qq chromium fonts-noto-cjk > /dev/null 2>&1 \
