@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bertworks.text.coherence import SCORE_UNIT, measure_coherence
 from bertworks.text.document import Document
-from bertworks.text.tally import TextStatistics
+from bertworks.text.statistics import TextStatistics
 
 
 def near_score(documents: list[Document]) -> float:

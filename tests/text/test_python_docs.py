@@ -285,8 +285,8 @@ def test_a_package_of_many_files_is_split_and_its_parts_share_the_limit(
     assert len(list(read("package:sky/1-of-2", places, first))) == 1
     assert len(list(read("package:sky/2-of-2", places, second))) == 1
     # Five files are cut into two and three; each part may give one sentence.
-    assert first["python-docs: modules left out, the package has given enough"] == 1
-    assert second["python-docs: modules left out, the package has given enough"] == 2
+    assert first["python-docs: modules skipped, limit of the package reached"] == 1
+    assert second["python-docs: modules skipped, limit of the package reached"] == 2
 
 
 def test_the_order_of_a_part_does_not_depend_on_the_folder(places: PythonPaths, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bertworks.text.document import Document
-from bertworks.text.tally import TextStatistics
+from bertworks.text.statistics import TextStatistics
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.corpus_fit import UnknownWords, measure_fit, profile_vocabulary
 from bertworks.vocabulary.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""Prepare a corpus: sources and a vocabulary in, a corpus folder out; killed anywhere, it continues."""
+"""Prepare a corpus: sources and a vocabulary in, a corpus folder out; an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import bertworks
 from bertworks.corpus.corpus import MANIFEST
 from bertworks.corpus.deduplication import find_duplicates
-from bertworks.corpus.shard import SPLITS
+from bertworks.corpus.shard import REGIONS, SPLITS
 from bertworks.corpus.units import (
     PrepareJob,
     PrepareSettings,
@@ -35,7 +35,7 @@ FORMAT = "bertworks corpus 1"
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """What to prepare. `words` says who finds words in text with ideographs: "jieba", or "pieces" for nobody."""
+    """What to prepare. `words` is a key of WORD_RULES: how words are found in text with ideographs."""
 
     sources: tuple[TextSource, ...]
     vocabulary: Path
@@ -48,31 +48,38 @@ class PrepareRequest:
 def prepare(
     request: PrepareRequest, workers: Workers | None = None, watch: ProgressCallback = lambda progress: None
 ) -> Path:
-    """Bring the corpus folder into the requested state and return it. What is already done is not done again.
+    """Prepare the corpus folder and return it; completed work is not repeated.
 
-    `workers` are so many processes of this machine (all cores by default), or those of a cluster.
+    `workers` is a number of processes (all cores by default) or a pool on a cluster.
     """
     check_on_disk(request.output)
     request = _with_held_out_sources(request)
     tokenizer = Tokenizer.load(request.vocabulary)
     key = tokens_key(tokenizer, request.words)
-    out = request.output.absolute()  # workers may run elsewhere
-    job = PrepareJob(out, request.sources, request.settings, out / "tokens" / key, request.words, key)
+    folder = request.output.absolute()  # workers may have another working directory
+    job = PrepareJob(
+        folder=folder,
+        sources=request.sources,
+        settings=request.settings,
+        vocabulary=folder / "tokens" / key,
+        words=request.words,
+        key=key,
+    )
     workers = workers or num_cores()
-    if (out / MANIFEST).exists():
+    if (folder / MANIFEST).exists():
         _add_tokens(request, job, tokenizer, workers, watch)
     else:
         _begin(request, job, tokenizer)
         units = _read_or_discard(request, job, workers, watch)
-        rate = _deduplicate(job, units)
-        _finalize_all(job, units, rate, workers, watch)
+        held_out_ratio = _deduplicate(job, units)
+        _finalize_all(job, units, held_out_ratio, workers, watch)
         _finish(request, job, units, tokenizer)
     _remove_work_files(job)
     return request.output
 
 
 def _remove_work_files(job: PrepareJob) -> None:
-    """Remove what only work in progress needs: the working folder, and files that a killed worker left half written."""
+    """Remove the work folder and incomplete files of killed workers."""
     for folder in (job.folder, job.folder / "text", job.vocabulary):
         for path in folder.glob(".*.part"):
             path.unlink(missing_ok=True)
@@ -80,39 +87,39 @@ def _remove_work_files(job: PrepareJob) -> None:
 
 
 def tokens_key(tokenizer: Tokenizer, words: str) -> str:
-    """Return the name under which a corpus folder keeps the pieces of a vocabulary."""
+    """Return the name of the folder with the tokens of a vocabulary."""
     if words not in WORD_RULES:
         raise SettingsError(f"there is no word rule '{words}'; choose one of: {', '.join(WORD_RULES)}")
     return f"{tokenizer.hash}-{words}"
 
 
 def verify(folder: Path, watch: ProgressCallback = lambda progress: None) -> int:
-    """Check every file of a corpus folder against its hash; return how many are right, or raise for the first wrong."""
+    """Check every file of a corpus folder against its hash; return the number of files."""
     manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
     files = [(folder / shard["file"], shard["sha256"]) for shard in manifest["shards"]]
     for key in manifest["tokens"]:
-        pieces = folder / "tokens" / key
-        told = read_json(pieces / MANIFEST, "the pieces of a prepared corpus")
-        files += [(pieces / shard["file"], shard["sha256"]) for shard in told["shards"]]
-        if Tokenizer.load(pieces).hash != told["vocabulary"]:
+        tokens_folder = folder / "tokens" / key
+        tokens_manifest = read_json(tokens_folder / MANIFEST, "the tokens of a prepared corpus")
+        files += [(tokens_folder / shard["file"], shard["sha256"]) for shard in tokens_manifest["shards"]]
+        if Tokenizer.load(tokens_folder).hash != tokens_manifest["vocabulary"]:
             raise FolderError(
-                f"{pieces} holds another vocabulary than was written; delete {folder} and prepare it again"
+                f"{tokens_folder} has another vocabulary than was written; delete {folder} and prepare it again"
             )
     for number, (path, expected) in enumerate(files, 1):
         if not path.is_file():
             raise FolderError(f"{path} is missing; delete {folder} and prepare it again")
         if sha256(path) != expected:
             raise FolderError(
-                f"{path} is not what was written (its sha256 differs); delete {folder} and prepare it again"
+                f"{path} was changed after it was written (its sha256 differs); delete {folder} and prepare it again"
             )
         watch(Progress("verifying", number, len(files), "files"))
     return len(files)
 
 
 def _with_held_out_sources(request: PrepareRequest) -> PrepareRequest:
-    """Sources of their own for the held-out split leave the others to training.
+    """If there are sources for the held-out split, nothing is held out from the others.
 
-    They go first, because of equal documents the first stays: training must not see a copy of what is held out.
+    Held-out sources come first: of equal documents the first is kept, so that no copy of one is trained on.
     """
     if any(source.split for source in request.sources):
         sources = tuple(sorted(request.sources, key=lambda source: source.split != "held-out"))
@@ -121,22 +128,22 @@ def _with_held_out_sources(request: PrepareRequest) -> PrepareRequest:
 
 
 def _begin(request: PrepareRequest, job: PrepareJob, tokenizer: Tokenizer) -> None:
-    """Write down what is going to be done, or find that it is what was begun before."""
+    """Write the plan of a new preparation, or check that it matches the one to resume."""
     if not request.sources:
-        raise InputError(f"{job.folder} is not a prepared corpus yet, so there must be a SOURCE to prepare it from")
+        raise InputError(f"{job.folder} is not a prepared corpus yet, so at least one SOURCE is required")
     plan = _plan(request, job)
     path = job.work_folder / "plan.json"
     if path.exists():
-        begun = read_json(path, "the plan of a preparation")
-        if begun != plan:
-            different = ", ".join(name for name in plan if begun.get(name) != plan[name])
+        existing = read_json(path, "the plan of a preparation")
+        if existing != plan:
+            differences = ", ".join(name for name in plan if existing.get(name) != plan[name])
             raise FolderError(
-                f"{job.folder} holds an unfinished preparation of another run (different: {different}); finish it with "
-                f"its own command, delete the folder, or choose another one with --out"
+                f"{job.folder} holds an unfinished preparation with different {differences}; finish it with its own "
+                f"command, delete the folder, or choose another one with --output"
             )
         return
     if job.folder.exists() and (not job.folder.is_dir() or any(job.folder.iterdir())):
-        raise FolderError(f"{job.folder} already holds something else; choose an empty or new folder with --out")
+        raise FolderError(f"{job.folder} already holds something else; choose an empty or new folder with --output")
     tokenizer.save(job.vocabulary)
     write_json(path, plan)
 
@@ -147,15 +154,15 @@ def _plan(request: PrepareRequest, job: PrepareJob) -> dict[str, Any]:
         "sources": _source_entries(request),
         "files": inventory(request.sources),
         "settings": asdict(request.settings),
-        "reading": asdict(request.read_settings),
+        "read_settings": asdict(request.read_settings),
         "vocabulary": job.key,
     }
 
 
 def _read_or_discard(request: PrepareRequest, job: PrepareJob, workers: Workers, watch: ProgressCallback) -> list[int]:
-    """First stage; if the request turns out to be wrong before a unit is finished, the folder is left empty.
+    """First stage. If it fails because of the request before any unit is complete, the folder is emptied.
 
-    Otherwise the mended command would be refused as another run.
+    Otherwise the corrected command would be rejected as a different preparation.
     """
     try:
         return _read_all(request, job, workers, watch)
@@ -166,13 +173,13 @@ def _read_or_discard(request: PrepareRequest, job: PrepareJob, workers: Workers,
 
 
 def _discard(job: PrepareJob) -> None:
-    """Leave the folder as if nothing had been begun there."""
-    for made in (job.vocabulary.parent, job.folder / "text", job.work_folder):
-        shutil.rmtree(made, ignore_errors=True)
+    """Remove everything that a preparation wrote."""
+    for folder in (job.vocabulary.parent, job.folder / "text", job.work_folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_all(request: PrepareRequest, job: PrepareJob, workers: Workers, watch: ProgressCallback) -> list[int]:
-    """First stage for all blocks; return the numbers of their units."""
+    """Run the first stage on all blocks; return their unit numbers."""
     total = total_bytes(request.sources)
     units: list[int] = []
     num_done = 0
@@ -198,35 +205,35 @@ def _read_block(block: Block, job: PrepareJob) -> int:
 
 
 def _deduplicate(job: PrepareJob, units: list[int]) -> float:
-    """Find duplicates over all units; return the rate at which documents are held out."""
-    path = job.work_folder / "compared.json"
+    """Find the duplicates of all units; return the effective held-out ratio."""
+    path = job.work_folder / "duplicates.json"
     if not path.exists():
-        told = [read_json(job.work_file(unit, "json"), "a unit of a preparation") for unit in units]
-        found = [job.work_file(unit, "fingerprints.npy") for unit in units]
-        num_copies = find_duplicates(found, job.work_folder, job.settings.max_repeats)
-        write_json(path, {"held_out_ratio": effective_held_out_ratio(told, job.settings.held_out_ratio, num_copies)})
-    return float(read_json(path, "the comparison of a preparation")["held_out_ratio"])
+        results = [read_json(job.work_file(unit, "json"), "a unit of a preparation") for unit in units]
+        fingerprints = [job.work_file(unit, "fingerprints.npy") for unit in units]
+        num_copies = find_duplicates(fingerprints, job.work_folder, job.settings.max_repeats)
+        write_json(path, {"held_out_ratio": effective_held_out_ratio(results, job.settings.held_out_ratio, num_copies)})
+    return float(read_json(path, "the deduplication of a preparation")["held_out_ratio"])
 
 
 def _finalize_all(
     job: PrepareJob, units: list[int], held_out_ratio: float, workers: Workers, watch: ProgressCallback
 ) -> None:
-    """Second stage for all units."""
-    left = [unit for unit in units if not job.work_file(unit, "settled.json").exists()]
+    """Run the second stage on all units."""
+    remaining = [unit for unit in units if not job.work_file(unit, "final.json").exists()]
     work = functools.partial(finalize_unit, job=job, held_out_ratio=held_out_ratio)
-    for number, _ in enumerate(run_units(work, left, workers if len(left) > 1 else 1), 1):
-        watch(Progress("settling", len(units) - len(left) + number, len(units), "parts"))
+    for number, _ in enumerate(run_units(work, remaining, workers if len(remaining) > 1 else 1), 1):
+        watch(Progress("deduplicating", len(units) - len(remaining) + number, len(units), "parts"))
 
 
 def _finish(request: PrepareRequest, job: PrepareJob, units: list[int], tokenizer: Tokenizer) -> None:
-    """Write the manifests; the one of the folder last, since it says that all is there."""
-    settled = [read_json(job.work_file(unit, "settled.json"), "a unit of a preparation") for unit in units]
-    counts = sum((Counts(unit["counts"]) for unit in settled), Counts())
-    full = [unit for unit in settled if unit["shard"]]
-    if not full:
-        told = "; ".join(f"{name}: {count}" for name, count in counts.items()) or "there was no text"
-        _discard(job)  # other filters are another run, and would be refused
-        raise InputError(f"no document is left to prepare ({told}); look at the sources with `bertworks doctor`")
+    """Write the manifests; the one of the folder last, because it marks the corpus as complete."""
+    final = [read_json(job.work_file(unit, "final.json"), "a unit of a preparation") for unit in units]
+    counts = sum((Counts(unit["counts"]) for unit in final), Counts())
+    non_empty = [unit for unit in final if unit["shard"]]
+    if not non_empty:
+        summary = "; ".join(f"{name}: {count}" for name, count in counts.items()) or "there was no text"
+        _discard(job)  # so that other filters are not rejected as a different preparation
+        raise InputError(f"no document is left to prepare ({summary}); examine the sources with `bertworks doctor`")
     shards = [
         {
             "file": f"text/{unit['unit']:06d}.jsonl",
@@ -234,7 +241,7 @@ def _finish(request: PrepareRequest, job: PrepareJob, units: list[int], tokenize
             "source": unit["source"],
             **{name: unit["shard"][name] for name in ("documents", "sentences", "characters")},
         }
-        for unit in full
+        for unit in non_empty
     ]
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -242,28 +249,28 @@ def _finish(request: PrepareRequest, job: PrepareJob, units: list[int], tokenize
         "sources": _source_entries(request),
         "files": _stable_inventory(request.sources),
         "settings": asdict(request.settings),
-        "reading": asdict(request.read_settings),
+        "read_settings": asdict(request.read_settings),
         "counts": dict(sorted(counts.items())),
         **{name: sum(s[name] for s in shards) for name in ("documents", "sentences", "characters")},
         "shards": shards,
         "tokens": [],
     }
-    lines = [
+    entries = [
         {
             "unit": unit["unit"],
             "regions": unit["shard"]["regions"],
             "counts": unit["shard"]["token_counts"],
             "tokens_sha256": unit["tokens_sha256"],
         }
-        for unit in full
+        for unit in non_empty
     ]
-    _finish_tokens(job, tokenizer, manifest, lines)
+    _finish_tokens(job, tokenizer, manifest, entries)
 
 
 def _add_tokens(
     request: PrepareRequest, job: PrepareJob, tokenizer: Tokenizer, workers: Workers, watch: ProgressCallback
 ) -> None:
-    """Cut the text of a finished corpus with one more vocabulary, unless it has been already."""
+    """Tokenize the text of a finished corpus with another vocabulary, unless that is done."""
     manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
     if request.sources:
         _check_same(request, manifest, job.folder)
@@ -272,77 +279,77 @@ def _add_tokens(
     tokenizer.save(job.vocabulary)
     units = [int(Path(shard["file"]).stem) for shard in manifest["shards"]]
     work = functools.partial(_tokenize_once, job=job)
-    lines = []
-    for line in run_units(work, units, workers if len(units) > 1 else 1):
-        lines.append(line)
-        watch(Progress("cutting", len(lines), len(units), "parts"))
-    _finish_tokens(job, tokenizer, manifest, sorted(lines, key=lambda line: int(line["unit"])))
+    entries = []
+    for entry in run_units(work, units, workers if len(units) > 1 else 1):
+        entries.append(entry)
+        watch(Progress("tokenizing", len(entries), len(units), "parts"))
+    _finish_tokens(job, tokenizer, manifest, sorted(entries, key=lambda entry: int(entry["unit"])))
 
 
 def _tokenize_once(unit: int, job: PrepareJob) -> dict[str, Any]:
-    """Cut a unit, or find its line where an earlier run left it."""
+    """Tokenize a unit, or return its entry from an interrupted run."""
     path = job.work_file(unit, f"{job.key}.json")
     if not path.exists():
         write_json(path, tokenize_unit(unit, job))
-    line: dict[str, Any] = read_json(path, "a unit of a preparation")
-    return line
+    entry: dict[str, Any] = read_json(path, "a unit of a preparation")
+    return entry
 
 
 def _check_same(request: PrepareRequest, manifest: dict[str, Any], folder: Path) -> None:
-    wanted = {
+    expected = {
         "sources": _source_entries(request),
         "files": _stable_inventory(request.sources),
         "settings": asdict(request.settings),
-        "reading": asdict(request.read_settings),
+        "read_settings": asdict(request.read_settings),
     }
-    different = ", ".join(name for name, value in wanted.items() if manifest.get(name) != value)
-    if different:
+    differences = ", ".join(name for name, value in expected.items() if manifest.get(name) != value)
+    if differences:
         raise FolderError(
-            f"{folder} is a corpus of another run (different: {different}); choose another folder with --out, or leave "
-            f"the sources out to add a vocabulary to the text that is there"
+            f"{folder} is a corpus with different {differences}; choose another folder with --output, or omit the "
+            f"sources to add a vocabulary to its text"
         )
 
 
 def _finish_tokens(
-    job: PrepareJob, tokenizer: Tokenizer, manifest: dict[str, Any], lines: list[dict[str, Any]]
+    job: PrepareJob, tokenizer: Tokenizer, manifest: dict[str, Any], entries: list[dict[str, Any]]
 ) -> None:
-    """Write the manifest of the pieces, then name them in the folder's."""
+    """Write the manifest of the tokens, then add its key to the manifest of the folder."""
     weights = {shard["file"]: manifest["sources"][shard["source"]]["weight"] for shard in manifest["shards"]}
     shards = [
         {
-            "file": f"{line['unit']:06d}.safetensors",
-            "sha256": line["tokens_sha256"],
-            "weight": weights[f"text/{line['unit']:06d}.jsonl"],
-            "regions": line["regions"],
+            "file": f"{entry['unit']:06d}.safetensors",
+            "sha256": entry["tokens_sha256"],
+            "weight": weights[f"text/{entry['unit']:06d}.jsonl"],
+            "regions": entry["regions"],
         }
-        for line in lines
+        for entry in entries
     ]
     totals = {
         split: {
             kind: {n: sum(s["regions"][split][kind][n] for s in shards) for n in ("tokens", "sentences", "documents")}
-            for kind in ("pairable", "single_sentence")
+            for kind in REGIONS
         }
         for split in SPLITS
     }
-    told = {
+    tokens_manifest = {
         "vocabulary": tokenizer.hash,
         "size": tokenizer.vocab_size,
         "kind": tokenizer.kind,
         "words": job.words,
-        "counts": dict(sum((Counts(line["counts"]) for line in lines), Counts())),
+        "counts": dict(sum((Counts(entry["counts"]) for entry in entries), Counts())),
         "splits": totals,
         "shards": shards,
     }
-    write_json(job.vocabulary / MANIFEST, told)
+    write_json(job.vocabulary / MANIFEST, tokens_manifest)
     manifest["tokens"] = [*manifest["tokens"], job.key]
     write_json(job.folder / MANIFEST, manifest)
 
 
 def _source_entries(request: PrepareRequest) -> list[dict[str, Any]]:
-    """Return the sources as a manifest tells them: "notes/" and "notes" are one folder."""
+    """Return the sources as in the manifest: "notes/" and "notes" are one folder."""
     return [asdict(source) | {"path": source.path.rstrip("/") or "/"} for source in request.sources]
 
 
 def _stable_inventory(sources: tuple[TextSource, ...]) -> dict[str, int | str]:
-    """Names and sizes only: a copy of the same files has other times, but gives the same corpus."""
+    """Return names and sizes only: copies of the files have other times, but yield the same corpus."""
     return {name: value for name, value in inventory(sources).items() if name != "times"}

@@ -1,4 +1,4 @@
-"""Look inside: a corpus, a vocabulary or a text in, its examples, documents, pieces or sentences out, for people."""
+"""Inspect a corpus, a vocabulary or a text: examples, documents, tokens or sentences out, for display."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShowRequest:
     """Which examples of a corpus to show."""
 
     folder: Path
-    objective: str = "masked-next"
+    objective: str = "mlm-nsp"
     split: str = "train"
     max_length: int = 128
     epoch: int = 0
@@ -38,7 +38,7 @@ class ShowRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExampleView:
-    """One example written out: the pieces as the model sees them, and by place the true piece where it must guess."""
+    """One training example: the tokens of the model input, and position -> original token for masked ones."""
 
     tokens: tuple[str, ...]
     token_type_ids: tuple[int, ...]
@@ -55,30 +55,32 @@ def kind_of_folder(path: Path) -> str:
     if any((path / name).is_file() for name in names) or path.name.endswith(names):
         return "vocabulary"
     if (path / ".work").is_dir():
-        raise FolderError(f"{path} is a corpus that is not finished; run its `bertworks prepare` command again")
+        raise FolderError(f"{path} is an unfinished corpus; run its `bertworks prepare` command again")
     return "text"
 
 
 def examples(request: ShowRequest) -> Iterator[ExampleView]:
-    """Yield the first examples of an epoch, exactly as a training run with this seed draws them."""
+    """Yield the first examples of an epoch, exactly as a training run with this seed samples them."""
     if request.objective not in OBJECTIVE_INPUTS:
         raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(OBJECTIVE_INPUTS)}")
-    reading = OBJECTIVE_INPUTS[request.objective]
-    way = SAMPLERS[reading.sampler]
+    objective = OBJECTIVE_INPUTS[request.objective]
+    kind = SAMPLERS[objective.sampler]
     corpus = Corpus.open(request.folder, request.vocabulary)
     tokenizer = corpus.tokenizer
-    arrangement = way.build(corpus.split(request.split), request.max_length, tokenizer.specials)
-    hider = reading.corruption(tokenizer, MaskSettings(whole_words=request.whole_words, max_ngram=request.max_ngram))
-    loader = Loader(arrangement, hider, ExampleOrder(request.seed, "show", request.split))
-    for example, hidden in islice(loader.epoch(request.epoch), request.num_examples):
+    sampler = kind.build(corpus.split(request.split), request.max_length, tokenizer.specials)
+    mask_settings = MaskSettings(whole_words=request.whole_words, max_ngram=request.max_ngram)
+    loader = Loader(
+        sampler, objective.corruption(tokenizer, mask_settings), ExampleOrder(request.seed, "show", request.split)
+    )
+    for example, masked in islice(loader.epoch(request.epoch), request.num_examples):
         yield ExampleView(
-            tokens=tuple(tokenizer.tokens[number] for number in hidden.input_ids),
+            tokens=tuple(tokenizer.tokens[number] for number in masked.input_ids),
             token_type_ids=tuple(example.token_type_ids.tolist()),
             masked_tokens={
-                place: tokenizer.tokens[target]
-                for place, target in zip(hidden.positions.tolist(), hidden.targets.tolist(), strict=True)
+                position: tokenizer.tokens[target]
+                for position, target in zip(masked.positions.tolist(), masked.targets.tolist(), strict=True)
             },
-            label=None if example.label is None else way.label_names[example.label],
+            label=None if example.label is None else kind.label_names[example.label],
         )
 
 
@@ -92,12 +94,12 @@ def sentences(source: str) -> Iterator[Document]:
     """Yield the documents of a raw source, cleaned and split as `prepare` would."""
     counts = Counts()
     for block in blocks([TextSource(source)], ReadSettings()):
-        for passage in read(block, counts):
-            document = clean(passage, CleanSettings(min_characters=1), counts)
+        for raw_document in read(block, counts):
+            document = clean(raw_document, CleanSettings(min_characters=1), counts)
             if document is not None:
                 yield document
 
 
 def vocabulary(path: Path) -> Tokenizer:
-    """Return the vocabulary in `path`."""
+    """Load the vocabulary in `path`."""
     return Tokenizer.load(path)

@@ -1,4 +1,4 @@
-"""Learn or extend a vocabulary: sources in, a vocabulary folder and a report of how well it fits out."""
+"""Train or extend a vocabulary: sources in, a vocabulary folder and a coverage report out."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from bertworks.vocabulary.extension import Extension, extend
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
-# The vocabulary is measured on documents it was not learnt from: the same ones that `prepare` holds out.
+# Coverage is measured on documents that were not used for training: the same ones that `prepare` holds out.
 HELD_OUT_RATIO = 0.01
-# At most so much held-out text is kept for the report.
+# Maximum amount of held-out text for the report.
 _MAX_HELD_OUT_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyRequest:
-    """Where to learn from and where to write."""
+    """The text to train on and the output folder."""
 
     sources: tuple[TextSource, ...]
     output: Path
@@ -39,7 +39,7 @@ class VocabularyRequest:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyReport:
-    """What came out. `measured_on` says which text the coverage was measured on."""
+    """The trained vocabulary and its coverage of `evaluation_text`."""
 
     tokenizer: Tokenizer
     coverage: VocabularyCoverage
@@ -52,7 +52,7 @@ class VocabularyReport:
             "cased": self.tokenizer.cased,
             "size": self.tokenizer.vocab_size,
             "hash": self.tokenizer.hash,
-            "measured_on": self.evaluation_text,
+            "evaluation_text": self.evaluation_text,
             **asdict(self.coverage),
             "counts": dict(sorted(self.counts.items())),
         }
@@ -64,9 +64,9 @@ def train_vocabulary(
     workers: Workers | None = None,
     watch: ProgressCallback = lambda progress: None,
 ) -> VocabularyReport:
-    """Learn a vocabulary, write it to the requested folder and report on it.
+    """Train a vocabulary, write it to the output folder and measure its coverage.
 
-    The same text gives the same files, whatever the number of workers.
+    The files do not depend on the number of workers.
     """
     check_on_disk(request.output)
     _check_output(request.output)
@@ -82,7 +82,7 @@ def add_words(
     workers: Workers | None = None,
     watch: ProgressCallback = lambda progress: None,
 ) -> tuple[Extension, VocabularyReport]:
-    """Extend the vocabulary in `folder` with at most `num_new` words of the sources, and write it to another folder."""
+    """Add at most `num_new` words of the sources to the vocabulary in `folder` and write it to the output folder."""
     _check_output(request.output)
     texts = _Texts(request, workers or num_cores(), watch)
     extension = extend(Tokenizer.load(folder).backend, texts, num_new, counts=texts.counts)
@@ -91,20 +91,21 @@ def add_words(
 
 def _check_output(output: Path) -> None:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise FolderError(f"{output} already holds something; choose an empty or new folder with --out")
+        raise FolderError(f"{output} already holds something; choose an empty or new folder with --output")
 
 
 def _save_with_report(tokenizer: Tokenizer, texts: _Texts, output: Path) -> VocabularyReport:
-    held_out = texts.held_out or texts.first
-    measured_on = "held-out documents" if texts.held_out else "the first training documents (none was held out)"
-    report = VocabularyReport(tokenizer, measure_coverage(tokenizer.backend, held_out), measured_on, texts.counts)
+    evaluation_texts = texts.held_out or texts.first
+    description = "held-out documents" if texts.held_out else "the first training documents (none was held out)"
+    coverage = measure_coverage(tokenizer.backend, evaluation_texts)
+    report = VocabularyReport(tokenizer, coverage, description, texts.counts)
     tokenizer.save(output)
     write_json(output / "report.json", report.to_dict())
     return report
 
 
 class _Texts:
-    """The clean texts of all sources in their order, read by workers; keeps some held-out text on the side."""
+    """The clean training texts of all sources in order, read by workers; held-out texts are collected separately."""
 
     def __init__(self, request: VocabularyRequest, workers: Workers, watch: ProgressCallback) -> None:
         self._request, self._workers, self._watch = request, workers, watch
@@ -115,9 +116,9 @@ class _Texts:
     def __iter__(self) -> Iterator[str]:
         total = total_bytes(self._request.sources)
         num_done = num_held_out = 0
-        found = blocks(self._request.sources, self._request.read_settings)
+        units = blocks(self._request.sources, self._request.read_settings)
         work = functools.partial(_clean_block, settings=self._request.clean_settings)
-        for part in in_order(run_units(work, found, self._workers)):
+        for part in in_order(run_units(work, units, self._workers)):
             self.counts.update(part.counts)
             num_done += part.num_bytes
             if num_held_out < _MAX_HELD_OUT_CHARACTERS:
@@ -129,7 +130,7 @@ class _Texts:
             self._watch(Progress("reading", num_done, total, "bytes"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _CleanBlock:
     number: int
     num_bytes: int
@@ -142,9 +143,9 @@ def _clean_block(block: Block, settings: CleanSettings) -> _CleanBlock:
     counts = Counts()
     texts: list[str] = []
     held_out: list[str] = []
-    for passage in read(block, counts):
-        document = clean(passage, settings, counts)
+    for raw_document in read(block, counts):
+        document = clean(raw_document, settings, counts)
         if document is not None:
             text = document.text
             (held_out if split_hash(text) < HELD_OUT_RATIO else texts).append(text)
-    return _CleanBlock(block.number, block.num_bytes, texts, held_out, counts)
+    return _CleanBlock(number=block.number, num_bytes=block.num_bytes, texts=texts, held_out=held_out, counts=counts)

@@ -1,4 +1,4 @@
-"""A prepared corpus: a folder in, places in its text out. Nothing is loaded whole; any size opens as fast."""
+"""A prepared corpus: a folder in, positions in its tokens out. Shards are memory-mapped, so any size opens fast."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
 
-# Shards that stay mapped at once: each holds a file open, and systems allow about a thousand.
+# Shards that are mapped at once: each keeps a file open, and systems allow about a thousand.
 _MAX_OPEN_SHARDS = 256
 
 
 class CorpusPosition(NamedTuple):
-    """A place in a split: the number of the shard, its arrays, and the sentence and piece there."""
+    """A position in a split: a shard and the indices of a sentence and a token in it."""
 
     shard_index: int
     shard: ShardArrays
@@ -32,7 +32,7 @@ class CorpusPosition(NamedTuple):
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a corpus folder; another folder is refused."""
+    """Return the manifest of a corpus folder; raise FolderError if it is not one."""
     manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
     if not isinstance(manifest, dict) or "tokens" not in manifest:
         raise FolderError(f"{folder / MANIFEST} is not the manifest of a prepared corpus")
@@ -40,32 +40,29 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 class Corpus:
-    """A prepared corpus folder, seen through one vocabulary."""
+    """A prepared corpus folder with the tokens of one vocabulary."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any], key: str) -> None:
         self.folder = folder
         self.manifest = manifest
         self.tokens_folder = folder / "tokens" / key
-        self.tokens_manifest = read_json(self.tokens_folder / MANIFEST, "the pieces of a prepared corpus")
+        self.tokens_manifest = read_json(self.tokens_folder / MANIFEST, "the tokens of a prepared corpus")
 
     @classmethod
     def open(cls, folder: str | Path, vocabulary: str | None = None) -> Corpus:
-        """Open a corpus folder with the pieces of one vocabulary, named by its path, its hash or the start of that.
-
-        With a single vocabulary there is nothing to name.
-        """
+        """Open a corpus folder. `vocabulary` is a path, a hash or a prefix of it; optional if there is only one."""
         folder = Path(folder)
         manifest = read_manifest(folder)
-        begins = Tokenizer.load(vocabulary).hash if vocabulary and Path(vocabulary).exists() else vocabulary or ""
-        keys = [key for key in manifest["tokens"] if key.startswith(begins)]
+        prefix = Tokenizer.load(vocabulary).hash if vocabulary and Path(vocabulary).exists() else vocabulary or ""
+        keys = [key for key in manifest["tokens"] if key.startswith(prefix)]
         if not keys:
-            known = ", ".join(manifest["tokens"]) or "none"
+            available = ", ".join(manifest["tokens"]) or "none"
             raise FolderError(
-                f"{folder} has no pieces of vocabulary {vocabulary}; it has: {known}. "
+                f"{folder} has no tokens of vocabulary {vocabulary}; it has: {available}. "
                 f"Run `bertworks prepare` on it again with that vocabulary"
             )
         if len(keys) > 1:
-            raise InputError(f"{folder} holds pieces of several vocabularies: {', '.join(keys)}; name one")
+            raise InputError(f"{folder} has tokens of several vocabularies: {', '.join(keys)}; name one")
         return cls(folder, manifest, keys[0])
 
     @functools.cached_property
@@ -73,7 +70,7 @@ class Corpus:
         return Tokenizer.load(self.tokens_folder)
 
     def split(self, name: str) -> CorpusSplit:
-        """Return one split; an unknown or empty one is refused."""
+        """Return one split; raise InputError if it is unknown or empty."""
         if name not in SPLITS:
             raise InputError(f"there is no split '{name}'; choose one of: {', '.join(SPLITS)}")
         shards = [
@@ -90,7 +87,7 @@ class Corpus:
         if not split.shards:
             raise InputError(
                 f"{self.folder} has no text in its split '{name}'; prepare it again with --held-out or a larger "
-                f"--held-out-rate"
+                f"--held-out-ratio"
             )
         return split
 
@@ -102,7 +99,7 @@ def _regions_before(shard: dict[str, Any], split: str) -> list[dict[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class SplitShard:
-    """Where a split's documents lie in one shard: `first_piece`, then the paired ones, then the lone ones."""
+    """The documents of a split in one shard: from `first_token`, the pairable ones, then those of a single sentence."""
 
     path: Path
     weight: float
@@ -116,9 +113,9 @@ class SplitShard:
 
 
 class CorpusSplit:
-    """The documents of one split as two long rows of pieces: of the paired documents, and of all.
+    """The documents of one split as two weighted token axes: of the pairable documents, and of all documents.
 
-    A source's weight stretches its pieces in the row: weight 2 makes it twice as likely to be met in an epoch.
+    Each token has the length of its source's weight on the axis: weight 2 doubles its probability to be sampled.
     """
 
     def __init__(self, name: str, shards: Sequence[SplitShard]) -> None:
@@ -132,7 +129,7 @@ class CorpusSplit:
         self._shard_cache: dict[int, ShardArrays] = {}
 
     def __reduce__(self) -> tuple[type[CorpusSplit], tuple[str, Sequence[SplitShard]]]:
-        """Go to another process without what is mapped: it would travel as a copy of whole shards."""
+        """Pickle without the mapped shards, which would be copied whole."""
         return CorpusSplit, (self.name, self.shards)
 
     @property
@@ -144,51 +141,50 @@ class CorpusSplit:
         return float(self._ends_all[-1])
 
     def pairable_position_at(self, offset: float) -> CorpusPosition:
-        """Return the place at `position` of the row of paired documents."""
+        """Return the position at `offset` on the axis of pairable documents."""
         return self._locate(self._ends_pairable, offset)
 
     def position_at(self, offset: float) -> CorpusPosition:
-        """Return the place at `position` of the row of all documents."""
+        """Return the position at `offset` on the axis of all documents."""
         return self._locate(self._ends_all, offset)
 
     def sample_other_document(self, origin: CorpusPosition, random_value: float) -> CorpusPosition:
-        """Return a place in another document than `place`'s, uniformly by pieces; `draw` lies in 0..1."""
+        """Return a position in another document than `origin`, uniform over tokens; `random_value` is in [0, 1)."""
         first, last = origin.shard.document_span(origin.sentence)
         shard = self.shards[origin.shard_index]
         before = float(self._ends_all[origin.shard_index - 1]) if origin.shard_index else 0.0
-        own_start = before + (origin.shard.first_token(first) - shard.first_token) * shard.weight
-        own_length = (origin.shard.first_token(last) - origin.shard.first_token(first)) * shard.weight
-        position = random_value * (self.length - own_length)
-        found = self.position_at(position + own_length if position >= own_start else position)
-        if (
-            found.shard_index == origin.shard_index and first <= found.sentence < last
-        ):  # rounding at an edge of the document
-            return self.position_at(0.0 if own_start > 0 else self.length)
-        return found
+        start = before + (origin.shard.first_token(first) - shard.first_token) * shard.weight
+        length = (origin.shard.first_token(last) - origin.shard.first_token(first)) * shard.weight
+        offset = random_value * (self.length - length)
+        position = self.position_at(offset + length if offset >= start else offset)
+        # Rounding at an edge of the document may lead back into it.
+        if position.shard_index == origin.shard_index and first <= position.sentence < last:
+            return self.position_at(0.0 if start > 0 else self.length)
+        return position
 
     def region_end(self, position: CorpusPosition) -> int:
-        """Return the last sentence + 1 of this split in the shard of `place`."""
+        """Return the index after the last sentence of this split in the shard of `position`."""
         shard = self.shards[position.shard_index]
         return position.shard.sentence_at(shard.first_token + shard.num_tokens - 1) + 1
 
     def _locate(self, ends: npt.NDArray[np.float64], offset: float) -> CorpusPosition:
-        number = min(int(ends.searchsorted(offset, side="right")), len(ends) - 1)
-        while number and ends[number] == ends[number - 1]:  # the row ends with shards that have nothing in it
-            number -= 1
-        shard = self.shards[number]
-        before = float(ends[number - 1]) if number else 0.0
-        last = round((float(ends[number]) - before) / shard.weight) - 1
-        piece = shard.first_token + min(max(int((offset - before) / shard.weight), 0), last)
-        mapped = self.shard_arrays(number)
-        return CorpusPosition(number, mapped, mapped.sentence_at(piece), piece)
+        index = min(int(ends.searchsorted(offset, side="right")), len(ends) - 1)
+        while index and ends[index] == ends[index - 1]:  # skip empty shards at the end of the axis
+            index -= 1
+        shard = self.shards[index]
+        before = float(ends[index - 1]) if index else 0.0
+        last = round((float(ends[index]) - before) / shard.weight) - 1
+        token = shard.first_token + min(max(int((offset - before) / shard.weight), 0), last)
+        arrays = self.shard_arrays(index)
+        return CorpusPosition(index, arrays, arrays.sentence_at(token), token)
 
     def shard_arrays(self, shard_index: int) -> ShardArrays:
-        """Return the arrays of one of the shards."""
-        mapped = self._shard_cache.pop(shard_index, None) or map_shard(self.shards[shard_index].path)
-        self._shard_cache[shard_index] = mapped  # now the youngest
+        """Return the arrays of a shard from an LRU cache."""
+        arrays = self._shard_cache.pop(shard_index, None) or map_shard(self.shards[shard_index].path)
+        self._shard_cache[shard_index] = arrays
         if len(self._shard_cache) > _MAX_OPEN_SHARDS:
             del self._shard_cache[next(iter(self._shard_cache))]
-        return mapped
+        return arrays
 
 
 def _weighted_ends(lengths: list[int], weights: list[float]) -> npt.NDArray[np.float64]:

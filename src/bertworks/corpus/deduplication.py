@@ -1,9 +1,8 @@
-"""Find duplicates across a whole corpus in bounded memory: fingerprints of every unit in, what to drop out.
+"""Find duplicates across a whole corpus in bounded memory: sorted fingerprints of all units in, what to drop out.
 
-A unit writes the fingerprints of its documents and long lines, sorted. They are then compared one range of values at
-a time, each range small enough for memory, so that a corpus of any size needs the same. Of equal documents the first
-in source order stays; of a long line that occurs more often than allowed, the first too. So the outcome depends on the
-text alone, not on who read it when.
+Each unit writes the sorted fingerprints of its documents and long lines. They are compared one range of values at a
+time, each small enough to fit in memory. Of equal documents the first in source order is kept; so is the first of a
+long line that occurs too often. The result depends on the text alone, not on the order in which units were read.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import numpy.typing as npt
 from bertworks.disk import atomic_write
 from bertworks.text.document import Document
 
-# A line is long from so many bytes of UTF-8 on: about 60 English letters or 20 Chinese characters. "Yes." is not.
+# Minimum size of a long line in UTF-8: about 60 English letters or 20 Chinese characters.
 LONG_LINE_BYTES = 60
-# Fingerprints compared at once: about 40 MB of memory.
+# Number of fingerprints compared at once: about 40 MB of memory.
 _MAX_COMPARED = 1_000_000
 _WHOLE_DOCUMENT = 0xFFFFFFFF
 
@@ -29,32 +28,32 @@ _DROP = np.dtype([("unit", "<u4"), ("document", "<u4"), ("line", "<u4")])
 
 
 def fingerprint(text: str) -> int:
-    """Return 64 bits that stand for a text. Two different texts share one with probability 2^-64."""
+    """Return a 64-bit hash of a text; two different texts collide with probability 2^-64."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def lines_of(document: Document) -> Iterator[tuple[int, int, str]]:
-    """Yield (first sentence, sentence behind the last, text) of each line of a document."""
+    """Yield (first sentence, end sentence, text) of each line of a document."""
     first = 0
-    for place, sentence in enumerate(document.sentences, 1):
-        if sentence.endswith("\n") or place == len(document.sentences):
-            yield first, place, "".join(document.sentences[first:place]) if place - first > 1 else sentence
-            first = place
+    for end, sentence in enumerate(document.sentences, 1):
+        if sentence.endswith("\n") or end == len(document.sentences):
+            yield first, end, "".join(document.sentences[first:end]) if end - first > 1 else sentence
+            first = end
 
 
 def long_lines(document: Document) -> Iterator[tuple[int, int, str]]:
-    """Yield (number, fingerprint, text) of each line that is long enough to be no accident when it comes again."""
+    """Yield (index, fingerprint, text) of each long line: shorter ones repeat by chance."""
     for number, (_, _, text) in enumerate(lines_of(document)):
-        # Few characters cannot be many bytes: most short lines need not be encoded to be known as short.
+        # A cheap bound first, so that most short lines need not be encoded.
         if len(text) * 3 >= LONG_LINE_BYTES and len(text.encode()) >= LONG_LINE_BYTES:
             yield number, fingerprint(text.rstrip()), text
 
 
 def write_fingerprints(path: Path, documents: Sequence[Document], texts: Sequence[str]) -> None:
-    """Write the sorted fingerprints of a unit's documents and long lines; `line` is _WHOLE_DOCUMENT for a document."""
+    """Write the sorted fingerprints of the documents (with `line` = _WHOLE_DOCUMENT) and long lines of a unit."""
     rows: list[tuple[int, int, int]] = []
-    for number, (document, whole) in enumerate(zip(documents, texts, strict=True)):
-        rows.append((fingerprint(whole), number, _WHOLE_DOCUMENT))
+    for number, (document, text) in enumerate(zip(documents, texts, strict=True)):
+        rows.append((fingerprint(text), number, _WHOLE_DOCUMENT))
         rows += [(value, number, line) for line, value, _ in long_lines(document)]
     array = np.array(rows, dtype=_FINGERPRINT)
     array.sort(order=("value", "document", "line"))
@@ -65,8 +64,8 @@ def write_fingerprints(path: Path, documents: Sequence[Document], texts: Sequenc
 def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int) -> int:
     """Compare the fingerprints of all units (in source order) and write what to drop to `folder`, range by range.
 
-    Of a long line that occurs more than `max_repeats` times the first copy stays; with 0 all of them do. Return how
-    many whole documents are copies.
+    Of a long line that occurs more than `max_repeats` times only the first copy is kept; 0 keeps all. Return the
+    number of documents that are copies.
     """
     num_copies = 0
     total = sum(len(np.load(path, mmap_mode="r")) for path in fingerprints)
@@ -74,13 +73,13 @@ def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int
     edges = np.array([number * (2**64 // num_ranges) for number in range(1, num_ranges)], dtype=np.uint64)
     bounds = [_bounds(path, edges) for path in fingerprints]
     for number in range(num_ranges):
-        # Opened again for each range: a large corpus has more units than a process may hold files open.
+        # Reopened for each range: a large corpus has more units than a process may have open files.
         parts = [
             np.array(np.load(path, mmap_mode="r")[bound[number] : bound[number + 1]])
             for path, bound in zip(fingerprints, bounds, strict=True)
         ]
         units = np.repeat(np.arange(len(parts), dtype=np.uint32), [len(part) for part in parts])
-        drops = _drops_of(np.concatenate(parts) if parts else np.zeros(0, _FINGERPRINT), units, max_repeats)
+        drops = _find_drops(np.concatenate(parts) if parts else np.zeros(0, _FINGERPRINT), units, max_repeats)
         with atomic_write(folder / f"drops-{number:05d}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, drops, allow_pickle=False)
         num_copies += int((drops["line"] == _WHOLE_DOCUMENT).sum())
@@ -88,23 +87,23 @@ def find_duplicates(fingerprints: Sequence[Path], folder: Path, max_repeats: int
 
 
 def _bounds(path: Path, edges: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return where each range of values begins in a unit's fingerprints, and where the last one ends."""
+    """Return the start of each range of values in the fingerprints of a unit, and the end of the last one."""
     array = np.load(path, mmap_mode="r")
     return np.concatenate(([0], np.searchsorted(array["value"], edges), [len(array)]))
 
 
-def _drops_of(rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], max_repeats: int) -> npt.NDArray[np.void]:
-    """Return the copies to drop among rows that share a range of values."""
+def _find_drops(rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], max_repeats: int) -> npt.NDArray[np.void]:
+    """Return the copies to drop among the fingerprints of one range of values."""
     is_document = rows["line"] == _WHOLE_DOCUMENT
-    dropped = [
+    copies = [
         _later_copies(rows, units, np.flatnonzero(is_document), 1),
         _later_copies(rows, units, np.flatnonzero(~is_document), max_repeats or len(rows)),
     ]
-    chosen = np.concatenate(dropped)
-    drops = np.empty(len(chosen), dtype=_DROP)
-    drops["unit"] = units[chosen]
-    drops["document"] = rows["document"][chosen]
-    drops["line"] = rows["line"][chosen]
+    indices = np.concatenate(copies)
+    drops = np.empty(len(indices), dtype=_DROP)
+    drops["unit"] = units[indices]
+    drops["document"] = rows["document"][indices]
+    drops["line"] = rows["line"][indices]
     drops.sort(order=("unit", "document", "line"))
     return drops
 
@@ -112,7 +111,7 @@ def _drops_of(rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], max_rep
 def _later_copies(
     rows: npt.NDArray[np.void], units: npt.NDArray[np.uint32], indices: npt.NDArray[np.intp], max_copies: int
 ) -> npt.NDArray[np.intp]:
-    """Return all but the first of each group of equal values that has more than `allowed` members."""
+    """Return all but the first of each group of equal values with more than `max_copies` members."""
     values = rows["value"][indices]
     order = np.lexsort((rows["line"][indices], rows["document"][indices], units[indices], values))
     values = values[order]
@@ -124,7 +123,7 @@ def _later_copies(
 
 
 def drops_of_unit(folder: Path, unit: int) -> tuple[set[int], set[tuple[int, int]]]:
-    """Return what a unit is to drop: whole documents, and (document, line) pairs."""
+    """Return what to drop from a unit: whole documents, and (document, line) pairs."""
     documents: set[int] = set()
     lines: set[tuple[int, int]] = set()
     for path in sorted(folder.glob("drops-*.npy")):

@@ -1,8 +1,8 @@
-"""Documents in, a bounded sample of their fingerprints out: enough to estimate duplicates and shared text.
+"""Fingerprints of texts in, a bounded sample (bottom-k sketch) out, to estimate duplicates and overlap.
 
-The sample holds the smallest fingerprints and how often each occurs. A fingerprint among the smallest of all text is
-among the smallest of every part of it, so its count is exact, samples can be merged in any order, and up to NUM_KEPT
-different texts the sample is everything.
+The sample holds the smallest fingerprints and their counts. A fingerprint among the smallest of all texts is among the
+smallest of every subset, so its count is exact, samples can be merged in any order, and with up to MAX_SAMPLE_SIZE
+distinct texts the sample is complete.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-# Of documents and of lines: 16 bytes each, 4 MiB a sample.
+# 16 bytes each: 4 MiB per sample.
 MAX_SAMPLE_SIZE = 2**18
 
 Fingerprints = npt.NDArray[np.uint64]
@@ -28,11 +28,11 @@ def _empty_counts() -> npt.NDArray[np.int64]:
     return np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintSample:
-    """The smallest fingerprints of some texts and how often each occurs. `whole` says that none was left out.
+    """The smallest fingerprints of some texts and their counts; `is_complete` if there are no others.
 
-    `total` counts all texts; `copies` those that stand a second time in the same block, which no sampling misses.
+    `total` counts all texts, `num_copies` the exact number of repetitions within a block.
     """
 
     values: Fingerprints = field(default_factory=empty_fingerprints)
@@ -43,34 +43,38 @@ class FingerprintSample:
 
     @property
     def duplicate_ratio(self) -> float:
-        """The share of texts that stood there before: exact if `whole`, else an estimate."""
+        """The ratio of texts that repeat an earlier one: exact if `is_complete`, else an estimate."""
         if not self.total:
             return 0.0
-        sampled = int(self.counts.sum())
-        # One line that fills a corpus may be missing from a sample of lines, but its copies in each block are known.
-        return max(1 - len(self.values) / sampled, self.num_copies / self.total)
+        num_sampled = int(self.counts.sum())
+        # A line that fills the corpus may be missing from the sample, but its copies within each block are counted.
+        return max(1 - len(self.values) / num_sampled, self.num_copies / self.total)
 
     def merge(self, other: FingerprintSample, max_size: int = MAX_SAMPLE_SIZE) -> FingerprintSample:
-        """Return the sample of both texts."""
-        values = np.concatenate([self.values, other.values])
-        kept, place = np.unique(values, return_inverse=True)
-        times = np.bincount(place, np.concatenate([self.counts, other.counts]), len(kept)).astype(np.int64)
+        """Return the sample of the texts of both."""
+        values, inverse = np.unique(np.concatenate([self.values, other.values]), return_inverse=True)
+        counts = np.bincount(inverse, np.concatenate([self.counts, other.counts]), len(values)).astype(np.int64)
         return FingerprintSample(
-            kept[:max_size],
-            times[:max_size],
-            self.total + other.total,
-            self.num_copies + other.num_copies,
-            self.is_complete and other.is_complete and len(kept) <= max_size,
+            values=values[:max_size],
+            counts=counts[:max_size],
+            total=self.total + other.total,
+            num_copies=self.num_copies + other.num_copies,
+            is_complete=self.is_complete and other.is_complete and len(values) <= max_size,
         )
 
     def overlap_ratio(self, values: Fingerprints) -> float:
-        """Return the share of the texts whose fingerprints are among the given ones."""
-        sampled = int(self.counts.sum())
-        return int(self.counts[np.isin(self.values, values)].sum()) / sampled if sampled else 0.0
+        """Return the ratio of the texts whose fingerprints are in `values`."""
+        num_sampled = int(self.counts.sum())
+        return int(self.counts[np.isin(self.values, values)].sum()) / num_sampled if num_sampled else 0.0
 
 
 def sample_fingerprints(fingerprints: Sequence[int], max_size: int = MAX_SAMPLE_SIZE) -> FingerprintSample:
     """Return the sample of the texts of one block."""
-    values, times = np.unique(np.array(fingerprints, dtype=np.uint64), return_counts=True)
-    size = len(fingerprints)
-    return FingerprintSample(values[:max_size], times[:max_size], size, size - len(values), len(values) <= max_size)
+    values, counts = np.unique(np.array(fingerprints, dtype=np.uint64), return_counts=True)
+    return FingerprintSample(
+        values=values[:max_size],
+        counts=counts[:max_size],
+        total=len(fingerprints),
+        num_copies=len(fingerprints) - len(values),
+        is_complete=len(values) <= max_size,
+    )

@@ -1,12 +1,12 @@
-"""One shard of pieces: flat arrays to a file and back, memory-mapped.
+"""A shard of tokens: flat arrays written to a file and memory-mapped again.
 
 A shard is a safetensors file of four arrays:
-  ids            one integer a piece
-  word_starts    one bit a piece, packed: does a word begin here?
-  sentence_ends  where each sentence ends among the pieces
-  document_ends  where each document ends among the sentences
-Its documents stand in regions, in this order: for each split, first those of several sentences ("paired", which can
-give a pair), then those of a single one ("lone").
+  input_ids      one integer per token
+  word_starts    one bit per token, packed: whether the token begins a word
+  sentence_ends  the token index after the last token of each sentence
+  document_ends  the sentence index after the last sentence of each document
+Documents are sorted into regions: for each split, first those with several sentences ("pairable": they can yield a
+sentence pair), then those with one ("single_sentence").
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from bertworks.disk import write_bytes
 from bertworks.errors import FolderError
 
 SPLITS = ("train", "held-out")
+REGIONS = ("pairable", "single_sentence")
 
-_TYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64}
+_DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64}
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A run of documents of one shard: the counts of what is in it."""
+    """The size of a region: consecutive documents of one shard."""
 
     tokens: int = 0
     sentences: int = 0
@@ -42,7 +43,7 @@ class Region:
 class ShardArrays:
     """The arrays of a shard, in memory or mapped from its file.
 
-    Searches ask with the arrays' own type: for any other number numpy would first copy the whole array.
+    Values are converted to the dtype of an array before `searchsorted`; numpy would otherwise copy the whole array.
     """
 
     input_ids: npt.NDArray[np.integer]
@@ -51,38 +52,38 @@ class ShardArrays:
     document_ends: npt.NDArray[np.uint32]
 
     def document_span(self, sentence: int) -> tuple[int, int]:
-        """Return the first sentence of the document that `sentence` is in, and the first behind it."""
+        """Return (first, end): the range of sentences of the document that contains `sentence`."""
         document = int(self.document_ends.searchsorted(np.uint32(sentence), side="right"))
         return self.first_sentence(document), int(self.document_ends[document])
 
     def document_at(self, token: int) -> int:
-        """Return the document that holds `piece`."""
+        """Return the index of the document that contains `token`."""
         return int(self.document_ends.searchsorted(np.uint32(self.sentence_at(token)), side="right"))
 
     def first_sentence(self, document: int) -> int:
-        """Return the first sentence of `document`, or the one behind all of them."""
+        """Return the first sentence of `document`; for the number of documents, the number of sentences."""
         return int(self.document_ends[document - 1]) if document else 0
 
     def sentence_at(self, token: int) -> int:
-        """Return the sentence that holds `piece`."""
+        """Return the index of the sentence that contains `token`."""
         return int(self.sentence_ends.searchsorted(np.uint32(token), side="right"))
 
     def sentence_from(self, token: int) -> int:
-        """Return the first sentence that begins at `piece` or behind it."""
+        """Return the first sentence that begins at `token` or later."""
         return int(self.sentence_ends.searchsorted(np.uint32(token))) + 1 if token else 0
 
     def first_token(self, sentence: int) -> int:
-        """Return the first piece of `sentence`."""
+        """Return the index of the first token of `sentence`."""
         return int(self.sentence_ends[sentence - 1]) if sentence else 0
 
     def unpack_word_starts(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Return the word starts of the pieces `start` to `stop`, unpacked."""
-        first = start // 8
-        bits = np.unpackbits(self.word_starts[first : (stop + 7) // 8])
-        return bits[start - 8 * first : stop - 8 * first].view(np.bool_)
+        """Return the word starts of the tokens [start, stop) as booleans."""
+        first_byte = start // 8
+        bits = np.unpackbits(self.word_starts[first_byte : (stop + 7) // 8])
+        return bits[start - 8 * first_byte : stop - 8 * first_byte].view(np.bool_)
 
     def sentences(self) -> Iterator[npt.NDArray[np.integer]]:
-        """Yield the pieces of each sentence."""
+        """Yield the input ids of each sentence."""
         start = 0
         for end in self.sentence_ends.tolist():
             yield self.input_ids[start:end]
@@ -96,23 +97,23 @@ def write_shard(path: Path, arrays: ShardArrays) -> None:
 
 
 def map_shard(path: Path) -> ShardArrays:
-    """Open a shard without reading it: its arrays are views of the mapped file."""
+    """Memory-map a shard: its arrays are views of the file."""
     try:
         with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise FolderError(
             f"{path} cannot be opened ({error}); run `bertworks prepare --verify` on its folder"
         ) from None
     try:
-        header_size = int.from_bytes(mapped[:8], "little")
-        header = json.loads(mapped[8 : 8 + header_size])
+        header_size = int.from_bytes(buffer[:8], "little")
+        header = json.loads(buffer[8 : 8 + header_size])
         arrays = {}
         for name in ("input_ids", "word_starts", "sentence_ends", "document_ends"):
             start, end = header[name]["data_offsets"]
-            dtype = np.dtype(_TYPES[header[name]["dtype"]])
+            dtype = np.dtype(_DTYPES[header[name]["dtype"]])
             count = (end - start) // dtype.itemsize
-            arrays[name] = np.frombuffer(mapped, dtype=dtype, count=count, offset=8 + header_size + start)
+            arrays[name] = np.frombuffer(buffer, dtype=dtype, count=count, offset=8 + header_size + start)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{path} is damaged ({error}); run `bertworks prepare --verify` on its folder") from None
     return ShardArrays(**arrays)

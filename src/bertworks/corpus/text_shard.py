@@ -1,4 +1,4 @@
-"""One shard of clean text: documents to a JSON Lines file and back, one document a line."""
+"""A shard of clean text: documents written to a JSON Lines file and read again, one document per line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SplitDocument(NamedTuple):
 
 
 def write_text(path: Path, documents: Iterable[SplitDocument]) -> None:
-    """Write {"source", "split", "sentences"} a line; the sentences put together are the document, spaces and all."""
+    """Write one {"source", "split", "sentences"} per line; the concatenated sentences are the document."""
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     lines = [
         encode({"source": document.source, "split": split, "sentences": document.sentences})
@@ -31,16 +31,16 @@ def write_text(path: Path, documents: Iterable[SplitDocument]) -> None:
 
 def read_text(path: Path) -> Iterator[SplitDocument]:
     """Yield the documents of a shard in order."""
-    way_out = "run `bertworks prepare --verify` on its folder"
+    advice = "run `bertworks prepare --verify` on its folder"
     try:
         file = path.open("rb")
     except OSError as error:
-        raise FolderError(f"{path} cannot be opened ({error.strerror}); {way_out}") from None
+        raise FolderError(f"{path} cannot be opened ({error.strerror}); {advice}") from None
     with file:
         for number, line in enumerate(file, 1):
             try:
-                told = json.loads(line)
-                document = SplitDocument(Document(tuple(told["sentences"]), told["source"]), told["split"])
+                record = json.loads(line)
+                document = SplitDocument(Document(tuple(record["sentences"]), record["source"]), record["split"])
             except (ValueError, KeyError, TypeError) as error:
-                raise FolderError(f"{path}, line {number}, is damaged ({error}); {way_out}") from None
+                raise FolderError(f"{path}, line {number}, is damaged ({error}); {advice}") from None
             yield document

@@ -1,10 +1,9 @@
-"""The units of preparation: a Block of raw text in, a shard of clean text and a shard of pieces out.
+"""The units of preparation: a Block of raw text in, a shard of clean text and a shard of tokens out.
 
-A unit is a pure function of its block and the settings, so it does not matter who runs it, when, or how often: the
-bytes are the same. Each unit passes two stages, with one look at the whole corpus between them:
-  `read_unit`    cleans, splits and cuts its text, and notes fingerprints
-  `settle_unit`  drops what the look at all fingerprints found to be duplicate; mostly that is nothing, and then what
-                 the first stage wrote already is the result
+A unit is a pure function of its block and the settings: the bytes do not depend on the worker, the time or the number
+of attempts. Each unit passes two stages, with a comparison of all fingerprints between them:
+  `read_unit`      cleans, splits and tokenizes its text, and writes fingerprints
+  `finalize_unit`  drops duplicates; if there are none, the files of the first stage are the result
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from bertworks.text.document import Counts, Document
 from bertworks.text.sources import Block, TextSource, read
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# A held-out split of fewer documents says little: the rate is raised until it has so many (see `settled_rate`).
+# Fewer held-out documents give no useful evaluation: see `effective_held_out_ratio`.
 MIN_HELD_OUT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareSettings:
-    """What the bytes of a corpus depend on, besides its sources and its vocabulary.
+    """What a corpus depends on besides its sources and its vocabulary.
 
-    held_out_rate   share of the documents, chosen by a hash of their text, that training never sees
+    held_out_ratio  ratio of documents, chosen by a hash of their text, that are held out from training
     max_repeats     a long line that occurs more often is kept once; 0 keeps all
     clean           see CleanSettings
     """
@@ -53,9 +52,15 @@ class PrepareSettings:
             raise SettingsError(f"max_repeats = {self.max_repeats}: must be 0 (keep all) or more")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareJob:
-    """What every unit of a preparation needs to know. `vocabulary` is where the tokenizer lies."""
+    """What every unit of a preparation needs.
+
+    folder      the corpus folder
+    vocabulary  the folder of the tokenizer
+    words       a key of WORD_RULES
+    key         the folder name of the tokens: the hash of the vocabulary and `words`
+    """
 
     folder: Path
     sources: tuple[TextSource, ...]
@@ -66,7 +71,7 @@ class PrepareJob:
 
     @property
     def work_folder(self) -> Path:
-        """Where unfinished work lies; gone when the corpus is whole."""
+        """Intermediate files; removed when the corpus is complete."""
         return self.folder / ".work"
 
     def work_file(self, unit: int, name: str) -> Path:
@@ -80,94 +85,99 @@ class PrepareJob:
 
 
 def read_unit(block: Block, job: PrepareJob) -> None:
-    """First stage: write the unit's text, pieces and fingerprints under their working names."""
+    """First stage: write the text, tokens and fingerprints of a unit to the work folder."""
     counts = Counts()
-    cleaned = (clean(passage, job.settings.clean, counts) for passage in read(block, counts))
+    cleaned = (clean(raw_document, job.settings.clean, counts) for raw_document in read(block, counts))
     documents = [document for document in cleaned if document is not None]
-    free = job.sources[block.source_index].split is None
     texts = [document.text for document in documents]
-    draws = [split_hash(text) for text in texts]
+    split_hashes = [split_hash(text) for text in texts]
     write_fingerprints(job.work_file(block.number, "fingerprints.npy"), documents, texts)
-    placed = _assign_splits(documents, draws, block.source_index, job, job.settings.held_out_ratio)
-    shard = _write_shards(job.work_file(block.number, "jsonl"), job.work_file(block.number, "safetensors"), placed, job)
-    told = {
+    assigned = _assign_splits(documents, split_hashes, block.source_index, job, job.settings.held_out_ratio)
+    text_path, token_path = job.work_file(block.number, "jsonl"), job.work_file(block.number, "safetensors")
+    is_unassigned = job.sources[block.source_index].split is None
+    result = {
         "source": block.source_index,
         "payload": _payload_hash(block),
         "counts": dict(counts),
-        "shard": shard,
-        "lowest_draws": sorted(set(draws))[:MIN_HELD_OUT] if free else [],
-        "num_free": len(documents) if free else 0,
+        "shard": _write_shards(text_path, token_path, assigned, job),
+        "lowest_split_hashes": sorted(set(split_hashes))[:MIN_HELD_OUT] if is_unassigned else [],
+        "num_unassigned": len(documents) if is_unassigned else 0,
     }
-    write_json(job.work_file(block.number, "json"), told)  # written last: a unit with this file is finished
+    write_json(job.work_file(block.number, "json"), result)  # last: a unit with this file is complete
 
 
 def is_read(block: Block, job: PrepareJob) -> bool:
-    """Tell whether the first stage of this block is done; if it was done with other text from a pipe, refuse."""
+    """Return whether the first stage of this block is done; raise InputError if a stream had different text then."""
     path = job.work_file(block.number, "json")
     if not path.exists():
         return False
     if read_json(path, "a unit of a preparation")["payload"] != _payload_hash(block):
         raise InputError(
-            f"{block.origin} does not hold the text with which this preparation was begun; give the same again, or "
+            f"{block.origin} has different text than when this preparation was started; give the same text again, or "
             f"delete {job.folder}"
         )
     return True
 
 
 def effective_held_out_ratio(units: Sequence[dict[str, Any]], held_out_ratio: float, num_copies: int) -> float:
-    """Return the rate at which the held-out split has MIN_HELD_OUT documents, but at most a quarter of all.
+    """Raise the ratio until the held-out split has MIN_HELD_OUT documents, but at most a quarter of all.
 
-    It has at least two, without which there is no random pair; of fewer than four documents none is held out. A rate
-    of 0 stays 0: then the held-out text comes from sources of its own, or is not wanted.
+    The split gets at least two documents, which random next sentences require; with fewer than four documents none is
+    held out. A ratio of 0 is not changed: held-out text then comes from separate sources, or there is none.
     """
-    draws = sorted({draw for unit in units for draw in unit["lowest_draws"]})
-    num_different = max(0, sum(unit["num_free"] for unit in units) - num_copies)
-    wanted = min(MIN_HELD_OUT, max(2, num_different // 4), len(draws)) if num_different >= 4 else 0
-    if not held_out_ratio or not wanted or draws[wanted - 1] < held_out_ratio:
+    hashes = sorted({value for unit in units for value in unit["lowest_split_hashes"]})
+    num_distinct = max(0, sum(unit["num_unassigned"] for unit in units) - num_copies)
+    num_required = min(MIN_HELD_OUT, max(2, num_distinct // 4), len(hashes)) if num_distinct >= 4 else 0
+    if not held_out_ratio or not num_required or hashes[num_required - 1] < held_out_ratio:
         return held_out_ratio
-    return float(draws[wanted - 1] + 2.0**-53)
+    return float(hashes[num_required - 1] + 2.0**-53)
 
 
 def finalize_unit(unit: int, job: PrepareJob, held_out_ratio: float) -> None:
-    """Second stage: put the unit's final shards in place, without what was found to be duplicate."""
-    told = read_json(job.work_file(unit, "json"), "a unit of a preparation")
-    counts = Counts(told["counts"])
+    """Second stage: write the final shards of a unit, without duplicates."""
+    result = read_json(job.work_file(unit, "json"), "a unit of a preparation")
+    counts = Counts(result["counts"])
     documents, lines = drops_of_unit(job.work_folder, unit)
-    moves = any(job.settings.held_out_ratio <= draw < held_out_ratio for draw in told["lowest_draws"])
-    text, pieces = job.text_shard(unit), job.token_shard(unit)
-    if documents or lines or moves:
-        whole = [placed.document for placed in read_text(job.work_file(unit, "jsonl"))]
-        kept = _remove_duplicates(whole, documents, lines, counts)
-        draws = [split_hash(document.text) for document in kept]
-        shard = _write_shards(text, pieces, _assign_splits(kept, draws, told["source"], job, held_out_ratio), job)
+    split_changes = any(
+        job.settings.held_out_ratio <= value < held_out_ratio for value in result["lowest_split_hashes"]
+    )
+    text_path, token_path = job.text_shard(unit), job.token_shard(unit)
+    if documents or lines or split_changes:
+        all_documents = [document for document, _ in read_text(job.work_file(unit, "jsonl"))]
+        remaining = _remove_duplicates(all_documents, documents, lines, counts)
+        split_hashes = [split_hash(document.text) for document in remaining]
+        assigned = _assign_splits(remaining, split_hashes, result["source"], job, held_out_ratio)
+        shard = _write_shards(text_path, token_path, assigned, job)
     else:
-        shard = told["shard"]
+        shard = result["shard"]
         if shard:
-            _publish(job.work_file(unit, "jsonl"), text)
-            _publish(job.work_file(unit, "safetensors"), pieces)
-    settled = {"unit": unit, "source": told["source"], "counts": dict(counts), "shard": shard}
+            _publish(job.work_file(unit, "jsonl"), text_path)
+            _publish(job.work_file(unit, "safetensors"), token_path)
+    final = {"unit": unit, "source": result["source"], "counts": dict(counts), "shard": shard}
     if shard:
-        settled |= {"text_sha256": sha256(text), "tokens_sha256": sha256(pieces)}
-    write_json(job.work_file(unit, "settled.json"), settled)  # written last, as above
+        final |= {"text_sha256": sha256(text_path), "tokens_sha256": sha256(token_path)}
+    write_json(job.work_file(unit, "final.json"), final)  # last, as above
 
 
 def tokenize_unit(unit: int, job: PrepareJob) -> dict[str, Any]:
-    """Cut the text of a finished corpus with another vocabulary; return the line for the manifest of its pieces."""
-    placed = list(read_text(job.text_shard(unit)))
-    regions, counts = write_tokens(job.token_shard(unit), placed, _load_tokenizer(job.vocabulary), job.words)
+    """Tokenize the text of a finished corpus with another vocabulary; return the entry for its manifest."""
+    documents = list(read_text(job.text_shard(unit)))
+    regions, counts = write_tokens(job.token_shard(unit), documents, _load_tokenizer(job.vocabulary), job.words)
     return {"unit": unit, "regions": regions, "counts": counts, "tokens_sha256": sha256(job.token_shard(unit))}
 
 
-def _write_shards(text: Path, tokens: Path, documents: list[SplitDocument], job: PrepareJob) -> dict[str, Any] | None:
-    """Write both shards and return their sizes, or None where there is nothing to write."""
+def _write_shards(
+    text_path: Path, token_path: Path, documents: list[SplitDocument], job: PrepareJob
+) -> dict[str, Any] | None:
+    """Write the text shard and the token shard; return their sizes, or None if there are no documents."""
     if not documents:
         return None
-    write_text(text, documents)
-    regions, counts = write_tokens(tokens, documents, _load_tokenizer(job.vocabulary), job.words)
+    write_text(text_path, documents)
+    regions, counts = write_tokens(token_path, documents, _load_tokenizer(job.vocabulary), job.words)
     return {
         "documents": len(documents),
-        "sentences": sum(len(one.document.sentences) for one in documents),
-        "characters": sum(len(sentence) for one in documents for sentence in one.document.sentences),
+        "sentences": sum(len(document.sentences) for document, _ in documents),
+        "characters": sum(len(sentence) for document, _ in documents for sentence in document.sentences),
         "regions": regions,
         "token_counts": counts,
     }
@@ -176,16 +186,16 @@ def _write_shards(text: Path, tokens: Path, documents: list[SplitDocument], job:
 def _assign_splits(
     documents: Sequence[Document], split_hashes: Sequence[float], source: int, job: PrepareJob, held_out_ratio: float
 ) -> list[SplitDocument]:
-    """Give each document its split: what its source says, or else by the number that its text hashes to."""
-    forced = job.sources[source].split
+    """Assign each document to the split of its source, or else by the hash of its text."""
+    source_split = job.sources[source].split
     return [
-        SplitDocument(document, forced or ("held-out" if draw < held_out_ratio else "train"))
-        for document, draw in zip(documents, split_hashes, strict=True)
+        SplitDocument(document, source_split or ("held-out" if value < held_out_ratio else "train"))
+        for document, value in zip(documents, split_hashes, strict=True)
     ]
 
 
 def split_hash(text: str) -> float:
-    """Return a number in 0..1 that depends on the text alone."""
+    """Return a hash of the text in [0, 1), which decides whether it is held out."""
     digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"split").digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
@@ -193,8 +203,8 @@ def split_hash(text: str) -> float:
 def _remove_duplicates(
     documents: Sequence[Document], duplicates: set[int], lines: set[tuple[int, int]], counts: Counts
 ) -> list[Document]:
-    """Return the documents without duplicates, and add to `counts` what went."""
-    kept = []
+    """Return the documents without duplicates; what is dropped is added to `counts`."""
+    remaining = []
     for number, document in enumerate(documents):
         if number in duplicates:
             counts["documents dropped: duplicate"] += 1
@@ -208,27 +218,27 @@ def _remove_duplicates(
             else:
                 sentences += document.sentences[first:last]
         if sentences:
-            kept.append(Document(tuple(sentences), document.source))
+            remaining.append(Document(tuple(sentences), document.source))
         else:
             counts["documents dropped: nothing but repeated lines"] += 1
-    return kept
+    return remaining
 
 
 def _payload_hash(block: Block) -> str:
-    """Return a hash of the text that came through a stream; files are known by their size and time instead."""
+    """Return a hash of the text that was read from streams; files are identified by size and time instead."""
     digest = hashlib.blake2b(digest_size=16)
     for chunk in block.chunks:
         digest.update(chunk.data)
     return digest.hexdigest()
 
 
-def _publish(work_path: Path, final: Path) -> None:
-    """Give a finished file its final name too. The working name stays until all is done: a kill then loses nothing."""
-    with atomic_write(final) as temporary:
+def _publish(work_path: Path, final_path: Path) -> None:
+    """Hard-link a file to its final name. The work file is kept until the end, so that a killed run can resume."""
+    with atomic_write(final_path) as temporary:
         try:
             temporary.unlink(missing_ok=True)
             os.link(work_path, temporary)
-        except OSError:  # a file system without links
+        except OSError:  # a file system without hard links
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
             shutil.copyfile(work_path, temporary)
@@ -236,5 +246,5 @@ def _publish(work_path: Path, final: Path) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _load_tokenizer(path: Path) -> Tokenizer:
-    """Load a vocabulary once in each worker: it remembers the words it has cut."""
+    """Load a vocabulary once per worker; it caches the tokens of words."""
     return Tokenizer.load(path)

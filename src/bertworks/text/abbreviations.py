@@ -1,4 +1,4 @@
-"""What the sentence splitter knows by heart: a word in front of a full stop in, what the stop may mean out."""
+"""Word lists of the sentence splitter: abbreviations, words that start sentences, verbs of speech."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import Enum
 
 
 class AbbreviationKind(Enum):
-    """What the full stop behind a word tells about the end of a sentence."""
+    """Whether the full stop after an abbreviation can end a sentence."""
 
-    NEVER = "something always follows: Mr. e.g. vs."
-    BEFORE_NUMBER = "shortened only in front of a number: No. 5, but also: No. It is not."
-    BEFORE_NAME = "a capital letter proves nothing, a common first word does: U.S. Army, but: the U.S. They left."
-    TIME_OF_DAY = "a capital letter ends it unless it is a day or a time zone: 6 p.m. Monday"
+    NEVER = "never ends a sentence: Mr. e.g. vs."
+    BEFORE_NUMBER = "an abbreviation only before a number: No. 5, but also: No. It is not."
+    BEFORE_NAME = "ends one only before a common first word: U.S. Army, but: the U.S. They left."
+    TIME_OF_DAY = "ends one before a capital letter, unless that is a day or a time zone: 6 p.m. Monday"
 
 
 _NEVER = """
@@ -24,10 +24,10 @@ _BEFORE_NAME = """
     op rd sept sep sr st ste univ
 """
 
-# A single letter keeps its case: "p. 42" is a page, but the "P." in "J. P. Morgan" an initial.
+# Single letters are case-sensitive: "p. 42" is a page, but the "P." in "J. P. Morgan" an initial.
 ABBREVIATIONS: dict[str, AbbreviationKind] = {
-    form: stop
-    for stop, words in (
+    form: kind
+    for kind, words in (
         (AbbreviationKind.NEVER, _NEVER),
         (AbbreviationKind.BEFORE_NUMBER, _BEFORE_NUMBER),
         (AbbreviationKind.BEFORE_NAME, _BEFORE_NAME),
@@ -38,8 +38,8 @@ ABBREVIATIONS: dict[str, AbbreviationKind] = {
 ABBREVIATIONS |= dict.fromkeys(("MR", "MRS", "MS", "DR"), AbbreviationKind.NEVER)
 ABBREVIATIONS |= dict.fromkeys(("a.m", "p.m", "A.M", "P.M"), AbbreviationKind.TIME_OF_DAY)
 
-# Words that seldom follow an abbreviation inside a sentence, so that with a capital they begin one. Lower case serves
-# texts without any capital letter.
+# Words that rarely follow an abbreviation inside a sentence: capitalized, they start one. The lower-case forms are for
+# texts without capital letters.
 _SENTENCE_STARTERS = """
     A After All Although An And Another Any Are As At Because Before Both But By Can Could Did Do Does During Each Even
     Every Everybody Everyone Few For From Had Has Have He Her Here His How However I If In Instead Is It Its Just Last
@@ -50,14 +50,14 @@ _SENTENCE_STARTERS = """
 """
 SENTENCE_STARTERS = frozenset(form for word in _SENTENCE_STARTERS.split() for form in (word, word.lower()))
 
-# What may follow "6 p.m." with a capital inside a sentence.
+# Capitalized words that may follow "6 p.m." inside a sentence.
 _DAY_WORDS = """
     Monday Tuesday Wednesday Thursday Friday Saturday Sunday Mon Tue Wed Thu Fri Sat Sun Eastern Central Mountain
     Pacific Greenwich GMT UTC EST EDT CST CDT MST MDT PST PDT CET CEST BST
 """
 DAY_WORDS = frozenset(_DAY_WORDS.split())
 
-# Verbs that name the speaker behind a quotation: "Stop!" Anna cried.
+# Verbs that introduce the speaker after a quotation: "Stop!" Anna cried.
 _SPEECH_VERBS = """
     added answered answers asked asks began called continued cried cries demanded enquired exclaimed gasped growled
     inquired laughed murmured muttered repeated replied replies returned roared said says screamed shouted sighed

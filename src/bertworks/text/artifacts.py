@@ -1,7 +1,7 @@
-"""A raw Passage or a clean Document in, traces of what was done to the text out, each counted and with an example.
+"""A RawDocument or a clean Document in, counts of damage, markup and tokenizer artifacts out, each with an excerpt.
 
-Damage is looked for in the raw text, since cleaning mends part of it; all else in the clean text, which is what a
-model would read. Every search has a cheap guard, because nearly all text has none of this.
+Encoding damage is searched in the raw text, since cleaning repairs part of it; everything else in the clean text,
+which is what a model is trained on. Every search has a cheap guard, because most texts have no artifacts.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import ftfy
 import ftfy.badness
 
 from bertworks.text.document import Document, RawDocument
-from bertworks.text.tally import TextStatistics, preview_around
+from bertworks.text.statistics import TextStatistics, preview_around
 
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
-# Chinese in GB 18030 that was read as Latin-1 or cp1252: pairs of high characters in a row, as no western text has.
+# Chinese in GB 18030 decoded as Latin-1 or cp1252: runs of pairs of high characters, which no western text has.
 _GB_AS_LATIN = re.compile("(?:[\xb0-\xf7][\xa1-\xfe]){4,}")
 _MIN_DIFFERENT = 4
-# Chinese in UTF-8 that was read as GB 18030: these stand for the first bytes of ，。“ and of 的, 是, 中 and others.
+# Chinese in UTF-8 decoded as GB 18030: these are the first bytes of ，。“ and of 的, 是, 中 and others.
 _UTF8_AS_GB = re.compile("[锛銆鈥鐨鏄涓鍦]")
 _MIN_UTF8_AS_GB = 3
 _MIN_UTF8_AS_GB_RATIO = 0.05
-# U+FFFD in UTF-8, read as GB 18030; and memory that was never written to, as a debugger shows it.
+# U+FFFD in UTF-8 decoded as GB 18030; and uninitialized memory of a debug build.
 _LOST_AS_GB = re.compile("锟斤拷|烫烫烫|屯屯屯")
 _CHINESE_MOJIBAKE = re.compile(f"{_GB_AS_LATIN.pattern}|{_UTF8_AS_GB.pattern}|{_LOST_AS_GB.pattern}")
 
 
 def find_damage(raw_document: RawDocument, was_repaired: bool, statistics: TextStatistics) -> None:
-    """Count the damaged lines of a raw passage; `was_repaired` says that cleaning found mojibake it could undo."""
+    """Count the damaged lines of a raw document; `was_repaired`: cleaning repaired mojibake in it."""
     text = raw_document.text
     if was_repaired:
         _count_damage("mojibake, repaired by cleaning", _mojibake_index, raw_document, statistics)
@@ -41,36 +41,35 @@ def find_damage(raw_document: RawDocument, was_repaired: bool, statistics: TextS
             _count_damage(name, find, raw_document, statistics)
 
 
-# A line in, the place of its damage out, or None.
+# Line -> index of the damage, or None.
 _FindIndex = Callable[[str], int | None]
 
 
 def _count_damage(name: str, find: _FindIndex, raw_document: RawDocument, statistics: TextStatistics) -> None:
     for line in raw_document.text.split("\n"):
-        place = find(line)
-        if place is not None:
+        index = find(line)
+        if index is not None:
             statistics.totals[f"damage: {name}"] += 1
-            statistics.add_excerpt(name, preview_around(line, place), raw_document.source)
+            statistics.add_excerpt(name, preview_around(line, index), raw_document.source)
 
 
 def _mojibake_index(line: str) -> int | None:
     if not ftfy.badness.is_bad(line):
         return None
     fixed = ftfy.fix_encoding(line)
-    return next((place for place, (old, new) in enumerate(zip_longest(line, fixed)) if old != new), None)
+    return next((index for index, (old, new) in enumerate(zip_longest(line, fixed)) if old != new), None)
 
 
 def _chinese_mojibake_index(line: str) -> int | None:
-    lost = _LOST_AS_GB.search(line)
-    if lost:
-        return lost.start()
+    if match := _LOST_AS_GB.search(line):
+        return match.start()
     for match in _GB_AS_LATIN.finditer(line):
-        if len(set(match[0])) >= _MIN_DIFFERENT:  # a row of middle dots is not Chinese
+        if len(set(match[0])) >= _MIN_DIFFERENT:  # a run of middle dots is not Chinese
             return match.start()
-    found = _UTF8_AS_GB.findall(line)
-    # Each of these is also a rare character of its own: 涓涓 is how water trickles.
-    if len(set(found)) > 1 and len(found) >= max(_MIN_UTF8_AS_GB, _MIN_UTF8_AS_GB_RATIO * len(line)):
-        return line.index(found[0])
+    characters = _UTF8_AS_GB.findall(line)
+    # Each of these is also a rare character of real text, such as 涓涓 (trickling).
+    if len(set(characters)) > 1 and len(characters) >= max(_MIN_UTF8_AS_GB, _MIN_UTF8_AS_GB_RATIO * len(line)):
+        return line.index(characters[0])
     return None
 
 
@@ -80,11 +79,11 @@ def _control_index(line: str) -> int | None:
 
 
 def _replacement_index(line: str) -> int | None:
-    place = line.find("\ufffd")
-    return place if place >= 0 else None
+    index = line.find("\ufffd")
+    return index if index >= 0 else None
 
 
-# Of each kind of damage: what every text with any of it has, and where it is in a line.
+# Kind of damage -> a cheap guard on the whole text, and the search in a line.
 _DAMAGE: Mapping[str, tuple[Callable[[str], object], _FindIndex]] = {
     "mojibake, not repaired": (_CHINESE_MOJIBAKE.search, _chinese_mojibake_index),
     "replacement characters (U+FFFD)": (lambda text: "\ufffd" in text, _replacement_index),
@@ -95,8 +94,7 @@ _DAMAGE: Mapping[str, tuple[Callable[[str], object], _FindIndex]] = {
 _TAGS = "p|br|hr|div|span|a|b|i|u|em|strong|td|tr|th|table|tbody|li|ul|ol|dl|dt|dd|h[1-6]|img|script|style|body|html"
 _TAGS += "|head|title|meta|link|font|center|sup|sub|ref|nowiki|blockquote|pre|code|small|input|form|button|iframe"
 
-# What is left of the format that the text came in: one line of the text is counted for each that matches.
-# Guards are strings of which one must be there for the pattern to match.
+# Markup of the original format -> guard strings, one of which must occur, and the pattern; matching lines are counted.
 _MARKUP: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "HTML": (
         ("<", "&"),
@@ -113,12 +111,12 @@ _MARKUP: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     ),
     "encoded data": (("+", "/", "="), re.compile(r"[A-Za-z0-9+/_-]{120}")),
 }
-# What is left of a tokenizer.
+# Artifacts of a tokenizer, in the same form.
 _TOKENIZER_ARTIFACTS: Mapping[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "@-@ marks": (("@-@", "@,@", "@.@"), re.compile(r" @[-,.]@ ")),
-    "## pieces": (("##",), re.compile(r"\w ##\w")),
-    "@@ pieces": (("@@ ",), re.compile(r"\w@@ \w")),
-    "▁ pieces": (("▁",), re.compile(r"▁\w")),
+    "## tokens": (("##",), re.compile(r"\w ##\w")),
+    "@@ tokens": (("@@ ",), re.compile(r"\w@@ \w")),
+    "▁ tokens": (("▁",), re.compile(r"▁\w")),
     "unknown words": (("<unk>", "[UNK]"), re.compile(r"<unk>|\[UNK\]")),
     "n't apart": ((" n't", " n’t", " 're ", " 've ", " 'll "), re.compile(r"\w (?:n['’]t|'re|'ve|'ll)\b")),
 }
@@ -128,7 +126,7 @@ _LINE_END_MARKS = (".", "!", "?", "…", '."', ".”", '!"', "!”", '?"', "?”
 
 
 def find_artifacts(document: Document, num_ideographs: int, statistics: TextStatistics) -> None:
-    """Count the lines of a clean document that show markup, a tokenizer's work, or the end of a sentence."""
+    """Count markup, tokenizer artifacts and sentence ends in a clean document."""
     text = document.text
     statistics.totals["lines"] += text.count("\n") + (not text.endswith("\n"))
     for kind, patterns in (("markup", _MARKUP), ("tokenized", _TOKENIZER_ARTIFACTS)):
@@ -156,7 +154,7 @@ def _count_lines(name: str, pattern: re.Pattern[str], document: Document, statis
 
 
 def _count_spaced_marks(text: str, source: str, statistics: TextStatistics) -> None:
-    """Count commas and full stops, and those with a space in front, which only a tokenizer puts there."""
+    """Count commas and full stops, and those with a space before them, which only a tokenizer inserts."""
     statistics.totals["narrow marks"] += text.count(", ") + text.count(". ") + text.count(".\n") + text.count(",\n")
     if " ," in text or " ." in text:
         num_spaced = len(_SPACED_MARK.findall(text))

@@ -74,9 +74,7 @@ def is_likely_gb18030(line: bytes) -> bool:
 def decode(data: bytes, encoding: str, name: str, counts: Counts) -> str:
     """Decode bytes of a file; lines that are invalid in its encoding are decoded one by one and counted."""
     if data.count(b"\0") > _MAX_CONTROL_RATIO * len(data):
-        raise InputError(
-            f"{name} is text at its start but binary further on; remove that part or leave it out"
-        )
+        raise InputError(f"{name} is text at its start but binary further on; remove that part or leave it out")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A clean Document in, its lengths, scripts, language and letter case out, added to a Tally."""
+"""A clean Document in; its lengths, scripts, language and letter case are added to TextStatistics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 
 from bertworks.text.document import Document
 from bertworks.text.languages import language_of, scripts_of
-from bertworks.text.tally import TextStatistics
+from bertworks.text.statistics import TextStatistics
 
 _UNSPACED_SCRIPTS = ("Han", "Hiragana", "Katakana", "Thai", "Khmer", "Myanmar")
 _SPACED_WORD = re.compile(
@@ -17,9 +17,9 @@ _FIRST_LETTER = re.compile(r"[^\W\d_]")
 
 
 def add_document_statistics(document: Document, statistics: TextStatistics) -> int:
-    """Add the figures of a document; return how many ideographs it has.
+    """Add the statistics of a document; return its number of ideographs.
 
-    Words are what stands between spaces; of scripts without spaces, each letter counts as one.
+    Words are separated by spaces; in scripts without spaces each letter counts as one.
     """
     text = document.text
     characters = Counter(text)
@@ -28,10 +28,10 @@ def add_document_statistics(document: Document, statistics: TextStatistics) -> i
     statistics.totals["sentences"] += len(document.sentences)
     statistics.totals["characters"] += len(text)
     statistics.totals["words"] += _num_words(text, scripts)
-    statistics.add_length("sentences a document", len(document.sentences))
-    statistics.add_length("characters a document", len(text))
+    statistics.add_length("sentences per document", len(document.sentences))
+    statistics.add_length("characters per document", len(text))
     for sentence in document.sentences:
-        statistics.add_length("characters a sentence", len(sentence.rstrip()))
+        statistics.add_length("characters per sentence", len(sentence.rstrip()))
     for script, number in scripts.items():
         statistics.totals[f"script: {script}"] += number
     language = language_of(text, characters, scripts)
@@ -51,9 +51,9 @@ def _add_case(document: Document, characters: Counter[str], statistics: TextStat
         if character.isupper():
             statistics.totals["capital letters"] += number
         elif character.islower():
-            statistics.totals["small letters"] += number
+            statistics.totals["lower-case letters"] += number
     for sentence in document.sentences:
         first = _FIRST_LETTER.search(sentence)
         if first and first[0].islower():
-            statistics.totals["sentences that begin with a small letter"] += 1
-            statistics.add_excerpt("sentences that begin with a small letter", sentence, document.source)
+            statistics.totals["sentences with lower-case start"] += 1
+            statistics.add_excerpt("sentences with lower-case start", sentence, document.source)

@@ -1,7 +1,6 @@
-"""Text in, the scripts and the likely language of it out: scripts by character, Latin text by its function words.
+"""Text in, its scripts and its likely language out: scripts by character, languages in Latin script by function words.
 
-The guess is for a person's overview, not for filtering: it knows the languages listed here, and calls all others by
-their script.
+The guess is for an overview, not for filtering: languages that are not listed here are reported by their script.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SCRIPTS = (
 )
 _SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in _SCRIPTS))
 
-# Words that hardly a sentence lacks. Those that are frequent words of English too are left out of the other lists.
+# Frequent function words. Those that are also frequent in English are left out of the other lists.
 _FUNCTION_WORDS = {
     "en": "the and of to is that was with his her for are were which this have not they you from",
     "de": "der die das und ist nicht ein eine den dem des mit auf für sich von zu auch war wird sind ich",
@@ -40,8 +39,8 @@ for _language, _words in _FUNCTION_WORDS.items():
         _LANGUAGES_OF.setdefault(_word, []).append(_language)
 
 _LATIN_WORD = re.compile(r"[^\W\d_]+")
-_MAX_CHARACTERS = 6_000  # about a thousand words; more would not change the guess
-# Function words are a third of running text or more; the most frequent twenty are a fifth.
+_MAX_CHARACTERS = 6_000  # about a thousand words; more do not change the guess
+# At least a third of running text is function words; the most frequent twenty are a fifth.
 _MIN_HIT_RATIO = 0.06
 _MIN_HITS = 2
 
@@ -65,13 +64,13 @@ _LANGUAGE_OF_SCRIPT = {
 
 @functools.lru_cache(maxsize=2**16)
 def script_of(character: str) -> str | None:
-    """Return the script of a letter; None for signs, digits and scripts that are not in the list."""
+    """Return the script of a letter; None for other characters and unlisted scripts."""
     match = _SCRIPT.match(character)
     return match.lastgroup if match else None
 
 
 def scripts_of(characters: Mapping[str, int]) -> Counter[str]:
-    """Return how many letters of each script there are, given how often each character occurs."""
+    """Return the number of letters per script, given the count of each character."""
     scripts: Counter[str] = Counter()
     for character, number in characters.items():
         script = script_of(character)
@@ -81,14 +80,14 @@ def scripts_of(characters: Mapping[str, int]) -> Counter[str]:
 
 
 def language_of(text: str, characters: Mapping[str, int], scripts: Mapping[str, int]) -> str | None:
-    """Guess the language of a document from its most frequent script; None without letters."""
+    """Guess the language of a document from its most frequent script; None if it has no letters."""
     if not scripts:
         return None
     kana = scripts.get("Hiragana", 0) + scripts.get("Katakana", 0)
     east_asian = scripts.get("Han", 0) + kana
     script = max(sorted(scripts), key=lambda name: scripts[name])
     if east_asian >= scripts[script]:
-        # Japanese is hardly ever written without hiragana; a Chinese text may hold katakana in a name.
+        # Japanese text almost always has hiragana; Chinese text may have katakana in a name.
         return "ja" if scripts.get("Hiragana", 0) > 0.05 * east_asian or kana > 0.5 * east_asian else "zh"
     if script == "Latin":
         return _latin_language(text)
@@ -107,8 +106,8 @@ def _latin_language(text: str) -> str:
     if not hits:
         return "other (Latin)"
     best = max(sorted(hits), key=lambda language: hits[language])
-    enough = hits[best] >= max(_MIN_HITS, _MIN_HIT_RATIO * len(words))
-    return best if enough else "other (Latin)"
+    is_certain = hits[best] >= max(_MIN_HITS, _MIN_HIT_RATIO * len(words))
+    return best if is_certain else "other (Latin)"
 
 
 def _ratio(characters: Mapping[str, int], letters: str, total: int) -> float:

@@ -1,4 +1,4 @@
-"""The start of a plain text in, what its line breaks mean out: sentences, paragraphs or wrapped lines."""
+"""The start of a plain text in, the meaning of its line breaks out: sentences, paragraphs or wrapped lines."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _SENTENCE_BREAK = re.compile(rf"[.!?…]{_CLOSERS}\s+[\"'“‘«(\[]?[A-Z]|[。
 _ABBREVIATION = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Prof|Jr|Sr|vs|No|Mt|Gen|Col|Capt|Lt|Rev)\.(?=\s)")
 _WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]")
 
-_MIN_ENDING_RATIO = 0.9  # of lines that are sentences
+_MIN_ENDING_RATIO = 0.9  # of the lines, if lines are sentences
 _MAX_SENTENCES_PER_LINE = 1.3
-_WRAP_WIDTHS = range(40, 141)  # columns; a wide character takes two
-_MIN_INNER_RATIO = 0.4  # of lines that have a line of the same paragraph behind them
-_MIN_FULL_RATIO = 0.8  # of lines inside a paragraph that reach two thirds of the width
+_WRAP_WIDTHS = range(40, 141)  # columns; a wide character occupies two
+_MIN_INNER_RATIO = 0.4  # of the lines are followed by a line of the same paragraph
+_MIN_FULL_RATIO = 0.8  # of the lines inside a paragraph reach two thirds of the width
 _MAX_INNER_ENDING_RATIO = 0.5
 
 
 def line_meaning(text: str) -> str:
-    """Decide what a line break means from the start of a file; only its first characters are looked at."""
+    """Return one of LINE_MEANINGS, decided from the first SAMPLE_CHARACTERS of a file."""
     sample = text[:SAMPLE_CHARACTERS]
     if len(text) > SAMPLE_CHARACTERS:
         sample = sample[: sample.rfind("\n") + 1] or sample
     lines = [line.strip() for line in sample.split("\n")]
-    full = [line for line in lines if line]
-    if not full:
+    non_empty = [line for line in lines if line]
+    if not non_empty:
         return "paragraphs"
-    if _are_sentences(full):
+    if _are_sentences(non_empty):
         return "sentences"
     return "wrapped" if _are_wrapped(lines) else "paragraphs"
 
@@ -44,7 +44,7 @@ def _are_sentences(lines: list[str]) -> bool:
 
 
 def _are_wrapped(lines: list[str]) -> bool:
-    """Lines with a line of the same paragraph behind them are nearly full and mostly stop inside a sentence."""
+    """Return whether lines inside a paragraph are nearly full and mostly end inside a sentence."""
     inner = [line for line, following in pairwise(lines) if line and following]
     if len(inner) < _MIN_INNER_RATIO * sum(map(bool, lines)) or not inner:
         return False

@@ -1,7 +1,7 @@
-"""The built-in corpus: the documentation of the running Python in, one Passage of English prose a module out.
+"""The built-in corpus: the documentation of the running Python in, one RawDocument of English prose per module out.
 
-Language topics, docstrings of the standard library and of installed packages, and the packages' descriptions are found
-on disk and parsed; nothing is imported or run. Code, tables and signatures are cut away, sentences stay.
+Language topics, docstrings of the standard library and of installed packages, and package descriptions are parsed from
+files; nothing is imported or executed. Code, tables and signatures are dropped, sentences are kept.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from pathlib import Path
 from bertworks.errors import InputError
 from bertworks.text.document import Counts, RawDocument
 
-# Folders whose texts are tests, copies of other projects, or written by programs.
+# Folders with tests, copies of other projects or generated files.
 SKIPPED_FOLDER = re.compile(
     r"__pycache__|_?vendor(ed)?|third_party|extern(als)?|_bundled|tests?|idle_test|lib2to3|pydoc_data|benchmarks"
     r"|examples|fixtures|site-packages|dist-packages"
 )
-MAX_FILE_BYTES = 1_000_000  # a longer module is a table or was written by a program
-MAX_PACKAGE_BYTES = 1_000_000  # prose of one package, so that no giant drowns the rest; its parts share it equally
-MAX_PART_FILES = 2_000  # a package with more files is split, so that its parts can be read side by side
+MAX_FILE_BYTES = 1_000_000  # larger modules are tables or generated
+MAX_PACKAGE_BYTES = 1_000_000  # limit of prose per package, divided among its parts
+MAX_PART_FILES = 2_000  # a package with more files is split into parts for parallel reading
 
-OWN_PACKAGE = "bertworks"  # left out: the corpus must not change with every version of this project
-# Parts which are not one package. No package can have such a name: it must be an identifier.
+OWN_PACKAGE = "bertworks"  # excluded: the corpus must not change with every version of this project
+# Parts that are not one package; unlike package names, these are not identifiers.
 SINGLE_FILES, DESCRIPTIONS = "single-files", "long-descriptions"
 TOPIC_RANGES = ("a-f", "g-m", "n-s", "t-z")
 
 
 @dataclass(frozen=True, slots=True)
 class PythonPaths:
-    """Where the corpus is found: the folder of the standard library, and those that packages are installed in."""
+    """The folder of the standard library and the folders of installed packages."""
 
     library: Path
     packages: tuple[Path, ...]
 
 
 def running_python_paths() -> PythonPaths:
-    """The places of the interpreter that runs this, in the order in which it would import from them."""
+    """Return the paths of the running interpreter, in import order."""
     paths = sysconfig.get_paths()
     installed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     folders = dict.fromkeys(Path(path) for path in [*installed, paths["purelib"], paths["platlib"]])
@@ -54,7 +54,7 @@ def running_python_paths() -> PythonPaths:
 
 
 def parts(paths: PythonPaths | None = None) -> list[str]:
-    """The names of all parts, sorted: "topics:a-f", "stdlib:asyncio", "package:numpy", "package:torch/1-of-2"."""
+    """Return the sorted names of all parts: "topics:a-f", "stdlib:asyncio", "package:numpy", "package:torch/1-of-2"."""
     paths = paths or running_python_paths()
     names = [f"topics:{letters}" for letters in TOPIC_RANGES if _topics_file(paths).is_file()]
     for kind, roots in (("stdlib", (paths.library,)), ("package", paths.packages)):
@@ -68,18 +68,18 @@ def parts(paths: PythonPaths | None = None) -> list[str]:
 
 
 def read(part: str, paths: PythonPaths | None = None, counts: Counts | None = None) -> Iterator[RawDocument]:
-    """Yield one passage for each module, topic or description of `part` which has prose; one paragraph a line.
+    """Yield one document for each module, topic or description of `part` that has prose; one paragraph per line.
 
-    A paragraph that was seen before in the part is dropped. What is left out is added to `counts`.
+    Repeated paragraphs of a part are dropped. Everything that is dropped is added to `counts`.
     """
     counts = Counts() if counts is None else counts
     sources, limit = _sources(part, paths or running_python_paths(), counts)
     return _raw_documents(sources, limit, counts)
 
 
-# --- finding ---------------------------------------------------------------------------------------------------------
+# --- sources ---------------------------------------------------------------------------------------------------------
 
-# A name for people, and its raw texts in order. The texts are read when they are asked for, one file at a time.
+# A name and its raw texts in order; the texts are read lazily, one file at a time.
 DocTexts = tuple[str, Iterable[str]]
 
 
@@ -89,14 +89,14 @@ def _raw_documents(sources: Iterable[DocTexts], limit: int, counts: Counts) -> I
 
     def is_new(text: str, seen: set[int]) -> bool:
         size_before = len(seen)
-        seen.add(hash(text))  # not the text itself, so that memory stays small
+        seen.add(hash(text))  # not the text itself, to save memory
         counts["python-docs: texts and paragraphs dropped, repeated"] += len(seen) == size_before
         return len(seen) > size_before
 
     size = 0
     for name, texts in sources:
         if size >= limit:
-            counts["python-docs: modules left out, the package has given enough"] += 1
+            counts["python-docs: modules skipped, limit of the package reached"] += 1
             continue
         paragraphs = (line for text in texts if is_new(text, seen_texts) for line in prose(text, counts))
         text = "\n".join(paragraph for paragraph in paragraphs if is_new(paragraph, seen_paragraphs))
@@ -106,7 +106,7 @@ def _raw_documents(sources: Iterable[DocTexts], limit: int, counts: Counts) -> I
 
 
 def _sources(part: str, paths: PythonPaths, counts: Counts) -> tuple[Iterator[DocTexts], int]:
-    """What a part is made of, and how many bytes of prose it may give."""
+    """Return the texts of a part and the limit of its prose in bytes."""
     kind, _, name = part.partition(":")
     roots = {"stdlib": (paths.library,), "package": paths.packages}.get(kind, ())
     if kind == "topics" and name in TOPIC_RANGES and _topics_file(paths).is_file():
@@ -123,7 +123,7 @@ def _sources(part: str, paths: PythonPaths, counts: Counts) -> tuple[Iterator[Do
     if folder is None or part not in slices:
         raise InputError(f"python-docs has no part '{part}' on this machine; `python_docs.parts()` lists those it has")
     number = slices.index(part)
-    start, end = (len(modules) * cut // len(slices) for cut in (number, number + 1))
+    start, end = (len(modules) * index // len(slices) for index in (number, number + 1))
     files = [(file, folder.parent) for file in modules[start:end]]
     return _module_sources(files, counts), MAX_PACKAGE_BYTES // len(slices)
 
@@ -136,14 +136,14 @@ def _slice_names(name: str, num_files: int) -> list[str]:
 
 
 def _packages(roots: Iterable[Path]) -> dict[str, Path]:
-    """Package name -> its folder. Of two with one name, the first is the one that would be imported."""
-    found: dict[str, Path] = {}
+    """Return package name -> folder. Of two with one name, the first would be imported."""
+    packages: dict[str, Path] = {}
     for root in roots:
         for folder in sorted(root.iterdir()) if root.is_dir() else []:
             if folder.name.isidentifier() and not SKIPPED_FOLDER.fullmatch(folder.name) and folder.is_dir():
-                found.setdefault(folder.name, folder)
-    found.pop(OWN_PACKAGE, None)
-    return found
+                packages.setdefault(folder.name, folder)
+    packages.pop(OWN_PACKAGE, None)
+    return packages
 
 
 def _single_files(root: Path) -> list[Path]:
@@ -151,15 +151,15 @@ def _single_files(root: Path) -> list[Path]:
 
 
 def _modules(folder: Path) -> list[Path]:
-    found = []
+    paths = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not SKIPPED_FOLDER.fullmatch(name)]
-        found += [Path(parent, name) for name in files if name.endswith(".py")]
-    return sorted(found)
+        paths += [Path(parent, name) for name in files if name.endswith(".py")]
+    return sorted(paths)
 
 
 def _module_sources(files: list[tuple[Path, Path]], counts: Counts) -> Iterator[DocTexts]:
-    """Modules in an order drawn by a checksum, so that a limit keeps an even sample and not the first letters."""
+    """Yield modules ordered by a checksum, so that a limit keeps a uniform sample, not the first of the alphabet."""
     named = ((".".join(file.relative_to(root).with_suffix("").parts), file) for file, root in files)
     for name, file in sorted(named, key=lambda pair: (zlib.crc32(pair[0].encode()), pair)):
         yield name.removesuffix(".__init__"), _documentation_of(file, counts)
@@ -181,13 +181,13 @@ def _topics(file: Path, letters: str, counts: Counts) -> Iterator[DocTexts]:
 def _descriptions(roots: Iterable[Path]) -> Iterator[DocTexts]:
     installed: dict[str, metadata.PackageMetadata] = {}
     for distribution in metadata.distributions(path=[str(root) for root in roots]):
-        if distribution.read_text("METADATA"):  # a half removed distribution has none
+        if distribution.read_text("METADATA"):  # missing if the distribution was removed incompletely
             installed.setdefault(distribution.metadata["Name"], distribution.metadata)
     for name in sorted(installed.keys() - {OWN_PACKAGE}):
         yield f"descriptions.{name}", [str(installed[name].json.get("description") or "")]
 
 
-# --- taking texts out of a module ------------------------------------------------------------------------------------
+# --- texts of a module -----------------------------------------------------------------------------------------------
 
 
 def _statements(file: Path, counts: Counts) -> list[ast.stmt]:
@@ -195,7 +195,7 @@ def _statements(file: Path, counts: Counts) -> list[ast.stmt]:
         if file.stat().st_size > MAX_FILE_BYTES:
             counts["python-docs: files skipped, too large"] += 1
             return []
-        with warnings.catch_warnings():  # stray backslashes in other people's strings are not our business
+        with warnings.catch_warnings():  # such as those for invalid escape sequences
             warnings.simplefilter("ignore")
             return ast.parse(file.read_bytes()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
@@ -208,7 +208,7 @@ def _documentation_of(file: Path, counts: Counts) -> Iterator[str]:
 
 
 def _texts(body: list[ast.stmt]) -> Iterator[str]:
-    """Docstrings in order, and other strings that are plainly documentation: `add_docstr(f, "...")`, `DOC = "..."`."""
+    """Yield docstrings in order, and other strings that are documentation: `add_docstr(f, "...")`, `DOC = "..."`."""
     for statement in body:
         match statement:
             case ast.Expr(value=ast.Constant(value=str(text))):
@@ -249,26 +249,26 @@ _ARGUMENT = re.compile(
     r"`{0,2}\*{0,2}[\w.]+`{0,2}(?: or `?\w+`?)?(?: ?\([^()]*(?:\([^()]*\)[^()]*)*\))?(?::| --?)\s+(?=\S)"
 )
 _HAS_END = re.compile(r"[.!?][\"')]*(?:\s|$)")
-MIN_WORDS, MIN_ITEM_WORDS = 6, 10  # of a paragraph; a short item of a list is often no sentence but a label
+MIN_WORDS, MIN_ITEM_WORDS = 6, 10  # of a paragraph; a short list item is often a label
 
 
 def prose(text: str, counts: Counts) -> Iterator[str]:
-    """Yield the paragraphs of one documentation text which read as English, each on one line."""
+    """Yield the paragraphs of one documentation text that are English prose, each on one line."""
     for number, block in enumerate(_blocks(_visible_lines(text))):
         paragraph = " ".join(block.lines)
-        kept = ""
+        sentences = ""
         if _HAS_END.search(paragraph):
-            starts_anywhere = number == 0 or block.is_item  # having lost its name or its mark, in a small letter
-            kept = _sentences_of_prose(_strip_markup(paragraph), starts_anywhere)
-        if kept.count(" ") + 1 >= (MIN_ITEM_WORDS if block.is_item or block.indent else MIN_WORDS):
-            yield kept
+            allow_lowercase_start = number == 0 or block.is_item  # after its name or bullet was removed
+            sentences = _sentences_of_prose(_strip_markup(paragraph), allow_lowercase_start)
+        if sentences.count(" ") + 1 >= (MIN_ITEM_WORDS if block.is_item or block.indent else MIN_WORDS):
+            yield sentences
         else:
             counts["python-docs: paragraphs dropped, not prose"] += 1
 
 
 def _visible_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines which are not code, each with its indentation; an empty one wherever a paragraph must end."""
-    hidden: int | None = None  # lines indented deeper than this are code
+    """Yield the lines that are not code with their indentation; an empty line ends a paragraph."""
+    code_indent: int | None = None  # lines indented deeper than this are code
     is_fenced = is_session = False
     for raw in cleandoc(text).splitlines():
         line = raw.strip()
@@ -279,27 +279,27 @@ def _visible_lines(text: str) -> Iterator[tuple[int, str]]:
         if not line or is_fenced or is_session or line.startswith(("```", "#", "<")) or _RULE.fullmatch(line):
             yield 0, ""
             continue
-        if hidden is not None and depth > hidden:
+        if code_indent is not None and depth > code_indent:
             continue
-        hidden = None
+        code_indent = None
         directive = _DIRECTIVE.match(line)
         if directive or _TYPE_FIELD.match(line):
             yield 0, ""
-            said = _directive_text(directive) if directive else None
-            hidden = depth if said is None else None
-            if said:
-                yield depth, f"- {said}"
+            content = _directive_text(directive) if directive else None
+            code_indent = depth if content is None else None
+            if content:
+                yield depth, f"- {content}"
             continue
         if _TABLE_ROW.search(line) or _TYPED_NAME.match(line):
             yield 0, ""
             continue
         if line.endswith("::"):
-            hidden = depth
+            code_indent = depth
         yield depth, line
 
 
 def _directive_text(directive: re.Match[str]) -> str | None:
-    """The words on the line of a directive whose body is prose; None if its body is to be dropped."""
+    """Return the text on the line of a directive whose body is prose; None if the body is dropped."""
     name, rest = (directive[1] or "").lower(), directive[2]
     if _PROSE_DIRECTIVE.fullmatch(name):
         return rest
@@ -308,7 +308,7 @@ def _directive_text(directive: re.Match[str]) -> str | None:
 
 @dataclass(slots=True)
 class _TextBlock:
-    """Lines that belong together. An item had a mark before its first line: a bullet, or the name of an argument."""
+    """Consecutive lines. An item starts with a bullet or the name of an argument, which is removed."""
 
     lines: list[str]
     indent: int
@@ -316,12 +316,12 @@ class _TextBlock:
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[_TextBlock]:
-    """Join lines to blocks: one ends at an empty line, at another indentation, at the next item of a list."""
+    """Group lines into blocks: one ends at an empty line, a different indentation or the next list item."""
     block: _TextBlock | None = None
     depth = 0  # of the last line of the block
     for indent, line in lines:
         mark = _BULLET.match(line) or _FIELD.match(line)
-        # Inside running text "word: " is no mark; the line was merely wrapped there.
+        # Inside running text "word: " is not an argument name: the line is merely wrapped there.
         if not mark and (not block or indent != depth or (block.is_item and indent == block.indent)):
             mark = _ARGUMENT.match(line)
         hangs = block and block.is_item and len(block.lines) == 1 and indent > block.indent
@@ -359,7 +359,7 @@ _REPLACEMENTS = [
 
 
 def _strip_markup(paragraph: str) -> str:
-    """Take the marks of reStructuredText and Markdown off the words."""
+    """Remove the inline markup of reStructuredText and Markdown."""
     if _MARKUP.search(paragraph):
         for pattern, replacement in _REPLACEMENTS:
             paragraph = pattern.sub(replacement, paragraph)
@@ -372,28 +372,28 @@ _CODE = re.compile(
     r"://|www\.|==|->|=>|::|>>>|(?<!\w):\w|[{}\\|<>=$@`^~#\x00-\x1f\ud800-\udfff]|[\w\])]\((?!e?s?\))|\]\[|\.\.\.|\b(?:TODO|FIXME|XXX)\b"
 )
 _PLAIN_WORD = re.compile(r"[(\"']*(?:[A-Z]?[a-z]+|[AI])(?:[-'’/][A-Za-z]?[a-z]+)*[.,;:!?)\"']*")
-_SMALL_START = re.compile(r"[a-z]+(?:[-'’][a-z]+)?[,:]?\s")  # a word, not the name of a thing
+_SMALL_START = re.compile(r"[a-z]+(?:[-'’][a-z]+)?[,:]?\s")  # a word, not an identifier
 _LEGAL = re.compile(r"copyright|licen[sc]e|warrant|all rights reserved|redistribut", re.IGNORECASE)
 _FUNCTION_WORD = re.compile(
     r"\b(?:an?|and|are|as|at|be|been|but|by|can|do|does|for|from|has|have|if|in|into|is|its?|may|must|no|not|of|on|or|"
     r"should|so|such|than|that|the|their|then|there|these|they|this|to|was|we|were|when|which|will|with|would|your?)\b",
     re.IGNORECASE,
 )
-MIN_PLAIN_RATIO = 0.75  # of the words of a sentence: written in letters, small but for the first
-MIN_FUNCTION_WORD_RATIO = 0.12  # of the words of a sentence: those no English text does without
-MIN_PROSE_RATIO = 0.5  # of the length of a paragraph: with more cut out, what is left does not hang together
+MIN_PLAIN_RATIO = 0.75  # of the words of a sentence: lower-case letters, except for the first
+MIN_FUNCTION_WORD_RATIO = 0.12  # of the words of a sentence
+MIN_PROSE_RATIO = 0.5  # of the length of a paragraph; with less, the remaining sentences are incoherent
 
 
 def _sentences_of_prose(paragraph: str, allow_lowercase_start: bool) -> str:
-    """The sentences of a paragraph that are English; empty if too much between them was not."""
+    """Return the English sentences of a paragraph; "" if they are less than MIN_PROSE_RATIO of it."""
     if allow_lowercase_start and _SMALL_START.match(paragraph):
         paragraph = paragraph[0].upper() + paragraph[1:]
     if not (allow_lowercase_start or paragraph[:1].isupper() or paragraph[:1] in ("'", '"', "(")) or _LEGAL.search(
         paragraph
     ):
         return ""
-    kept = " ".join(sentence for sentence in _SENTENCE_GAP.split(paragraph) if _is_prose(sentence))
-    return kept if len(kept) >= MIN_PROSE_RATIO * len(paragraph) else ""
+    sentences = " ".join(sentence for sentence in _SENTENCE_GAP.split(paragraph) if _is_prose(sentence))
+    return sentences if len(sentences) >= MIN_PROSE_RATIO * len(paragraph) else ""
 
 
 def _is_prose(sentence: str) -> bool:
@@ -401,5 +401,5 @@ def _is_prose(sentence: str) -> bool:
         return False
     words = sentence.split(" ")
     num_plain = sum(1 for word in words if _PLAIN_WORD.fullmatch(word))
-    num_small = len(_FUNCTION_WORD.findall(sentence))
-    return num_plain >= MIN_PLAIN_RATIO * len(words) and num_small >= MIN_FUNCTION_WORD_RATIO * len(words)
+    num_function_words = len(_FUNCTION_WORD.findall(sentence))
+    return num_plain >= MIN_PLAIN_RATIO * len(words) and num_function_words >= MIN_FUNCTION_WORD_RATIO * len(words)

@@ -41,7 +41,7 @@ def _read_data(chunk: FileChunk, settings: ReadSettings, counts: Counts) -> Iter
         yield document
     # A document that fills a whole chunk was counted in the chunk where it starts.
     if chunk.ends_inside_document and not (chunk.starts_inside_document and num_documents == 1):
-        counts["documents cut: longer than a block"] += 1
+        counts["documents split: longer than a block"] += 1
 
 
 def _read_file(chunk: FileChunk, settings: ReadSettings, counts: Counts) -> Iterator[RawDocument]:

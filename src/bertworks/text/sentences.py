@@ -1,8 +1,8 @@
-"""Split clean text into sentences: one paragraph in, its sentences out, each with the white space that follows it.
+"""Split clean text into sentences: one paragraph in, its sentences out, each with its trailing white space.
 
-One regular expression finds the places where a sentence may end; a few cheap checks look only at those. Wide marks
-(。！？；) end a sentence wherever they stand, narrow ones (. ! ? …) in front of white space or of Chinese characters.
-The rules and their known misses are listed in docs/sentences.md.
+One regular expression finds the candidates for a sentence end; a few cheap checks confirm or reject them. Wide marks
+(。！？；) end a sentence anywhere, narrow ones (. ! ? …) only before white space or Chinese characters. The rules and
+their known errors are listed in docs/sentences.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bertworks.text.abbreviations import (
 )
 
 # Marks that end a sentence by themselves: Chinese and Japanese, doubled forms, Arabic and Urdu, Indic, Armenian,
-# Ethiopic, Khmer, Burmese, Mongolian. The Greek question mark is an English semicolon and is left alone.
+# Ethiopic, Khmer, Burmese, Mongolian. The Greek question mark is excluded: it equals the English semicolon.
 _WIDE = "。！？；｡‼⁇⁈⁉؟۔।॥։።፧፨។៕။᠃"
 _NARROW = ".．!?…⋯"
 _MARKS = _WIDE + _NARROW
@@ -28,23 +28,23 @@ _OPENER_OF = dict(zip("”’」』）》】〉〕］｝〗)", "“‘「『（�
 _CLOSERS = "".join(_OPENER_OF)
 _TITLE_CLOSERS = "》〉"
 _SPEECH_CLOSERS = "”’」』"
-# What may stand between a last mark and white space: „German“ and »German« marks close the other way round, French puts
-# a space in front of its closing mark.
+# What may occur between the last mark and white space: „German“ and »German« marks close the other way round, French
+# has a space before its closing mark.
 _NARROW_CLOSERS = rf"(?:[\"'{_CLOSERS}\]}}»›«‹“‘_*]|\s»(?=\s))*+"
-# What may stand between white space and a first letter.
+# What may occur between white space and the first letter of a sentence.
 _OPENERS = "\"'“‘„«‹»›([{¿¡_*—–-"
 _OPENER_SET = re.escape(_OPENERS)
 _HAN = r"[\u2e80-\u2fff\u3001-\u9fff\uf900-\ufaff\uff00-\uffef“‘\U00020000-\U0003ffff]"
-# Small letters of the scripts that have capitals. Georgian has only small ones and is left out.
+# Lower-case letters of the scripts that have capitals (Georgian has none).
 _LOWERCASE = "a-z" + "".join(letter for letter in map(chr, range(0xDF, 0x590)) if letter.islower())
 
 
 def _end_pattern(continuation: str) -> re.Pattern[str]:
-    """Every place where a sentence may end; `goes_on` matches what, behind white space, shows that it does not.
+    """Match candidates for a sentence end; `continuation` matches what, after white space, rules one out.
 
-    The first set lets `re` skip quickly to a mark. A match without a group is a wide mark in front of plain text: an
-    end without further checks, and by far the most frequent case in Chinese. Only the first of a run of marks is
-    tried, so that a line of ten thousand dots costs no more than its length.
+    The first set lets `re` skip quickly to a mark. A match without a group is a wide mark before plain text: an end
+    without further checks, by far the most frequent case in Chinese. Only the first of a run of marks is tried, so
+    that a line of ten thousand dots takes linear time.
     """
     return re.compile(
         rf"[{_MARKS}](?:"
@@ -66,7 +66,7 @@ _SPEAKER = re.compile(
     rf"(?!(?:{'|'.join(sorted(SENTENCE_STARTERS - {'I', 'i'}))})\b)"
     rf"(?:[A-Z][\w'’.-]* ){{1,3}}(?:{'|'.join(SPEECH_VERBS)})\b"
 )
-# “走吧！”他说。 But not: “走吧！”他没有回答。 Nor, for it leads on to the next words: “走吧！”他说：“快！”
+# “走吧！”他说。 But not: “走吧！”他没有回答。 Nor, since the quotation continues: “走吧！”他说：“快！”
 _SPEAKER_ZH = re.compile(
     rf"[^，、：；。！？,“”「」『』（）…\s没沒不]{{0,14}}?(?<![知报報])(?:{'|'.join(SPEECH_VERBS_ZH)})"
     rf"(?:着|著|了|起来|了起来|一声|了一声)?[，。,.]"
@@ -76,22 +76,22 @@ _ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 _ROMAN = re.compile(r"[IVXLC]+")
 _HAN_END = re.compile(rf"(?!\d){_HAN}|\)")
 _CLAUSE_MARKS = re.compile(r"[，、：；。！？,“”‘’「」『』（）…\s]")
-# A clause of fewer characters in front of an ellipsis is a hesitation: 我……我不知道。
+# A shorter clause before an ellipsis is a hesitation: 我……我不知道。
 _SHORTEST_CLAUSE = 5
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """The sentences of one paragraph; joined without a separator they are the paragraph again."""
-    reading = _curl_quotes(paragraph) if '"' in paragraph and not paragraph.isascii() else paragraph
-    # In a text without any capital a small letter proves nothing.
+    """Return the sentences of one paragraph; concatenated they are the paragraph."""
+    text = _curl_quotes(paragraph) if '"' in paragraph and not paragraph.isascii() else paragraph
+    # In a text without capitals, a lower-case letter does not rule out a sentence start.
     ends = _UNCASED_ENDS if paragraph.islower() else _CASED_ENDS
     sentences = []
     start, size = 0, len(paragraph)
-    for match in ends.finditer(reading):
+    for match in ends.finditer(text):
         end, group = match.end(), match.lastindex
         if end == size:
             break
-        if group is not None and not _CHECKS[group](reading, match, start):
+        if group is not None and not _CHECKS[group](text, match, start):
             continue
         sentences.append(paragraph[start:end])
         start = end
@@ -101,9 +101,9 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _curl_quotes(paragraph: str) -> str:
-    """The paragraph with its straight quotation marks opening and closing in turn, where Chinese stands.
+    """In a paragraph with Chinese, replace straight quotation marks by opening and closing ones in turn.
 
-    Without white space around it a straight mark does not say which of the two it is. The length stays the same.
+    Without white space around it, a straight mark does not show which of the two it is. The length is unchanged.
     """
     if not re.search(_HAN, paragraph):
         return paragraph
@@ -111,7 +111,7 @@ def _curl_quotes(paragraph: str) -> str:
 
 
 def _is_wide_end(text: str, match: re.Match[str], start: int) -> bool:
-    """Whether a wide mark with more marks, closing marks or white space behind it ends the sentence from `start`."""
+    """Return whether a wide mark, followed by more marks, closing marks or white space, ends the sentence."""
     following = text[match.end()]
     if following in "，、：；,:":
         return False
@@ -122,10 +122,10 @@ def _is_wide_end(text: str, match: re.Match[str], start: int) -> bool:
         return False
     opener = text.rfind(_OPENER_OF[closer], start, match.start())
     if closer not in _SPEECH_CLOSERS:
-        # A bracket ends a sentence only if it holds whole sentences.
+        # A bracket ends a sentence only if it contains whole sentences.
         return opener <= start
-    # Speech comes behind a colon, a comma or another sentence; words quoted in passing follow a word at once. With a
-    # full stop in them they are mostly a whole sentence again, and the last words of this one.
+    # Direct speech follows a colon, a comma or another sentence; a quoted phrase follows a word directly. With a full
+    # stop inside, the phrase is mostly a whole sentence that ends this one too.
     if opener > start and text[opener - 1].isalnum() and text[match.start()] != "。":
         return False
     if closer in "」』" and text.startswith(("と", "って"), match.end()):
@@ -134,11 +134,11 @@ def _is_wide_end(text: str, match: re.Match[str], start: int) -> bool:
 
 
 def _is_tight_end(text: str, match: re.Match[str], start: int) -> bool:
-    """Whether a narrow mark with Chinese behind it, and no white space, ends the sentence from `start`."""
+    """Return whether a narrow mark directly before Chinese characters ends the sentence."""
     first = match.start()
     marks = match[0].rstrip(_CLOSERS)
     if marks in (".", "．") and not _HAN_END.match(text[max(start, first - 1) : first]):
-        # Between digits, behind the number of a list item or behind a Latin letter it is something else.
+        # Not a full stop: between digits, after the number of a list item or after a Latin letter.
         return False
     if match[0] == marks and (marks[-1] in "…⋯" or marks.endswith("..")):
         before = text[max(start, first - 2 * _SHORTEST_CLAUSE) : first]
@@ -148,7 +148,7 @@ def _is_tight_end(text: str, match: re.Match[str], start: int) -> bool:
 
 
 def _is_spaced_end(text: str, match: re.Match[str], start: int) -> bool:
-    """Whether a narrow mark in front of white space ends the sentence from `start`."""
+    """Return whether a narrow mark before white space ends the sentence."""
     first = match.start()
     if text[first] == "." and text[first + 1] not in ".…!?":
         word = text[max(start, text.rfind(" ", start, first) + 1) : first].lstrip(_OPENERS)
@@ -156,15 +156,15 @@ def _is_spaced_end(text: str, match: re.Match[str], start: int) -> bool:
             return True
         return _is_end_after(re.split("[—–-]", word)[-1], text, match, start)
     if text[first] in ".…":
-        # "I" is always a capital: Well ... I think so.
+        # "I" is always upper case: Well ... I think so.
         following = _NEXT_WORD.match(text, match.end())
         return following is None or following[1] != "I"
-    # Only behind ! and ? may a quotation go on with its speaker; a full stop would be a comma there.
+    # The speaker may follow a quotation that ends with ! or ?; instead of a full stop there would be a comma.
     return match[0].rstrip()[-1] not in "\"'”’" or not _SPEAKER.match(text, match.end())
 
 
 def _is_end_after(word: str, text: str, match: re.Match[str], start: int) -> bool:
-    """Whether the full stop behind a `word` that may be an abbreviation, an initial or a number ends the sentence."""
+    """Return whether the full stop after a word, perhaps an abbreviation, an initial or a number, ends the sentence."""
     following = _NEXT_WORD.match(text, match.end())
     next_word = following[1] if following else ""
     opens_sentence = match.start() - start <= len(word) + 1
@@ -173,21 +173,21 @@ def _is_end_after(word: str, text: str, match: re.Match[str], start: int) -> boo
         return False
     if roman and next_word[:1].isdigit():
         return False
-    stop = ABBREVIATIONS.get(word)
-    if len(word) == 1 and word.isalpha() and stop is None:
+    kind = ABBREVIATIONS.get(word)
+    if len(word) == 1 and word.isalpha() and kind is None:
         return _is_end_after_letter(word, following)
-    if stop is AbbreviationKind.NEVER:
+    if kind is AbbreviationKind.NEVER:
         return False
-    if stop is AbbreviationKind.BEFORE_NUMBER:
-        # A lone "I" speaks: "No. I had a hateful time."
+    if kind is AbbreviationKind.BEFORE_NUMBER:
+        # "I" alone is the pronoun: "No. I had a hateful time."
         return not (next_word[:1].isdigit() or (next_word != "I" and _ROMAN.fullmatch(next_word)))
-    if stop is AbbreviationKind.TIME_OF_DAY:
+    if kind is AbbreviationKind.TIME_OF_DAY:
         return next_word not in DAY_WORDS
-    return next_word in SENTENCE_STARTERS if stop or _ACRONYM.fullmatch(word) else True
+    return next_word in SENTENCE_STARTERS if kind or _ACRONYM.fullmatch(word) else True
 
 
 def _is_end_after_letter(letter: str, following: re.Match[str] | None) -> bool:
-    """Whether the full stop behind a single letter ends the sentence: that of an initial does not."""
+    """Return whether the full stop after a single letter ends the sentence; that of an initial does not."""
     if following is None:
         return True
     next_word, next_stop = following[1], following[2]
@@ -196,5 +196,5 @@ def _is_end_after_letter(letter: str, following: re.Match[str] | None) -> bool:
     return next_word in SENTENCE_STARTERS if letter.isupper() else not next_word[0].isdigit()
 
 
-# By the number of the group in `_ends`.
+# Group number in `_end_pattern` -> check.
 _CHECKS = {1: _is_wide_end, 2: _is_spaced_end, 3: _is_tight_end}

@@ -1,4 +1,4 @@
-"""What the doctor measured in, a Diagnosis out: shares, medians and examples that rules and people can read."""
+"""Measurements in, a Diagnosis out: ratios, medians and excerpts for the rules in `findings` and for reports."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import numpy as np
 from bertworks.corpus.fingerprint_sample import Fingerprints, FingerprintSample, empty_fingerprints
 from bertworks.text.coherence import SCORE_UNIT
 from bertworks.text.document import Counts
-from bertworks.text.tally import Excerpt, TextStatistics, median
+from bertworks.text.statistics import Excerpt, TextStatistics, median
 from bertworks.vocabulary.corpus_fit import LENGTHS, UnknownWords, VocabularyProfile
 
-# Of each spread, the last length of every bucket; one more holds what is longer.
+# The last length of each histogram bucket; one more bucket holds longer ones.
 _BUCKETS = {
-    "sentences a document": (1, 4, 19, 99, 999),
-    "characters a document": (99, 999, 9_999, 99_999),
-    "characters a sentence": (9, 29, 99, 299),
+    "sentences per document": (1, 4, 19, 99, 999),
+    "characters per document": (99, 999, 9_999, 99_999),
+    "characters per sentence": (9, 29, 99, 299),
 }
 _NUM_WORDS_SHOWN = 12
-# Where others have nothing in common at all, this score stands in for nothing.
+# Lower bound of a mean similarity, so that ratios are finite.
 _MIN_SCORE = 0.0001
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Measurements:
-    """Everything that is known of some blocks. The order of merging does not matter, and the size is bounded.
+    """Everything measured in some blocks. Merging is commutative, and the size is bounded.
 
-    The bound: two samples of fingerprints (4 MiB each), the fingerprints shared with the held-out text (2 MiB each at
-    most), 20,000 unknown words and a tally of some thousand numbers: under 20 MB, whatever the amount of text.
+    The bound: two samples of fingerprints (4 MiB each), the fingerprints shared with the held-out text (at most 2 MiB
+    each), 20,000 unknown words and a few thousand totals: under 20 MB for any amount of text.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -44,7 +44,7 @@ class Measurements:
     unknown_words: UnknownWords = field(default_factory=UnknownWords)
 
     def merge(self, other: Measurements) -> None:
-        """Add what was measured in other blocks."""
+        """Add the measurements of other blocks."""
         self.counts.update(other.counts)
         self.statistics.merge(other.statistics)
         self.documents = self.documents.merge(other.documents)
@@ -56,7 +56,7 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a person should know: `severity` is "error", "warning" or "note"; the evidence holds numbers."""
+    """A problem of the text with numbers as evidence; `severity` is "error", "warning" or "note"."""
 
     severity: str
     title: str
@@ -66,7 +66,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LengthDistribution:
-    """Lengths: the median, the longest (both rounded to 7 bits) and the shares by bucket, "2-4" -> 0.31."""
+    """The median and the longest length (both rounded to 7 bits), and the ratio of each bucket: "2-4" -> 0.31."""
 
     median: int
     longest: int
@@ -75,9 +75,9 @@ class LengthDistribution:
 
 @dataclass(frozen=True, slots=True)
 class SimilarityTest:
-    """How much more neighbours have in common than others: `ratio` times, `errors` standard errors of the difference.
+    """The similarity of neighbouring sentences over that of others: the ratio of the means and its z-score.
 
-    See `text.neighbours`. A ratio of 1 means nothing more; one error or two may be chance.
+    See `text.coherence`. A ratio of 1 means no difference; a z-score below 2 may be chance.
     """
 
     num_pairs: int
@@ -87,9 +87,9 @@ class SimilarityTest:
 
 @dataclass(frozen=True, slots=True)
 class Coherence:
-    """Neighbouring sentences against sentences anywhere, those inside against others of the same long document.
+    """Similarity of neighbouring sentences compared with random pairs, and with pairs of the same long document.
 
-    `documents` compares the last sentence of a document and the first of the next one with sentences anywhere.
+    `documents` compares the last sentence of a document and the first of the next one with random pairs.
     """
 
     sentences: SimilarityTest
@@ -97,9 +97,9 @@ class Coherence:
     documents: SimilarityTest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyFit:
-    """How the text looks through a vocabulary; rates are shares of pieces or of documents."""
+    """How well a vocabulary fits the text; ratios are of tokens (`unknown_ratio`) or documents (`longer_ratios`)."""
 
     properties: VocabularyProfile
     tokens: int
@@ -110,9 +110,9 @@ class VocabularyFit:
     longer_ratios: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutOverlap:
-    """The held-out text and how much of it the other text holds as well; estimates unless `exact`."""
+    """The size of the held-out text and the ratio of it that occurs in the other text; estimates unless `exact`."""
 
     documents: int
     shared_documents_ratio: float
@@ -121,9 +121,9 @@ class HeldOutOverlap:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the doctor saw. Shares lie in 0..1; `to_json` has these names as its keys."""
+    """Everything the corpus doctor measured. Ratios are in [0, 1]; the keys of `to_dict` are these names."""
 
     documents: int
     sentences: int
@@ -159,57 +159,58 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists and numbers; an example is its text and its source."""
-        told = {name: value for name, value in asdict(self).items() if name != "examples"}
-        told["examples"] = {
-            name: {"text": example.text, "source": example.source} for name, example in sorted(self.excerpts.items())
+        """Return plain dicts, lists and numbers."""
+        values = asdict(self)
+        values["excerpts"] = {
+            name: {"text": excerpt.text, "source": excerpt.source} for name, excerpt in sorted(self.excerpts.items())
         }
-        told["findings"] = [asdict(finding) for finding in self.findings]
-        return told
+        values["findings"] = [asdict(finding) for finding in self.findings]
+        return values
 
 
 def diagnose(
     measurements: Measurements, held_out: Measurements | None, properties: VocabularyProfile | None
 ) -> Diagnosis:
-    """Turn what was measured into a Diagnosis without findings."""
-    tally, numbers = measurements.statistics, measurements.statistics.totals
-    sentences = numbers["sentences"]
-    spreads = {
-        name: _length_distribution(tally.histograms.get(name, Counter()), buckets) for name, buckets in _BUCKETS.items()
+    """Return a Diagnosis of the measurements, without findings."""
+    statistics, totals = measurements.statistics, measurements.statistics.totals
+    sentences = totals["sentences"]
+    lengths = {
+        name: _length_distribution(statistics.histograms.get(name, Counter()), buckets)
+        for name, buckets in _BUCKETS.items()
     }
-    letters = numbers["capital letters"] + numbers["small letters"]
+    letters = totals["capital letters"] + totals["lower-case letters"]
     return Diagnosis(
-        documents=numbers["documents"],
+        documents=totals["documents"],
         sentences=sentences,
-        words=numbers["words"],
-        characters=numbers["characters"],
-        lines=numbers["lines"],
-        sentences_per_document=spreads["sentences a document"],
-        characters_per_document=spreads["characters a document"],
-        characters_per_sentence=spreads["characters a sentence"],
-        scripts=_ratios(tally.group("script")),
-        languages=_ratios(tally.group("language")),
-        pairable_ratio=1 - spreads["sentences a document"].bucket_ratios["1"] if sentences else 0.0,
+        words=totals["words"],
+        characters=totals["characters"],
+        lines=totals["lines"],
+        sentences_per_document=lengths["sentences per document"],
+        characters_per_document=lengths["characters per document"],
+        characters_per_sentence=lengths["characters per sentence"],
+        scripts=_ratios(statistics.group("script")),
+        languages=_ratios(statistics.group("language")),
+        pairable_ratio=1 - lengths["sentences per document"].bucket_ratios["1"] if sentences else 0.0,
         duplicate_documents_ratio=measurements.documents.duplicate_ratio,
         duplicate_lines_ratio=measurements.lines.duplicate_ratio,
         long_lines=measurements.lines.total,
         duplicates_exact=measurements.documents.is_complete and measurements.lines.is_complete,
-        copied_lines_ratio=_ratio(numbers["copied lines"], numbers["lines"]),
-        coherence=_coherence(numbers),
+        copied_lines_ratio=_ratio(totals["copied lines"], totals["lines"]),
+        coherence=_coherence(totals),
         cased_letters=letters,
-        capital_ratio=_ratio(numbers["capital letters"], letters),
-        lowercase_starts_ratio=_ratio(numbers["sentences that begin with a small letter"], sentences),
-        end_marks_ratio=_ratio(numbers["sentences with an end mark"], sentences),
-        spaced_marks=numbers["spaced marks"],
-        spaced_marks_ratio=_ratio(numbers["spaced marks"], numbers["narrow marks"]),
-        spaced_ideographs_ratio=_ratio(numbers["spaced ideographs"], numbers["script: Han"]),
-        tokenized_lines=tally.group("tokenized"),
-        markup_lines=tally.group("markup"),
-        damaged_lines=tally.group("damage"),
+        capital_ratio=_ratio(totals["capital letters"], letters),
+        lowercase_starts_ratio=_ratio(totals["sentences with lower-case start"], sentences),
+        end_marks_ratio=_ratio(totals["sentences with an end mark"], sentences),
+        spaced_marks=totals["spaced marks"],
+        spaced_marks_ratio=_ratio(totals["spaced marks"], totals["narrow marks"]),
+        spaced_ideographs_ratio=_ratio(totals["spaced ideographs"], totals["script: Han"]),
+        tokenized_lines=statistics.group("tokenized"),
+        markup_lines=statistics.group("markup"),
+        damaged_lines=statistics.group("damage"),
         cleaning=dict(sorted((name, number) for name, number in measurements.counts.items() if number)),
         vocabulary=_vocabulary_fit(measurements, properties) if properties else None,
         held_out=_held_out_overlap(measurements, held_out) if held_out else None,
-        excerpts=dict(tally.excerpts),
+        excerpts=dict(statistics.excerpts),
     )
 
 
@@ -224,14 +225,14 @@ def _ratios(totals: Mapping[str, int]) -> dict[str, float]:
 
 def _length_distribution(lengths: Counter[int], buckets: tuple[int, ...]) -> LengthDistribution:
     total = lengths.total()
-    shares: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     first = 1
     for last in buckets:
         inside = sum(number for length, number in lengths.items() if first <= length <= last)
-        shares[f"{first}-{last}" if first < last else str(first)] = _ratio(inside, total)
+        ratios[f"{first}-{last}" if first < last else str(first)] = _ratio(inside, total)
         first = last + 1
-    shares[f"{first}+"] = _ratio(sum(number for length, number in lengths.items() if length >= first), total)
-    return LengthDistribution(median(lengths), max(lengths, default=0), shares)
+    ratios[f"{first}+"] = _ratio(sum(number for length, number in lengths.items() if length >= first), total)
+    return LengthDistribution(median(lengths), max(lengths, default=0), ratios)
 
 
 def _coherence(totals: Counter[str]) -> Coherence:
@@ -254,27 +255,27 @@ def _similarity_test(near: str, others: str, totals: Counter[str]) -> Similarity
 
 
 def _mean_score(name: str, totals: Counter[str]) -> tuple[float, float]:
-    """Return the mean of some scores and the standard error of that mean."""
-    head = f"neighbouring {name}"
-    num_pairs = totals[f"{head}, pairs"]
+    """Return the mean of the scores and its standard error."""
+    prefix = f"neighbouring {name}"
+    num_pairs = totals[f"{prefix}, pairs"]
     if not num_pairs:
         return 0.0, 0.0
-    mean = totals[f"{head}, score"] / num_pairs / SCORE_UNIT
-    variance = totals[f"{head}, squares"] / num_pairs / SCORE_UNIT**2 - mean**2
+    mean = totals[f"{prefix}, score"] / num_pairs / SCORE_UNIT
+    variance = totals[f"{prefix}, squares"] / num_pairs / SCORE_UNIT**2 - mean**2
     return mean, math.sqrt(max(0.0, variance) / num_pairs)
 
 
 def _vocabulary_fit(measurements: Measurements, properties: VocabularyProfile) -> VocabularyFit:
-    numbers = measurements.statistics.totals
+    totals = measurements.statistics.totals
     return VocabularyFit(
         properties=properties,
-        tokens=numbers["pieces"],
-        unknown_ratio=_ratio(numbers["unknown pieces"], numbers["pieces"]),
-        tokens_per_word=_ratio(numbers["pieces"], numbers["words of the vocabulary"]),
+        tokens=totals["tokens"],
+        unknown_ratio=_ratio(totals["unknown tokens"], totals["tokens"]),
+        tokens_per_word=_ratio(totals["tokens"], totals["words of the vocabulary"]),
         unknown_words=measurements.unknown_words.most_frequent(_NUM_WORDS_SHOWN),
-        median_document=median(measurements.statistics.histograms.get("pieces a document", Counter())),
+        median_document=median(measurements.statistics.histograms.get("tokens per document", Counter())),
         longer_ratios={
-            str(length): _ratio(numbers[f"documents longer than {length} pieces"], numbers["documents"])
+            str(length): _ratio(totals[f"documents longer than {length} tokens"], totals["documents"])
             for length in LENGTHS
         },
     )

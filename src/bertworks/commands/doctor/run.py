@@ -1,8 +1,8 @@
-"""Look at text before hours are spent on it: sources in, a Diagnosis with findings out.
+"""Examine text before training on it: sources in, a Diagnosis with findings out.
 
-The work is done block by block on all cores. Memory does not grow with the amount of text: a worker holds one block
-(about 200 MB with all its Python objects for blocks of 4 MiB), this process the sum of all Measurements (under 20 MB)
-and a few that wait to be added. With held-out text, each block travels with its fingerprints (4 MiB at most).
+Blocks are measured in parallel on all cores. Memory does not grow with the amount of text: a worker holds one block
+(about 200 MB of Python objects for a block of 4 MiB), the main process the sum of all Measurements (under 20 MB) and a
+few that are not merged yet. With held-out text, its fingerprints (4 MiB at most) are sent with each block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bertworks.text.coherence import measure_coherence
 from bertworks.text.document import Document
 from bertworks.text.document_statistics import add_document_statistics
 from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read, total_bytes
-from bertworks.text.tally import TextStatistics
+from bertworks.text.statistics import TextStatistics
 from bertworks.vocabulary.corpus_fit import measure_fit, profile_vocabulary
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -38,9 +38,9 @@ __all__ = ["Diagnosis", "Finding", "examine", "measure"]
 _DEFAULT_READ_SETTINGS = ReadSettings()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What every block is looked at with: a vocabulary if any, and the fingerprints of held-out text if any."""
+    """The settings of a measurement, with an optional vocabulary and the fingerprints of held-out text."""
 
     clean: CleanSettings = field(default_factory=CleanSettings)
     vocabulary: Path | None = None
@@ -57,33 +57,36 @@ def examine(
     workers: Workers | None = None,
     watch: ProgressCallback = lambda progress: None,
 ) -> Diagnosis:
-    """Measure the sources and say what is wrong with them.
+    """Measure the sources and return a diagnosis with findings.
 
-    `held_out` is text that training must not see: it is looked for in the sources. `vocabulary` is the one that is
-    meant to be used, loaded or the place where it lies; for workers of other machines the place.
+    `held_out` is text that must not be trained on: it is searched in the sources. `vocabulary` is the one to be used,
+    loaded or as a path; workers on other machines need a path.
     """
     workers = workers or num_cores()
     with ExitStack() as stack:
         tokenizer = Tokenizer.load(vocabulary) if isinstance(vocabulary, Path) else vocabulary
         inspection = Inspection()
         if tokenizer is not None:
-            place = vocabulary.absolute() if isinstance(vocabulary, Path) else _save_temporarily(tokenizer, stack)
-            inspection = replace(inspection, vocabulary=place, vocabulary_hash=tokenizer.hash)
-        apart = None
+            path = vocabulary.absolute() if isinstance(vocabulary, Path) else _save_temporarily(tokenizer, stack)
+            inspection = replace(inspection, vocabulary=path, vocabulary_hash=tokenizer.hash)
+        held_out_measurements = None
         if held_out:
-            apart = _measure_all(
+            held_out_measurements = _measure_all(
                 held_out, Inspection(), (read_settings, workers), _stage_progress("reading held-out text", watch)
             )
             inspection = replace(
-                inspection, held_out_documents=apart.documents.values, held_out_lines=apart.lines.values
+                inspection,
+                held_out_documents=held_out_measurements.documents.values,
+                held_out_lines=held_out_measurements.lines.values,
             )
-        found = _measure_all(sources, inspection, (read_settings, workers), _stage_progress("reading", watch))
-    diagnosis = diagnose(found, apart, profile_vocabulary(tokenizer) if tokenizer else None)
+        measurements = _measure_all(sources, inspection, (read_settings, workers), _stage_progress("reading", watch))
+    profile = profile_vocabulary(tokenizer) if tokenizer else None
+    diagnosis = diagnose(measurements, held_out_measurements, profile)
     return replace(diagnosis, findings=find(diagnosis))
 
 
 def _save_temporarily(tokenizer: Tokenizer, stack: ExitStack) -> Path:
-    """Write a tokenizer to where worker processes can load it."""
+    """Write a tokenizer to a temporary folder from which worker processes load it."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bertworks-doctor-")))
     tokenizer.save(folder)
     return folder
@@ -99,16 +102,16 @@ def _measure_all(
     settings_and_workers: tuple[ReadSettings, Workers],
     watch: Callable[[int, int | None], None],
 ) -> Measurements:
-    """Measure all blocks of the sources and add them up as they come."""
-    reading, workers = settings_and_workers
+    """Measure all blocks of the sources and merge the results as they arrive."""
+    read_settings, workers = settings_and_workers
     total, done = total_bytes(sources), 0
-    found = Measurements()
+    merged = Measurements()
     work = functools.partial(_measure_block, inspection=inspection)
-    for num_bytes, measured in run_units(work, blocks(sources, reading), workers):
-        found.merge(measured)
+    for num_bytes, measurements in run_units(work, blocks(sources, read_settings), workers):
+        merged.merge(measurements)
         done += num_bytes
         watch(done, total)
-    return found
+    return merged
 
 
 def _measure_block(block: Block, inspection: Inspection) -> tuple[int, Measurements]:
@@ -116,74 +119,75 @@ def _measure_block(block: Block, inspection: Inspection) -> tuple[int, Measureme
 
 
 def measure(block: Block, inspection: Inspection) -> Measurements:
-    """Measure one block: a pure function, so that it does not matter who does it, and when."""
-    found = Measurements(statistics=TextStatistics(block.number))
-    documents = _read_documents(block, inspection, found)
+    """Measure one block; a pure function of its arguments."""
+    measurements = Measurements(statistics=TextStatistics(block.number))
+    documents = _read_documents(block, inspection, measurements)
     for document in documents:
-        num_ideographs = add_document_statistics(document, found.statistics)
-        find_artifacts(document, num_ideographs, found.statistics)
-    measure_coherence(documents, found.statistics)
-    _add_fingerprints(documents, inspection, found)
+        num_ideographs = add_document_statistics(document, measurements.statistics)
+        find_artifacts(document, num_ideographs, measurements.statistics)
+    measure_coherence(documents, measurements.statistics)
+    _add_fingerprints(documents, inspection, measurements)
     if inspection.vocabulary is not None:
         tokenizer = _load_tokenizer(inspection.vocabulary, inspection.vocabulary_hash)
         for document in documents:
-            measure_fit(document, tokenizer, found.statistics, found.unknown_words)
-    return found
+            measure_fit(document, tokenizer, measurements.statistics, measurements.unknown_words)
+    return measurements
 
 
 def _read_documents(block: Block, inspection: Inspection, measurements: Measurements) -> list[Document]:
     documents = []
-    for passage in read(block, measurements.counts):
-        repaired_before = measurements.counts["lines repaired: mojibake"]
-        document = clean(passage, inspection.clean, measurements.counts)
-        measurements.statistics.totals["documents read"] += 1
-        find_damage(passage, measurements.counts["lines repaired: mojibake"] > repaired_before, measurements.statistics)
+    counts, statistics = measurements.counts, measurements.statistics
+    for raw_document in read(block, counts):
+        num_repaired_before = counts["lines repaired: mojibake"]
+        document = clean(raw_document, inspection.clean, counts)
+        statistics.totals["documents read"] += 1
+        find_damage(raw_document, counts["lines repaired: mojibake"] > num_repaired_before, statistics)
         if document is not None:
             documents.append(document)
-        elif passage.text.strip():
-            measurements.statistics.add_excerpt("dropped by cleaning", passage.text, passage.source)
-    for name, number in measurements.counts.items():
+        elif raw_document.text.strip():
+            statistics.add_excerpt("dropped by cleaning", raw_document.text, raw_document.source)
+    for name, count in counts.items():
         if "not valid UTF-8" in name:
-            measurements.statistics.totals["damage: bytes that are not UTF-8"] += number
-            measurements.statistics.add_excerpt("bytes that are not UTF-8", "", block.origin)
+            statistics.totals["damage: bytes that are not UTF-8"] += count
+            statistics.add_excerpt("bytes that are not UTF-8", "", block.origin)
     return documents
 
 
 def _add_fingerprints(documents: Sequence[Document], inspection: Inspection, measurements: Measurements) -> None:
-    """Note which documents and long lines stand here, which of them again and again, and which are held out."""
-    wholes = [fingerprint(document.text) for document in documents]
-    lines = [(value, text, place) for place, one in enumerate(documents) for _, value, text in long_lines(one)]
-    measurements.documents = sample_fingerprints(wholes)
+    """Add the fingerprints of documents and long lines, and which of them are repeated or held out."""
+    document_values = [fingerprint(document.text) for document in documents]
+    lines = [(value, text, document.source) for document in documents for _, value, text in long_lines(document)]
+    measurements.documents = sample_fingerprints(document_values)
     measurements.lines = sample_fingerprints([value for value, _, _ in lines])
     _count_repeated_lines(documents, measurements.statistics)
-    measurements.shared_documents = np.intersect1d(np.array(wholes, np.uint64), inspection.held_out_documents)
-    shared = np.intersect1d(np.array([value for value, _, _ in lines], np.uint64), inspection.held_out_lines)
-    measurements.shared_lines = shared
-    known, known_lines = set(measurements.shared_documents.tolist()), set(shared.tolist())
-    for document, value in zip(documents, wholes, strict=True):
-        if value in known:
+    shared_documents = np.intersect1d(np.array(document_values, np.uint64), inspection.held_out_documents)
+    shared_lines = np.intersect1d(np.array([value for value, _, _ in lines], np.uint64), inspection.held_out_lines)
+    measurements.shared_documents, measurements.shared_lines = shared_documents, shared_lines
+    shared_document_set, shared_line_set = set(shared_documents.tolist()), set(shared_lines.tolist())
+    for document, value in zip(documents, document_values, strict=True):
+        if value in shared_document_set:
             measurements.statistics.add_excerpt("held-out documents", document.text, document.source)
             break
-    for value, text, place in lines:
-        if value in known_lines:
-            measurements.statistics.add_excerpt("held-out lines", text, documents[place].source)
+    for value, text, source in lines:
+        if value in shared_line_set:
+            measurements.statistics.add_excerpt("held-out lines", text, source)
             break
 
 
 def _count_repeated_lines(documents: Sequence[Document], statistics: TextStatistics) -> None:
-    """Count the lines, short ones too, that stand in this block before; the most frequent is the example."""
+    """Count the repeated lines of a block, including short ones; the most frequent one is the excerpt."""
     lines: Counter[str] = Counter()
     for document in documents:
         lines.update(line for line in document.text.split("\n") if line)
     statistics.totals["copied lines"] += lines.total() - len(lines)
-    for line, times in lines.most_common(1):
-        if times > 1:
-            source = next(one.source for one in documents if line in one.text)
-            statistics.add_excerpt("copied lines", line, source, weight=-times)
+    for line, count in lines.most_common(1):
+        if count > 1:
+            source = next(document.source for document in documents if line in document.text)
+            statistics.add_excerpt("copied lines", line, source, weight=-count)
 
 
 @functools.lru_cache(maxsize=2)
 def _load_tokenizer(path: Path, vocabulary_hash: str) -> Tokenizer:
-    """Load a vocabulary once in each worker; the hash is there so that a changed file is loaded anew."""
+    """Load a vocabulary once per worker; the hash is part of the cache key, so that a changed file is reloaded."""
     del vocabulary_hash
     return Tokenizer.load(path)

@@ -30,9 +30,7 @@ def _record_text(line: str, field: str, location: str) -> str | None:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise InputError(f"{location}: not a JSON object ({reason}); fix or remove the line") from error
     if not isinstance(record, dict):
-        raise InputError(
-            f"{location}: a {type(record).__name__}, not an object; write one object per line"
-        )
+        raise InputError(f"{location}: a {type(record).__name__}, not an object; write one object per line")
     if field not in record:
         fields = ", ".join(map(repr, record)) or "no fields"
         raise InputError(f"{location}: no field {field!r}; the line has {fields}; name the text's field with --field")

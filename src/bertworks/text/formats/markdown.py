@@ -1,4 +1,4 @@
-"""Markdown in, one Passage a file out: its running words, an empty line between paragraphs, marks and code gone."""
+"""Markdown: one document per file, its running text without markup, code, tables and headings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
 from bertworks.text.formats.format import Format
 
-# Every pattern starts with the character it hangs on (a line's start is the newline before it): the regex engine then
-# runs to that character at the speed of memory and looks closer only there.
+# Every pattern starts with a literal character (the start of a line is the newline before it), so that the regex
+# engine skips quickly to its occurrences.
 _FRONT_MATTER = re.compile(
     r"\s*(?:---[ \t]*\n(?=[\w-]+[ \t]*:).*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\n.*?\n\+\+\+)[ \t]*(?=\n)", re.S
 )
 
-# What is dropped with its words: a character without which there is none, the pattern, and its name among the counts.
+# What is dropped including its text: a guard character, the pattern, and its name in Counts.
 _DROP_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("<", re.compile(r"<!--.*?(?:-->|\Z)", re.S), "HTML comments dropped"),
     (
@@ -41,13 +41,13 @@ _DROP_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("[", re.compile(r"\n {0,3}\[[^\]\n]+\]:[ \t]+\S[^\n]*"), "link targets dropped"),
 )
 _UNDERLINE = re.compile(r"\n(?:={2,}|-{2,})[ \t]*(?=\n)")
-# At the start of a line: a heading, a rule across the page, marks of a quotation, the mark of a list's item.
+# At the start of a line: a heading, a horizontal rule, block quote marks, a list item.
 _LINE_MARK = re.compile(
     r"\n[ \t]*(?:(?P<heading>#{1,6}(?=\s)[^\n]*)|(?P<rule>([-*_])(?:[ \t]*\3){2,}[ \t]*(?=\n))"
     r"|(?P<quotation>(?:>[ \t]?)+)|(?P<item>(?:[-*+]|\d{1,3}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(?=\S)))"
 )
 
-# Marks around words that stay.
+# Markup around text that is kept.
 _STARS = re.compile(r"\*(?<![\\*]\*)(\*{0,2})(?=[^\s*])((?:[^*\n]++|\n(?!\n))*+)(?<![\s\\])\*\1(?!\*)")
 _UNMARK_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("[", re.compile(r"!\[([^\[\]\n]*)\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\])"), r"\1"),
@@ -57,7 +57,7 @@ _UNMARK_PATTERNS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("`", re.compile(r"`(?<!``)(`*)(?!`)([^\n]*?[^`\n])`\1(?!`)"), r"\2"),
     ("<", re.compile(r"</?[A-Za-z][^<>\n]*>"), ""),
     ("*", _STARS, r"\2"),
-    ("*", _STARS, r"\2"),  # once more for *emphasis* inside of **strong words**
+    ("*", _STARS, r"\2"),  # again, for *emphasis* inside **strong text**
     (
         "_",
         re.compile(
@@ -72,15 +72,15 @@ _GAP = re.compile(r"\n[ \t]*\n\s*")
 
 
 def plain_text(text: str, counts: Counts, at_start: bool = True) -> str:
-    """The running words of a Markdown text."""
+    """Return the running text of a Markdown file."""
     if at_start and (front := _FRONT_MATTER.match(text)):
         counts["front matter dropped"] += 1
         text = text[front.end() :]
     text = f"\n{text}\n"
-    for guard, pattern, what in _DROP_PATTERNS:
+    for guard, pattern, count_name in _DROP_PATTERNS:
         if guard in text:
             text, num_dropped = pattern.subn("", text)
-            counts[what] += num_dropped
+            counts[count_name] += num_dropped
     text = _without_line_marks(_without_underlined(text, counts), counts)
     for guard, pattern, replacement in _UNMARK_PATTERNS:
         if guard in text:
@@ -91,31 +91,31 @@ def plain_text(text: str, counts: Counts, at_start: bool = True) -> str:
 
 
 def _without_underlined(text: str, counts: Counts) -> str:
-    """Drop headings that are one line underlined by the next."""
-    kept, at = [], 0
+    """Drop headings that are underlined by the next line."""
+    parts, end = [], 0
     for underline in _UNDERLINE.finditer(text):
         start = text.rfind("\n", 0, underline.start())
         before = text.rfind("\n", 0, max(start, 0))
         heading = text[start + 1 : underline.start()].strip()
-        if start >= at and heading.strip("-=") and not text[before + 1 : max(start, 0)].strip():
-            kept.append(text[at:start])
-            at = underline.end()
+        if start >= end and heading.strip("-=") and not text[before + 1 : max(start, 0)].strip():
+            parts.append(text[end:start])
+            end = underline.end()
             counts["headings dropped"] += 1
-    return "".join([*kept, text[at:]]) if kept else text
+    return "".join([*parts, text[end:]]) if parts else text
 
 
 def _without_line_marks(text: str, counts: Counts) -> str:
     num_by_kind = Counter[str]()
 
-    def unmarked(mark: re.Match[str]) -> str:
+    def replacement(mark: re.Match[str]) -> str:
         kind = mark.lastgroup or "rule"
         num_by_kind[kind] += 1
-        # A list's item is a paragraph of its own.
+        # A list item is a separate paragraph.
         return "\n\n" if kind == "item" else "\n"
 
-    text = _LINE_MARK.sub(unmarked, text)
+    text = _LINE_MARK.sub(replacement, text)
     if num_by_kind["quotation"]:
-        text = _LINE_MARK.sub(unmarked, text)  # a quotation may hold headings and lists
+        text = _LINE_MARK.sub(replacement, text)  # a block quote may contain headings and lists
     counts["headings dropped"] += num_by_kind["heading"]
     return text
 

@@ -1,4 +1,4 @@
-"""The markup of one wiki page in, its running prose out: no templates, tables, lists, headings, notes or files."""
+"""Markup of a wiki page in, its prose out, without templates, tables, lists, headings, notes and files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from bertworks.text.document import Counts
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
-# Elements that go with their content: notes, formulas, code, galleries. The ones that close themselves go first.
+# Elements that are dropped with their content: notes, formulas, code, galleries. Self-closing ones are dropped first.
 _ELEMENTS = (
     "ref|references|math|chem|ce|gallery|timeline|syntaxhighlight|source|pre|imagemap|score|table|hiero|graph|mapframe"
 )
@@ -17,7 +17,7 @@ _ELEMENT = re.compile(rf"<({_ELEMENTS})\b[^<>]*>.*?</\1\s*>", re.S | re.I)
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _BREAK = re.compile(r"<br\s*/?>", re.I)
 
-# Templates that stand for words of a sentence; all others go.
+# Templates that expand to words of a sentence; all others are dropped.
 _WORD_TEMPLATE = re.compile(
     r"\{\{\s*(lang|transl|convert|cvt|nowrap|nobr|nbsp|snd|spnd|spaced ndash|ndash|mdash|circa|c\.|'|\""
     r"|en dash|em dash)\s*(?:\|([^{}]*))?\}\}",
@@ -36,7 +36,7 @@ _VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _LINK_DEPTH = 6
-# Links in front of a colon name files, categories or other languages, not words: [[File:...]], [[fr:...]].
+# Link targets with a prefix are files, categories or other languages, not text: [[File:...]], [[fr:...]].
 _NOT_WORDS = re.compile(
     r"\s*(?:(?:file|image|category|media|fichier|datei|archivo|文件|檔案|档案|图像|圖像|分类|分類)\s*:"
     r"|(?-i:[a-z]{2,3}(?:-[a-z-]+)?:(?=\S)))",
@@ -46,13 +46,12 @@ _EXTERNAL_LINK = re.compile(r"\[(?:https?:|ftp:)?//[^\s\]]*\s*([^\]\n]*)\]")
 _QUOTES = re.compile(r"''(?:'{0,3})")
 _MAGIC_WORD = re.compile(r"__[A-Z]+__")
 
-# Lines are found by the newline before them, which is much quicker for the regex engine than "^".
+# Lines are matched by the newline before them, which is much faster than "^" in the regex engine.
 _HEADING = re.compile(r"\n={1,6}[^\n]*={1,6}[ \t]*(?=\n)")
 _LIST_LINE = re.compile(r"\n[*#:;][^\n]*")
 _TABLE_LINE = re.compile(r"\n[ \t\x1f]*(?:[|!]|\{\|)[^\n]*")
-# Only a space that the author put at the start of a line makes it preformatted; the one that stays behind a dropped
-# template, file or <br> does not. So the former are marked before anything is dropped, with a kind of white space that
-# XML forbids.
+# A line is preformatted only if it starts with a space in the source, not if the space was left by a dropped template,
+# file or <br>. So these spaces are marked before anything is dropped, with a white space character that XML forbids.
 _PREFORMATTED_MARK = "\x1f"
 _PREFORMATTED_START = re.compile(r"\n +(?=\S)")
 _PREFORMATTED_LINE = re.compile(rf"\n(?:{_PREFORMATTED_MARK}[ \t]*\S|----)[^\n]*")
@@ -62,7 +61,7 @@ _LINE_PATTERNS = (
     (_TABLE_LINE, "wiki table lines dropped"),
     (_PREFORMATTED_LINE, "wiki preformatted lines dropped"),
 )
-# What a dropped template leaves: "( ; )", "(; 1912)", two spaces, a space in front of a comma.
+# Remains of dropped templates: "( ; )", "(; 1912)", two spaces, a space before a comma.
 _BRACKETS = (
     (re.compile(r"\([\s,;:/–-]*\)"), ""),
     (re.compile(r"\((?:[ \t]*[,;])+[ \t]*"), "("),
@@ -78,7 +77,7 @@ _SPACE_BEFORE = re.compile(r" (?=[,.;:!?)](?:\s|$))", re.M)
 
 
 def prose(markup: str, counts: Counts) -> str:
-    """The running prose of a page, a paragraph a line; what goes is counted by kind."""
+    """Return the prose of a page, one paragraph per line; what is dropped is counted by kind."""
     text = _COMMENT.sub("", _PREFORMATTED_START.sub(f"\n{_PREFORMATTED_MARK}", f"\n{markup}"))
     text = _SELF_CLOSING_ELEMENT.sub("", text)
     text, num_elements = _ELEMENT.subn("", text)
@@ -90,14 +89,14 @@ def prose(markup: str, counts: Counts) -> str:
     text = _resolve_links(text)
     text = _EXTERNAL_LINK.sub(r"\1", text)
     text = _TAG.sub("", _BREAK.sub("\n", text)) + "\n"
-    for pattern, what in _LINE_PATTERNS:
+    for pattern, count_name in _LINE_PATTERNS:
         text, num_dropped = pattern.subn("", text)
-        counts[what] += num_dropped
+        counts[count_name] += num_dropped
     text = html.unescape(_MAGIC_WORD.sub("", _QUOTES.sub("", text)))
-    return _mend_spaces(text.replace("\xa0", " ").replace(_PREFORMATTED_MARK, " "))
+    return _normalize_spaces(text.replace("\xa0", " ").replace(_PREFORMATTED_MARK, " "))
 
 
-def _mend_spaces(text: str) -> str:
+def _normalize_spaces(text: str) -> str:
     for pattern, replacement in (*_BRACKETS, *_WIDE_BRACKETS) if "（" in text else _BRACKETS:
         text = pattern.sub(replacement, text)
     text = _SPACE_BEFORE.sub("", _SPACES.sub(" ", text))
@@ -121,13 +120,13 @@ def _template_words(match: re.Match[str]) -> str:
 
 
 def _positional_values(arguments: str) -> list[str]:
-    """Return the values that a template was given by place: "a", or "1=a" where the value itself holds a "="."""
+    """Return the positional arguments of a template: "a", or "1=a" if the value contains a "="."""
     values = [value.strip() for value in arguments.split("|")]
     return [_NUMBERED_ARGUMENT.sub("", value) for value in values if not _NAMED_ARGUMENT.match(value)]
 
 
 def _without_braces(text: str, counts: Counts) -> str:
-    """Drop templates and tables, nested in any way, in one pass; one that is never closed costs only its line."""
+    """Drop templates and tables, also nested ones, in one pass; of an unclosed one only its line is dropped."""
     open_at: list[tuple[str, int]] = []
     spans: list[tuple[int, int]] = []
     for match in _BRACES.finditer(text):
@@ -143,15 +142,15 @@ def _without_braces(text: str, counts: Counts) -> str:
     for _, start in open_at:
         end = text.find("\n", start)
         spans.append((start, end if end >= 0 else len(text)))
-    kept, at = [], 0
+    parts, position = [], 0
     for start, end in sorted(spans):
-        kept.append(text[at:start])
-        at = max(at, end)
-    return "".join([*kept, text[at:]])
+        parts.append(text[position:start])
+        position = max(position, end)
+    return "".join([*parts, text[position:]])
 
 
 def _resolve_links(text: str) -> str:
-    """Links become their words, from the innermost out, so that a caption's links do not hide the file around them."""
+    """Replace links by their text, innermost first, so that a caption with links does not hide its file link."""
     for _ in range(_LINK_DEPTH):
         text, num_links = _LINK.subn(_link_words, text)
         if not num_links:

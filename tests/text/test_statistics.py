@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bertworks.text.tally import TextStatistics, median, preview, preview_around, round_length
+from bertworks.text.statistics import TextStatistics, median, preview, preview_around, round_length
 
 
 @pytest.mark.parametrize(("length", "kept"), [(0, 0), (127, 127), (129, 128), (512, 512), (519, 512), (1000, 1000)])

@@ -1,7 +1,7 @@
-"""Figures about text in, their sum out: counters, spreads of lengths and one example a name, mergeable in any order.
+"""TextStatistics: totals, histograms of lengths and one excerpt per name, mergeable in any order.
 
-All numbers are integers, an example is the one of the lowest rank, so the sum of two tallies does not depend on which
-comes first. The size is bounded: names are few, and lengths are kept to seven leading bits.
+All numbers are integers and the excerpt of the lowest rank is kept, so merging is commutative. The size is bounded:
+there are few names, and lengths are rounded to seven leading bits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-# How much of a line an example shows.
 _MAX_EXCERPT_CHARACTERS = 100
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -19,7 +18,7 @@ _INVISIBLE = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Excerpt:
-    """A short piece of the text and where it stands. The lowest rank is kept: (weight, block, place in the block)."""
+    """A short part of the text and its location. The lowest rank is kept: (weight, block, document in the block)."""
 
     rank: tuple[int, int, int]
     text: str
@@ -31,10 +30,10 @@ class Excerpt:
 
 @dataclass(slots=True)
 class TextStatistics:
-    """What was counted in some blocks of text.
+    """Statistics of some blocks of text.
 
-    `numbers` are totals by name, where "script: Latin" is the member Latin of the group script. `spreads` say how often
-    each length occurs, rounded by `rounded`.
+    `totals` are counts by name; "script: Latin" is the member Latin of the group script. `histograms` count how often
+    each length occurs, rounded by `round_length`.
     """
 
     block: int = 0
@@ -43,59 +42,59 @@ class TextStatistics:
     excerpts: dict[str, Excerpt] = field(default_factory=dict)
 
     def add_length(self, name: str, length: int) -> None:
-        """Add a length to a spread."""
+        """Add a length to a histogram."""
         if name not in self.histograms:
             self.histograms[name] = Counter()
         self.histograms[name][round_length(length)] += 1
 
     def add_excerpt(self, name: str, text: str, source: str, weight: int = 0) -> None:
-        """Keep an example if none of lower weight came earlier in the text."""
-        kept = self.excerpts.get(name)
-        if kept is None or weight < kept.rank[0]:
-            place = self.totals["documents read"]
-            self.excerpts[name] = Excerpt((weight, self.block, place), preview(text), source)
+        """Keep an excerpt unless an earlier one has the same or a lower weight."""
+        previous = self.excerpts.get(name)
+        if previous is None or weight < previous.rank[0]:
+            document = self.totals["documents read"]
+            self.excerpts[name] = Excerpt((weight, self.block, document), preview(text), source)
 
     def group(self, name: str) -> dict[str, int]:
-        """Return the members of a group and their totals, the largest first."""
-        head = f"{name}: "
+        """Return the members of a group and their totals, largest first."""
+        prefix = f"{name}: "
         members = {
-            key.removeprefix(head): total for key, total in self.totals.items() if total and key.startswith(head)
+            key.removeprefix(prefix): total for key, total in self.totals.items() if total and key.startswith(prefix)
         }
         return dict(sorted(members.items(), key=lambda item: (-item[1], item[0])))
 
     def merge(self, other: TextStatistics) -> None:
-        """Add another tally to this one."""
+        """Add the statistics of other blocks."""
         self.totals.update(other.totals)
-        for name, spread in other.histograms.items():
-            self.histograms.setdefault(name, Counter()).update(spread)
-        for name, example in other.excerpts.items():
-            self.excerpts[name] = min(example, self.excerpts.get(name, example))
+        for name, histogram in other.histograms.items():
+            self.histograms.setdefault(name, Counter()).update(histogram)
+        for name, excerpt in other.excerpts.items():
+            self.excerpts[name] = min(excerpt, self.excerpts.get(name, excerpt))
 
 
 def round_length(length: int) -> int:
-    """Return a length with its seven leading bits only: exact below 128, within 1.6 % above."""
+    """Return a length rounded to its seven leading bits: exact below 128, within 1.6 % above."""
     shift = max(0, length.bit_length() - 7)
     return length >> shift << shift
 
 
 def median(histogram: Counter[int]) -> int:
-    """Return the length which half of the lengths do not exceed; 0 of an empty spread."""
-    left = (histogram.total() + 1) // 2
+    """Return the median length; 0 for an empty histogram."""
+    remaining = (histogram.total() + 1) // 2
     for length in sorted(histogram):
-        left -= histogram[length]
-        if left <= 0:
+        remaining -= histogram[length]
+        if remaining <= 0:
             return length
     return 0
 
 
 def preview(text: str) -> str:
-    """Return the start of a text on one line, as it can be shown: control characters escaped."""
+    """Return the start of a text with control characters escaped, for display."""
     text = text.strip()
     short = text if len(text) <= _MAX_EXCERPT_CHARACTERS else text[: _MAX_EXCERPT_CHARACTERS - 1] + "…"
     return _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), short)
 
 
 def preview_around(text: str, start: int) -> str:
-    """Return the part of the text around a place that should be seen."""
+    """Return the part of a text around the index `start`."""
     first = max(0, start - _MAX_EXCERPT_CHARACTERS // 3)
     return ("…" if first else "") + text[first : first + _MAX_EXCERPT_CHARACTERS]
