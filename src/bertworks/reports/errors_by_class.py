@@ -1,6 +1,6 @@
-"""What a model gets wrong: the scores of a split in, parts of a page out: confusion, classes, calibration, mistakes.
+"""What a model gets wrong: the scores of a split in; confusion matrix, classes, calibration and mistakes as HTML out.
 
-A part whose details a task does not give is the empty text. C classes.
+A part is empty if the task does not provide its details. C classes.
 """
 
 from __future__ import annotations
@@ -20,184 +20,190 @@ from bertworks.tasks.contract import Mistake, TaskScores
 
 CountMatrix = npt.NDArray[Any]
 
-_MAX_CLASSES = 30  # of a confusion matrix; more would not fit on a screen
+_MAX_CLASSES = 30  # of a confusion matrix that fits on a screen
 _MAX_PAIRS, _MAX_ROWS = 30, 200
 _NUM_OPEN_MISTAKES = 10
 _LONG_TEXT, _EXCERPT = 500, 300  # characters
-# A class name as wide as this stands upright above its column.
-_WIDE_NAME, _WIDE_NAMES = 8, 40
+# Class names are rotated above their columns if one is longer than this, or all together are.
+_LONG_NAME, _LONG_NAMES = 8, 40
 
 _CALIBRATION_LEGEND = (
-    '<ul class="legend"><li><i class="training band"></i>right</li><li><i class="aim"></i>sure, on average</li></ul>'
+    '<ul class="legend"><li><i class="training band"></i>accuracy</li>'
+    '<li><i class="expected"></i>mean confidence</li></ul>'
 )
 
 
 def confusion_part(scores: TaskScores) -> str:
-    """Return the matrix of right and said classes with its counts; of many classes, the pairs most often confused."""
+    """Return the confusion matrix; for many classes, a table of the most confused pairs."""
     counts, labels = scores.details.get("confusion"), scores.details.get("labels")
     if counts is None or labels is None or not counts.sum():
         return ""
-    total, num_right = int(counts.sum()), int(counts.trace())
-    told = f"{total - num_right:,} of {total:,} were taken for another class."
+    total, num_correct = int(counts.sum()), int(counts.trace())
+    summary = f"{total - num_correct:,} of {total:,} are misclassified."
     if len(labels) > _MAX_CLASSES:
-        return f'<p class="note">{told}</p>{_pairs_table(counts, labels)}'
+        return f'<p class="note">{summary}</p>{_pairs_table(counts, labels)}'
     return (
-        f'<p class="note">{told} A row is the right class, a column what the model said: blue is right, orange wrong, '
-        f"the stronger the larger its share of the row.</p>"
+        f'<p class="note">{summary} Rows are the true class, columns the predicted one. Correct cells are blue, wrong '
+        f"ones orange, darker for a larger fraction of the row.</p>"
         f'<div class="card">{scrollable("Confusion matrix", _matrix(counts, labels))}</div>'
     )
 
 
 def _matrix(counts: CountMatrix, labels: Sequence[str]) -> str:
-    is_wide = max(map(len, labels)) > _WIDE_NAME or sum(map(len, labels)) > _WIDE_NAMES
-    kind = ' class="upright"' if is_wide else ""
-    heads = "".join(f'<th scope="col"{kind}><span>{_name(label)}</span></th>' for label in labels)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # (C, C)
+    is_rotated = max(map(len, labels)) > _LONG_NAME or sum(map(len, labels)) > _LONG_NAMES
+    css_class = ' class="upright"' if is_rotated else ""
+    heads = "".join(f'<th scope="col"{css_class}><span>{_name(label)}</span></th>' for label in labels)
+    ratios = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # (C, C)
     rows = []
     for gold, label in enumerate(labels):
-        cells = (_cell(int(counts[gold, said]), float(shares[gold, said]), gold == said) for said in range(len(labels)))
+        cells = (
+            _cell(int(counts[gold, predicted]), float(ratios[gold, predicted]), gold == predicted)
+            for predicted in range(len(labels))
+        )
         rows.append(f'<tr><th scope="row">{_name(label)}</th>{"".join(cells)}</tr>')
-    return f'<table class="matrix"><tr><th>right ↓ said →</th>{heads}</tr>{"".join(rows)}</table>'
+    return f'<table class="matrix"><tr><th>true ↓ predicted →</th>{heads}</tr>{"".join(rows)}</table>'
 
 
 def _cell(count: int, ratio: float, is_correct: bool) -> str:
-    kind = "none" if not count else "hit" if is_correct else "miss"
-    return f'<td class="number {kind}" style="--share:{ratio:.3f}">{count:,}</td>'
+    css_class = "none" if not count else "hit" if is_correct else "miss"
+    return f'<td class="number {css_class}" style="--ratio:{ratio:.3f}">{count:,}</td>'
 
 
 def _pairs_table(counts: CountMatrix, labels: Sequence[str]) -> str:
-    wrong = counts.copy()
-    np.fill_diagonal(wrong, 0)
-    golds = counts.sum(axis=1)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:_MAX_PAIRS]
-    pairs = [(int(place) // len(labels), int(place) % len(labels)) for place in order]
+    errors = counts.copy()
+    np.fill_diagonal(errors, 0)
+    num_gold = counts.sum(axis=1)
+    order = np.argsort(-errors, axis=None, kind="stable")[:_MAX_PAIRS]
+    pairs = [divmod(int(index), len(labels)) for index in order]
     rows = [
         (
             display_name(labels[gold]),
-            display_name(labels[said]),
-            f"{wrong[gold, said]:,}",
-            format_percent(float(wrong[gold, said] / golds[gold])),
+            display_name(labels[predicted]),
+            f"{errors[gold, predicted]:,}",
+            format_percent(float(errors[gold, predicted] / num_gold[gold])),
         )
-        for gold, said in pairs
-        if wrong[gold, said]
+        for gold, predicted in pairs
+        if errors[gold, predicted]
     ]
-    titles = ("right", "said", "times", "of the right class")
-    return table("The pairs most often confused", titles, rows, num_text_columns=2) if rows else ""
+    titles = ("true", "predicted", "count", "of the true class")
+    return table("Most confused pairs", titles, rows, num_text_columns=2) if rows else ""
 
 
 def classes_part(scores: TaskScores) -> str:
-    """Return precision, recall, F1 and number of each type of entity, or else of each class; of many, lowest first."""
-    words = ("type", "entities")
+    """Return precision, recall, F1 and count of each entity type or class; of many, the lowest F1 first."""
+    unit, count_title = "type", "entities"
     rows = [*_type_rows(scores)]
     if not rows:
-        words = ("class", "examples")
+        unit, count_title = "class", "examples"
         rows = [*_class_rows(scores)]
-    order = ""
+    note = ""
     if len(rows) > _MAX_CLASSES:
         rows.sort(key=lambda row: row[3])
-        order = f'<p class="note">{min(len(rows), _MAX_ROWS)} of {len(rows):,}, the lowest F1 first</p>'
-    written = [
-        (name, *(f"{figure:.3f}" for figure in figures), f"{count:,}") for name, *figures, count in rows[:_MAX_ROWS]
+        note = f'<p class="note">{min(len(rows), _MAX_ROWS)} of {len(rows):,}, lowest F1 first</p>'
+    cells = [
+        (name, *(f"{metric:.3f}" for metric in metrics), f"{count:,}") for name, *metrics, count in rows[:_MAX_ROWS]
     ]
-    titles = (words[0], "precision", "recall", "F1", words[1])
-    return order + table("By class", titles, written, num_text_columns=1) if rows else ""
+    titles = (unit, "precision", "recall", "F1", count_title)
+    return note + table("By class", titles, cells, num_text_columns=1) if rows else ""
 
 
 def _type_rows(scores: TaskScores) -> Iterator[tuple[str, float, float, float, int]]:
-    for name, one in scores.details.get("types", {}).items():
-        yield display_name(name), one["precision"], one["recall"], one["f1"], int(one["num_entities"])
+    for name, metrics in scores.details.get("types", {}).items():
+        yield display_name(name), metrics["precision"], metrics["recall"], metrics["f1"], int(metrics["num_entities"])
 
 
 def _class_rows(scores: TaskScores) -> Iterator[tuple[str, float, float, float, int]]:
     labels = scores.details.get("labels")
-    found = _matches_by_class(scores)
-    if found is None or labels is None:
+    matches = _matches_by_class(scores)
+    if matches is None or labels is None:
         return
-    for label, one in zip(labels, found, strict=True):
-        yield display_name(label), one.precision, one.recall, one.f1, one.num_gold
+    for label, match in zip(labels, matches, strict=True):
+        yield display_name(label), match.precision, match.recall, match.f1, match.num_gold
 
 
 def _matches_by_class(scores: TaskScores) -> Sequence[Matches] | None:
-    """Return how each class was found: counted one by one where a text may have several, else by the matrix."""
-    counts, found = scores.details.get("confusion"), scores.details.get("found")
+    """Return the matches of each class: from the confusion matrix, or counted per class for multi-label tasks."""
+    counts = scores.details.get("confusion")
     if counts is None:
-        return found
+        return scores.details.get("found")
     tally = ConfusionTally(len(counts))
     tally.counts += counts
     return tally.by_class()
 
 
 def calibration_part(scores: TaskScores, error_before: float | None = None) -> str:
-    """Return how often the model is right when it is so and so sure; `error_before` is that without a temperature."""
+    """Return a reliability diagram; `error_before` is the calibration error before temperature scaling."""
     bins, error = scores.details.get("bins"), scores.metrics.get("calibration_error")
     if bins is None or error is None or not bins[:, 0].sum():
         return ""
-    counts = bins[:, 0]  # (bins,), as the sums behind it: of how sure it was, and of how often it was right
+    counts = bins[:, 0]  # (bins,); the other columns are sums of confidence and of correct predictions
     with np.errstate(invalid="ignore"):
-        sure, right = bins[:, 1] / counts, bins[:, 2] / counts  # not a number where a bin is empty
+        confidence, accuracy = bins[:, 1] / counts, bins[:, 2] / counts  # NaN where a bin is empty
     edges = np.linspace(0, 1, len(bins) + 1)
     spans = [f"{low:.2f} to {high:.2f}" for low, high in pairwise(edges)]
-    said = [f"{s:.3f} sure, {r:.3f} right, {n:,.0f} answers" for s, r, n in zip(sure, right, counts, strict=True)]
-    plots = draw_bars(
-        BarChart(
-            title="Right",
-            unit="share, by how sure the model was",
-            edges=edges,
-            heights=right,
-            labels=tuple(said),
-            expected_heights=sure,
-        ),
-        _CALIBRATION_LEGEND,
+    columns = list(zip(spans, counts, confidence, accuracy, strict=True))
+    accuracy_chart = BarChart(
+        title="Accuracy",
+        unit="by confidence",
+        edges=edges,
+        heights=accuracy,
+        labels=tuple(f"confidence {c:.3f}, accuracy {a:.3f}, {n:,.0f} predictions" for _, n, c, a in columns),
+        expected_heights=confidence,
     )
-    many = tuple(f"{span}: {n:,.0f} answers" for span, n in zip(spans, counts, strict=True))
-    plots += draw_bars(
-        BarChart(title="Answers", unit="by how sure the model was", edges=edges, heights=counts, labels=many)
+    count_chart = BarChart(
+        title="Predictions",
+        unit="by confidence",
+        edges=edges,
+        heights=counts,
+        labels=tuple(f"{span}: {n:,.0f} predictions" for span, n, _, _ in columns),
     )
-    columns = zip(spans, counts, sure, right, strict=True)
-    rows = [(span, f"{n:,.0f}", f"{s:.3f}", f"{r:.3f}") for span, n, s, r in columns if n]
+    plots = draw_bars(accuracy_chart, _CALIBRATION_LEGEND) + draw_bars(count_chart)
+    rows = [(span, f"{n:,.0f}", f"{c:.3f}", f"{a:.3f}") for span, n, c, a in columns if n]
+    titles = ("confidence", "predictions", "mean confidence", "accuracy")
     return (
         f'<p class="note">{_calibration_text(error, error_before)}</p><div class="charts two">{plots}</div>'
-        + collapsible(
-            "Calibration as a table",
-            table("Calibration", ("sure", "answers", "mean", "right"), rows, num_text_columns=1),
-        )
+        + collapsible("Calibration as a table", table("Calibration", titles, rows, num_text_columns=1))
     )
 
 
 def _calibration_text(error: float, before: float | None) -> str:
-    told = (
-        f"Calibration error {error:.3f}: by so much, on average, how sure the model is differs from how often it is "
-        f"right. Where a bar ends below its mark, the model is too sure."
+    text = (
+        f"Expected calibration error (ECE) {error:.3f}: the mean difference of confidence and accuracy. The model is "
+        f"overconfident where a bar ends below its mark."
     )
-    return told if before is None else f"{told} Before its temperature was fitted on dev, the error was {before:.3f}."
+    return text if before is None else f"{text} Before temperature scaling on dev it was {before:.3f}."
 
 
 def mistakes_part(scores: TaskScores) -> str:
-    """Return the worst mistakes with their texts; the confidence is a percentage unless it is labelled otherwise."""
-    mistakes = scores.details.get("mistakes", ())
-    cards = [_mistake_card(mistake, scores.confidence_label) for mistake in mistakes]
-    more = cards[_NUM_OPEN_MISTAKES:]
-    kept = f'<ol class="mistakes">{"".join(cards[:_NUM_OPEN_MISTAKES])}</ol>' if cards else ""
-    if not more:
-        return kept
-    return kept + collapsible(
-        f"{len(more)} more", f'<ol class="mistakes" start="{_NUM_OPEN_MISTAKES + 1}">{"".join(more)}</ol>'
-    )
+    """Return the worst mistakes with their texts."""
+    is_probability = scores.confidence_label == "confidence"
+    format_value = format_percent if is_probability else "{:.2f}".format
+    cards = [
+        _mistake_card(mistake, scores.confidence_label, format_value(mistake.confidence))
+        for mistake in scores.details.get("mistakes", ())
+    ]
+    if not cards:
+        return ""
+    first, more = cards[:_NUM_OPEN_MISTAKES], cards[_NUM_OPEN_MISTAKES:]
+    part = f'<ol class="mistakes">{"".join(first)}</ol>'
+    if more:
+        rest = f'<ol class="mistakes" start="{_NUM_OPEN_MISTAKES + 1}">{"".join(more)}</ol>'
+        part += collapsible(f"{len(more)} more", rest)
+    return part
 
 
-def _mistake_card(mistake: Mistake, confidence_label: str) -> str:
-    sure = format_percent(mistake.confidence) if confidence_label == "confidence" else f"{mistake.confidence:.2f}"
+def _mistake_card(mistake: Mistake, confidence_label: str, confidence: str) -> str:
     return (
         f'<li class="card">{"".join(map(_text, mistake.texts))}'
-        f'<dl class="labels"><div><dt>right</dt><dd class="hit" dir="auto">{_name(mistake.expected)}</dd></div>'
-        f'<div><dt>said</dt><dd class="miss" dir="auto">{_name(mistake.predicted)}</dd></div>'
-        f"<div><dt>{escape(confidence_label)}</dt><dd>{sure}</dd></div></dl>"
-        f'<p class="place">{escape(mistake.location)}</p></li>'
+        f'<dl class="labels"><div><dt>true</dt><dd class="hit" dir="auto">{_name(mistake.expected)}</dd></div>'
+        f'<div><dt>predicted</dt><dd class="miss" dir="auto">{_name(mistake.predicted)}</dd></div>'
+        f"<div><dt>{escape(confidence_label)}</dt><dd>{confidence}</dd></div></dl>"
+        f'<p class="location">{escape(mistake.location)}</p></li>'
     )
 
 
 def _text(text: str) -> str:
-    """Return a text as it is written; of a long one the beginning, and all of it for who asks."""
+    """Return a text; a long one is collapsed to its beginning."""
     if len(text) <= _LONG_TEXT:
         return f'<p class="text" dir="auto">{escape(text)}</p>'
     return (
@@ -208,8 +214,8 @@ def _text(text: str) -> str:
 
 
 def display_name(label: str) -> str:
-    """Return a label, or words for the label that is empty."""
-    return label if label.strip() else "(nothing)"
+    """Return a label, or "(empty)"."""
+    return label if label.strip() else "(empty)"
 
 
 def _name(label: str) -> str:

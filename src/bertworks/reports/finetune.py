@@ -1,7 +1,6 @@
-"""The report of a fine-tuning run: its records and TuningContents in, one `report.html` out that needs nothing else.
+"""The report of a fine-tuning run: its records and FinetuneContents in, one self-contained `report.html` out.
 
-It has the look of the pretraining report. A part without data is left out. Memory grows with the number of logged
-steps and of training examples, by about 0.2 KB and 8 bytes each.
+A part without data is omitted. Memory: about 0.2 KB per logged step and 8 bytes per training example.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ from bertworks.reports.step_charts import raw_and_smooth_curves, step_charts
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.contract import Features, TaskScores
 
-# The split whose mistakes are shown: the first of these that was scored.
+# The split whose errors are shown: the first of these that was scored.
 _ERROR_SPLITS = ("dev", "test", "train")
-# A longest example so many times the median would press all bars but the last into one.
+# Bins of the length histogram double in width if the longest example is this many times the median.
 _DOUBLING_FROM = 20
 _BARS_PER_TICK = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowCoverage:
-    """How the training examples fill rows: what the rule made of them, and what it left out.
+    """How the training examples fit into sequences.
 
-    lengths    (N,) pieces of each example, special ones too, and those twice that stand in two windows; of examples
-               that share a row, all of that row
-    num_long   examples that slide over several windows
-    num_cut    pieces that no row holds
-    unknown    how many of how many pieces stand for words that the vocabulary does not have
+    lengths        (N,) tokens of each example with special tokens; tokens in two windows count twice; examples that
+                   share a sequence have its length
+    num_long       examples that were split into several windows
+    num_truncated  tokens in no sequence
+    unknown        number of unknown tokens, and of all tokens
     """
 
     window_rule: WindowRule
@@ -67,48 +66,46 @@ class WindowCoverage:
 
     @classmethod
     def from_features(cls, all_features: Sequence[Features], window_rule: WindowRule) -> WindowCoverage:
-        drawn = [part for question in all_features for part in question.training_parts]
-        lengths = np.array([part.num_tokens for part in drawn], dtype=np.int64)
+        parts = [part for features in all_features for part in features.training_parts]
+        lengths = np.array([part.num_tokens for part in parts], dtype=np.int64)
+        num_unknown = sum(len(sequence.unknown) for part in parts for sequence in part.sequences)
         return cls(
-            window_rule,
-            np.repeat(lengths, [part.num_examples for part in drawn]),
-            sum(len(part.sequences) for part in drawn),
-            sum(len(part.sequences) > part.num_units for part in drawn),
-            sum(part.num_truncated for part in drawn),
-            (
-                sum(len(row.unknown) for part in drawn for row in part.sequences),
-                sum(part.num_tokens for part in drawn),
-            ),
+            window_rule=window_rule,
+            lengths=np.repeat(lengths, [part.num_examples for part in parts]),
+            num_sequences=sum(len(part.sequences) for part in parts),
+            num_long=sum(len(part.sequences) > part.num_units for part in parts),
+            num_truncated=sum(part.num_truncated for part in parts),
+            unknown=(num_unknown, sum(part.num_tokens for part in parts)),
         )
 
     def describe(self) -> str:
-        """Say what became of the examples, and whether all of each was read."""
-        rows = f"{_count(self.num_sequences, 'row')} of at most {self.window_rule.max_length} places"
-        told = [f"{_count(len(self.lengths), 'training example')} in {rows}."]
+        """Return how the examples were split into windows, and whether tokens were lost."""
+        sequences = f"{_count(self.num_sequences, 'sequence')} of up to {self.window_rule.max_length} tokens"
+        sentences = [f"{_count(len(self.lengths), 'training example')} in {sequences}."]
         if self.num_long:
-            told.append(
-                f"{_count(self.num_long, 'long one')} slid over several rows, neighbours with {self.window_rule.overlap} "
-                f"pieces in common."
+            sentences.append(
+                f"{_count(self.num_long, 'long example')} split into windows that overlap by "
+                f"{self.window_rule.overlap} tokens."
             )
         if self.num_truncated:
-            told.append(f"{_count(self.num_truncated, 'piece')} did not fit and stayed unread, as truncate asks.")
+            sentences.append(f"{_count(self.num_truncated, 'token')} truncated.")
         else:
-            told.append("Every piece was read.")
+            sentences.append("No token was truncated.")
         if self.unknown[0]:
-            told.append("{:,} of {:,} pieces are words that the vocabulary does not have.".format(*self.unknown))
-        return " ".join(told)
+            sentences.append("{:,} of {:,} tokens are unknown to the vocabulary.".format(*self.unknown))
+        return " ".join(sentences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneContents:
-    """What the report tells besides the records of the run.
+    """The content of the report besides the records of the run.
 
-    task       its kind, such as "classify"; `base` is the name of the model that was tuned
-    scored     the final scores of train, dev and test, those of them that there are
-    data       by split: file, examples and sha256
-    recipe     as it was written down; `machine` what it ran on
-    notes      what else was found or mended, each a sentence
-    explained  pictures of which pieces drove a prediction; HTML that has escaped its texts
+    task          its name, such as "classify"; `base` is the name of the base model
+    scores        the final scores of train, dev and test, where they exist
+    data          by split: file, examples and sha256
+    recipe        the TOML of the recipe; `machine` what it ran on
+    notes         sentences on what was repaired or skipped
+    explanations  HTML of explained predictions
     """
 
     task: str
@@ -125,20 +122,20 @@ class FinetuneContents:
 
     @property
     def main_metric(self) -> str:
-        """The figure by which models are chosen."""
-        return next((one.main_metric for one in self.scores.values()), "")
+        """The metric that selects the best model."""
+        return next((scores.main_metric for scores in self.scores.values()), "")
 
 
 def write_finetune_report(run: Path, contents: FinetuneContents, records: Path | None = None) -> Path:
     """Write the report into the run folder and return its path.
 
-    `records` is the folder that holds the run's records, where that is another: a run that was begun again.
+    `records` is the folder of the run's records, if it is another one: that of a restarted run.
     """
     if not run.is_dir():
-        raise FolderError(f"there is no run folder {run}; check the name")
+        raise FolderError(f"there is no run folder {run}; check the path")
     history = History.read(records or run)
     best = _best(history, contents.main_metric)
-    absent = [*history.read_errors, *([] if history.columns else [f"{METRICS} holds no step: there are no curves."])]
+    absent = [*history.read_errors, *([] if history.columns else [f"{METRICS} has no steps: there are no curves."])]
     parts = (
         _scores(contents),
         warnings_card(contents.warnings),
@@ -154,22 +151,22 @@ def write_finetune_report(run: Path, contents: FinetuneContents, records: Path |
     title = f"Fine-tuning run {run.resolve().name}"
     verdict = contents.verdict[:1].upper() + contents.verdict[1:]
     page = page_of(title, _state(contents, history, best), verdict, parts)
-    # Half of a surrogate pair, as JSON may hold it, cannot be written: it must not cost a finished run its report.
+    # JSON texts may hold lone surrogates, which UTF-8 cannot encode.
     write_text(run / REPORT, page.encode(errors="replace").decode())
     return run / REPORT
 
 
 def _state(contents: FinetuneContents, history: History, best: ScoreRecord | None) -> str:
-    told = [f"{contents.task} on {contents.base}"]
+    parts = [f"{contents.task} on {contents.base}"]
     if history.columns:
-        told.append(f"{_count(int(history.last('step')), 'step')} in {format_duration(history.last('seconds'))}")
+        parts.append(f"{_count(int(history.last('step')), 'step')} in {format_duration(history.last('seconds'))}")
     if best is not None:
-        told.append(f"the model is that of step {best.step:,}, the best on dev")
-    return ", ".join(told)
+        parts.append(f"best on dev: step {best.step:,}")
+    return ", ".join(parts)
 
 
 def _best(history: History, main_metric: str) -> ScoreRecord | None:
-    """Return the dev scores that are best, the first of equals: those of the step that the run keeps."""
+    """Return the best dev scores, the first of equals: those of the saved model."""
     return max(
         _dev_scores(history), key=lambda record: _or_lowest(record.metrics.get(main_metric, math.nan)), default=None
     )
@@ -184,52 +181,52 @@ def _dev_scores(history: History) -> list[ScoreRecord]:
 
 
 def _scores(contents: FinetuneContents) -> str:
-    """Return the main figure of each split, large, and all figures of all splits side by side."""
-    scored, main = contents.scores, contents.main_metric
-    large = tiles([(f"{format_name(main)} on {split}", f"{one.main_value:.3f}") for split, one in scored.items()])
-    names = list(dict.fromkeys([main, *(name for one in scored.values() for name in one.metrics)]))
+    """Return the main metric of each split in large type, and a table of all metrics by split."""
+    scores, main_metric = contents.scores, contents.main_metric
+    large = tiles(
+        [(f"{format_name(main_metric)} on {split}", f"{one.main_value:.3f}") for split, one in scores.items()]
+    )
+    names = list(dict.fromkeys([main_metric, *(name for one in scores.values() for name in one.metrics)]))
     if len(names) < 2:
         return large
     rows = [
-        (format_name(name), *(f"{one.metrics[name]:.3f}" if name in one.metrics else "–" for one in scored.values()))
+        (format_name(name), *(f"{one.metrics[name]:.3f}" if name in one.metrics else "–" for one in scores.values()))
         for name in names
     ]
-    return f"{large}<h2>Scores</h2>{table('Scores', ('', *scored), rows, num_text_columns=1)}"
+    return f"{large}<h2>Scores</h2>{table('Scores', ('', *scores), rows, num_text_columns=1)}"
 
 
 def _curves(history: History, main_metric: str, best: ScoreRecord | None) -> str:
-    """Return the curves of the losses and of every figure of dev, and folded those of rate, speed and gradients."""
+    """Return the charts of losses and dev metrics, and collapsed those of learning rate, throughput and gradients."""
     dev = _dev_scores(history)
     if not history.columns and not dev:
         return ""
     steps = [*history.columns.get("step", ())[:1], *history.columns.get("step", ())[-1:]]
     steps += [record.step for record in dev[:1] + dev[-1:]]
-    marks = [Boundary(best.step, f"best on dev: step {best.step:,}")] if best else []
-    frame = StepAxis.from_steps(steps, marks)
+    step_axis = StepAxis.from_steps(steps, [Boundary(best.step, f"best on dev: step {best.step:,}")] if best else [])
     charts = [*_loss_charts(history), *(_metric_chart(dev, name) for name in _metric_names(dev, main_metric))]
-    others = "".join(draw_chart(chart, frame) for chart in step_charts(history))
-    drawn = "".join(draw_chart(chart, frame) for chart in charts)
-    return f'<h2>Curves</h2><div class="charts">{drawn}</div>' + (
-        collapsible("Learning rate, speed and gradient norm", f'<div class="charts">{others}</div>') if others else ""
-    )
+    others = "".join(draw_chart(chart, step_axis) for chart in step_charts(history))
+    figures = "".join(draw_chart(chart, step_axis) for chart in charts)
+    part = f'<h2>Curves</h2><div class="charts">{figures}</div>'
+    if others:
+        part += collapsible("Learning rate, throughput and gradient norm", f'<div class="charts">{others}</div>')
+    return part
 
 
 def _loss_charts(history: History) -> Iterator[Chart]:
-    for number, (name, columns) in enumerate(history.losses.items()):
+    for index, (name, columns) in enumerate(history.losses.items()):
         steps, values = (np.array(column) for column in columns)
-        size = "tall" if number == 0 else "low"
         yield Chart(
             title=f"Training loss: {name}",
             unit="by step",
             curves=raw_and_smooth_curves("", steps, values, history),
-            references=(),
-            size=size,
+            size="tall" if index == 0 else "low",
         )
 
 
 def _metric_names(dev: Sequence[ScoreRecord], main_metric: str) -> list[str]:
     names = dict.fromkeys(name for record in dev for name in record.metrics)
-    return sorted(names, key=lambda name: name != main_metric)  # the others keep their order
+    return sorted(names, key=lambda name: name != main_metric)  # stable: the others keep their order
 
 
 def _metric_chart(dev: Sequence[ScoreRecord], name: str) -> Chart:
@@ -243,27 +240,28 @@ def _metric_chart(dev: Sequence[ScoreRecord], name: str) -> Chart:
 
 
 def _error_parts(contents: FinetuneContents, best: ScoreRecord | None) -> Iterator[str]:
-    """Yield confusion, classes, calibration and mistakes of the judged split; the first three of test too, folded."""
+    """Yield confusion matrix, classes, calibration and mistakes of dev; all but the last also of test, collapsed."""
     split = next((split for split in _ERROR_SPLITS if split in contents.scores), None)
     if split is None:
         return
-    # Dev was scored at every measurement with the temperature 1, that is, before one was fitted.
-    before = best.metrics.get("calibration_error") if best is not None and split == "dev" else None
-    scored = contents.scores[split]
+    # The evaluations during training have temperature 1: they are from before the calibration.
+    error_before = best.metrics.get("calibration_error") if best is not None and split == "dev" else None
+    scores = contents.scores[split]
     test = contents.scores.get("test") if split == "dev" else None
-    shown: tuple[tuple[str, str, Callable[[TaskScores], str]], ...] = (
-        ("Confusion", confusion_part(scored), confusion_part),
-        ("By class", classes_part(scored), classes_part),
-        ("Calibration", calibration_part(scored, before), calibration_part),
+    sections: tuple[tuple[str, str, Callable[[TaskScores], str]], ...] = (
+        ("Confusion", confusion_part(scores), confusion_part),
+        ("By class", classes_part(scores), classes_part),
+        ("Calibration", calibration_part(scores, error_before), calibration_part),
     )
-    for title, part, part_of in shown:
-        again = part_of(test) if test is not None else ""
+    for title, part, make_part in sections:
+        test_part = make_part(test) if test is not None else ""
         if part:
-            yield f"<h2>{title} <small>{split}</small></h2>{part}{collapsible('The same on test', again) if again else ''}"
-    mistakes = mistakes_part(scored)
+            on_test = collapsible("The same on test", test_part) if test_part else ""
+            yield f"<h2>{title} <small>{split}</small></h2>{part}{on_test}"
+    mistakes = mistakes_part(scores)
     if mistakes:
-        order = f"Highest {scored.confidence_label} first."
-        yield f'<h2>Worst mistakes <small>{split}</small></h2><p class="note">{order}</p>{mistakes}'
+        note = f"Those with the highest {scores.confidence_label} first."
+        yield f'<h2>Worst mistakes <small>{split}</small></h2><p class="note">{note}</p>{mistakes}'
 
 
 def _lengths(coverage: WindowCoverage | None) -> str:
@@ -273,44 +271,44 @@ def _lengths(coverage: WindowCoverage | None) -> str:
     edges = length_edges(lengths)
     counts = np.histogram(lengths, edges)[0].astype(np.float64)
     spans = [(int(low), int(high) - 1) for low, high in pairwise(edges)]
-    words = [
-        f"{_count(low, 'piece') if low == high else f'{low:,} to {high:,} pieces'}: {_count(int(count), 'example')}"
+    labels = [
+        f"{_count(low, 'token') if low == high else f'{low:,} to {high:,} tokens'}: {_count(int(count), 'example')}"
         for (low, high), count in zip(spans, counts, strict=True)
     ]
-    mark = (float(limit), f"a row holds {limit:,}") if edges[0] < limit < edges[-1] else None
+    marker = (float(limit), f"max_length {limit:,}") if edges[0] < limit < edges[-1] else None
     chart = BarChart(
         title="Lengths",
-        unit="training examples by number of pieces",
+        unit="training examples by number of tokens",
         edges=edges,
         heights=counts,
-        labels=tuple(words),
-        marker=mark,
+        labels=tuple(labels),
+        marker=marker,
     )
-    middle, high = (f"{value:,.0f}" for value in np.percentile(lengths, (50, 95)))
-    told = f"Half have at most {middle} pieces, 95 % at most {high}, the longest {lengths.max():,}."
+    median, high = (f"{value:,.0f}" for value in np.percentile(lengths, (50, 95)))
+    summary = f"Tokens per example: median {median}, 95th percentile {high}, maximum {lengths.max():,}."
     return (
-        f'<h2>Lengths and coverage</h2><p class="note">{coverage.describe()} {told}</p>'
+        f'<h2>Lengths</h2><p class="note">{coverage.describe()} {summary}</p>'
         f'<div class="charts one">{draw_bars(chart)}</div>'
     )
 
 
 def length_edges(lengths: npt.NDArray[np.int64]) -> Values:
-    """Return the edges between bars: round numbers from 0, or powers of two where a few examples are far longer."""
+    """Return the edges of the histogram: round numbers from 0, or powers of two if a few examples are far longer."""
     longest = int(lengths.max())
     if longest > _DOUBLING_FROM * max(float(np.median(lengths)), 1.0):
-        first = int(lengths.min()).bit_length() - 1  # no example is empty: special pieces count too
+        first = int(lengths.min()).bit_length() - 1  # at least 1: special tokens count
         return np.array([2.0**power for power in range(first, longest.bit_length() + 1)])
     width = max(1, round(tick_distance(longest + 1) / _BARS_PER_TICK))
     return np.arange(0.0, longest + width + 1, width)
 
 
-def _explanations(pictures: Sequence[str]) -> str:
-    if not pictures:
+def _explanations(explanations: Sequence[str]) -> str:
+    if not explanations:
         return ""
-    cards = "".join(f'<div class="card">{picture}</div>' for picture in pictures)
+    cards = "".join(f'<div class="card">{explanation}</div>' for explanation in explanations)
     return (
-        f'<h2>Why the model said so</h2><p class="note">The pieces that drove a prediction: blue speaks for it, orange '
-        f"against it, the stronger the more.</p>{cards}"
+        f'<h2>Explained predictions</h2><p class="note">Attribution of each word by integrated gradients: blue words '
+        f"support the prediction, orange words oppose it.</p>{cards}"
     )
 
 
@@ -318,13 +316,13 @@ def _data_and_machine(contents: FinetuneContents) -> str:
     parts = []
     if contents.data:
         rows = [
-            (split, *(_format_value(one.get(key)) for key in ("file", "sha256", "examples")))
-            for split, one in contents.data.items()
+            (split, *(_format_value(file.get(key)) for key in ("file", "sha256", "examples")))
+            for split, file in contents.data.items()
         ]
         parts.append(f"<h2>Data</h2>{table('Data', ('', 'file', 'sha256', 'examples'), rows, num_text_columns=3)}")
     if contents.machine:
         cards = fact_card(
-            "Model", {"task": contents.task, "base": contents.base, "scored by": format_name(contents.main_metric)}
+            "Model", {"task": contents.task, "base": contents.base, "main metric": format_name(contents.main_metric)}
         )
         cards += fact_card("Machine", contents.machine)
         parts.append(f'<h2>Model and machine</h2><div class="facts">{cards}</div>')
@@ -335,5 +333,5 @@ def _format_value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str("–" if value is None else value)
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,6 +1,6 @@
-"""The page of a report: words and figures in, one HTML file out that needs nothing else, neither files nor scripts.
+"""The page of a report: texts and numbers in, one self-contained HTML file out, without scripts or other files.
 
-Each part escapes the text that it is given; what it returns is HTML.
+Every function escapes its text arguments and returns HTML.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import numpy as np
 
 
 def page_of(title: str, state: str, verdict: str, parts: Iterable[str]) -> str:
-    """Return the whole page: a headline, a line below it, what came of the run, and the parts in their order."""
+    """Return the whole page: title, state of the run, verdict, and the parts in order."""
     page = Template(files("bertworks.reports").joinpath("page.html").read_text(encoding="utf-8"))
-    words = {"title": escape(title), "state": escape(state), "verdict": escape(verdict)}
-    return page.substitute(words, parts="\n".join(part for part in parts if part))
+    texts = {"title": escape(title), "state": escape(state), "verdict": escape(verdict)}
+    return page.substitute(texts, parts="\n".join(part for part in parts if part))
 
 
 def tiles(statistics: Sequence[tuple[str, str]]) -> str:
-    """Return the figures that matter most, large, each with its name."""
+    """Return the most important numbers in large type, each with its name."""
     cells = (f"<div><dt>{escape(name)}</dt><dd>{_with_small_units(value)}</dd></div>" for name, value in statistics)
     return f'<dl class="tiles">{"".join(cells)}</dl>' if statistics else ""
 
 
 def _with_small_units(value: str) -> str:
     return " ".join(
-        escape(word) if word.lstrip("-")[:1].isdigit() else f"<small>{escape(word)}</small>" for word in value.split()
+        escape(part) if part.lstrip("-")[:1].isdigit() else f"<small>{escape(part)}</small>" for part in value.split()
     )
 
 
 def warnings_card(warnings: Sequence[str]) -> str:
     if not warnings:
-        return '<p class="note" style="margin-top:.75rem">No warnings were raised.</p>'
+        return '<p class="note" style="margin-top:.75rem">No warnings.</p>'
     return f'<div class="card warnings"><h3>Warnings</h3>{bullet_list("", warnings)}</div>'
 
 
@@ -55,24 +55,24 @@ def recipe_part(recipe: str) -> str:
 
 
 def fact_card(title: str, facts: Mapping[str, Any]) -> str:
-    """Return a card of names and values."""
+    """Return a card with a table of names and values."""
     rows = "".join(f"<dt>{escape(format_name(k))}</dt><dd>{escape(_format_value(k, v))}</dd>" for k, v in facts.items())
     return f'<div class="card"><h3>{escape(title)}</h3><dl>{rows}</dl></div>'
 
 
 def collapsible(summary: str, body: str) -> str:
-    """Return a part that is closed until somebody opens it."""
+    """Return a collapsed section."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
 def scrollable(label: str, body: str) -> str:
-    """Return a part that may be wider than the page: it scrolls by itself, with the keyboard too."""
+    """Return a region that scrolls horizontally if it is wider than the page; it can have the keyboard focus."""
     return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(label)}">{body}</div>'
 
 
 def table(label: str, titles: Sequence[str], rows: Iterable[Sequence[str]], num_text_columns: int = 0) -> str:
-    """Return a table in a card; its first `num_words` columns hold words, all others numbers, aligned right."""
-    kinds = [' class="words"'] * num_text_columns + [' class="number"'] * (len(titles) - num_text_columns)
+    """Return a table in a card; the first `num_text_columns` columns hold text, all others right-aligned numbers."""
+    kinds = [' class="text-column"'] * num_text_columns + [' class="number"'] * (len(titles) - num_text_columns)
     head = "".join(f"<th{kind}>{escape(title)}</th>" for kind, title in zip(kinds, titles, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
@@ -97,27 +97,27 @@ def _format_value(key: Any, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{format_name(k)}: {_format_value(k, v)}" for k, v in value.items())
     if isinstance(value, list):
-        return ", ".join(_format_value(key, one) for one in value)
+        return ", ".join(_format_value(key, item) for item in value)
     return "unknown" if value is None else str(value)
 
 
 def spaced_indices(count: int, limit: int) -> list[int]:
-    """Return up to `most` places of `count`, evenly apart, the first and the last among them."""
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, limit)).tolist()})
+    """Return up to `limit` evenly spaced indices of `count` items, including the first and the last."""
+    return sorted({round(index) for index in np.linspace(0, count - 1, min(count, limit)).tolist()})
 
 
 def format_number(value: float) -> str:
-    """Return 12.3, 4,560, 48.2 million, 3.3 billion."""
+    """Format a number: 12.3, 4,560, 48.2 million, 3.3 billion."""
     if not math.isfinite(value):
         return str(value)
-    for unit, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if value >= unit:
-            return f"{value / unit:.3g} {word}" if value < 1e15 else f"{value:.3g}"
+            return f"{value / unit:.3g} {name}" if value < 1e15 else f"{value:.3g}"
     return f"{value:,.0f}" if value >= 1_000 or value == int(value) else f"{value:.3g}"
 
 
 def format_duration(seconds: float) -> str:
-    """Return 42 s, 7 min, 2 h 5 min, 3 d 4 h."""
+    """Format a duration: 42 s, 7 min, 2 h 5 min, 3 d 4 h."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -128,5 +128,5 @@ def format_duration(seconds: float) -> str:
 
 
 def format_percent(ratio: float) -> str:
-    """Return 54.3 %."""
+    """Format a ratio: 54.3 %."""
     return f"{100 * ratio:.1f} %" if math.isfinite(ratio) else str(ratio)

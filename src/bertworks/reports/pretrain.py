@@ -1,18 +1,19 @@
-"""The report of a run: its folder in, one `report.html` out that needs nothing else, neither files nor scripts.
+"""The report of a pretraining run: a run folder in, one self-contained `report.html` out, without scripts.
 
-Read are `metrics.jsonl`, `samples.jsonl`, `recipe.toml` and `run.json`, which holds ln_v, unigram_entropy, machine {…},
-corpus {…}, warnings […], started and finished. Whatever is missing is left out, and the page says so. Memory grows
-with the number of logged steps, by about 0.2 KB each.
+It reads `metrics.jsonl`, `samples.jsonl`, `recipe.toml` and `run.json` (uniform_loss, unigram_entropy, machine {…},
+corpus {…}, warnings […], started, finished). Missing parts are omitted, and the page lists them. Memory: about 0.2 KB
+per logged step.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,13 @@ from bertworks.reports.page import (
 from bertworks.reports.step_charts import raw_and_smooth_curves, step_charts
 
 REPORT, RUN_INFO, RECIPE = "report.html", "run.json", "recipe.toml"
-_PAIR_LOSS = "pair"  # the loss over two-way answers about a pair of segments
+_MAX_ACRONYM = 4  # letters
 _MAX_SAMPLE_STEPS, _MAX_TEXTS, _MAX_CANDIDATES, _MAX_ROWS = 6, 20, 5, 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainRun:
-    """All that a report tells: the history, what `run.json` and the recipe say, and what could not be read."""
+    """The content of a report: the history, `run.json`, the recipe, and sentences on what could not be read."""
 
     name: str
     history: History
@@ -55,30 +56,47 @@ class PretrainRun:
     absent: tuple[str, ...]
 
     @property
-    def pair_task_name(self) -> str:
-        return "sentence order" if '"masked-order"' in self.recipe else "next sentence"
+    def token_accuracy_name(self) -> str:
+        return f"{display_name(self.history.token_loss)} accuracy"
+
+    @property
+    def pair_accuracy_name(self) -> str:
+        return f"{display_name(self.pair_loss or '')} accuracy"
+
+    @property
+    def pair_loss(self) -> str | None:
+        """The name of the loss over sentence pairs (NSP or SOP), if there is one."""
+        return next((name for name in _loss_names(self.history) if name != self.history.token_loss), None)
 
     def get_number(self, key: str) -> float | None:
+        """Return a finite number of run.json, or None."""
         value = self.run_info.get(key)
-        fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return float(value) if fits and value is not None else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return None
+        return float(value)
+
+
+def display_name(loss_name: str) -> str:
+    """Return the name of a loss part for readers: acronyms (mlm, nsp) in capitals."""
+    return loss_name.upper() if len(loss_name) <= _MAX_ACRONYM else loss_name
 
 
 def write_report(run: Path) -> Path:
     """Write the report of the run folder `run`, finished or not, and return its path."""
     if not run.is_dir():
-        raise FolderError(f"there is no run folder {run}; check the name")
-    told = _read_run(run)
+        raise FolderError(f"there is no run folder {run}; check the path")
+    content = _read_run(run)
     parts = (
-        _tiles(told),
-        _warnings(told),
-        _curves(told),
-        _samples(told.history.samples),
-        _run_info_cards(told),
-        recipe_part(told.recipe),
-        absent_part(told.absent),
+        _tiles(content),
+        _warnings(content),
+        _curves(content),
+        _samples(content.history.samples),
+        _run_info_cards(content),
+        recipe_part(content.recipe),
+        absent_part(content.absent),
     )
-    write_text(run / REPORT, page_of(f"Training run {told.name}", _state(told), verdict(told), parts))
+    page = page_of(f"Pretraining run {content.name}", _state(content), verdict(content), parts)
+    write_text(run / REPORT, page)
     return run / REPORT
 
 
@@ -86,29 +104,26 @@ def _read_run(run: Path) -> PretrainRun:
     history = History.read(run)
     absent = list(history.read_errors)
     if not history.columns:
-        absent.append(f"{METRICS} holds no step: there are no curves.")
+        absent.append(f"{METRICS} has no steps: there are no curves.")
     if not history.held_out:
-        absent.append(f"{METRICS} holds no held-out scores.")
+        absent.append(f"{METRICS} has no held-out scores.")
     if not history.samples:
-        absent.append(f"{SAMPLES} holds no filled blanks.")
-    facts: Any = {}
+        absent.append(f"{SAMPLES} has no fill-mask samples.")
+    run_info: Any = {}
     recipe = ""
+    omitted = "baselines, machine, corpus and warnings are omitted"
     try:
-        facts = json.loads((run / RUN_INFO).read_text(encoding="utf-8"))
+        run_info = json.loads((run / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        absent.append(
-            f"{RUN_INFO} {_describe_error(error)}: reference lines, machine, corpus and warnings are left out."
-        )
-    if not isinstance(facts, dict):
-        absent.append(
-            f"{RUN_INFO} does not hold an object: reference lines, machine, corpus and warnings are left out."
-        )
-        facts = {}
+        absent.append(f"{RUN_INFO} {_describe_error(error)}: {omitted}.")
+    if not isinstance(run_info, dict):
+        absent.append(f"{RUN_INFO} is not a JSON object: {omitted}.")
+        run_info = {}
     try:
         recipe = (run / RECIPE).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        absent.append(f"{RECIPE} {_describe_error(error)}: the recipe is left out.")
-    return PretrainRun(run.resolve().name, history, facts, recipe, tuple(absent))
+        absent.append(f"{RECIPE} {_describe_error(error)}: the recipe is omitted.")
+    return PretrainRun(name=run.resolve().name, history=history, run_info=run_info, recipe=recipe, absent=tuple(absent))
 
 
 def _describe_error(error: Exception) -> str:
@@ -117,9 +132,9 @@ def _describe_error(error: Exception) -> str:
 
 def _state(run: PretrainRun) -> str:
     started, finished = _format_time(run.run_info.get("started")), _format_time(run.run_info.get("finished"))
-    step = f"step {run.history.last('step'):,.0f}" if run.history.columns else "no step recorded"
-    begin = f"started {started}, " if started else ""
-    return f"{begin}finished {finished}, {step}" if finished else f"{begin}not finished, {step}"
+    step = f"step {run.history.last('step'):,.0f}" if run.history.columns else "no steps recorded"
+    prefix = f"started {started}, " if started else ""
+    return f"{prefix}finished {finished}, {step}" if finished else f"{prefix}not finished, {step}"
 
 
 def _format_time(value: Any) -> str:
@@ -130,39 +145,38 @@ def _format_time(value: Any) -> str:
 
 
 def verdict(run: PretrainRun) -> str:
-    """Say in a few sentences what came of the run."""
+    """Return a few sentences on the result: held-out loss and accuracies, compared with the baselines."""
     history = run.history
     name = history.token_loss
     training = np.array(history.losses[name][1]) if name in history.losses else np.array([])
     if not history.held_out:
         last_loss = f"; the last training loss is {training[-1]:.3f}" if len(training) else ""
-        return f"Nothing was scored on held-out text yet{last_loss}."
+        return f"There is no held-out evaluation yet{last_loss}."
     last = history.held_out[-1]
     loss = last.losses.get(name, math.nan)
-    words = [f"Held-out loss {loss:.3f}: {format_percent(last.accuracy)} of the hidden pieces are filled in right."]
+    summary = f"Held-out loss {loss:.3f}, {run.token_accuracy_name} {format_percent(last.accuracy)}"
     if last.pair_accuracy is not None:
-        words.append(f"On pairs ({run.pair_task_name}), {format_percent(last.pair_accuracy)} of the answers are right.")
-    words.append(_compare_with_baselines(loss, run.get_number("ln_v"), run.get_number("unigram_entropy")))
+        summary += f", {run.pair_accuracy_name} {format_percent(last.pair_accuracy)}"
+    baselines = run.get_number("uniform_loss"), run.get_number("unigram_entropy")
+    sentences = [f"{summary}.", _compare_with_baselines(loss, *baselines)]
     best = min(history.held_out, key=lambda record: _or_infinite(record.losses.get(name, math.nan)))
     if best.losses.get(name, math.nan) < loss - 0.02:
-        words.append(f"It was lower at step {best.step:,}: {best.losses[name]:.3f}.")
-    num_lost = int((~np.isfinite(training)).sum())
-    if num_lost:
-        words.append(f"{num_lost:,} of {len(training):,} recorded training losses are not finite numbers.")
-    return " ".join(filter(None, words))
+        sentences.append(f"The lowest loss is {best.losses[name]:.3f}, at step {best.step:,}.")
+    num_not_finite = int((~np.isfinite(training)).sum())
+    if num_not_finite:
+        sentences.append(f"{num_not_finite:,} of {len(training):,} recorded training losses are not finite.")
+    return " ".join(filter(None, sentences))
 
 
-def _compare_with_baselines(loss: float, ln_v: float | None, entropy: float | None) -> str:
+def _compare_with_baselines(loss: float, uniform_loss: float | None, unigram_entropy: float | None) -> str:
     if not math.isfinite(loss):
-        return "The model is broken: its loss is not a finite number."
-    if entropy is not None and loss < entropy:
-        return (
-            f"That is {entropy - loss:.2f} nats better than knowing only how frequent each piece is: it reads context."
-        )
-    if ln_v is not None and loss >= ln_v:
-        return "That is no better than guessing among all pieces: it has learned nothing."
-    if entropy is not None:
-        return "That is not yet better than knowing only how frequent each piece is: it does not use context."
+        return "Training diverged: the loss is not finite."
+    if unigram_entropy is not None and loss < unigram_entropy:
+        return f"That is {unigram_entropy - loss:.2f} nats below the unigram entropy: the model uses context."
+    if uniform_loss is not None and loss >= uniform_loss:
+        return "That is not below the loss of uniform predictions (ln V): the model has learned nothing."
+    if unigram_entropy is not None:
+        return "That is not yet below the unigram entropy: the model does not use context."
     return ""
 
 
@@ -172,24 +186,25 @@ def _or_infinite(value: float) -> float:
 
 def _tiles(run: PretrainRun) -> str:
     history = run.history
-    figures: list[tuple[str, str]] = []
+    statistics: list[tuple[str, str]] = []
     if history.held_out:
         last = history.held_out[-1]
-        figures.append(("held-out loss", f"{last.losses.get(history.token_loss, math.nan):.3f}"))
-        figures += [("perplexity", format_number(last.perplexity)), ("accuracy", format_percent(last.accuracy))]
+        statistics.append(("held-out loss", f"{last.losses.get(history.token_loss, math.nan):.3f}"))
+        statistics.append(("perplexity", format_number(last.perplexity)))
+        statistics.append((run.token_accuracy_name, format_percent(last.accuracy)))
         if last.pair_accuracy is not None:
-            figures.append((f"{run.pair_task_name} accuracy", format_percent(last.pair_accuracy)))
+            statistics.append((run.pair_accuracy_name, format_percent(last.pair_accuracy)))
     if history.columns:
-        figures.append(("time in training", format_duration(history.last("seconds"))))
-        figures.append(("pieces seen", format_number(history.last("pieces"))))
-    return tiles(figures)
+        statistics.append(("training time", format_duration(history.last("seconds"))))
+        statistics.append(("tokens seen", format_number(history.last("num_tokens"))))
+    return tiles(statistics)
 
 
 def _warnings(run: PretrainRun) -> str:
     if "warnings" not in run.run_info:
         return ""
-    given = run.run_info["warnings"]
-    return warnings_card([str(one) for one in given] if isinstance(given, list) else [str(given)])
+    warnings = run.run_info["warnings"]
+    return warnings_card([str(warning) for warning in warnings] if isinstance(warnings, list) else [str(warnings)])
 
 
 def _curves(run: PretrainRun) -> str:
@@ -198,10 +213,10 @@ def _curves(run: PretrainRun) -> str:
         return ""
     steps = [*history.columns.get("step", ())[:1], *history.columns.get("step", ())[-1:]]
     steps += [record.step for record in history.held_out[:1] + history.held_out[-1:]]
-    pairs = zip(history.phases, history.phases[1:], strict=False)
-    frame = StepAxis.from_steps(steps, [Boundary(step, f"{old} → {new}") for (_, old), (step, new) in pairs])
-    drawn = "".join(draw_chart(chart, frame) for chart in _charts(run))
-    return f'<h2>Curves</h2><div class="charts">{drawn}</div>{_held_out_table(history)}'
+    boundaries = [Boundary(step, f"{old} → {new}") for (_, old), (step, new) in pairwise(history.phases)]
+    step_axis = StepAxis.from_steps(steps, boundaries)
+    figures = "".join(draw_chart(chart, step_axis) for chart in _charts(run))
+    return f'<h2>Curves</h2><div class="charts">{figures}</div>{_held_out_table(run)}'
 
 
 def _charts(run: PretrainRun) -> list[Chart]:
@@ -222,91 +237,106 @@ def _loss_chart(run: PretrainRun, name: str, size: str) -> Chart:
     if name in history.losses:
         steps, values = (np.array(column) for column in history.losses[name])
         curves += raw_and_smooth_curves("training, ", steps, values, history)
-    scored = [(float(record.step), record.losses[name]) for record in history.held_out if name in record.losses]
-    if scored:
-        curves.append(Curve("held out", "held-out", "dots", *np.array(scored).T))
-    references = []
-    ln_v, entropy = run.get_number("ln_v"), run.get_number("unigram_entropy")
-    if name == _PAIR_LOSS:
-        references.append(Reference(math.log(2), f"guessing: ln 2 = {math.log(2):.2f}", "above"))
-    if name == history.token_loss and ln_v is not None:
-        references.append(Reference(ln_v, f"guessing: ln V = {ln_v:.2f}", "above"))
-    if name == history.token_loss and entropy is not None:
-        references.append(Reference(entropy, f"knowing only how frequent pieces are: {entropy:.2f}", "below"))
-    unit = "nats a piece" if name == history.token_loss else "nats"
-    return Chart(f"Loss: {name}", unit, tuple(curves), tuple(references), size)
+    held_out = [(float(record.step), record.losses[name]) for record in history.held_out if name in record.losses]
+    if held_out:
+        steps, values = np.array(held_out).T
+        curves.append(Curve(name="held-out", css_class="held-out", shape="dots", steps=steps, values=values))
+    return Chart(
+        title=f"{display_name(name)} loss",
+        unit="nats per token" if name == history.token_loss else "nats",
+        curves=tuple(curves),
+        references=tuple(_references(run, name)),
+        size=size,
+    )
+
+
+def _references(run: PretrainRun, name: str) -> Iterator[Reference]:
+    """Yield the baselines of a loss."""
+    uniform_loss, unigram_entropy = run.get_number("uniform_loss"), run.get_number("unigram_entropy")
+    if name == run.pair_loss:
+        yield Reference(math.log(2), f"uniform: ln 2 = {math.log(2):.2f}", "above")
+    if name == run.history.token_loss and uniform_loss is not None:
+        yield Reference(uniform_loss, f"uniform: ln V = {uniform_loss:.2f}", "above")
+    if name == run.history.token_loss and unigram_entropy is not None:
+        yield Reference(unigram_entropy, f"unigram entropy: {unigram_entropy:.2f}", "below")
 
 
 def _accuracy_chart(run: PretrainRun) -> Chart:
+    held_out = run.history.held_out
+    steps = np.array([record.step for record in held_out], dtype=np.float64)
+    tokens = 100 * np.array([record.accuracy for record in held_out])
+    pairs = 100 * np.array([math.nan if r.pair_accuracy is None else r.pair_accuracy for r in held_out])
+    curves = [
+        Curve(name=run.token_accuracy_name, css_class="held-out", shape="dots", steps=steps, values=tokens),
+        Curve(name=run.pair_accuracy_name, css_class="pairs", shape="dots", steps=steps, values=pairs),
+    ]
+    return Chart(title="Accuracy", unit="held-out, %", curves=tuple(curves[:1] if np.isnan(pairs).all() else curves))
+
+
+def _held_out_table(run: PretrainRun) -> str:
     history = run.history
-    steps = np.array([record.step for record in history.held_out], dtype=np.float64)
-    right = 100 * np.array([record.accuracy for record in history.held_out])
-    curves = [Curve("hidden pieces", "held-out", "dots", steps, right)]
-    pairs = [math.nan if r.pair_accuracy is None else 100 * r.pair_accuracy for r in history.held_out]
-    if not all(map(math.isnan, pairs)):
-        curves.append(Curve(f"pairs: {run.pair_task_name}", "pairs", "dots", steps, np.array(pairs)))
-    return Chart("Accuracy", "% right, held out", tuple(curves))
-
-
-def _held_out_table(history: History) -> str:
     if not history.held_out:
         return ""
     names = _loss_names(history)
-    kept = [history.held_out[place] for place in spaced_indices(len(history.held_out), _MAX_ROWS)]
-    head = ["step", "phase", *(f"loss: {name}" for name in names), "perplexity", "accuracy", "pairs"]
+    records = [history.held_out[index] for index in spaced_indices(len(history.held_out), _MAX_ROWS)]
+    titles = ["step", "phase", *(f"{display_name(name)} loss" for name in names), "perplexity", run.token_accuracy_name]
+    has_pairs = any(record.pair_accuracy is not None for record in records)
+    titles += [run.pair_accuracy_name] if has_pairs else []
     rows = []
-    for record in kept:
+    for record in records:
         losses = [f"{record.losses[name]:.3f}" if name in record.losses else "–" for name in names]
-        pairs = "–" if record.pair_accuracy is None else format_percent(record.pair_accuracy)
-        scores = (format_number(record.perplexity), format_percent(record.accuracy), pairs)
-        rows.append([f"{record.step:,}", record.phase, *losses, *scores])
-    shown = f"{len(kept)} of {len(history.held_out):,}" if len(kept) < len(history.held_out) else f"all {len(kept)}"
-    return collapsible(f"Held-out scores as a table ({shown})", table("Held-out scores", head, rows))
+        row = [f"{record.step:,}", record.phase, *losses]
+        row += [format_number(record.perplexity), format_percent(record.accuracy)]
+        if has_pairs:
+            row.append("–" if record.pair_accuracy is None else format_percent(record.pair_accuracy))
+        rows.append(row)
+    total = len(history.held_out)
+    count = f"{len(records)} of {total:,}" if len(records) < total else f"all {total}"
+    return collapsible(f"Held-out scores as a table ({count})", table("Held-out scores", titles, rows))
 
 
 def _samples(samples: Sequence[SampleRecord]) -> str:
     if not samples:
         return ""
-    moments = sorted({sample.step for sample in samples})
-    kept = [moments[place] for place in _early_spaced_indices(len(moments), _MAX_SAMPLE_STEPS)]
+    steps = sorted({sample.step for sample in samples})
+    shown_steps = [steps[index] for index in _early_spaced_indices(len(steps), _MAX_SAMPLE_STEPS)]
     texts = list(dict.fromkeys(sample.text for sample in samples))
-    by_place = {(sample.text, sample.step): sample for sample in samples}
+    by_text_and_step = {(sample.text, sample.step): sample for sample in samples}
     cards = []
     for text in texts[:_MAX_TEXTS]:
-        shown = [(step, by_place[text, step]) for step in kept if (text, step) in by_place]
+        shown = [(step, by_text_and_step[text, step]) for step in shown_steps if (text, step) in by_text_and_step]
         cards.append(_sample_card(text, shown) if shown else "")
     return (
-        "<h2>Blanks filled in as training went on</h2>"
-        f'<p class="note">The likeliest pieces for each blank at {len(kept)} of {len(moments):,} recorded moments; '
-        f"{min(len(texts), _MAX_TEXTS)} of {len(texts)} texts.</p>{''.join(cards)}"
+        "<h2>Fill-mask samples during training</h2>"
+        f'<p class="note">The most probable tokens for each mask at {len(shown_steps)} of {len(steps):,} recorded '
+        f"steps; {min(len(texts), _MAX_TEXTS)} of {len(texts)} texts.</p>{''.join(cards)}"
     )
 
 
 def _sample_card(text: str, samples: Sequence[tuple[int, SampleRecord]]) -> str:
     titles = "".join(f"<th>step {step:,}</th>" for step, _ in samples)
-    num_blanks = max(len(sample.predictions) for _, sample in samples)
+    num_masks = max(len(sample.predictions) for _, sample in samples)
     rows = []
-    for blank in range(num_blanks):
-        fillings = (sample.predictions[blank] if blank < len(sample.predictions) else () for _, sample in samples)
-        cells = "".join(f"<td>{''.join(map(_candidate_bar, best[:_MAX_CANDIDATES]))}</td>" for best in fillings)
-        rows.append(f"<tr><th>{blank + 1 if num_blanks > 1 else ''}</th>{cells}</tr>")
-    marked = escape(text)
-    for number in range(1, num_blanks + 1):
-        marked = marked.replace(
-            escape(MASK_TOKEN), f'<span class="blank">{number if num_blanks > 1 else "?"}</span>', 1
-        )
+    for mask in range(num_masks):
+        predictions = (sample.predictions[mask] if mask < len(sample.predictions) else () for _, sample in samples)
+        cells = "".join(f"<td>{''.join(map(_candidate_bar, best[:_MAX_CANDIDATES]))}</td>" for best in predictions)
+        rows.append(f"<tr><th>{mask + 1 if num_masks > 1 else ''}</th>{cells}</tr>")
+    title = escape(text)
+    for number in range(1, num_masks + 1):
+        label = number if num_masks > 1 else "?"
+        title = title.replace(escape(MASK_TOKEN), f'<span class="mask">{label}</span>', 1)
     grid = (
         f'<table class="samples" style="min-width:{8 * len(samples)}rem;max-width:{14 * len(samples)}rem">'
         f"<tr><th></th>{titles}</tr>{''.join(rows)}</table>"
     )
-    return f'<div class="card"><h3>{marked}</h3>{scrollable("What was filled in", grid)}</div>'
+    return f'<div class="card"><h3>{title}</h3>{scrollable("Predicted tokens", grid)}</div>'
 
 
 def _candidate_bar(candidate: tuple[str, float]) -> str:
-    piece, chance = candidate
-    width = 100 * min(max(chance, 0.0), 1.0) if math.isfinite(chance) else 0.0
+    token, probability = candidate
+    width = 100 * min(max(probability, 0.0), 1.0) if math.isfinite(probability) else 0.0
     return (
-        f'<div class="filling"><b>{escape(piece)}</b><span>{format_percent(chance)}</span>'
+        f'<div class="candidate"><b>{escape(token)}</b><span>{format_percent(probability)}</span>'
         f'<i><u style="width:{width:.1f}%"></u></i></div>'
     )
 
@@ -314,12 +344,12 @@ def _candidate_bar(candidate: tuple[str, float]) -> str:
 def _run_info_cards(run: PretrainRun) -> str:
     cards = []
     for title, key in (("Machine", "machine"), ("Corpus", "corpus")):
-        given = run.run_info.get(key)
-        if isinstance(given, dict) and given:
-            cards.append(fact_card(title, given))
+        values = run.run_info.get(key)
+        if isinstance(values, dict) and values:
+            cards.append(fact_card(title, values))
     return f'<h2>Machine and corpus</h2><div class="facts">{"".join(cards)}</div>' if cards else ""
 
 
 def _early_spaced_indices(count: int, limit: int) -> list[int]:
-    """Return up to `most` places of `count`, closer together early on, when a model changes most."""
-    return sorted({round(place) - 1 for place in np.geomspace(1, count, min(count, limit)).tolist()})
+    """Return up to `limit` indices of `count` items, denser at the beginning, where a model changes most."""
+    return sorted({round(position) - 1 for position in np.geomspace(1, count, min(count, limit)).tolist()})
