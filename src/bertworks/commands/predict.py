@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bertworks.datasets.files import Record, kind_of_name, read_records, read_stream, recognise
+from bertworks.datasets import squad
+from bertworks.datasets.files import Record, read_records, read_stream, recognise
 from bertworks.datasets.labelled_texts import text_example
 from bertworks.errors import SettingsError
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.predictor import Predictor
-from bertworks.tasks.answer import Answer
-from bertworks.tasks.contract import Task, TaskScores
+from bertworks.tasks.contract import TaskScores
+from bertworks.tasks.inputs import TEXT
 from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
 
@@ -50,20 +51,15 @@ def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[d
     if request.by == "sentence":
         yield from _predict_sentences(predictor, _records(request), request.columns, counts)
         return
-    for _, prediction in predictor.predict(_examples(predictor.module.task, request), counts):
+    examples = predictor.module.task.read_unlabelled(_records(request), request.columns)
+    for _, prediction in predictor.predict(examples, counts):
         yield prediction.to_dict()
-
-
-def _examples(task: Task, request: PredictRequest) -> Iterator[Any]:
-    source = request.source
-    if isinstance(task, Answer) and isinstance(source, Path) and (request.kind or kind_of_name(source.name)) is None:
-        # SQuAD's JSON is one object, not one per line; its answers are ignored.
-        return (replace(example, answers=(), is_impossible=False) for example in task.read(source, {}))
-    return task.read_unlabelled(_records(request), request.columns)
 
 
 def _records(request: PredictRequest) -> Iterator[Record]:
     columns = ("text",) if request.kind == "text" else None
+    if isinstance(request.source, Path) and request.kind is None and squad.is_squad_file(request.source):
+        return squad.unlabelled_records(request.source)
     if isinstance(request.source, Path):
         return read_records(request.source, columns, kind=request.kind)
     return read_stream(request.source, request.kind, "standard input", columns)
@@ -74,10 +70,8 @@ def _predict_sentences(
 ) -> Iterator[dict[str, Any]]:
     """Split each text into sentences, predict each, and add its offsets in the text."""
     task = predictor.module.task
-    if task.head_kind != "sequence" or "pair" in columns:
-        raise SettingsError(
-            f"--by sentence needs a model that predicts one value per text, without --pair; '{task.name}' does not"
-        )
+    if TEXT not in task.input_fields or "pair" in columns:
+        raise SettingsError(f"--by sentence needs a model that takes single texts ('{task.name}'), and no --pair")
     spans: deque[tuple[int, int, int]] = deque()  # of the sentences being predicted: text index, start, end
 
     def sentences() -> Iterator[Record]:

@@ -1,7 +1,7 @@
-"""The built-in labelled set: a folder in; train.tsv and dev.tsv there out, sentences of Python's own documentation.
+"""The built-in labelled dataset: a folder in; train.tsv and dev.tsv out, sentences of Python's documentation.
 
-The question is which package of the standard library a sentence describes. It needs no download, and the same Python
-always gives the same files.
+The label is the standard library package that a sentence describes. It needs no download, and a Python version always
+gives the same files.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from bertworks.text import python_docs
 from bertworks.text.sentences import split_sentences
 
 PACKAGES = ("asyncio", "email", "logging", "tkinter", "unittest", "xml")
-_MIN_CHARACTERS = 30  # characters; what is shorter hardly says anything
-_MAX_SENTENCES = 500  # sentences of a package
-_DEV_INTERVAL = 5  # every fifth sentence is for dev
+_MIN_CHARACTERS = 30  # shorter sentences are hardly informative
+_MAX_SENTENCES = 500  # per package
+_DEV_INTERVAL = 5  # every fifth sentence is in dev
 
 
 def write_python_docs(folder: Path) -> None:
-    """Write both files; a sentence stands in one of them, once."""
+    """Write both files; each sentence is in one of them, once."""
     rows: dict[str, list[str]] = {"train": [], "dev": []}
     seen: set[str] = set()
     for package in PACKAGES:
-        kept: list[str] = []
+        sentences: list[str] = []
         for passage in python_docs.read(f"stdlib:{package}"):
             for line in passage.text.split("\n"):
-                kept += [one.strip() for one in split_sentences(line) if len(one.strip()) >= _MIN_CHARACTERS]
-        kept = [one for one in dict.fromkeys(kept) if one not in seen and "\t" not in one][:_MAX_SENTENCES]
-        seen |= set(kept)
-        for number, sentence in enumerate(kept):
-            rows["train" if number % _DEV_INTERVAL else "dev"].append(f"{sentence}\t{package}")
+                sentences += [one.strip() for one in split_sentences(line) if len(one.strip()) >= _MIN_CHARACTERS]
+        sentences = [one for one in dict.fromkeys(sentences) if one not in seen and "\t" not in one][:_MAX_SENTENCES]
+        seen |= set(sentences)
+        for index, sentence in enumerate(sentences):
+            rows["train" if index % _DEV_INTERVAL else "dev"].append(f"{sentence}\t{package}")
     for split, lines in rows.items():
         with atomic_write(folder / f"{split}.tsv") as path:
             path.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Files of questions with several endings in, Choices out: SWAG's and ComVE's CSV, numbered columns, JSON Lines."""
+"""Multiple-choice files in, Choices out: SWAG's and ComVE's CSV, numbered columns, JSON Lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PROMPTS = ("sent1", "prompt", "question", "context", "premise", "sentence", "te
 _COMVE = ("Incorrect Statement", "Right Reason1", "Confusing Reason1", "Confusing Reason2")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A prompt and its endings; `label` is the number of the right one from 0, None where the file does not say."""
+    """A prompt and its endings; `label` is the index of the correct one, None if unknown."""
 
     prompt: str
     endings: tuple[str, ...]
@@ -31,33 +31,39 @@ class Choice:
 
 
 def read_choices(path: Path, counts: Counts | None = None) -> Iterator[Choice]:
-    """Read a file of choices; records with an empty ending are left out and counted in `counts`."""
+    """Read a multiple-choice file; records with an empty ending are skipped and added to `counts`."""
     return choices_of(read_records(path), Counts() if counts is None else counts)
 
 
 def choices_of(records: Iterable[Record], counts: Counts | None = None) -> Iterator[Choice]:
-    """Turn records into choices. The layout is told by the names of the fields: see `LAYOUTS`.
+    """Turn records into choices. The names of the fields determine the layout: see `LAYOUTS`.
 
-    A record with an empty ending is left out and counted; where nobody counts, it is refused.
+    A record with an empty ending is skipped and counted; without `counts` it raises InputError.
     """
-    for number, line in enumerate(records):
-        for is_this, arrange in LAYOUTS:
-            if is_this(line.fields):
-                prompt, endings, label = arrange(line)
+    for index, record in enumerate(records):
+        for matches, parse in LAYOUTS:
+            if matches(record.fields):
+                prompt, endings, label = parse(record)
                 break
         else:
             raise InputError(
-                f"{line.location}: no choices among the fields {', '.join(map(repr, line.fields))}; give 'prompt' and "
-                f"'choices', or a prompt and the columns ending0, ending1, … and label"
+                f"{record.location}: no choices among the fields {', '.join(map(repr, record.fields))}; give 'prompt' "
+                f"and 'choices', or a prompt and the columns ending0, ending1, … and label"
             )
         if len(endings) < 2:
-            raise InputError(f"{line.location}: fewer than two choices; give at least two")
+            raise InputError(f"{record.location}: fewer than two choices; give at least two")
         if not all(ending.strip() for ending in endings):
             if counts is None:
-                raise InputError(f"{line.location}: an ending is empty; fill it in or remove the line")
-            counts["records left out: an ending is empty"] += 1
+                raise InputError(f"{record.location}: an ending is empty; fill it in or remove the line")
+            counts["records skipped: an ending is empty"] += 1
             continue
-        yield Choice(prompt, endings, label, str(line.fields.get("id", number)), line.location)
+        yield Choice(
+            prompt=prompt,
+            endings=endings,
+            label=label,
+            id=str(record.fields.get("id", index)),
+            location=record.location,
+        )
 
 
 _Parts = tuple[str, tuple[str, ...], int | None]
@@ -66,33 +72,32 @@ _Parts = tuple[str, tuple[str, ...], int | None]
 def _from_list(record: Record) -> _Parts:
     endings = record.fields["choices"]
     if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
-        raise InputError(f'{record.location}: \'choices\' is no list of texts; write them as ["…", "…"]')
+        raise InputError(f'{record.location}: \'choices\' is not a list of strings; write it as ["…", "…"]')
     return _prompt(record), tuple(endings), _label(record, len(endings))
 
 
 def _from_columns(record: Record) -> _Parts:
-    """SWAG and its like. SWAG's second sentence is begun by `sent2` and finished by each ending, as the paper does."""
+    """SWAG and similar files. `sent2` begins SWAG's second sentence and each ending completes it, as in the paper."""
     numbered = sorted((int(match[1]), name) for name in record.fields if (match := _ENDING_COLUMN.fullmatch(name)))
-    start = str(record.fields.get("sent2") or "").strip()
+    beginning = str(record.fields.get("sent2") or "").strip()
     texts = [str(record.fields[name] or "").strip() for _, name in numbered]
-    endings = tuple(f"{start} {text}" if start and text else text for text in texts)
+    endings = tuple(f"{beginning} {text}" if beginning and text else text for text in texts)
     return _prompt(record), endings, _label(record, len(endings))
 
 
 def _from_comve(record: Record) -> _Parts:
-    """The false statement is the prompt. The file has the right reason first, so the order is drawn anew.
+    """The false statement is the prompt. The file has the correct reason first, so the endings are shuffled.
 
-    The draw is a hash of the statement: the same in every run and every part of a file, and nothing can be learned
-    from the place of an ending.
+    The order is a hash of the statement: the same in every run, and independent of the correct reason.
     """
     prompt, *reasons = (str(record.fields[name]).strip() for name in _COMVE)
     orders = list(itertools.permutations(range(len(reasons))))
     digest = hashlib.blake2b(prompt.encode(), digest_size=8).digest()
     order = orders[int.from_bytes(digest) % len(orders)]
-    return prompt, tuple(reasons[place] for place in order), order.index(0)
+    return prompt, tuple(reasons[index] for index in order), order.index(0)
 
 
-# How each layout is told from the fields, and how it is read; the first that fits is taken.
+# Whether the fields of a record have a layout, and how it is parsed; the first match is used.
 LAYOUTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[Record], _Parts]], ...] = (
     (lambda fields: all(name in fields for name in _COMVE), _from_comve),
     (lambda fields: "choices" in fields, _from_list),
@@ -104,7 +109,7 @@ def _prompt(record: Record) -> str:
     for name in _PROMPTS:
         if name in record.fields:
             if not isinstance(record.fields[name], str):
-                raise InputError(f"{record.location}: {name!r} is no text; put the prompt there")
+                raise InputError(f"{record.location}: {name!r} is not a string; put the prompt there")
             return str(record.fields[name]).strip()
     raise InputError(
         f"{record.location}: no prompt among the fields {', '.join(map(repr, record.fields))}; call it 'prompt'"
@@ -113,10 +118,10 @@ def _prompt(record: Record) -> str:
 
 def _label(record: Record, num_endings: int) -> int | None:
     label = record.fields.get("label")
-    if label in (None, "", -1, "-1"):  # -1 is how published test files say that the label is kept back
+    if label in (None, "", -1, "-1"):  # published test files have -1 for a hidden label
         return None
-    # True and 1.0 are equal to 1 in Python, but no one means a number of an ending by them.
+    # True and 1.0 equal 1 in Python, but are not indices.
     is_number = isinstance(label, int | str) and not isinstance(label, bool) and str(label).strip().isdecimal()
     if is_number and int(label) < num_endings:
         return int(label)
-    raise InputError(f"{record.location}: the label {label!r} is no number from 0 to {num_endings - 1}; mend it")
+    raise InputError(f"{record.location}: the label {label!r} is not an index from 0 to {num_endings - 1}; correct it")

@@ -1,4 +1,4 @@
-"""Labelled files in, Lines with named fields out: TSV, CSV, JSON Lines or one text a line, packed or not, streamed."""
+"""Labelled files in, Records with named fields out, streamed: TSV, CSV, JSON Lines or plain lines, also compressed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bertworks.text.compression import RawStream, compression_of, decompress, op
 from bertworks.text.decoding import detect_encoding, non_text_reason
 from bertworks.text.document import Counts
 
-# A table whose line ends are lost, or whose quote is never closed, must not fill the memory.
+# Bounds memory where a file has no line ends, or a quote is never closed.
 LONGEST_LINE = 2**26
 
 EXTENSIONS = {
@@ -31,7 +31,7 @@ EXTENSIONS = {
 }
 KINDS = ("tsv", "csv", "jsonl", "text")
 
-# Usual names of columns, as `_plain` writes them. Of a pair both must be there.
+# Common column names, normalized. Both columns of a pair must exist.
 PAIRS = (
     ("sentence1", "sentence2"),
     ("sentence_1", "sentence_2"),
@@ -61,7 +61,7 @@ _COLUMN_NAMES = frozenset((*itertools.chain(*PAIRS), *TEXTS, *LABELS, *IDS))
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: its fields by name (text, except in JSON Lines), and where it stands: "train.tsv, line 5"."""
+    """One record: its fields by name (strings, except in JSON Lines), and its location: "train.tsv, line 5"."""
 
     fields: Mapping[str, Any]
     location: str
@@ -70,23 +70,23 @@ class Record:
 def read_records(
     path: Path, columns: Sequence[str] | None = None, broken_counts: Counts | None = None, kind: str | None = None
 ) -> Iterator[Record]:
-    """Read a labelled file record by record; unless given, its kind is told by its extension, else its first line.
+    """Stream the records of a labelled file; its kind follows from its extension, else from its first line.
 
-    `columns` names the columns of a table without a header. A record that cannot be read is refused, naming its line;
-    if `broken` is given, records with a wrong number of fields are left out instead, and counted there.
+    `columns` names the columns of a table without a header. An invalid record raises InputError, naming its line; with
+    `broken_counts`, records with a wrong number of fields are skipped instead, and counted there.
     """
     with open_raw(str(path), str(path)) as raw:
         stream = decompress(raw, path.name)
         stream.drop_byte_order_mark()
-        if what := non_text_reason(stream.peek(2**12)):
-            raise InputError(f"{path.name} is {what}")
+        if reason := non_text_reason(stream.peek(2**12)):
+            raise InputError(f"{path.name} is {reason}")
         yield from read_stream(
             io.BufferedReader(RawStream(stream)), kind or kind_of_name(path.name), path.name, columns, broken_counts
         )
 
 
 def kind_of_name(name: str) -> str | None:
-    """The kind of a file by its extension, behind which .gz or .zst may stand; None where that says nothing."""
+    """Return the kind of a file by its extension, ignoring .gz or .zst; None if the extension is not known."""
     suffix = compression_of(name)
     return EXTENSIONS.get(Path(name[: len(name) - len(suffix)]).suffix.lower())
 
@@ -98,9 +98,9 @@ def read_stream(
     columns: Sequence[str] | None = None,
     broken_counts: Counts | None = None,
 ) -> Iterator[Record]:
-    """Read records from open bytes, such as standard input, each as soon as its line is there.
+    """Stream records from open bytes, such as standard input, each as soon as its line is complete.
 
-    `kind` is one of `KINDS`, or None to look at the first line; `name` stands in the places.
+    `kind` is one of `KINDS`, or None to detect it by the first line; locations begin with `name`.
     """
     lines = _decode_lines(stream, name)
     if (first := next(lines, None)) is None:
@@ -109,7 +109,7 @@ def read_stream(
     kind = kind or _detect_kind(first)
     if kind == "jsonl":
         if columns is not None:
-            raise SettingsError(f"{name}: JSON Lines name their own columns; leave the names of the columns out")
+            raise SettingsError(f"{name}: JSON Lines have their own column names; omit the header")
         yield from _json_records(lines, name)
         return
     if kind == "text" and columns is None and _normalize_name(first) not in TEXTS:
@@ -118,7 +118,7 @@ def read_stream(
 
 
 def _decode_lines(stream: IO[bytes], name: str) -> Iterator[str]:
-    """The lines with their ends. Each is decoded alone, so that a bad one can be named."""
+    """Yield the lines with their ends, each decoded separately, so that an error names the line."""
     for number in itertools.count(1):
         raw = stream.readline(LONGEST_LINE)
         if not raw:
@@ -130,11 +130,11 @@ def _decode_lines(stream: IO[bytes], name: str) -> Iterator[str]:
         try:
             yield raw.decode()
         except UnicodeDecodeError as error:
-            likely = detect_encoding(raw)
-            way_out = f"iconv -f {likely} -t utf-8" if likely != "utf-8" else "iconv"
+            encoding = detect_encoding(raw)
+            command = f"iconv -f {encoding} -t utf-8" if encoding != "utf-8" else "iconv"
             raise InputError(
-                f"{name}, line {number}: not UTF-8 (byte {raw[error.start]:#04x} at {error.start + 1}); mend the line, "
-                f"or convert the file, perhaps with `{way_out}`"
+                f"{name}, line {number}: not UTF-8 (byte {raw[error.start]:#04x} at {error.start + 1}); correct the "
+                f"line, or convert the file, perhaps with `{command}`"
             ) from error
 
 
@@ -147,13 +147,13 @@ def _detect_kind(first_line: str) -> str:
         return "jsonl"
     if "\t" in first_line:
         return "tsv"
-    # Prose has commas too, so only a header of known words makes a file CSV.
+    # Prose has commas too, so only a header with a common column name makes a file CSV.
     names = next(csv.reader([_strip_newline(first_line)]), [])
     return "csv" if len(names) > 1 and any(_normalize_name(name) in _COLUMN_NAMES for name in names) else "text"
 
 
 def _rows(lines: Iterable[str], kind: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Each row of a table with the number of its first line."""
+    """Yield each row of a table with the number of its first line."""
     if kind == "csv":
         yield from _csv_rows(lines, name)
         return
@@ -162,16 +162,16 @@ def _rows(lines: Iterable[str], kind: str, name: str) -> Iterator[tuple[int, lis
 
 
 def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LONGEST_LINE)  # the module refuses fields over 128 KiB unless told
+    csv.field_size_limit(LONGEST_LINE)  # the default is 128 KiB
     reader = csv.reader(lines, strict=True)
     while True:
         number = reader.line_num + 1
         try:
             row = next(reader, None)
         except csv.Error as error:
-            endless = "end of data" in str(error) or "limit" in str(error)
-            reason = "a quote is opened and never closed" if endless else f"not CSV ({error})"
-            raise InputError(f"{name}, line {number}: {reason}; mend the line") from error
+            is_unclosed = "end of data" in str(error) or "limit" in str(error)
+            reason = "a quote is never closed" if is_unclosed else f"not CSV ({error})"
+            raise InputError(f"{name}, line {number}: {reason}; correct the line") from error
         if row is None:
             return
         yield number, row or [""]
@@ -179,7 +179,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class _TableReader:
-    """A table on its way: rows in, Lines out."""
+    """Parses a table: rows in, Records out."""
 
     name: str
     kind: str
@@ -192,7 +192,7 @@ class _TableReader:
             if row == [""] and len(names) > 1:
                 continue
             is_heading = heading is not None and [_normalize_name(field) for field in row] == heading
-            heading = None  # only the first line may repeat the given names
+            heading = None  # only the first line may repeat the column names
             if is_heading:
                 continue
             if len(row) == len(names):
@@ -200,28 +200,28 @@ class _TableReader:
             elif self.broken_counts is None:
                 raise InputError(self._field_count_message(number, len(row), names))
             else:
-                self.broken_counts["lines left out: wrong number of fields"] += 1
+                self.broken_counts["lines skipped: wrong number of fields"] += 1
 
     def _header(self, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
         number, row = next(((number, row) for number, row in rows if row != [""]), (1, []))
-        # A table written with its row numbers has no name over them.
-        names = [field.strip() or f"column {place}" for place, field in enumerate(row, 1)]
-        if twice := {name for name in names if names.count(name) > 1}:
+        # The index column of a table written by pandas has no name.
+        names = [field.strip() or f"column {column}" for column, field in enumerate(row, 1)]
+        if duplicates := {name for name in names if names.count(name) > 1}:
             raise InputError(
-                f"{self.name}, line {number}: the header has the column {min(twice)!r} twice; rename one, or, if this "
-                f"line is no header, add one above it"
+                f"{self.name}, line {number}: the header has the column {min(duplicates)!r} twice; rename one, or, if "
+                f"this line is not a header, add one above it"
             )
         return names
 
     def _field_count_message(self, number: int, num_fields: int, names: list[str]) -> str:
         hint = {
-            "tsv": "a text must hold no tab",
-            "csv": "a text with a comma must stand in double quotes",
+            "tsv": "a field must not contain a tab",
+            "csv": "a field with a comma needs double quotes",
             "text": "a file of plain lines has one column",
         }[self.kind]
         return (
-            f"{self.name}, line {number}: {num_fields} {'field' if num_fields == 1 else 'fields'} where {len(names)} "
-            f"are expected ({', '.join(names)}); mend or remove the line ({hint})"
+            f"{self.name}, line {number}: expected {len(names)} fields ({', '.join(names)}), got {num_fields}; correct "
+            f"or remove the line ({hint})"
         )
 
 
@@ -229,17 +229,17 @@ def _json_records(lines: Iterable[str], name: str) -> Iterator[Record]:
     for number, line in enumerate(lines, 1):
         if line.isspace():
             continue
-        place = f"{name}, line {number}"
+        location = f"{name}, line {number}"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise InputError(f"{place}: not JSON ({what}); write one object a line, and mend this one") from error
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise InputError(f"{location}: not JSON ({reason}); write one object per line") from error
         if not isinstance(record, dict):
-            raise InputError(f"{place}: a {type(record).__name__} where an object was expected; write one a line")
+            raise InputError(f"{location}: expected an object, got a {type(record).__name__}; write one per line")
         if "\\ud" in line.lower() and _has_lone_surrogate(record):
-            raise InputError(f"{place}: an escape \\ud… is half of a surrogate pair and no character; mend the line")
-        yield Record(record, place)
+            raise InputError(f"{location}: the escape \\ud… is a lone surrogate and not a character; correct the line")
+        yield Record(record, location)
 
 
 def _has_lone_surrogate(record: dict[str, Any]) -> bool:
@@ -255,31 +255,31 @@ def _normalize_name(name: str) -> str:
 
 
 def recognise(fields: Sequence[str], roles: Mapping[str, str | None], name: str = "the file") -> dict[str, str]:
-    """Return the column of each wanted role: "text", "pair" (the second text), "label" and "id".
+    """Return the column of each role: "text", "pair" (the second text), "label" and "id".
 
-    `wanted` gives each role the column a person named, or None to find it by the usual names. Text and label must be
-    found; a pair and an id are found or left out. Who names only the text wants no pair.
+    `roles` maps a role to the column that the user named, or to None to find it by common names. Text and label are
+    required; pair and id are optional. If only the text is named, there is no pair.
     """
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for role, column in roles.items():
         if column is not None and column not in fields:
             raise InputError(f"{name}: no column {column!r}; {_list_columns(fields)}; name another with --{role}")
         if column is not None:
-            found[role] = column
-    rest = {_normalize_name(field): field for field in fields if field not in found.values()}
-    if "text" in roles and "text" not in found:
-        found |= _text_columns(rest, roles, fields, name)
-    if "label" in roles and "label" not in found:
-        found["label"] = _single_candidate("label", [rest[label] for label in LABELS if label in rest], fields, name)
-    if "id" in roles and "id" not in found and (ids := [rest[one] for one in IDS if one in rest]):
-        found["id"] = ids[0]
-    return found
+            columns[role] = column
+    rest = {_normalize_name(field): field for field in fields if field not in columns.values()}
+    if "text" in roles and "text" not in columns:
+        columns |= _text_columns(rest, roles, fields, name)
+    if "label" in roles and "label" not in columns:
+        columns["label"] = _single_candidate("label", [rest[label] for label in LABELS if label in rest], fields, name)
+    if "id" in roles and "id" not in columns and (ids := [rest[one] for one in IDS if one in rest]):
+        columns["id"] = ids[0]
+    return columns
 
 
 def _text_columns(
     rest: Mapping[str, str], roles: Mapping[str, str | None], fields: Sequence[str], name: str
 ) -> dict[str, str]:
-    """The text, or both texts of a pair, among the columns that nobody has named yet."""
+    """Return the text, or both texts of a pair, among the columns that are not named."""
     second = roles.get("pair")
     if second is not None:
         firsts = [rest[a] for a, b in PAIRS if b == _normalize_name(second) and a in rest]
@@ -303,15 +303,15 @@ def _single_candidate(role: str, candidates: list[str], fields: Sequence[str], n
         return candidates[0]
     if candidates:
         raise InputError(
-            f"{name}: {' and '.join(map(repr, candidates))} may each be the {role}; name the right column with --{role}"
+            f"{name}: {' and '.join(map(repr, candidates))} could each be the {role}; name the right one with --{role}"
             f"{' (and --pair)' if role == 'text' else ''}; {_list_columns(fields)}"
         )
     raise InputError(
-        f"{name}: no column looks like the {role}; {_list_columns(fields)}; name it with --{role}, or add a header line if "
-        f"the file has none"
+        f"{name}: no column looks like the {role}; {_list_columns(fields)}; name it with --{role}, or add a header "
+        f"line if the file has none"
     )
 
 
 def _list_columns(fields: Sequence[str]) -> str:
-    # A file without a header would otherwise show whole texts as the names of its columns.
-    return f"its columns are {', '.join(repr(field if len(field) <= 40 else field[:39] + '…') for field in fields)}"
+    # Shortened: the "names" of a file without a header are whole texts.
+    return f"the columns are {', '.join(repr(field if len(field) <= 40 else field[:39] + '…') for field in fields)}"

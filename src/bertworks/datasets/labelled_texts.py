@@ -1,4 +1,4 @@
-"""Read a table of texts or pairs with labels: lines of a file in, TextCases out."""
+"""Tables of texts or pairs with labels: records of a file in, TextExamples out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bertworks.datasets.files import Record, read_records, recognise
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
 
-# Between the labels of a text that has several.
+# Separates the labels of a multi-label text.
 LABEL_SEPARATOR = "|"
 
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """A text or a pair with its label as it is written, None where it is not known."""
+    """A text or a pair with its label as written, None if unknown."""
 
     id: str
     location: str
@@ -26,34 +26,34 @@ class TextExample:
 
 
 def read_texts(path: Path, columns: Mapping[str, str], counts: Counts | None) -> Iterator[TextExample]:
-    """Yield the cases of a table of texts; see `Task.read`. A set whose broken lines are known says "broken"."""
+    """Yield the examples of a table; see `Task.read`. With the role "broken", broken lines are skipped and counted."""
     header = columns.get("header")
-    broken = counts if columns.get("broken") else None
-    return text_examples(read_records(path, header.split(",") if header else None, broken), columns, path.name)
+    broken_counts = counts if columns.get("broken") else None
+    return text_examples(read_records(path, header.split(",") if header else None, broken_counts), columns, path.name)
 
 
 def text_examples(records: Iterable[Record], columns: Mapping[str, str], name: str) -> Iterator[TextExample]:
-    """Yield the cases of lines. A role whose column is "" is not looked for."""
-    wanted: dict[str, str | None] = dict.fromkeys(("text", "pair", "label", "id"))
-    wanted |= {role: column for role, column in columns.items() if role not in ("header", "broken")}
-    wanted = {role: column for role, column in wanted.items() if column != ""}
-    found: dict[str, str] = {}
-    for number, line in enumerate(records):
-        found = found or recognise(list(line.fields), wanted, name)
-        yield text_example(line.fields, found, line.location, str(number))
+    """Yield the examples of records. A role whose column is "" is ignored."""
+    roles: dict[str, str | None] = dict.fromkeys(("text", "pair", "label", "id"))
+    roles |= {role: column for role, column in columns.items() if role not in ("header", "broken")}
+    roles = {role: column for role, column in roles.items() if column != ""}
+    role_columns: dict[str, str] = {}
+    for index, record in enumerate(records):
+        role_columns = role_columns or recognise(list(record.fields), roles, name)
+        yield text_example(record.fields, role_columns, record.location, str(index))
 
 
 def text_example(fields: Mapping[str, Any], columns: Mapping[str, str], location: str, default_id: str) -> TextExample:
-    """Return the case of one line of a file; an empty text is refused."""
-    parts = [columns[part] for part in ("text", "pair") if part in columns]
-    for column in parts:
-        if column not in fields:  # of JSON Lines each may have other fields
+    """Return the example of one record; raise InputError for an empty text."""
+    text_columns = [columns[role] for role in ("text", "pair") if role in columns]
+    for column in text_columns:
+        if column not in fields:  # JSON Lines may differ in their fields
             raise InputError(f"{location}: there is no '{column}', which other lines have; add it or remove the line")
         if fields[column] is None or not str(fields[column]).strip():
-            raise InputError(f"{location}: the column '{column}' is empty; fill it or remove the line")
-    texts = tuple(str(fields[column]) for column in parts)
+            raise InputError(f"{location}: the column '{column}' is empty; fill it in or remove the line")
+    texts = tuple(str(fields[column]) for column in text_columns)
     label = fields.get(columns["label"]) if "label" in columns else None
     if isinstance(label, list | tuple):
         label = LABEL_SEPARATOR.join(map(str, label))
-    name = str(fields[columns["id"]]) if "id" in columns else default_id
-    return TextExample(name, location, texts, None if label is None else str(label))
+    example_id = str(fields[columns["id"]]) if "id" in columns else default_id
+    return TextExample(example_id, location, texts, None if label is None else str(label))

@@ -1,7 +1,7 @@
-"""The texts of train and of dev or test in; out, how many of the latter also stand in train, and which.
+"""Train/test overlap: the texts of train and of dev or test in; how many of the latter are also in train out.
 
-A text is a tuple of its parts (one, or the two of a pair). Case and white space make no difference. Of train 8 bytes a
-text are kept, of the other side nothing but a few examples.
+A text is a tuple of its parts (one, or the two of a pair); case and white space are ignored. Memory is 8 bytes per text
+of train, and a few examples.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import islice
 
 import numpy as np
 
-# Texts looked up at once: enough to make the search fast, few enough to hold.
+# Texts looked up in one vectorized search.
 _BLOCK = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """`count` of `total` texts also stand in train; `examples` are the first of them, each once, as they came."""
+    """`count` of `total` texts are also in train; `examples` are the first of them, without duplicates."""
 
     count: int
     total: int
@@ -28,17 +28,17 @@ class Overlap:
 
 
 def overlap(train_texts: Iterable[tuple[str, ...]], other: Iterable[tuple[str, ...]], max_examples: int = 5) -> Overlap:
-    """Count the texts of `other` that stand in train. Empty texts are no leak and are counted in `total` only."""
+    """Count the texts of `other` that are in train. Empty texts count in `total` only."""
     known = np.frombuffer(_fingerprints(train_texts), dtype=np.uint64)
-    known.sort()  # in place, inside the array it looks at
+    known.sort()  # in place, without a copy
     count = total = 0
     examples: dict[int, tuple[str, ...]] = {}
     for block in _blocks(other):
         total += len(block)
         fingerprints = np.array([_fingerprint(text) for text in block], dtype=np.uint64)
-        places = np.searchsorted(known, fingerprints)
-        for text, fingerprint, place in zip(block, fingerprints, places, strict=True):
-            if place == len(known) or known[place] != fingerprint or not any(part.strip() for part in text):
+        indices = np.searchsorted(known, fingerprints)
+        for text, fingerprint, index in zip(block, fingerprints, indices, strict=True):
+            if index == len(known) or known[index] != fingerprint or not any(part.strip() for part in text):
                 continue
             count += 1
             if len(examples) < max_examples:
@@ -51,14 +51,16 @@ def _fingerprints(texts: Iterable[tuple[str, ...]]) -> array[int]:
 
 
 def _fingerprint(text: tuple[str, ...]) -> int:
-    """Return 64 bits that stand for a text. That any of a million meets one of a million by chance: 1 in 18 million."""
-    # White space is gone from the parts but for single spaces, so no part can hold the sign that divides them.
-    same = "\x1f".join(" ".join(part.casefold().split()) for part in text)
-    # JSON can hold half of a surrogate pair, which plain UTF-8 refuses.
-    return int.from_bytes(hashlib.blake2b(same.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    """Return a 64-bit hash; the chance that a million texts collide with a million others is 1 in 18 million."""
+    # Parts contain no white space but single spaces, so none can contain the separator.
+    normalized = "\x1f".join(" ".join(part.casefold().split()) for part in text)
+    # JSON may contain a lone surrogate, which UTF-8 cannot encode.
+    return int.from_bytes(
+        hashlib.blake2b(normalized.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
 
 
 def _blocks(texts: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
-    rest = iter(texts)
-    while block := list(islice(rest, _BLOCK)):
+    remaining = iter(texts)
+    while block := list(islice(remaining, _BLOCK)):
         yield block

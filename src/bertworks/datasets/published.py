@@ -1,4 +1,4 @@
-"""Data sets by name: the name and a data folder in; files, columns, labels, metrics and submissions out."""
+"""Published datasets by name: a name and a data folder in; files, columns, labels, metrics and submissions out."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ from bertworks.text.document import Counts
 
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 
-# An id of the test file and what was predicted for it: a label, a score, or an answer's text.
+# The id of a test example and its `Task.submission_value`.
 Predictions = Iterable[tuple[str, str | float]]
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetSplit:
-    """One file of a set: the names it may have, its columns if it has no header, whether it tells the labels."""
+    """One file of a dataset: the names it may have, its columns if it has no header, and whether it has labels."""
 
     files: tuple[str, ...]
     columns: tuple[str, ...] | None = None
     is_labelled: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedDataset:
-    """A published data set. The first of the metrics decides which model is best.
+    """A published dataset.
 
-    `splits` are "train", "dev" and "test"; MNLI has "dev_matched", "dev_mismatched" and so on. `roles` are the columns
-    of the text, the pair, the label and the id where the task reads a table. `submissions` gives the file that the
-    benchmark wants for a split; `also` names sets that are handed in with the predictions of the same model.
-    `has_broken_lines` says that the published file is known to have some. `write` makes the files of a set that is
-    built in.
+    splits             "train", "dev" and "test"; MNLI has "dev_matched", "dev_mismatched" and so on
+    metrics            the first selects the best model
+    roles              the columns of text, pair, label and id, if the file is a table
+    submissions        split -> the file name that the benchmark requires
+    value_range        of regression labels: submitted values are clipped to it
+    has_broken_lines   whether the published file is known to have some
+    companions         datasets that are submitted with the predictions of the same model
+    write              writes the files of a built-in dataset
     """
 
     name: str
@@ -49,12 +52,13 @@ class PublishedDataset:
     labels: tuple[str, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
     submissions: Mapping[str, str] = field(default_factory=dict)
+    value_range: tuple[float, float] | None = None
     has_broken_lines: bool = False
     companions: tuple[str, ...] = ()
     write: Callable[[Path], None] | None = None
 
     def splits_of_kind(self, kind: str) -> tuple[str, ...]:
-        """The splits that are "train", "dev" or "test": two of MNLI, none where the set has no such file."""
+        """Return the splits of a kind, "train", "dev" or "test": MNLI has two dev splits, others may have none."""
         return tuple(name for name in self.splits if name.split("_")[0] == kind)
 
     def split(self, name: str) -> DatasetSplit:
@@ -63,9 +67,9 @@ class PublishedDataset:
         return self.splits[name]
 
     def find(self, data: Path, split: str) -> Path:
-        """The file of a split in a data folder, or in the set's own folder; packed or not."""
+        """Return the file of a split, compressed or not, in a data folder or in the dataset's own folder."""
         files = self.split(split).files
-        # A folder of many sets is tried first: its own train.tsv, if it has one, belongs to another set.
+        # The dataset's own subfolders come first: a train.tsv directly in the data folder may be another dataset's.
         for folder in (*self.folders, ""):
             for path in (data / folder / f"{file}{suffix}" for file in files for suffix in _COMPRESSION_SUFFIXES):
                 if path.is_file():
@@ -76,26 +80,26 @@ class PublishedDataset:
         )
 
     def has_split(self, data: Path, split: str) -> bool:
-        """Whether the file of a split is there."""
+        """Whether the file of a split exists."""
         try:
             return self.find(data, split).is_file()
         except InputError:
             return False
 
     def columns_of(self, split: str) -> dict[str, str]:
-        """The columns of a split as a task reads them: roles, "header", "broken", and no label where it has none."""
+        """Return the `columns` of `Task.read`: roles, "header", "broken", and "label" = "" if there are no labels."""
         one = self.split(split)
-        found = dict(self.roles)
+        columns = dict(self.roles)
         if one.columns:
-            found["header"] = ",".join(one.columns)
+            columns["header"] = ",".join(one.columns)
         if self.has_broken_lines:
-            found["broken"] = "yes"
+            columns["broken"] = "yes"
         if not one.is_labelled:
-            found["label"] = ""
-        return found
+            columns["label"] = ""
+        return columns
 
     def column_roles(self, split: str) -> dict[str, str | None]:
-        """The columns of a split, as `recognise` takes them: the label only where the file has it, an id if it does."""
+        """Return the `roles` of `recognise`: the label only if the file has it."""
         is_labelled = self.split(split).is_labelled
         roles: dict[str, str | None] = {
             role: name for role, name in self.roles.items() if role != "label" or is_labelled
@@ -104,23 +108,29 @@ class PublishedDataset:
 
 
 def _glue(
-    folder: str, task: str, metrics: tuple[str, ...], labels: tuple[str, ...], roles: dict[str, str]
+    folder: str,
+    task: str,
+    metrics: tuple[str, ...],
+    labels: tuple[str, ...],
+    roles: dict[str, str],
+    value_range: tuple[float, float] | None = None,
 ) -> PublishedDataset:
-    """A set of GLUE with the usual three files."""
+    """Return a GLUE dataset with the usual three files."""
     return PublishedDataset(
-        f"glue/{folder}",
-        task,
-        _glue_folders(folder),
-        {
+        name=f"glue/{folder}",
+        task=task,
+        folders=_glue_folders(folder),
+        splits={
             "train": DatasetSplit(("train.tsv",)),
             "dev": DatasetSplit(("dev.tsv",)),
             "test": DatasetSplit(("test.tsv",), is_labelled=False),
         },
-        metrics,
-        labels,
-        roles,
-        {"test": f"{folder}.tsv"},
-        has_broken_lines=folder == "QQP",  # line 97,931 of train.tsv and a few others are halves of a row
+        metrics=metrics,
+        labels=labels,
+        roles=roles,
+        submissions={"test": f"{folder}.tsv"},
+        value_range=value_range,
+        has_broken_lines=folder == "QQP",  # line 97,931 of train.tsv and a few others are incomplete
     )
 
 
@@ -130,11 +140,11 @@ def _glue_folders(folder: str) -> tuple[str, ...]:
 
 def _squad(name: str, version: str) -> PublishedDataset:
     return PublishedDataset(
-        name,
-        "answer",
-        ("squad", "SQuAD", name),
-        {"train": DatasetSplit((f"train-v{version}.json",)), "dev": DatasetSplit((f"dev-v{version}.json",))},
-        ("f1", "exact_match"),
+        name=name,
+        task="answer",
+        folders=("squad", "SQuAD", name),
+        splits={"train": DatasetSplit((f"train-v{version}.json",)), "dev": DatasetSplit((f"dev-v{version}.json",))},
+        metrics=("f1", "exact_match"),
         submissions={"dev": "predictions.json"},
     )
 
@@ -149,18 +159,18 @@ _ENTITIES = ("O", *(f"{letter}-{label}" for label in ("PER", "ORG", "LOC", "MISC
 
 _SETS = (
     PublishedDataset(
-        "glue/CoLA",
-        "classify",
-        _glue_folders("CoLA"),
-        {
+        name="glue/CoLA",
+        task="classify",
+        folders=_glue_folders("CoLA"),
+        splits={
             "train": DatasetSplit(("train.tsv",), _COLA_COLUMNS),
             "dev": DatasetSplit(("dev.tsv",), _COLA_COLUMNS),
             "test": DatasetSplit(("test.tsv",), is_labelled=False),
         },
-        ("matthews", "accuracy"),
-        _BINARY_LABELS,
-        _SENTENCE,
-        {"test": "CoLA.tsv"},
+        metrics=("matthews", "accuracy"),
+        labels=_BINARY_LABELS,
+        roles=_SENTENCE,
+        submissions={"test": "CoLA.tsv"},
     ),
     _glue("SST-2", "classify", ("accuracy",), _BINARY_LABELS, _SENTENCE),
     _glue(
@@ -170,7 +180,7 @@ _SETS = (
         _BINARY_LABELS,
         {"text": "#1 String", "pair": "#2 String", "label": "Quality"},
     ),
-    _glue("STS-B", "regress", ("spearman", "pearson"), (), {**_SENTENCE_PAIR, "label": "score"}),
+    _glue("STS-B", "regress", ("spearman", "pearson"), (), {**_SENTENCE_PAIR, "label": "score"}, (0.0, 5.0)),
     _glue(
         "QQP",
         "classify",
@@ -179,97 +189,105 @@ _SETS = (
         {"text": "question1", "pair": "question2", "label": "is_duplicate"},
     ),
     PublishedDataset(
-        "glue/MNLI",
-        "classify",
-        _glue_folders("MNLI"),
-        {
+        name="glue/MNLI",
+        task="classify",
+        folders=_glue_folders("MNLI"),
+        splits={
             "train": DatasetSplit(("train.tsv",)),
             "dev_matched": DatasetSplit(("dev_matched.tsv",)),
             "dev_mismatched": DatasetSplit(("dev_mismatched.tsv",)),
             "test_matched": DatasetSplit(("test_matched.tsv",), is_labelled=False),
             "test_mismatched": DatasetSplit(("test_mismatched.tsv",), is_labelled=False),
         },
-        ("accuracy",),
-        _THREE_WAY,
-        {**_SENTENCE_PAIR, "label": "gold_label"},
-        {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+        metrics=("accuracy",),
+        labels=_THREE_WAY,
+        roles={**_SENTENCE_PAIR, "label": "gold_label"},
+        submissions={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
         companions=("glue/AX",),
     ),
     _glue("QNLI", "classify", ("accuracy",), _ENTAILMENT, {"text": "question", "pair": "sentence", "label": "label"}),
     _glue("RTE", "classify", ("accuracy",), _ENTAILMENT, _SENTENCE_PAIR),
     _glue("WNLI", "classify", ("accuracy",), _BINARY_LABELS, _SENTENCE_PAIR),
     PublishedDataset(
-        "glue/AX",
-        "classify",
-        (*_glue_folders("AX"), *_glue_folders("diagnostic"), *_glue_folders("MNLI")),
-        {"test": DatasetSplit(("diagnostic.tsv", "AX.tsv"), is_labelled=False)},
-        ("matthews",),
-        _THREE_WAY,
-        _SENTENCE_PAIR,
-        {"test": "AX.tsv"},
+        name="glue/AX",
+        task="classify",
+        folders=(*_glue_folders("AX"), *_glue_folders("diagnostic"), *_glue_folders("MNLI")),
+        splits={"test": DatasetSplit(("diagnostic.tsv", "AX.tsv"), is_labelled=False)},
+        metrics=("matthews",),
+        labels=_THREE_WAY,
+        roles=_SENTENCE_PAIR,
+        submissions={"test": "AX.tsv"},
     ),
     PublishedDataset(
-        "python-docs",
-        "classify",
-        ("python-docs",),
-        {"train": DatasetSplit(("train.tsv",)), "dev": DatasetSplit(("dev.tsv",))},
-        ("accuracy",),
-        PACKAGES,
-        {"text": "text", "label": "label"},
+        name="python-docs",
+        task="classify",
+        folders=("python-docs",),
+        splits={"train": DatasetSplit(("train.tsv",)), "dev": DatasetSplit(("dev.tsv",))},
+        metrics=("accuracy",),
+        labels=PACKAGES,
+        roles={"text": "text", "label": "label"},
         write=write_python_docs,
     ),
     PublishedDataset(
-        "swag",
-        "choose",
-        ("swag", "SWAG", "swag/data"),
-        {
+        name="swag",
+        task="choose",
+        folders=("swag", "SWAG", "swag/data"),
+        splits={
             "train": DatasetSplit(("train.csv",)),
             "dev": DatasetSplit(("val.csv", "dev.csv")),
             "test": DatasetSplit(("test.csv",), is_labelled=False),
         },
-        ("accuracy",),
+        metrics=("accuracy",),
         submissions={"test": "predictions.csv"},
     ),
     PublishedDataset(
-        "comve",
-        "choose",
-        ("comve", "ComVE"),
-        {"train": DatasetSplit(("train.csv",)), "dev": DatasetSplit(("dev.csv",)), "test": DatasetSplit(("test.csv",))},
-        ("accuracy",),
+        name="comve",
+        task="choose",
+        folders=("comve", "ComVE"),
+        splits={
+            "train": DatasetSplit(("train.csv",)),
+            "dev": DatasetSplit(("dev.csv",)),
+            "test": DatasetSplit(("test.csv",)),
+        },
+        metrics=("accuracy",),
     ),
     _squad("squad1", "1.1"),
     _squad("squad2", "2.0"),
     PublishedDataset(
-        "cmrc2018",
-        "answer",
-        ("cmrc2018", "CMRC2018", "cmrc"),
-        {
+        name="cmrc2018",
+        task="answer",
+        folders=("cmrc2018", "CMRC2018", "cmrc"),
+        splits={
             "train": DatasetSplit(("train.json", "cmrc2018_train.json")),
             "dev": DatasetSplit(("dev.json", "cmrc2018_dev.json")),
         },
-        ("f1", "exact_match"),
+        metrics=("f1", "exact_match"),
         submissions={"dev": "predictions.json"},
     ),
     PublishedDataset(
-        "conll2003",
-        "tag",
-        ("conll2003", "CoNLL-2003", "conll-2003"),
-        {
+        name="conll2003",
+        task="tag",
+        folders=("conll2003", "CoNLL-2003", "conll-2003"),
+        splits={
             "train": DatasetSplit(("train.txt", "eng.train")),
             "dev": DatasetSplit(("dev.txt", "valid.txt", "eng.testa")),
             "test": DatasetSplit(("test.txt", "eng.testb")),
         },
-        ("f1",),
-        _ENTITIES,
+        metrics=("f1",),
+        labels=_ENTITIES,
     ),
     PublishedDataset(
-        "chnsenticorp",
-        "classify",
-        ("chnsenticorp", "ChnSentiCorp"),
-        {"train": DatasetSplit(("train.tsv",)), "dev": DatasetSplit(("dev.tsv",)), "test": DatasetSplit(("test.tsv",))},
-        ("accuracy",),
-        _BINARY_LABELS,
-        {"text": "text_a", "label": "label"},
+        name="chnsenticorp",
+        task="classify",
+        folders=("chnsenticorp", "ChnSentiCorp"),
+        splits={
+            "train": DatasetSplit(("train.tsv",)),
+            "dev": DatasetSplit(("dev.tsv",)),
+            "test": DatasetSplit(("test.tsv",)),
+        },
+        metrics=("accuracy",),
+        labels=_BINARY_LABELS,
+        roles={"text": "text_a", "label": "label"},
     ),
 )
 DATASETS: dict[str, PublishedDataset] = {one.name: one for one in _SETS}
@@ -278,36 +296,36 @@ _ALIASES = {"squad": "squad1", "squad-1.1": "squad1", "squad-2.0": "squad2", "co
 
 
 def dataset_of(name: str) -> PublishedDataset:
-    """The set of that name, in capitals or not."""
-    by_small = {known.lower(): one for known, one in DATASETS.items()}
-    small = name.lower()
-    small = _ALIASES.get(small, small)
-    if small in by_small:
-        return by_small[small]
-    near = difflib.get_close_matches(small, by_small, 1) or difflib.get_close_matches(f"glue/{small}", by_small, 1)
-    guess = f"did you mean {by_small[near[0]].name}? " if near else ""
-    raise SettingsError(f"no data set is named {name!r}; {guess}The names are {', '.join(DATASETS)}")
+    """Return the dataset of that name, ignoring case."""
+    by_key = {known.lower(): one for known, one in DATASETS.items()}
+    key = name.lower()
+    key = _ALIASES.get(key, key)
+    if key in by_key:
+        return by_key[key]
+    near = difflib.get_close_matches(key, by_key, 1) or difflib.get_close_matches(f"glue/{key}", by_key, 1)
+    hint = f"did you mean {by_key[near[0]].name}? " if near else ""
+    raise SettingsError(f"there is no dataset {name!r}; {hint}The datasets are {', '.join(DATASETS)}")
 
 
 def read_dataset(name: str, data: Path, split: str, counts: Counts) -> Iterator[Record]:
-    """The records of a set that is a table; lines that are known to be broken are left out and counted."""
+    """Return the records of a dataset that is a table; broken lines are skipped and counted."""
     one = dataset_of(name)
     return read_records(one.find(data, split), one.split(split).columns, counts if one.has_broken_lines else None)
 
 
 def write_submission(name: str, predictions: Predictions, output: Path, split: str | None = None) -> Path:
-    """Write what the benchmark wants into the folder `out`, under the official name, and return its path.
+    """Write a submission file into the folder `output`, under its official name, and return its path.
 
-    `split` may be left out where only one is handed in; MNLI has two.
+    `split` may be omitted if the dataset has one submission; MNLI has two.
     """
     one = dataset_of(name)
     if not one.submissions:
-        raise SettingsError(f"{one.name} has no official submission; its test file has labels: use evaluate")
+        raise SettingsError(f"{one.name} has no official submission format; its test file has labels: use evaluate")
     if split is None and len(one.submissions) == 1:
         split = next(iter(one.submissions))
     if split is None or split not in one.submissions:
         raise SettingsError(
-            f"{one.name} is handed in for {' and '.join(one.submissions)}, not {split!r}; name one of them"
+            f"{one.name} has submissions for {' and '.join(one.submissions)}, not for {split!r}; name one of them"
         )
     path = output / one.submissions[split]
     with atomic_write(path) as temporary:
@@ -318,18 +336,18 @@ def write_submission(name: str, predictions: Predictions, output: Path, split: s
 def _write_tsv(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write("index\tprediction\n")
-        file.writelines(f"{number}\t{_format_value(dataset, value)}\n" for number, value in predictions)
+        file.writelines(f"{one}\t{_format_value(dataset, value)}\n" for one, value in predictions)
 
 
 def _write_csv(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("", "pred"))  # the row number stands under an empty name
-        writer.writerows((number, _format_value(dataset, value)) for number, value in predictions)
+        writer.writerow(("", "pred"))  # the column of the row number has no name
+        writer.writerows((one, _format_value(dataset, value)) for one, value in predictions)
 
 
 def _write_json(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
-    # The benchmark wants one object, so this one file is held in memory.
+    # One JSON object, so this file is built in memory.
     path.write_text(json.dumps(dict(predictions), ensure_ascii=False), encoding="utf-8")
 
 
@@ -341,9 +359,9 @@ _WRITERS: dict[str, Callable[[PublishedDataset, Predictions, Path], None]] = {
 
 
 def _format_value(dataset: PublishedDataset, value: str | float) -> str:
-    if dataset.task == "regress":
-        # A head may leave the scale that the people who scored were given, 0 to 5.
-        return f"{min(max(float(value), 0.0), 5.0):.3f}"
+    if dataset.value_range is not None:
+        low, high = dataset.value_range
+        return f"{min(max(float(value), low), high):.3f}"
     if dataset.labels and value not in dataset.labels:
-        raise InputError(f"{value!r} is no label of {dataset.name}; its labels are {', '.join(dataset.labels)}")
+        raise InputError(f"{value!r} is not a label of {dataset.name}; its labels are {', '.join(dataset.labels)}")
     return str(value)

@@ -1,4 +1,4 @@
-"""Files of questions on passages in, Questions out: SQuAD's JSON shape (1.1, 2.0, CMRC 2018) and flat JSON Lines."""
+"""Question answering files in, SquadQuestions out: SQuAD's JSON (1.1, 2.0, CMRC 2018) and flat JSON Lines."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from bertworks.errors import InputError
 from bertworks.text.compression import ByteStream, decompress, open_raw
 
 _CHUNK = 2**18
-_MAX_HEADER_CHARACTERS = 2**20  # the list "data" must begin before this character
+_MAX_HEADER_CHARACTERS = 2**20  # the list "data" begins before this character
 _DATA = re.compile(r'"data"\s*:\s*\[')
 _SEPARATORS = re.compile(r"[\s,]*")
 _MAX_EXAMPLES = 20
 
 
 class GoldAnswer(NamedTuple):
-    """A right answer and where it starts in the context: None where the context does not hold it.
+    """A gold answer and its start in the context, None if it is not in the context.
 
-    Such an answer cannot be trained on, but the official scores count it as right, so it stays.
+    Such an answer cannot be trained on, but the official scripts count it.
     """
 
     text: str
     start: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SquadQuestion:
-    """A question on a context, with its right answers; `is_impossible` says that the context has none."""
+    """A question on a context, with its gold answers; `is_impossible` if the context has none."""
 
     id: str
     title: str
@@ -45,17 +45,18 @@ class SquadQuestion:
 
     @property
     def answers_in_context(self) -> tuple[GoldAnswer, ...]:
-        """The answers that stand in the context."""
+        """The answers that are in the context."""
         return tuple(answer for answer in self.answers if answer.start is not None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class SquadReport:
-    """What was read, and what became of the answers; filled while the questions are read.
+    """Counts of questions and answers, filled while a file is read.
 
-    `num_repaired` answers stood elsewhere than the file says; `num_searched` had no offset and were looked up;
-    `num_absent` are nowhere in their context, and `absent` names the first of them; `num_unlocated` questions have
-    answers, but none that is in the context.
+    num_repaired    answers whose offset was wrong
+    num_searched    answers without an offset, found by searching
+    num_absent      answers that are not in their context; `absent_answers` names the first of them
+    num_unlocated   questions with answers, none of which is in the context
     """
 
     num_questions: int = 0
@@ -69,7 +70,7 @@ class SquadReport:
 
 
 def read_questions(path: Path, report: SquadReport | None = None) -> Iterator[SquadQuestion]:
-    """Read SQuAD's JSON article by article, never whole; a name that ends in .jsonl means flat records."""
+    """Stream the questions of SQuAD's JSON, or of flat records if the name ends in .jsonl."""
     report = SquadReport() if report is None else report
     if kind_of_name(path.name) == "jsonl":
         yield from questions_of(read_records(path), report)
@@ -81,15 +82,30 @@ def read_questions(path: Path, report: SquadReport | None = None) -> Iterator[Sq
             yield from _questions_of_article(article, f"{path.name}, article {number}", report)
 
 
+def is_squad_file(path: Path) -> bool:
+    """Whether a file is one JSON object in SQuAD's format, and not a table or JSON Lines."""
+    if kind_of_name(path.name) is not None:
+        return False
+    with open_raw(str(path), str(path)) as raw:
+        head = decompress(raw, path.name).peek(_CHUNK).decode(errors="replace")
+    return bool((data := _DATA.search(head)) and '"paragraphs"' in head[data.end() :])
+
+
+def unlabelled_records(path: Path) -> Iterator[Record]:
+    """Yield the questions of a SQuAD file as flat records, without answers."""
+    for one in read_questions(path):
+        yield Record({"id": one.id, "title": one.title, "question": one.question, "context": one.context}, one.location)
+
+
 def _articles(stream: ByteStream) -> Iterator[Any]:
-    """The elements of the list "data", each parsed as soon as its text is there."""
+    """Yield the elements of the list "data", each parsed as soon as it is complete."""
     decoder = json.JSONDecoder()
     texts = _texts(stream)
     text = next(texts, "")
     while not (data := _DATA.search(text)):
-        if len(text) > _MAX_HEADER_CHARACTERS or not (more := next(texts, "")):
+        if len(text) > _MAX_HEADER_CHARACTERS or not (chunk := next(texts, "")):
             raise InputError(f'{stream.name} has no list "data"; give SQuAD\'s JSON, or flat records named .jsonl')
-        text += more
+        text += chunk
     at = data.end()
     while True:
         text, at = text[at:], 0
@@ -99,11 +115,11 @@ def _articles(stream: ByteStream) -> Iterator[Any]:
                 return
             article, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            # Broken or only not read to its end: doubling what is read keeps the work of trying again in bounds.
-            more = "".join(part for _, part in zip(range(1 + len(text) // _CHUNK), texts, strict=False))
-            if not more:
-                raise InputError(f"{stream.name} is not valid JSON ({error}); mend it or download it again") from error
-            text, at = text + more, 0
+            # Invalid or incomplete: doubling the buffer bounds the work of parsing again.
+            chunks = "".join(chunk for _, chunk in zip(range(1 + len(text) // _CHUNK), texts, strict=False))
+            if not chunks:
+                raise InputError(f"{stream.name} is not valid JSON ({error}); download it again") from error
+            text, at = text + chunks, 0
             continue
         yield article
 
@@ -124,7 +140,7 @@ def _texts(stream: ByteStream) -> Iterator[str]:
 
 
 class _Passage(NamedTuple):
-    """What a question stands on."""
+    """The context of a question, with the question's id and location."""
 
     id: str
     title: str
@@ -137,33 +153,40 @@ def _questions_of_article(article: Any, location: str, report: SquadReport) -> I
     for paragraph in _list(article, "paragraphs", location):
         context = _text(paragraph, "context", location)
         for entry in _list(paragraph, "qas", location):
-            number = str(_value(entry, "id", location))
-            passage = _Passage(number, title, context, f"{location}, question {number}")
+            question_id = str(_value(entry, "id", location))
+            passage = _Passage(question_id, title, context, f"{location}, question {question_id}")
             yield _question(entry, passage, bool(entry.get("is_impossible", False)), report)
 
 
 def questions_of(records: Iterable[Record], report: SquadReport) -> Iterator[SquadQuestion]:
-    """Turn flat records into questions: {"question", "context", "answers" or "answer"}, and maybe "id" and "title".
+    """Turn flat records into questions: {"question", "context", "answers" or "answer"}, optionally "id" and "title".
 
-    Answers are texts, objects as in SQuAD, or an object of two lists. An empty list means that there is no answer;
-    where the field is missing, nothing is known.
+    Answers are strings, objects as in SQuAD, or an object of two lists. An empty list means that the question is
+    impossible; a missing field, that the answer is unknown.
     """
-    for number, line in enumerate(records):
-        context = _text(line.fields, "context", line.location)
-        passage = _Passage(
-            str(line.fields.get("id", number)), str(line.fields.get("title", "")), context, line.location
-        )
-        is_impossible = bool(line.fields.get("is_impossible", _raw_answers(line.fields, line.location) == []))
-        yield _question(line.fields, passage, is_impossible, report)
+    for index, record in enumerate(records):
+        fields, location = record.fields, record.location
+        context = _text(fields, "context", location)
+        passage = _Passage(str(fields.get("id", index)), str(fields.get("title", "")), context, location)
+        is_impossible = bool(fields.get("is_impossible", _raw_answers(fields, location) == []))
+        yield _question(fields, passage, is_impossible, report)
 
 
 def _question(entry: Mapping[str, Any], passage: _Passage, is_impossible: bool, report: SquadReport) -> SquadQuestion:
-    number, title, context, place = passage
-    given = _raw_answers(entry, place) or []
-    if is_impossible and given:
-        raise InputError(f"{place}: is_impossible, yet it has the answer {given[0][0]!r}; remove one of them")
-    answers = tuple(_locate_answer(text, start, passage, report) for text, start in given)
-    question = SquadQuestion(number, title, context, _text(entry, "question", place), answers, is_impossible, place)
+    location = passage.location
+    raw_answers = _raw_answers(entry, location) or []
+    if is_impossible and raw_answers:
+        raise InputError(f"{location}: is_impossible, yet it has the answer {raw_answers[0][0]!r}; remove one of them")
+    answers = tuple(_locate_answer(text, start, passage, report) for text, start in raw_answers)
+    question = SquadQuestion(
+        id=passage.id,
+        title=passage.title,
+        context=passage.context,
+        question=_text(entry, "question", location),
+        answers=answers,
+        is_impossible=is_impossible,
+        location=location,
+    )
     report.num_questions += 1
     report.num_impossible += is_impossible
     report.num_answers += len(answers)
@@ -172,14 +195,14 @@ def _question(entry: Mapping[str, Any], passage: _Passage, is_impossible: bool, 
 
 
 def _raw_answers(entry: Mapping[str, Any], location: str) -> list[tuple[str, int | None]] | None:
-    """The answers as the file gives them, each with its offset if it has one; None where it says nothing."""
+    """Return the answers of an entry, each with its offset if it has one; None if there is no such field."""
     value = entry.get("answers", entry.get("answer"))
     if value is None:
         return None
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         starts = value.get("answer_start") or [None] * len(value["text"])
         if not isinstance(starts, list) or len(starts) != len(value["text"]):
-            raise InputError(f"{location}: the lists of texts and of offsets differ in length; mend the answers")
+            raise InputError(f"{location}: the lists of texts and offsets differ in length; correct the answers")
         value = [{"text": text, "answer_start": start} for text, start in zip(value["text"], starts, strict=True)]
     if value == "":
         return []
@@ -188,19 +211,19 @@ def _raw_answers(entry: Mapping[str, Any], location: str) -> list[tuple[str, int
         text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (answer, None)
         if not isinstance(text, str) or not isinstance(start, int | None):
             raise InputError(
-                f"{location}: an answer is {answer!r}; write its 'text' and, as a number, its 'answer_start'"
+                f"{location}: the answer {answer!r} needs a 'text' and, if known, an 'answer_start' (a number)"
             )
         answers.append((text, start))
     return answers
 
 
 def _locate_answer(text: str, start: int | None, passage: _Passage, report: SquadReport) -> GoldAnswer:
-    """The answer where it stands: as the file says, else its nearest occurrence, else nowhere."""
+    """Return the answer with its start: the file's, else that of the nearest occurrence, else None."""
     context = passage.context
     if text and start is not None and start >= 0 and context.startswith(text, start):
         return GoldAnswer(text, start)
-    near = find_nearest(text, context, start or 0)
-    if near is None:
+    nearest = find_nearest(text, context, start or 0)
+    if nearest is None:
         report.num_absent += 1
         if len(report.absent_answers) < _MAX_EXAMPLES:
             report.absent_answers.append(f"{passage.location}: the answer {text!r} is not in its context")
@@ -208,16 +231,16 @@ def _locate_answer(text: str, start: int | None, passage: _Passage, report: Squa
         report.num_searched += 1
     else:
         report.num_repaired += 1
-    return GoldAnswer(text, near)
+    return GoldAnswer(text, nearest)
 
 
 def find_nearest(text: str, context: str, start: int) -> int | None:
-    """Where `text` occurs in `context` nearest to `start`, the earlier of two as near; None if nowhere."""
+    """Return the occurrence of `text` in `context` nearest to `start`, the earlier of two; None if there is none."""
     if not text:
         return None
     start = max(start, 0)
-    before, behind = context.rfind(text, 0, start + len(text)), context.find(text, start)
-    return min((place for place in (before, behind) if place >= 0), key=lambda place: abs(place - start), default=None)
+    before, after = context.rfind(text, 0, start + len(text)), context.find(text, start)
+    return min((one for one in (before, after) if one >= 0), key=lambda one: abs(one - start), default=None)
 
 
 _MISSING = object()
@@ -225,21 +248,21 @@ _MISSING = object()
 
 def _value(record: Any, name: str, location: str, default: Any = _MISSING) -> Any:
     if not isinstance(record, dict):
-        raise InputError(f"{location}: a {type(record).__name__} where an object with {name!r} was expected; mend it")
+        raise InputError(f"{location}: expected an object with {name!r}, got a {type(record).__name__}; correct it")
     if name not in record and default is _MISSING:
-        raise InputError(f"{location}: no {name!r} among {', '.join(map(repr, record))}; give SQuAD's JSON shape")
+        raise InputError(f"{location}: no {name!r} among {', '.join(map(repr, record))}; give SQuAD's JSON format")
     return record.get(name, default)
 
 
 def _list(record: Any, name: str, location: str) -> list[Any]:
     value = _value(record, name, location)
     if not isinstance(value, list):
-        raise InputError(f"{location}: {name!r} is no list; give SQuAD's JSON shape")
+        raise InputError(f"{location}: {name!r} is not a list; give SQuAD's JSON format")
     return value
 
 
 def _text(record: Any, name: str, location: str) -> str:
     value = _value(record, name, location)
     if not isinstance(value, str):
-        raise InputError(f"{location}: {name!r} is no text; give SQuAD's JSON shape")
+        raise InputError(f"{location}: {name!r} is not a string; give SQuAD's JSON format")
     return value

@@ -1,4 +1,4 @@
-"""The name of a file in, its texts out one by one: a text a line, or a column of TSV, CSV or JSON Lines."""
+"""A file name in, its texts out, streamed: one text per line, or a column of TSV, CSV or JSON Lines."""
 
 from __future__ import annotations
 
@@ -11,29 +11,33 @@ from bertworks.errors import InputError
 from bertworks.text.compression import compression_of
 
 STANDARD_INPUT = "-"
-# The one column of plain lines. A first line that repeats the name would be a heading, so no text may be like it.
+# The column name of plain lines. A first line equal to it would be taken for a header, so it is a noncharacter.
 _PLAIN_COLUMN = "\ufdd0"
 
 
 def texts_in(file: str, column: str | None = None) -> Iterator[str]:
-    """Yield the texts of a file, empty ones too; `-` is standard input. Nothing is kept in memory.
+    """Yield the texts of a file, empty ones too, in constant memory; `-` is standard input.
 
     A file is a table if its extension says so or a column is named; otherwise each of its lines is a text.
     """
-    found = column
-    for line in _records(file, column):
-        if found is None:
-            found = (
+    text_column = column
+    for record in _records(file, column):
+        if text_column is None:
+            text_column = (
                 _PLAIN_COLUMN
-                if _PLAIN_COLUMN in line.fields
-                else recognise(list(line.fields), {"text": None}, file)["text"]
+                if _PLAIN_COLUMN in record.fields
+                else recognise(list(record.fields), {"text": None}, file)["text"]
             )
-        if found not in line.fields:
-            columns = ", ".join(map(repr, line.fields))
-            raise InputError(f"{line.location}: no column {found!r}; it has {columns}; name the text's with --text")
-        text = line.fields[found]
+        if text_column not in record.fields:
+            columns = ", ".join(map(repr, record.fields))
+            raise InputError(
+                f"{record.location}: no column {text_column!r}; there are {columns}; name the text's column with --text"
+            )
+        text = record.fields[text_column]
         if not isinstance(text, str):
-            raise InputError(f"{line.location}: {found!r} holds a {type(text).__name__}, not text; mend the line")
+            raise InputError(
+                f"{record.location}: {text_column!r} is a {type(text).__name__}, not a string; correct the line"
+            )
         yield text
 
 
@@ -43,7 +47,7 @@ def _records(file: str, column: str | None) -> Iterator[Record]:
         return read_stream(sys.stdin.buffer, kind, "standard input", columns)
     path = Path(file).expanduser()
     if path.is_dir():
-        raise InputError(f"{file} is a folder; name a file with one text a line, or a table")
+        raise InputError(f"{file} is a folder; name a file with one text per line, or a table")
     if not path.exists():
         raise InputError(f"{file} does not exist; check the name")
     is_table = Path(path.name.removesuffix(compression_of(path.name))).suffix.lower() in EXTENSIONS

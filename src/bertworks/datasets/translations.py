@@ -1,6 +1,6 @@
-"""Texts beside their translations: a table of two columns, or two files line by line, in; cases out, nothing cut.
+"""Parallel texts: a table of two columns, or two files line by line, in; TextExamples out.
 
-A pair of which one side is empty is left out and counted.
+A pair with an empty side is skipped and counted.
 """
 
 from __future__ import annotations
@@ -15,65 +15,66 @@ from bertworks.errors import InputError
 from bertworks.text.compression import compression_of
 from bertworks.text.document import Counts
 
-# The one column of a file of plain lines.
+# The column name of a file of plain lines.
 _LINE_COLUMN = "\ufdd0"
-# Usual names of the two columns; roles are those of any labelled file.
+# Common names of the two columns, by role.
 _COLUMN_NAMES = {
     "text": ("source", "src", "text", "input", "sentence1", "original", "原文", "文言文", "古文"),
     "label": ("target", "tgt", "translation", "label", "output", "sentence2", "reference", "译文", "现代文", "白话文"),
 }
-EMPTY_PAIRS = "pairs left out: one side is empty"
+EMPTY_PAIRS = "pairs skipped: one side is empty"
 
 
 def read_pairs(path: Path, columns: Mapping[str, str], counts: Counts | None) -> Iterator[TextExample]:
-    """Yield the pairs of a file. `columns` may name those of the text and of its translation, or with "targets" the
-    ending of the file that holds the translations, line by line."""
-    other = target_file(path, columns)
-    pairs = _pairs_of_table(path, columns) if other is None else _pairs_of_files(path, other)
-    for number, (text, target, place) in enumerate(pairs):
+    """Yield the pairs of a file. `columns` may name those of the text and of its translation, or as "targets" the
+    extension of a file with the translations, line by line."""
+    target_path = target_file(path, columns)
+    pairs = _pairs_of_table(path, columns) if target_path is None else _pairs_of_files(path, target_path)
+    for index, (text, target, location) in enumerate(pairs):
         if text.strip() and target.strip():
-            yield TextExample(str(number), place, (text.strip(),), target.strip())
+            yield TextExample(str(index), location, (text.strip(),), target.strip())
         elif counts is not None:
             counts[EMPTY_PAIRS] += 1
 
 
 def target_file(path: Path, columns: Mapping[str, str]) -> Path | None:
-    """Return the file that holds the translations of another: train.zh beside train.lzh, packed alike."""
-    ending = columns.get("targets")
-    if ending is None:
+    """Return the file with the translations of another: train.zh beside train.lzh, with the same compression."""
+    extension = columns.get("targets")
+    if extension is None:
         return None
-    packed = compression_of(path.name)
-    found = path.with_name(path.name.removesuffix(packed)).with_suffix(f".{ending.removeprefix('.')}")
-    found = found.with_name(found.name + packed)
-    if found == path:
-        raise InputError(f"{path} cannot be the file of its own translations; give another ending with --targets")
-    if not found.is_file():
-        raise InputError(f"there is no {found} with the translations of {path.name}; check the ending of --targets")
-    return found
+    compression = compression_of(path.name)
+    target = path.with_name(path.name.removesuffix(compression)).with_suffix(f".{extension.removeprefix('.')}")
+    target = target.with_name(target.name + compression)
+    if target == path:
+        raise InputError(f"{path} cannot be the file of its own translations; give another extension with --targets")
+    if not target.is_file():
+        raise InputError(f"there is no {target} with the translations of {path.name}; check the extension in --targets")
+    return target
 
 
 def _pairs_of_files(path: Path, target_path: Path) -> Iterator[tuple[str, str, str]]:
     lines = (read_records(one, (_LINE_COLUMN,), kind="text") for one in (path, target_path))
-    for number, (text, target) in enumerate(itertools.zip_longest(*lines)):
+    for index, (text, target) in enumerate(itertools.zip_longest(*lines)):
         if text is None or target is None:
             short, long = (path, target_path) if text is None else (target_path, path)
             raise InputError(
-                f"{short} ends after {number:,} lines, but {long.name} has more; the two have to go together line by "
-                f"line: find the line from which on they do not"
+                f"{short} ends after {index:,} lines, but {long.name} has more; line N of one must translate line N of "
+                f"the other"
             )
         yield text.fields[_LINE_COLUMN], target.fields[_LINE_COLUMN], text.location
 
 
 def _pairs_of_table(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     header = columns.get("header")
-    found: dict[str, str] = {}
-    for line in read_records(path, header.split(",") if header else _header(path)):
-        found = found or {role: _column(role, line, columns, path.name) for role in _COLUMN_NAMES}
-        yield (*(field_of(line, found[role]) for role in _COLUMN_NAMES), line.location)  # type: ignore[misc]
+    role_columns: dict[str, str] = {}
+    for record in read_records(path, header.split(",") if header else _header(path)):
+        role_columns = role_columns or {role: _column(role, record, columns, path.name) for role in _COLUMN_NAMES}
+        text, target = (field_of(record, role_columns[role]) for role in _COLUMN_NAMES)
+        yield text, target, record.location
 
 
 def _header(path: Path) -> Sequence[str] | None:
-    """Return the names of the columns of a table that has two and no header: its first line has no name we know."""
+    """Return the columns of a two-column table without a header: its first line has no common column name."""
     if kind_of_name(path.name) in ("jsonl", "csv"):
         return None
     first = next(iter(read_records(path, (_LINE_COLUMN,), kind="text"))).fields[_LINE_COLUMN]
@@ -82,41 +83,41 @@ def _header(path: Path) -> Sequence[str] | None:
     names = first.split("\t")
     if len(names) == 1:
         raise InputError(
-            f"{path} holds plain lines; write source, tab and target in each, or name the ending of the file that "
-            f"holds their translations with --targets"
+            f"{path} has plain lines; write source, tab and target in each, or name the extension of the file with "
+            f"their translations with --targets"
         )
-    known = {name for several in _COLUMN_NAMES.values() for name in several}
+    known = {name for names_of_role in _COLUMN_NAMES.values() for name in names_of_role}
     is_header = any(name.strip().lower() in known for name in names)
     return None if is_header or len(names) > 2 else ("source", "target")
 
 
 def _column(role: str, record: Record, columns: Mapping[str, str], name: str) -> str:
-    wanted = columns.get(role)
-    if wanted is not None:
-        return wanted
-    found = [field for field in record.fields if field.strip().lower() in _COLUMN_NAMES[role]]
-    if not found:
-        listed = ", ".join(map(repr, record.fields))
+    explicit = columns.get(role)
+    if explicit is not None:
+        return explicit
+    candidates = [field for field in record.fields if field.strip().lower() in _COLUMN_NAMES[role]]
+    if not candidates:
+        names = ", ".join(map(repr, record.fields))
         what = "the text" if role == "text" else "its translation"
-        raise InputError(f"{name}: no column looks like {what}; its columns are {listed}; name it with --{role}")
-    return found[0]
+        raise InputError(f"{name}: no column looks like {what}; the columns are {names}; name it with --{role}")
+    return candidates[0]
 
 
 def field_of(record: Record, column: str) -> str:
-    """Return the text in a column."""
+    """Return the string in a column."""
     if column not in record.fields:
         raise InputError(
-            f"{record.location}: there is no '{column}'; its columns are {', '.join(map(repr, record.fields))}"
+            f"{record.location}: there is no '{column}'; the columns are {', '.join(map(repr, record.fields))}"
         )
     value = record.fields[column]
     if not isinstance(value, str):
-        raise InputError(f"{record.location}: '{column}' holds a {type(value).__name__}, not text; mend the line")
+        raise InputError(f"{record.location}: '{column}' is a {type(value).__name__}, not a string; correct the line")
     return value
 
 
 def unlabelled_texts(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[TextExample]:
-    """Yield the texts of lines without translations, empty ones too: as many come out as go in."""
+    """Yield one example per record without a translation, also for empty texts."""
     column = columns.get("text")
-    for number, line in enumerate(records):
-        column = column or _column("text", line, columns, "the input")
-        yield TextExample(str(number), line.location, (field_of(line, column).strip(),))
+    for index, record in enumerate(records):
+        column = column or _column("text", record, columns, "the input")
+        yield TextExample(str(index), record.location, (field_of(record, column).strip(),))
