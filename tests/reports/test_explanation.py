@@ -9,14 +9,14 @@ from bertworks.inference.explanation import Explanation, TextAttribution
 from bertworks.reports.explanation import explanation_html, explanation_page
 
 TEXT = TextAttribution(
-    "text",
-    "Greatness <& good>, bad!",
-    ("great", "##ness", "good", "bad"),
-    ((0, 5), (5, 9), (13, 17), (20, 23)),
-    (True, False, True, True),
-    np.array([1.0, 2.0, 0.5, -1.5]),
+    title="text",
+    text="Greatness <& good>, bad!",
+    tokens=("great", "##ness", "good", "bad"),
+    offsets=((0, 5), (5, 9), (13, 17), (20, 23)),
+    begins_word=(True, False, True, True),
+    weights=np.array([1.0, 2.0, 0.5, -1.5]),
 )
-EXPLANATION = Explanation("'liked'", (TEXT,), 2.0, 0.0, 32)
+EXPLANATION = Explanation(target="'liked'", texts=(TEXT,), output=2.0, baseline_output=0.0, num_steps=32)
 
 
 def test_html_escapes_the_text_and_colours_words_by_sign_and_size():
@@ -33,6 +33,7 @@ def test_html_escapes_the_text_and_colours_words_by_sign_and_size():
 
 def test_the_page_is_standalone_and_escapes_its_title():
     page = explanation_page(EXPLANATION)
-    assert page.startswith("<!doctype html>") and explanation_html(EXPLANATION) in page
+    assert page.startswith("<!doctype html>")
+    assert explanation_html(EXPLANATION) in page
     assert "<title>&#x27;liked&#x27;</title>" in page
     assert not re.search(r"<script|<link|src=|href=", page)

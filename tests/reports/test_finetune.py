@@ -1,4 +1,4 @@
-"""The report of a fine-tuning run: every figure on the page, text escaped, parts without data left out."""
+"""The report of a fine-tuning run: every metric on the page, text escaped, parts without data omitted."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bertworks.records import Records, RunRecord, ScoreRecord, StepRecord
 from bertworks.reports.bars import BarChart, draw_bars
 from bertworks.reports.errors_by_class import calibration_part, classes_part, confusion_part, mistakes_part
 from bertworks.reports.finetune import FinetuneContents, WindowCoverage, length_edges, write_finetune_report
-from bertworks.sampling.windows import Window, WindowRule, WindowSpan
+from bertworks.sampling.windows import WindowRule, WindowSpan
 from bertworks.tasks.contract import Features, InputSequence, Mistake, TaskScores
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 CONFUSION = np.array([[8, 2], [1, 9]])
 LABELS = ("bad", "好")
-# Of 15 bins the last but two, whose 4 answers were 3.2 sure and 2 right, and the last with 10, 9.8 and 9.
+# Count, summed confidence and number of correct predictions of each of 15 bins.
 BINS = np.zeros((15, 3))
 BINS[12], BINS[14] = (4, 3.2, 2), (10, 9.8, 9)
 MISTAKES = [
@@ -35,18 +35,18 @@ MISTAKES = [
 DETAILS = {"confusion": CONFUSION, "labels": LABELS, "bins": BINS, "mistakes": MISTAKES}
 
 
-def scored(accuracy: float, **details: object) -> TaskScores:
-    figures = {"accuracy": accuracy, "macro_f1": accuracy - 0.1, "calibration_error": 0.143}
-    return TaskScores(metrics=figures, main_metric="accuracy", details=details)
+def task_scores(accuracy: float, **details: object) -> TaskScores:
+    metrics = {"accuracy": accuracy, "macro_f1": accuracy - 0.1, "calibration_error": 0.143}
+    return TaskScores(metrics=metrics, main_metric="accuracy", details=details)
 
 
 CONTENTS = FinetuneContents(
     task="classify",
     base="small-bert",
-    scores={"train": scored(0.95), "dev": scored(0.85, **DETAILS), "test": scored(0.8)},
-    verdict="over-fitted: accuracy is 0.950 on train and 0.850 on dev",
+    scores={"train": task_scores(0.95), "dev": task_scores(0.85, **DETAILS), "test": task_scores(0.8)},
+    verdict="overfits: accuracy is 0.950 on train and 0.850 on dev",
     data={"train": {"file": "train.tsv", "sha256": "ab" * 32, "examples": 1_234}},
-    recipe='task = "classify"\nbatch = 32\n',
+    recipe='task = "classify"\nbatch_size = 32\n',
     machine={"processor": "A Fine Processor", "cores": 2},
     coverage=WindowCoverage(
         window_rule=WindowRule(128, 32),
@@ -55,29 +55,44 @@ CONTENTS = FinetuneContents(
         num_long=1,
         num_truncated=0,
     ),
-    explanations=('<div class="explained"><p>because of <b>bad</b></p></div>',),
-    warnings=("3 dev texts also stand in train",),
+    explanations=('<div class="explanation"><p>because of <b>bad</b></p></div>',),
+    warnings=("3 dev texts are also in train",),
 )
 BARE = FinetuneContents(
     task="answer", base="small-bert", scores={"dev": TaskScores(metrics={"f1": 0.5}, main_metric="f1")}, verdict="fits"
 )
 
 
-def step(number: int, loss: float = 1.0) -> StepRecord:
-    return StepRecord(number, "tune", {"class": loss}, 3e-5, 60.0 * number, 100 * number, 1.0)
+def step_record(number: int, loss: float = 1.0) -> StepRecord:
+    return StepRecord(
+        step=number,
+        phase="finetune",
+        losses={"class": loss},
+        learning_rate=3e-5,
+        seconds=60.0 * number,
+        num_tokens=100 * number,
+        grad_norm=1.0,
+    )
 
 
-def dev(number: int, accuracy: float, calibration_error: float = 0.2) -> ScoreRecord:
+def dev_record(number: int, accuracy: float, calibration_error: float = 0.2) -> ScoreRecord:
     return ScoreRecord(number, "dev", {"macro_f1": 0.3, "accuracy": accuracy, "calibration_error": calibration_error})
 
 
-RECORDS = (step(1), dev(10, 0.5), step(20), dev(20, 0.9, 0.231), step(30), dev(30, 0.9))
+RECORDS = (
+    step_record(1),
+    dev_record(10, 0.5),
+    step_record(20),
+    dev_record(20, 0.9, 0.231),
+    step_record(30),
+    dev_record(30, 0.9),
+)
 
 
 def run_with(folder: Path, *records: RunRecord) -> Path:
-    with Records.open(folder, None) as opened:
+    with Records.open(folder, None) as run_records:
         for record in records:
-            opened.add(record)
+            run_records.add(record)
     return folder
 
 
@@ -89,17 +104,17 @@ def page_of(folder: Path, contents: FinetuneContents = CONTENTS, records: tuple[
     return outline(text_of(folder, contents, records))
 
 
-def test_the_page_begins_with_the_verdict_and_the_main_figure_of_each_split(tmp_path):
+def test_the_page_begins_with_the_verdict_and_the_main_metric_of_each_split(tmp_path):
     run = tmp_path / "spam"
     words = page_of(run).words
     assert write_finetune_report(run, CONTENTS) == run / "report.html"
-    state = "classify on small-bert, 30 steps in 30 min, the model is that of step 20, the best on dev"
+    state = "classify on small-bert, 30 steps in 30 min, best on dev: step 20"
     assert f"Fine-tuning run spam {state}" in words
-    assert "the best on dev Over-fitted: accuracy is 0.950 on train and 0.850 on dev accuracy on train 0.950" in words
+    assert "best on dev: step 20 Overfits: accuracy is 0.950 on train and 0.850 on dev accuracy on train 0.950" in words
     assert "accuracy on dev 0.850 accuracy on test 0.800" in words
 
 
-def test_all_figures_of_all_splits_stand_side_by_side(tmp_path):
+def test_the_table_has_all_metrics_of_all_splits(tmp_path):
     contents = replace(
         CONTENTS, scores={**CONTENTS.scores, "test": TaskScores(metrics={"accuracy": 0.8}, main_metric="accuracy")}
     )
@@ -107,142 +122,147 @@ def test_all_figures_of_all_splits_stand_side_by_side(tmp_path):
     assert "train dev test accuracy 0.950 0.850 0.800 macro f1 0.850 0.750 – calibration error 0.143 0.143 –" in words
 
 
-def test_every_figure_of_dev_has_a_curve_on_which_the_best_step_is_marked(tmp_path):
+def test_every_dev_metric_has_a_curve_with_the_best_step_marked(tmp_path):
     text = text_of(tmp_path)
     captions = re.findall(r"<figcaption>([^<]*) <small>", text)
     assert captions[:4] == ["Training loss: class", "Accuracy", "Macro f1", "Calibration error"]
-    # Steps 20 and 30 are equally good, and the first is kept; it stands at 20 / 30 of the width.
-    marks = re.findall(r'<span class="phase" style="left:([\d.]+)%">([^<]*)</span>', text)
-    assert marks[:4] == [("66.67", "best on dev: step 20")] * 4
-    # The axis of accuracies from 0.5 to 0.9 begins at 0 and ends at 1: they lie half-way, and a tenth below the top.
+    # Steps 20 and 30 are equally good, and the first is saved: at 20 / 30 of the width.
+    boundaries = re.findall(r'<span class="phase" style="left:([\d.]+)%">([^<]*)</span>', text)
+    assert boundaries[:4] == [("66.67", "best on dev: step 20")] * 4
+    # The axis of accuracies from 0.5 to 0.9 is 0 to 1: half-way up, and a tenth below the top.
     assert 'd="M333.3 200.0L666.7 40.0L1000.0 40.0"' in text
 
 
-def test_a_run_without_dev_has_curves_without_a_mark(tmp_path):
+def test_a_run_without_dev_has_curves_without_a_best_step(tmp_path):
     contents = replace(BARE, scores={"train": TaskScores(metrics={"f1": 0.5}, main_metric="f1")})
-    page = page_of(tmp_path, contents, (step(1), step(2)))
+    page = page_of(tmp_path, contents, (step_record(1), step_record(2)))
     assert "Training loss: class" in page.words
     assert "best" not in page.words
 
 
-def test_the_confusion_matrix_is_shaded_by_the_share_of_its_row():
-    part = confusion_part(scored(0.85, **DETAILS))
-    assert "3 of 20 were taken for another class." in part
-    cells = re.findall(r'<td class="number (\w+)" style="--share:([\d.]+)">(\d+)</td>', part)
+def test_the_confusion_matrix_is_shaded_by_the_ratio_of_each_row():
+    part = confusion_part(task_scores(0.85, **DETAILS))
+    assert "3 of 20 are misclassified." in part
+    cells = re.findall(r'<td class="number (\w+)" style="--ratio:([\d.]+)">(\d+)</td>', part)
     assert cells == [("hit", "0.800", "8"), ("miss", "0.200", "2"), ("miss", "0.100", "1"), ("hit", "0.900", "9")]
-    assert outline(part).words.endswith("right ↓ said → bad 好 bad 8 2 好 1 9")
+    assert outline(part).words.endswith("true ↓ predicted → bad 好 bad 8 2 好 1 9")
 
 
 def test_of_more_than_thirty_classes_the_most_confused_pairs_are_listed():
     counts = np.diag(np.full(31, 10))
     counts[4, 7], counts[30, 0], counts[2, 1] = 5, 10, 1
-    part = outline(confusion_part(scored(0.9, confusion=counts, labels=tuple(f"c{n}" for n in range(31)))))
+    part = outline(confusion_part(task_scores(0.9, confusion=counts, labels=tuple(f"c{n}" for n in range(31)))))
     # 10 of the 20 of class 30, 5 of the 15 of class 4, 1 of the 11 of class 2
-    assert part.words.endswith("of the right class c30 c0 10 50.0 % c4 c7 5 33.3 % c2 c1 1 9.1 %")
+    assert part.words.endswith("of the true class c30 c0 10 50.0 % c4 c7 5 33.3 % c2 c1 1 9.1 %")
 
 
 def test_thirty_classes_still_have_a_matrix():
-    part = confusion_part(scored(0.9, confusion=np.eye(30, dtype=np.int64), labels=tuple(f"c{n}" for n in range(30))))
+    part = confusion_part(
+        task_scores(0.9, confusion=np.eye(30, dtype=np.int64), labels=tuple(f"c{n}" for n in range(30)))
+    )
     assert part.count("<td") == 900
 
 
-def test_each_class_has_precision_recall_f1_and_its_number():
-    words = outline(classes_part(scored(0.85, **DETAILS))).words
+def test_each_class_has_precision_recall_f1_and_count():
+    words = outline(classes_part(task_scores(0.85, **DETAILS))).words
     # bad: 8 of 9 found, 8 of 10 there, 2 * 8 / (9 + 10); 好: 9 of 11, 9 of 10, 2 * 9 / (11 + 10)
     assert words == "class precision recall F1 examples bad 0.889 0.800 0.842 10 好 0.818 0.900 0.857 10"
 
 
-def test_types_of_entities_stand_instead_of_the_tags_of_words():
+def test_entity_types_replace_the_tags_of_words():
     types = {"LOC": {"f1": 0.8, "precision": 0.7, "recall": 0.9, "num_entities": 1_668}}
-    words = outline(classes_part(scored(0.85, **DETAILS, types=types))).words
+    words = outline(classes_part(task_scores(0.85, **DETAILS, types=types))).words
     assert words == "type precision recall F1 entities LOC 0.700 0.900 0.800 1,668"
 
 
-def test_each_of_several_labels_of_a_text_has_its_line():
-    found = (Matches(3, 4, 6), Matches(0, 0, 2))
-    words = outline(classes_part(scored(0.5, labels=("angry", "glad"), found=found))).words
-    # angry: 3 of 4 found, 3 of 6 there, 2 * 3 / (4 + 6); glad: never said
+def test_each_label_of_a_multi_label_task_has_a_row():
+    matches = (Matches(3, 4, 6), Matches(0, 0, 2))
+    words = outline(classes_part(task_scores(0.5, labels=("angry", "glad"), found=matches))).words
+    # angry: 3 of 4 found, 3 of 6 there, 2 * 3 / (4 + 6); glad: never predicted
     assert words == "class precision recall F1 examples angry 0.750 0.500 0.600 6 glad 0.000 0.000 0.000 2"
 
 
 def test_many_classes_are_listed_from_the_lowest_f1_on():
     counts = np.diag(np.full(31, 10))
     counts[30, 30], counts[30, 0] = 0, 10
-    words = outline(classes_part(scored(0.9, confusion=counts, labels=tuple(f"c{n}" for n in range(31))))).words
+    words = outline(classes_part(task_scores(0.9, confusion=counts, labels=tuple(f"c{n}" for n in range(31))))).words
     # c30 is never found; c0 is found 10 times in 20: precision 0.5, F1 2 * 10 / (20 + 10)
     assert words.startswith(
-        "31 of 31, the lowest F1 first class precision recall F1 examples c30 0.000 0.000 0.000 10 c0 0.500 1.000 0.667"
+        "31 of 31, lowest F1 first class precision recall F1 examples c30 0.000 0.000 0.000 10 c0 0.500 1.000 0.667"
     )
 
 
-def test_a_reliability_bar_is_as_high_as_its_answers_are_right_with_a_mark_where_it_was_sure():
-    part = calibration_part(scored(0.85, **DETAILS))
-    assert "Calibration error 0.143" in part  # (|3.2 - 2| + |9.8 - 9|) / 14
-    # Bar 12 of 15 reaches from 12.06 to 12.94 fifteenths; half of it right, 0.8 sure: 200 and 80 below the top of 400.
-    assert '<path class="bar" d="M804.0 400V200.0H862.7V400Z"><title>0.800 sure, 0.500 right, 4 answers' in part
-    assert '<path class="aim" d="M804.0 80.0H862.7"/>' in part
-    assert '<path class="aim" d="M937.3 8.0H996.0"/>' in part  # 0.98 sure
-    assert part.count('class="aim" d=') == 2  # empty bins have none
+def test_a_reliability_bar_shows_accuracy_with_a_mark_at_the_mean_confidence():
+    part = calibration_part(task_scores(0.85, **DETAILS))
+    assert "(ECE) 0.143" in part  # (|3.2 - 2| + |9.8 - 9|) / 14
+    # Bar 12 of 15 spans 12.06 to 12.94 fifteenths; accuracy 0.5, confidence 0.8: 200 and 80 below the top of 400.
+    assert (
+        '<path class="bar" d="M804.0 400V200.0H862.7V400Z"><title>confidence 0.800, accuracy 0.500, 4 predictions'
+        in part
+    )
+    assert '<path class="expected" d="M804.0 80.0H862.7"/>' in part
+    assert '<path class="expected" d="M937.3 8.0H996.0"/>' in part  # confidence 0.98
+    assert part.count('class="expected" d=') == 2  # empty bins have none
     assert outline(part).words.endswith(
-        "sure answers mean right 0.80 to 0.87 4 0.800 0.500 0.93 to 1.00 10 0.980 0.900"
+        "confidence predictions mean confidence accuracy 0.80 to 0.87 4 0.800 0.500 0.93 to 1.00 10 0.980 0.900"
     )
     assert "nan" not in part
 
 
-def test_the_error_before_the_temperature_is_that_of_the_best_step(tmp_path):
+def test_the_calibration_error_before_temperature_scaling_is_that_of_the_best_step(tmp_path):
     words = page_of(tmp_path).words
-    assert "Before its temperature was fitted on dev, the error was 0.231." in words
+    assert "Before temperature scaling on dev it was 0.231." in words
 
 
-def test_a_split_that_is_not_dev_has_no_error_before(tmp_path):
-    contents = replace(CONTENTS, scores={"test": scored(0.8, **DETAILS)})
+def test_a_split_other_than_dev_has_no_calibration_error_before_scaling(tmp_path):
+    contents = replace(CONTENTS, scores={"test": task_scores(0.8, **DETAILS)})
     words = page_of(tmp_path, contents).words
     assert "Calibration test" in words
-    assert "Before its temperature" not in words
+    assert "Before temperature scaling" not in words
 
 
 def test_bins_without_a_calibration_error_are_not_drawn():
     assert calibration_part(TaskScores(metrics={"micro_f1": 0.5}, main_metric="micro_f1", details={"bins": BINS})) == ""
 
 
-def test_details_of_test_are_folded_behind_those_of_dev(tmp_path):
-    contents = replace(CONTENTS, scores={"dev": scored(0.85, **DETAILS), "test": scored(0.8, **DETAILS)})
+def test_details_of_test_are_collapsed_below_those_of_dev(tmp_path):
+    contents = replace(CONTENTS, scores={"dev": task_scores(0.85, **DETAILS), "test": task_scores(0.8, **DETAILS)})
     page = page_of(tmp_path, contents)
     assert page.words.count("The same on test") == 3
-    assert page.words.count("Not bad at all.") == 1  # whoever reads the mistakes of test has no test any more
+    assert page.words.count("Not bad at all.") == 1  # showing the mistakes of test would spoil it as a test set
 
 
-def test_mistakes_have_their_text_their_labels_and_how_sure_the_model_was():
-    words = outline(mistakes_part(scored(0.85, **DETAILS))).words
+def test_mistakes_have_text_labels_and_confidence():
+    words = outline(mistakes_part(task_scores(0.85, **DETAILS))).words
     assert words == (
-        "Not bad at all. right 好 said bad confidence 98.0 % dev.tsv, line 7 "
-        "这家酒店不错。 right 好 said bad confidence 75.0 % dev.tsv, line 9"
+        "Not bad at all. true 好 predicted bad confidence 98.0 % dev.tsv, line 7 "
+        "这家酒店不错。 true 好 predicted bad confidence 75.0 % dev.tsv, line 9"
     )
 
 
-def test_a_long_text_is_folded_and_whole():
+def test_a_long_text_is_collapsed_and_complete():
     text = "".join(f"句子{n}。" for n in range(200))
     mistake = Mistake(confidence=0.9, texts=("Short?", text), expected="", predicted="bad", location="dev.json, line 1")
-    part = mistakes_part(scored(0.5, mistakes=[mistake]))
+    part = mistakes_part(task_scores(0.5, mistakes=[mistake]))
     assert part.count("<details") == 1
     assert f'<p class="text" dir="auto">{text}</p>' in part
     assert f"all {len(text):,} characters" in part
-    assert "right (nothing)" in outline(part).words
+    assert "true (empty)" in outline(part).words
 
 
-def test_after_ten_mistakes_the_others_are_folded():
+def test_mistakes_after_the_tenth_are_collapsed():
     mistakes = [
         Mistake(confidence=0.9, texts=(f"text {n}",), expected="a", predicted="b", location=f"line {n}")
         for n in range(12)
     ]
-    part = mistakes_part(scored(0.5, mistakes=mistakes))
-    opened, closed = part.split("<summary>2 more</summary>")
-    assert opened.count("<li") == 10
+    part = mistakes_part(task_scores(0.5, mistakes=mistakes))
+    first, rest = part.split("<summary>2 more</summary>")
+    assert first.count("<li") == 10
     assert outline(part).words.count("text ") == 12
-    assert 'start="11"' in closed
+    assert 'start="11"' in rest
 
 
-def test_a_mistaken_value_is_off_by_some_distance(tmp_path):
+def test_a_regression_mistake_has_an_absolute_error(tmp_path):
     mistake = Mistake(confidence=2.25, texts=("a", "b"), expected="5.0", predicted="2.75", location="dev.tsv, line 2")
     contents = replace(
         BARE,
@@ -257,54 +277,57 @@ def test_a_mistaken_value_is_off_by_some_distance(tmp_path):
         },
     )
     words = page_of(tmp_path, contents).words
-    assert "right 5.0 said 2.75 absolute error 2.25" in words
+    assert "true 5.0 predicted 2.75 absolute error 2.25" in words
     assert "Highest absolute error first." in words
     assert "confidence" not in words
 
 
-def test_coverage_says_that_every_piece_was_read_or_how_many_were_not():
-    one = WindowCoverage(
+def test_coverage_states_the_number_of_truncated_tokens():
+    sliding = WindowCoverage(
         window_rule=WindowRule(128, 32), lengths=np.array([5, 200]), num_sequences=3, num_long=1, num_truncated=0
     )
-    assert one.describe() == (
-        "2 training examples in 3 rows of at most 128 places. 1 long one slid over several rows, neighbours with 32 "
-        "pieces in common. Every piece was read."
+    assert sliding.describe() == (
+        "2 training examples in 3 sequences of up to 128 tokens. 1 long example split into windows that overlap by 32 "
+        "tokens. No token was truncated."
     )
-    cut = WindowCoverage(
+    truncated = WindowCoverage(
         window_rule=WindowRule(128, 32, truncate=True),
         lengths=np.array([5, 128]),
         num_sequences=2,
         num_long=0,
         num_truncated=1_072,
     )
-    assert cut.describe().endswith("places. 1,072 pieces did not fit and stayed unread, as truncate asks.")
+    assert truncated.describe().endswith("tokens. 1,072 tokens truncated.")
 
 
-def test_coverage_is_counted_from_questions():
-    def row(length: int, unit: int = 0) -> InputSequence:
-        places = np.zeros(length, dtype=np.int64)
-        return InputSequence(places, places, (WindowSpan(0, length, 0),), unit=unit)
+def test_coverage_is_counted_from_features():
+    def sequence(length: int, unit: int = 0) -> InputSequence:
+        values = np.zeros(length, dtype=np.int64)
+        return InputSequence(values, values, (WindowSpan(0, length, 0),), unit=unit)
 
-    questions = [
-        Features(sequences=(row(5),)),
-        Features(sequences=(row(8), row(8), row(8))),  # three windows of one text
-        Features(sequences=(row(4, 0), row(6, 1)), num_units=2),  # two endings, a row each
-        Features(sequences=(row(8),), num_truncated=3),
+    all_features = [
+        Features(sequences=(sequence(5),)),
+        Features(sequences=(sequence(8), sequence(8), sequence(8))),  # three windows of one text
+        Features(sequences=(sequence(4, 0), sequence(6, 1)), num_units=2),  # two choices, a sequence each
+        Features(sequences=(sequence(8),), num_truncated=3),
     ]
-    counted = WindowCoverage.from_features(questions, WindowRule(8, 2))
-    assert counted.lengths.tolist() == [5, 24, 10, 8]
-    assert (counted.num_sequences, counted.num_long, counted.num_truncated) == (7, 1, 3)
-    # Of a document two sentences share a row of 8, and a long one slides over two.
-    parts = Features(sequences=(row(8),), num_examples=2), Features(sequences=(row(8), row(4)), num_truncated=1)
-    rows = tuple(one for part in parts for one in part.sequences)
-    counted = WindowCoverage.from_features(
-        [Features(sequences=rows, num_truncated=1, num_examples=3, parts=parts)], WindowRule(8, 2)
+    coverage = WindowCoverage.from_features(all_features, WindowRule(8, 2))
+    assert coverage.lengths.tolist() == [5, 24, 10, 8]
+    assert (coverage.num_sequences, coverage.num_long, coverage.num_truncated) == (7, 1, 3)
+    # Of a document two sentences share a sequence of 8, and a long one spans two windows.
+    parts = (
+        Features(sequences=(sequence(8),), num_examples=2),
+        Features(sequences=(sequence(8), sequence(4)), num_truncated=1),
     )
-    assert counted.lengths.tolist() == [8, 8, 12]
-    assert (counted.num_sequences, counted.num_long, counted.num_truncated) == (3, 1, 1)
+    sequences = tuple(one for part in parts for one in part.sequences)
+    coverage = WindowCoverage.from_features(
+        [Features(sequences=sequences, num_truncated=1, num_examples=3, parts=parts)], WindowRule(8, 2)
+    )
+    assert coverage.lengths.tolist() == [8, 8, 12]
+    assert (coverage.num_sequences, coverage.num_long, coverage.num_truncated) == (3, 1, 1)
 
 
-def test_lengths_are_counted_in_bars_of_round_width(tmp_path):
+def test_the_length_histogram_has_bins_of_round_width(tmp_path):
     lengths = np.array([5, 12, 12, 39])
     contents = replace(
         CONTENTS,
@@ -313,21 +336,21 @@ def test_lengths_are_counted_in_bars_of_round_width(tmp_path):
         ),
     )
     text = text_of(tmp_path, contents)
-    assert length_edges(lengths).tolist() == [0, 2, 4, *range(6, 41, 2)]  # ticks stand 10 apart
-    assert "<title>12 to 13 pieces: 2 examples</title>" in text
-    assert '<span class="phase" style="left:80.00%">a row holds 32</span>' in text  # 32 of 40
-    # By halves between neighbours: 12 and 12; 95 % lies at place 2.85 of 3, at 12 + 0.85 * 27 = 34.95
-    assert "Half have at most 12 pieces, 95 % at most 35, the longest 39." in text
+    assert length_edges(lengths).tolist() == [0, 2, 4, *range(6, 41, 2)]  # ticks are 10 apart
+    assert "<title>12 to 13 tokens: 2 examples</title>" in text
+    assert '<span class="phase" style="left:80.00%">max_length 32</span>' in text  # 32 of 40
+    # The 95th percentile is at index 2.85 of 3: 12 + 0.85 * 27 = 34.95
+    assert "median 12, 95th percentile 35, maximum 39." in text
 
 
-def test_lengths_are_counted_by_powers_of_two_where_one_is_far_longer_than_most():
+def test_length_bins_are_powers_of_two_if_one_example_is_far_longer():
     assert length_edges(np.array([5, 6, 7, 1_000])).tolist() == [4, 8, 16, 32, 64, 128, 256, 512, 1_024]
     assert length_edges(np.array([5, 6, 7, 1_024])).tolist()[-2:] == [1_024, 2_048]
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=50))
-def test_every_length_is_counted_in_one_of_a_few_bars(lengths):
+def test_every_length_is_in_one_of_a_few_bins(lengths):
     edges = length_edges(np.array(lengths))
     assert edges[0] <= min(lengths)
     assert max(lengths) < edges[-1]
@@ -335,10 +358,10 @@ def test_every_length_is_counted_in_one_of_a_few_bars(lengths):
     assert len(edges) <= 32
 
 
-def test_bars_without_a_height_are_left_out_and_any_heights_can_be_drawn():
-    words = ("none", "zero", "two")
+def test_bars_that_are_not_finite_are_omitted():
+    labels = ("none", "zero", "two")
     part = draw_bars(
-        BarChart(title="T", unit="u", edges=np.arange(4.0), heights=np.array([math.nan, 0.0, 2.0]), labels=words)
+        BarChart(title="T", unit="u", edges=np.arange(4.0), heights=np.array([math.nan, 0.0, 2.0]), labels=labels)
     )
     assert re.findall("<title>([^<]*)", part) == ["zero", "two"]
     assert 'd="M686.7 400V0.0H980.0V400Z"' in part  # from 2.06 to 2.94 thirds, as high as the axis
@@ -346,19 +369,19 @@ def test_bars_without_a_height_are_left_out_and_any_heights_can_be_drawn():
     outline(part)
 
 
-def test_pictures_of_why_are_shown_as_they_are(tmp_path):
-    assert '<div class="explained"><p>because of <b>bad</b></p></div>' in text_of(tmp_path)
+def test_explanations_are_inserted_as_html(tmp_path):
+    assert '<div class="explanation"><p>because of <b>bad</b></p></div>' in text_of(tmp_path)
 
 
-def test_data_machine_and_recipe_are_told(tmp_path):
+def test_the_page_has_data_machine_recipe_and_warnings(tmp_path):
     page = page_of(tmp_path)
     assert f"file sha256 examples train train.tsv {'ab' * 32} 1,234" in page.words
     assert "processor A Fine Processor cores 2" in page.words
-    assert 'Recipe task = "classify" batch = 32' in page.words
-    assert "Warnings 3 dev texts also stand in train" in page.words
+    assert 'Recipe task = "classify" batch_size = 32' in page.words
+    assert "Warnings 3 dev texts are also in train" in page.words
 
 
-def test_a_part_without_data_is_left_out(tmp_path):
+def test_a_part_without_data_is_omitted(tmp_path):
     page = page_of(tmp_path, BARE, ())
     headings = (
         "Scores",
@@ -368,17 +391,17 @@ def test_a_part_without_data_is_left_out(tmp_path):
         "Calibration",
         "Worst mistakes",
         "Lengths",
-        "Why",
+        "Explained",
         "Recipe",
     )
     assert not any(heading in page.words for heading in headings)
     assert "f1 on dev 0.500" in page.words
-    assert "metrics.jsonl holds no step: there are no curves." in page.words
+    assert "metrics.jsonl has no steps: there are no curves." in page.words
 
 
-def test_records_may_lie_in_another_folder(tmp_path):
-    other = run_with(tmp_path / "restart-1", *RECORDS)
-    path = write_finetune_report(tmp_path, CONTENTS, other)
+def test_records_may_be_in_another_folder(tmp_path):
+    restart = run_with(tmp_path / "restart-1", *RECORDS)
+    path = write_finetune_report(tmp_path, CONTENTS, restart)
     assert path == tmp_path / "report.html"
     assert "best on dev: step 20" in path.read_text(encoding="utf-8")
 
@@ -391,14 +414,14 @@ def test_a_damaged_record_is_named(tmp_path):
     assert "metrics.jsonl, line 7 is not a record" in words
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(FolderError, match=r"there is no run folder .*nowhere; check the name"):
+def test_a_missing_run_folder_is_refused(tmp_path):
+    with pytest.raises(FolderError, match=r"there is no run folder .*nowhere; check the path"):
         write_finetune_report(tmp_path / "nowhere", CONTENTS)
 
 
-def test_text_never_becomes_markup(tmp_path):
+def test_text_is_escaped_everywhere(tmp_path):
     mistakes = [Mistake(confidence=0.9, texts=(EVIL, EVIL * 20), expected=EVIL, predicted=EVIL, location=EVIL)]
-    figures = {EVIL: 0.5, "calibration_error": 0.1}
+    metrics = {EVIL: 0.5, "calibration_error": 0.1}
     details = {**DETAILS, "labels": (EVIL, "好"), "mistakes": mistakes}
     types = {EVIL: {"f1": 0.8, "precision": 0.7, "recall": 0.9, "num_entities": 1}}
     contents = replace(
@@ -406,8 +429,8 @@ def test_text_never_becomes_markup(tmp_path):
         task=EVIL,
         base=EVIL,
         scores={
-            "dev": TaskScores(metrics=figures, main_metric=EVIL, details=details),
-            "test": TaskScores(metrics=figures, main_metric=EVIL, details={**details, "types": types}),
+            "dev": TaskScores(metrics=metrics, main_metric=EVIL, details=details),
+            "test": TaskScores(metrics=metrics, main_metric=EVIL, details={**details, "types": types}),
         },
         verdict=EVIL,
         data={EVIL: {"file": EVIL, "sha256": EVIL, "examples": 1}},
@@ -416,18 +439,18 @@ def test_text_never_becomes_markup(tmp_path):
         warnings=(EVIL,),
         notes=(EVIL,),
     )
-    records = (StepRecord(1, EVIL, {EVIL: 1.0}, 1e-4, 1.0, 1, 1.0), ScoreRecord(1, "dev", dict(figures)))
+    records = (replace(step_record(1), phase=EVIL, losses={EVIL: 1.0}), ScoreRecord(1, "dev", dict(metrics)))
     page = page_of(tmp_path / EVIL.replace("/", ""), contents, records)
     assert page.words.count("alert(1)") > 20
     assert {"script", "img"}.isdisjoint(page.tags)
     assert not any(name.startswith("on") for name, _ in page.attributes)
 
 
-def test_half_a_surrogate_pair_costs_no_report(tmp_path):
+def test_a_lone_surrogate_does_not_prevent_the_report(tmp_path):
     contents = replace(
         CONTENTS,
         scores={
-            "dev": scored(
+            "dev": task_scores(
                 0.5, mistakes=[Mistake(confidence=0.9, texts=("\ud800!",), expected="a", predicted="b", location="p")]
             )
         },

@@ -1,10 +1,11 @@
-"""The report of a run and its curves: figures on the page, extremes kept, text escaped, absent parts named."""
+"""The report of a pretraining run and its charts: scores on the page, extremes drawn, text escaped, gaps named."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,30 +33,42 @@ from bertworks.reports.curves import (
 from bertworks.reports.page import format_duration, format_number
 from bertworks.reports.pretrain import write_report
 
-FACTS = {
-    "ln_v": math.log(30_522),  # 10.3262
+RUN_INFO = {
+    "uniform_loss": math.log(30_522),  # 10.3262
     "unigram_entropy": 7.21,
     "machine": {"cpu": "A Fine Processor", "cores": 2, "memory": 8 * 2**30, "torch": "2.13.0", "threads": 2},
-    "corpus": {"documents": 48_213, "pieces": 31_400_221, "vocabulary": 30_522},
+    "corpus": {"documents": 48_213, "tokens": 31_400_221, "vocabulary": 30_522},
     "warnings": ["the corpus is small"],
     "started": "2026-01-02T03:04:05",
     "finished": "2026-01-02T05:04:05",
 }
 
 
-def step(number: int, loss: float, phase: str = "128", norm: float = 1.0) -> StepRecord:
-    return StepRecord(number, phase, {"masked": loss, "pair": 0.5}, 1e-4, 3_600.0 * number, 1_000_000 * number, norm)
+def step(number: int, loss: float, phase: str = "128", grad_norm: float = 1.0, pair_loss: str = "nsp") -> StepRecord:
+    return StepRecord(
+        step=number,
+        phase=phase,
+        losses={"mlm": loss, pair_loss: 0.5},
+        learning_rate=1e-4,
+        seconds=3_600.0 * number,
+        num_tokens=1_000_000 * number,
+        grad_norm=grad_norm,
+    )
 
 
 def held_out(number: int, loss: float) -> HeldOutRecord:
-    return HeldOutRecord(number, "128", {"masked": loss}, 12.34, 0.543, 0.912)
+    return HeldOutRecord(
+        step=number, phase="128", losses={"mlm": loss}, perplexity=12.34, accuracy=0.543, pair_accuracy=0.912
+    )
 
 
-def run_with(folder: Path, *records: RunRecord, facts: object = FACTS, recipe: str = "[model]\nlayers = 4\n") -> Path:
-    with Records.open(folder, None) as opened:
+def run_with(
+    folder: Path, *records: RunRecord, run_info: object = RUN_INFO, recipe: str = "[model]\nnum_hidden_layers = 4\n"
+) -> Path:
+    with Records.open(folder, None) as run_records:
         for record in records:
-            opened.add(record)
-    (folder / "run.json").write_text(json.dumps(facts), encoding="utf-8")
+            run_records.add(record)
+    (folder / "run.json").write_text(json.dumps(run_info), encoding="utf-8")
     (folder / "recipe.toml").write_text(recipe, encoding="utf-8")
     return folder
 
@@ -64,97 +77,102 @@ def report_of(folder: Path) -> Outline:
     return outline(write_report(folder).read_text(encoding="utf-8"))
 
 
-def test_the_page_states_the_figures_of_the_last_held_out_score(tmp_path):
+def test_the_page_has_the_last_held_out_scores(tmp_path):
     run = run_with(tmp_path / "mini-en", step(1, 9.0), step(2, 2.5), held_out(1, 8.0), held_out(2, 2.513))
     assert write_report(run) == run / "report.html"
     words = report_of(run).words
-    assert "Training run mini-en" in words
+    assert "Pretraining run mini-en" in words
     assert "started 2026-01-02 03:04, finished 2026-01-02 05:04, step 2" in words
-    assert "Held-out loss 2.513: 54.3 % of the hidden pieces are filled in right." in words
-    assert "On pairs (next sentence), 91.2 % of the answers are right." in words
-    assert "4.70 nats better than knowing only how frequent each piece is" in words  # 7.21 - 2.513
+    assert "Held-out loss 2.513, MLM accuracy 54.3 %, NSP accuracy 91.2 %." in words
+    assert "4.70 nats below the unigram entropy: the model uses context." in words  # 7.21 - 2.513
     for name, value in (
         ("held-out loss", "2.513"),
         ("perplexity", "12.3"),
-        ("accuracy", "54.3 %"),
-        ("next sentence accuracy", "91.2 %"),
-        ("time in training", "2 h 0 min"),
-        ("pieces seen", "2 million"),
+        ("MLM accuracy", "54.3 %"),
+        ("NSP accuracy", "91.2 %"),
+        ("training time", "2 h 0 min"),
+        ("tokens seen", "2 million"),
     ):
         assert f"{name} {value}" in words
 
 
-def test_the_page_shows_reference_lines_recipe_machine_corpus_and_warnings(tmp_path):
+def test_the_page_has_baselines_recipe_machine_corpus_and_warnings(tmp_path):
     words = report_of(run_with(tmp_path, step(1, 9.0), held_out(1, 8.0))).words
-    assert "guessing: ln V = 10.33" in words
-    assert "knowing only how frequent pieces are: 7.21" in words
-    assert "guessing: ln 2 = 0.69" in words
-    assert "[model] layers = 4" in words
+    assert "uniform: ln V = 10.33" in words
+    assert "unigram entropy: 7.21" in words
+    assert "uniform: ln 2 = 0.69" in words
+    assert "[model] num_hidden_layers = 4" in words
     assert "cpu A Fine Processor cores 2 memory 8.0 GiB torch 2.13.0 threads 2" in words
-    assert "documents 48,213 pieces 31,400,221 vocabulary 30,522" in words
+    assert "documents 48,213 tokens 31,400,221 vocabulary 30,522" in words
     assert "Warnings the corpus is small" in words
-    assert "filled blanks" in words.split("Not in this report")[1]  # the one thing this run has none of
+    assert "fill-mask samples" in words.split("Not in this report")[1]  # the only part without data
 
 
-def test_a_phase_boundary_is_marked_in_every_chart_over_steps(tmp_path):
+def test_a_phase_boundary_is_marked_in_every_chart(tmp_path):
     page = report_of(run_with(tmp_path, step(1, 9.0), step(2, 8.0), step(3, 7.0, phase="512"), held_out(3, 7.0)))
-    # loss of pieces, accuracy, loss of pairs, learning rate, speed, gradient norm
+    # MLM loss, accuracy, NSP loss, learning rate, throughput, gradient norm
     assert page.tags.count("figure") == 6
     assert page.words.count("128 → 512") == 6
 
 
-def test_the_order_of_sentences_is_called_by_its_name(tmp_path):
-    run = run_with(tmp_path, step(1, 9.0), held_out(1, 8.0), recipe='objective = "masked-order"')
-    assert "sentence order accuracy 91.2 %" in report_of(run).words
+def test_the_pair_accuracy_is_named_by_the_loss_of_the_run(tmp_path):
+    run = run_with(tmp_path, step(1, 9.0, pair_loss="sop"), held_out(1, 8.0))
+    assert "SOP accuracy 91.2 %" in report_of(run).words
 
 
 @pytest.mark.parametrize(
     ("loss", "sentence"),
     [
-        (10.4, "it has learned nothing"),
-        (8.0, "it does not use context"),
-        (7.0, "0.21 nats better than knowing only how frequent each piece is"),
-        (math.nan, "its loss is not a finite number"),
+        (10.4, "the model has learned nothing"),
+        (8.0, "the model does not use context"),
+        (7.0, "0.21 nats below the unigram entropy"),
+        (math.nan, "Training diverged: the loss is not finite"),
     ],
 )
-def test_the_verdict_compares_the_loss_with_both_references(tmp_path, loss, sentence):
+def test_the_verdict_compares_the_loss_with_both_baselines(tmp_path, loss, sentence):
     assert sentence in report_of(run_with(tmp_path, step(1, 9.0), held_out(1, loss))).words
 
 
-def test_the_verdict_names_a_better_score_that_was_lost_again(tmp_path):
+def test_the_verdict_names_a_lower_loss_of_an_earlier_step(tmp_path):
     words = report_of(run_with(tmp_path, held_out(1_000, 3.0), held_out(2_000, 3.5))).words
-    assert "It was lower at step 1,000: 3.000." in words
+    assert "The lowest loss is 3.000, at step 1,000." in words
 
 
 def test_losses_that_are_not_finite_are_counted_and_leave_a_gap(tmp_path):
     losses = (5.0, math.nan, 4.0, 3.0, math.inf)
     run = run_with(tmp_path, *(step(n, loss) for n, loss in enumerate(losses, start=1)), held_out(5, 3.0))
     page = report_of(run)
-    assert "2 of 5 recorded training losses are not finite numbers" in page.words
+    assert "2 of 5 recorded training losses are not finite" in page.words
     text = (run / "report.html").read_text(encoding="utf-8")
     path = re.search(r'class="training band" d="([^"]*)"/><path class="training dot" d="([^"]*)"', text)
     assert path is not None
-    assert re.sub(r"[\d. ]", "", path[1]) == "ML"  # 4 and 3 are joined
-    assert re.sub(r"[\d. ]", "", path[2]) == "Mh"  # 5 stands alone, as a dot
+    assert re.sub(r"[\d. ]", "", path[1]) == "ML"  # 4 and 3 are connected
+    assert re.sub(r"[\d. ]", "", path[2]) == "Mh"  # 5 is a dot
     assert "nan" not in "".join(value or "" for name, value in page.attributes if name in ("d", "style"))
 
 
 def test_a_run_of_one_step_has_a_report(tmp_path):
     page = report_of(run_with(tmp_path, step(1, 9.0)))
-    assert "Nothing was scored on held-out text yet; the last training loss is 9.000." in page.words
+    assert "There is no held-out evaluation yet; the last training loss is 9.000." in page.words
     assert page.tags.count("figure") == 5  # all but accuracy
 
 
-def test_an_empty_run_folder_has_a_report_that_names_all_that_is_missing(tmp_path):
+def test_the_report_of_an_empty_run_folder_names_all_missing_parts(tmp_path):
     words = report_of(tmp_path).words
-    assert "Nothing was scored on held-out text yet." in words
+    assert "There is no held-out evaluation yet." in words
     absent = words.split("Not in this report")[1]
-    for what in ("no step", "no held-out scores", "no filled blanks", "run.json is missing", "recipe.toml is missing"):
+    for what in (
+        "no steps",
+        "no held-out scores",
+        "no fill-mask samples",
+        "run.json is missing",
+        "recipe.toml is missing",
+    ):
         assert what in absent
 
 
 def test_a_run_without_warnings_says_so(tmp_path):
-    assert "No warnings were raised." in report_of(run_with(tmp_path, step(1, 1.0), facts={"warnings": []})).words
+    assert "No warnings." in report_of(run_with(tmp_path, step(1, 1.0), run_info={"warnings": []})).words
 
 
 @pytest.mark.parametrize("content", ["{", "[1, 2]", '"text"'])
@@ -166,12 +184,12 @@ def test_a_damaged_run_json_is_named_and_the_rest_is_shown(tmp_path, content):
     assert "run.json" in words.split("Not in this report")[1]
 
 
-def test_references_that_are_not_numbers_are_left_out(tmp_path):
-    run = run_with(tmp_path, step(1, 9.0), held_out(1, 8.0), facts={"ln_v": "many", "unigram_entropy": None})
+def test_baselines_that_are_not_numbers_are_omitted(tmp_path):
+    run = run_with(tmp_path, step(1, 9.0), held_out(1, 8.0), run_info={"uniform_loss": "many", "unigram_entropy": None})
     assert "ln V" not in report_of(run).words
 
 
-def test_a_damaged_line_is_named_and_what_stands_before_it_is_shown(tmp_path):
+def test_a_damaged_line_is_named_and_the_lines_before_it_are_shown(tmp_path):
     run = run_with(tmp_path, step(1, 9.0), held_out(1, 8.0))
     with (run / "metrics.jsonl").open("a") as file:
         file.write("damaged\n")
@@ -180,30 +198,30 @@ def test_a_damaged_line_is_named_and_what_stands_before_it_is_shown(tmp_path):
     assert "metrics.jsonl, line 3 is not a record" in words
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(FolderError, match=r"there is no run folder .*nowhere; check the name"):
+def test_a_missing_run_folder_is_refused(tmp_path):
+    with pytest.raises(FolderError, match=r"there is no run folder .*nowhere; check the path"):
         write_report(tmp_path / "nowhere")
 
 
-def test_text_from_files_never_becomes_markup(tmp_path):
+def test_text_from_files_is_escaped(tmp_path):
     evil = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
-    facts = {
-        **FACTS,
+    run_info = {
+        **RUN_INFO,
         "machine": {evil: evil, "list": [evil], "nested": {evil: evil}},
         "warnings": [evil],
         "started": evil,
         "finished": evil,
     }
     records = [
-        StepRecord(1, evil, {evil: 1.0, "pair": 0.5}, 1e-4, 1.0, 1, 1.0),
-        StepRecord(2, f"{evil}2", {evil: 1.0, "pair": 0.5}, 1e-4, 2.0, 2, 1.0),
-        HeldOutRecord(2, evil, {evil: 1.0}, 2.7, 0.5),
+        replace(step(1, 1.0, phase=evil), losses={evil: 1.0, "nsp": 0.5}),
+        replace(step(2, 1.0, phase=f"{evil}2"), losses={evil: 1.0, "nsp": 0.5}),
+        replace(held_out(2, 1.0), phase=evil, losses={evil: 1.0}),
         SampleRecord(2, f"{evil} [MASK]", (((evil, 0.5),),)),
     ]
     plain = report_of(run_with(tmp_path / "plain", step(1, 1.0), held_out(2, 1.0)))
-    page = report_of(run_with(tmp_path / evil.replace("/", ""), *records, facts=facts, recipe=evil))
+    page = report_of(run_with(tmp_path / evil.replace("/", ""), *records, run_info=run_info, recipe=evil))
     assert "script" in page.words
-    assert set(page.tags) - set(plain.tags) <= {"table", "tr", "td", "th", "b", "u", "i"}  # those of the samples
+    assert set(page.tags) - set(plain.tags) <= {"table", "tr", "td", "th", "b", "u", "i"}  # of the samples
     assert {"script", "img"}.isdisjoint(page.tags)
     assert not any(name.startswith("on") for name, _ in page.attributes)
 
@@ -219,85 +237,85 @@ def test_the_page_needs_nothing_from_outside(tmp_path):
     assert "prefers-color-scheme: dark" in text
 
 
-def test_samples_stand_under_their_steps_with_bars_as_long_as_probabilities(tmp_path):
+def test_samples_are_shown_by_step_with_bars_of_their_probabilities(tmp_path):
     text = "The [MASK] of [MASK]."
     early = SampleRecord(10, text, ((("the", 0.125),), (("of", 0.25),)))
     late = SampleRecord(20, text, ((("king", 0.5), ("##ing", 0.0625)), (("法", 0.75),)))
     run = run_with(tmp_path, early, late)
     words = report_of(run).words
     assert "The 1 of 2 . step 10 step 20 1 the 12.5 % king 50.0 % ##ing 6.2 % 2 of 25.0 % 法 75.0 %" in words
-    assert "at 2 of 2 recorded moments; 1 of 1 texts" in words
+    assert "at 2 of 2 recorded steps; 1 of 1 texts" in words
     widths = re.findall(r"<u style=\"width:([\d.]+)%", (run / "report.html").read_text(encoding="utf-8"))
     assert widths == ["12.5", "50.0", "6.2", "25.0", "75.0"]
 
 
-def test_of_many_samples_six_moments_are_shown_most_of_them_early(tmp_path):
+def test_of_many_samples_six_steps_are_shown_most_of_them_early(tmp_path):
     samples = [SampleRecord(100 * n, "[MASK]", (((f"p{n}", 0.5),),)) for n in range(1, 21)]
     words = report_of(run_with(tmp_path, *samples)).words
-    # geometric places of 20: 1, 1.8, 3.3, 6.0, 11.0, 20
+    # geometrically spaced in 20: 1, 1.8, 3.3, 6.0, 11.0, 20
     assert "step 100 step 200 step 300 step 600 step 1,100 step 2,000" in words
-    assert "at 6 of 20 recorded moments" in words
+    assert "at 6 of 20 recorded steps" in words
 
 
-def test_many_steps_make_a_small_page_that_keeps_the_spike(tmp_path):
-    records = [step(n, 5.0 + (n % 7) / 10, norm=3_333.0 if n == 7_777 else 1.0) for n in range(1, 10_001)]
+def test_the_report_of_many_steps_is_small_and_keeps_spikes(tmp_path):
+    records = [step(n, 5.0 + (n % 7) / 10, grad_norm=3_333.0 if n == 7_777 else 1.0) for n in range(1, 10_001)]
     run = run_with(tmp_path, *records)
     page = report_of(run)
     paths = [value or "" for name, value in page.attributes if name == "d"]
     assert max(path.count("L") for path in paths) < 2_000
     assert (run / "report.html").stat().st_size < 400_000
     assert "before clipping, logarithmic" in page.words  # 3,333 is more than a hundred times the median
-    # From 1 to 10,000 the spike is log(3333) / 4 = 0.8807 of the height up, so 400 * (1 - 0.8807) units down.
+    # On an axis from 1 to 10,000 the spike is at height log10(3333) / 4 = 0.8807: 400 * (1 - 0.8807) from the top.
     assert any("L777.7 47.7" in path for path in paths)
 
 
-def test_thinning_keeps_a_short_curve_whole():
+def test_downsampling_keeps_a_short_curve():
     assert downsample(np.array([3.0, 1.0, 2.0]), limit=3).tolist() == [0, 1, 2]
 
 
-def test_thinning_keeps_ends_and_the_extremes_of_each_stretch():
+def test_downsampling_keeps_the_ends_and_the_extremes_of_each_interval():
     values = np.array([5.0, 1.0, 9.0, 4.0, 4.0, 4.0, 2.0, 3.0, 8.0, 7.0, 0.0, 6.0])
-    # limit 6: two stretches of six, extremes at 1 and 2, at 10 and 8; and both ends
+    # limit 6: two intervals of six, extremes at 1 and 2, at 10 and 8; and both ends
     assert downsample(values, limit=6).tolist() == [0, 1, 2, 8, 10, 11]
 
 
-def test_thinning_keeps_a_stretch_without_finite_values_as_a_gap():
+def test_downsampling_keeps_a_gap():
     values = np.array([1.0, 2.0, 3.0, 4.0, math.nan, math.nan, math.inf, math.nan, 5.0, 6.0, 7.0, 8.0])
-    # limit 8: three stretches of four; the middle one keeps its first place
+    # limit 8: three intervals of four; the middle one keeps its first index
     assert downsample(values, limit=8).tolist() == [0, 3, 4, 8, 11]
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(6, 50))
-def test_thinning_never_loses_the_least_or_the_greatest(values, limit):
+def test_downsampling_keeps_minimum_and_maximum(values, limit):
     array = np.array(values)
-    kept = downsample(array, limit)
-    assert len(kept) <= limit
-    assert (np.diff(kept) > 0).all()
+    indices = downsample(array, limit)
+    assert len(indices) <= limit
+    assert (np.diff(indices) > 0).all()
     finite = array[np.isfinite(array)]
     if len(finite):
-        left = array[kept][np.isfinite(array[kept])]
-        assert (left.min(), left.max()) == (finite.min(), finite.max())
+        sample = array[indices][np.isfinite(array[indices])]
+        assert (sample.min(), sample.max()) == (finite.min(), finite.max())
 
 
-def test_a_running_mean_leaves_out_what_is_not_finite():
+def test_a_running_mean_ignores_values_that_are_not_finite():
     means = running_mean(np.array([1.0, 2.0, math.nan, 4.0, 9.0]), width=3)
     # (1+2)/2, (1+2)/2, (2+4)/2, (4+9)/2, (4+9)/2
     assert means.tolist() == [1.5, 1.5, 3.0, 6.5, 6.5]
     assert math.isnan(running_mean(np.array([math.inf]), width=3)[0])
 
 
-def test_smoothing_does_not_reach_over_the_boundary_of_a_phase():
+def test_smoothing_does_not_cross_phase_boundaries():
     values = np.concatenate([np.full(100, 1.0), np.full(50, 5.0)])
     assert smooth(np.arange(1.0, 151.0), values, [101]).tolist() == values.tolist()
 
 
-def test_smoothing_does_not_bridge_a_gap():
+def test_smoothing_keeps_gaps():
     values = np.array([2.0] * 10 + [math.nan] + [2.0] * 10)
     assert np.flatnonzero(np.isnan(smooth(np.arange(21.0), values, []))).tolist() == [10]
 
 
-def test_smoothing_takes_a_fiftieth_of_all_records_or_five_of_a_few():
+def test_the_smoothing_window_is_a_fiftieth_of_all_records_or_five():
     spike = np.zeros(500)
     spike[250] = 11.0
     assert np.flatnonzero(smooth(np.arange(500.0), spike, [])).tolist() == list(range(245, 256))
@@ -310,10 +328,10 @@ def test_an_axis_holds_all_values_on_round_ticks():
     axis = axis_for(np.array([2.3, 10.4]))
     assert axis.ticks == (0, 2, 4, 6, 8, 10, 12)
     assert axis.height(3.0) == 0.25
-    assert axis_for(np.array([9.0, 10.0])).low > 8  # a narrow range is not squeezed by a far zero
+    assert axis_for(np.array([9.0, 10.0])).low > 8  # a narrow range does not start at zero
 
 
-def test_an_axis_of_one_value_has_room_on_both_sides():
+def test_an_axis_of_one_value_is_centered():
     assert axis_for(np.array([4.0])).height(4.0) == 0.5
     assert axis_for(np.array([0.0])).height(0.0) == 0.0
 
@@ -330,7 +348,7 @@ def test_ticks_are_one_two_or_five_apart(span, distance):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "text"),
     [
         (0, "0"),
         (0.1 + 0.2, "0.3"),
@@ -341,34 +359,41 @@ def test_ticks_are_one_two_or_five_apart(span, distance):
         (-40_000, "-40k"),
     ],
 )
-def test_ticks_are_short_words(value, words):
-    assert format_tick(value) == words
+def test_tick_labels_are_short(value, text):
+    assert format_tick(value) == text
 
 
-def test_a_frame_starts_at_zero_unless_the_steps_begin_far_behind_it():
+def test_the_step_axis_starts_at_zero_unless_the_steps_start_far_from_it():
     assert (StepAxis.from_steps([10, 1_000]).first_step, StepAxis.from_steps([10, 1_000]).last_step) == (0, 1_000)
     assert StepAxis.from_steps([900, 1_000]).first_step == 900
     assert (StepAxis.from_steps([0]).first_step, StepAxis.from_steps([0]).last_step) == (0, 1)
     assert (StepAxis.from_steps([5]).first_step, StepAxis.from_steps([5]).last_step) == (0, 5)
 
 
-def test_a_curve_is_drawn_where_its_values_are():
-    curve = Curve("loss", "training", "line", np.array([0.0, 5.0, 10.0]), np.array([0.0, 2.0, 4.0]))
-    page = draw_chart(
-        Chart("Loss", "nats", (curve,), (Reference(3.0, "level", "above"),)), StepAxis(0, 10, (Boundary(5, "b"),))
+def test_a_curve_is_drawn_at_its_values():
+    curve = Curve(
+        name="loss",
+        css_class="training",
+        shape="line",
+        steps=np.array([0.0, 5.0, 10.0]),
+        values=np.array([0.0, 2.0, 4.0]),
     )
-    # ticks 0 to 4: value 0 lies at the bottom (400), 2 in the middle (200), 4 at the top (0)
+    page = draw_chart(
+        Chart(title="Loss", unit="nats", curves=(curve,), references=(Reference(3.0, "level", "above"),)),
+        StepAxis(0, 10, (Boundary(5, "b"),)),
+    )
+    # ticks 0 to 4: value 0 is at the bottom (400), 2 in the middle (200), 4 at the top (0)
     assert 'd="M0.0 400.0L500.0 200.0L1000.0 0.0"' in page
     assert '<path class="reference" d="M0 100.0H1000"/>' in page
     assert '<path class="boundary" d="M500.0 0V400"/>' in page
     assert '<span class="level above" style="top:25.00%">level</span>' in page
-    assert '<span class="x" style="left:50.00%">' not in page  # ticks stand at 0, 2, 4, …
+    assert '<span class="x" style="left:50.00%">' not in page  # ticks are at 0, 2, 4, …
     assert '<span class="x" style="left:40.00%">4</span>' in page
 
 
 def test_a_chart_without_finite_values_says_so():
-    curve = Curve("loss", "training", "line", np.array([1.0]), np.array([math.nan]))
-    assert "no finite value was recorded" in draw_chart(Chart("Loss", "nats", (curve,)), StepAxis(0, 1))
+    curve = Curve(name="loss", css_class="training", shape="line", steps=np.array([1.0]), values=np.array([math.nan]))
+    assert "no finite values" in draw_chart(Chart(title="Loss", unit="nats", curves=(curve,)), StepAxis(0, 1))
 
 
 @settings(deadline=None)
@@ -376,25 +401,30 @@ def test_a_chart_without_finite_values_says_so():
 def test_any_values_can_be_drawn(values):
     steps = np.arange(1.0, len(values) + 1)
     page = draw_chart(
-        Chart("Loss", "nats", (Curve("c", "training", "dots", steps, np.array(values)),)), StepAxis(0, len(values))
+        Chart(
+            title="Loss",
+            unit="nats",
+            curves=(Curve(name="c", css_class="training", shape="dots", steps=steps, values=np.array(values)),),
+        ),
+        StepAxis(0, len(values)),
     )
     outline(page)
-    places = re.findall(r' (?:d|style)="([^"]*)"', page)
-    assert bool(places) == bool(np.isfinite(values).any())
-    assert not any("nan" in place or "inf" in place for place in places)
+    coordinates = re.findall(r' (?:d|style)="([^"]*)"', page)
+    assert bool(coordinates) == bool(np.isfinite(values).any())
+    assert not any("nan" in text or "inf" in text for text in coordinates)
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "text"),
     [(12.34, "12.3"), (4_560.4, "4,560"), (48_200_000, "48.2 million"), (3.3e9, "3.3 billion"), (math.inf, "inf")],
 )
-def test_numbers_are_written_as_people_say_them(value, words):
-    assert format_number(value) == words
+def test_large_numbers_are_abbreviated(value, text):
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [(4.26, "4.3 s"), (42, "42 s"), (420, "7 min"), (7_500, "2 h 5 min"), (3_599, "1 h 0 min"), (273_600, "3 d 4 h")],
 )
-def test_times_are_written_as_people_say_them(seconds, words):
-    assert format_duration(seconds) == words
+def test_durations_have_two_units_at_most(seconds, text):
+    assert format_duration(seconds) == text

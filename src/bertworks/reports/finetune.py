@@ -260,7 +260,7 @@ def _error_parts(contents: FinetuneContents, best: ScoreRecord | None) -> Iterat
             yield f"<h2>{title} <small>{split}</small></h2>{part}{on_test}"
     mistakes = mistakes_part(scores)
     if mistakes:
-        note = f"Those with the highest {scores.confidence_label} first."
+        note = f"Highest {scores.confidence_label} first."
         yield f'<h2>Worst mistakes <small>{split}</small></h2><p class="note">{note}</p>{mistakes}'
 
 

@@ -59,7 +59,7 @@ def _panel(panel: Panel, uses: Sequence[WordUse], colors: dict[str, str], extent
     lines = (
         f"{len(uses)} sentences, {vectors}",
         f"nearest neighbor has the same sense: {projection.nearest_neighbor_accuracy:.0%}",
-        f"mean cosine {projection.within_similarity:.2f} within senses, {projection.across_similarity:.2f} across senses",
+        f"mean cosine {projection.within_similarity:.2f} within, {projection.across_similarity:.2f} across senses",
     )
     for index, line in enumerate(lines):
         yield _text(middle, 50 + 19 * index, line, f'text-anchor="middle" fill="{_GREY}" font-size="13"')
