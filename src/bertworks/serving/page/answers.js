@@ -1,45 +1,46 @@
-// The tab of answers: a question and a passage in; the answer, where it stands and what else it could be out.
+// Question answering: a question and a passage in; the answer, its position and other candidates out.
 
+import { modelPath } from "./api.js";
 import { bars } from "./bars.js";
-import { bench } from "./bench.js";
-import { el, refill } from "./elements.js";
+import { el, replaceContent } from "./elements.js";
 import { fieldsFor } from "./fields.js";
-import { marked, quotedText } from "./marked.js";
-import { pathOf } from "./server.js";
-import { percent, say, signed } from "./words.js";
+import { highlight, quote } from "./highlight.js";
+import { formatPercent, formatSigned, t } from "./i18n.js";
+import { requestForm } from "./request-form.js";
 
 export const ANSWERS = {
   id: "answers",
-  suits: (model) => model.task === "answer" && model.can.includes("predict"),
+  supports: (model) => model.task === "answer" && model.capabilities.includes("predict"),
   create,
 };
 
 function create({ models }) {
-  return bench({
+  return requestForm({
     id: "answers",
     models,
     fields: () => fieldsFor("answer"),
-    request: (input, model) => ({ path: pathOf(model, "predict"), body: { inputs: [input] } }),
-    show,
+    request: (input, model) => ({ path: modelPath(model, "predict"), body: { inputs: [input] } }),
+    render,
   });
 }
 
-function show({ predictions: [prediction] }, { context }) {
-  const isAnswered = prediction.text !== "";
-  const spans = isAnswered ? [prediction, ...prediction.runners_up] : prediction.runners_up;
-  const passage = quotedText([], { class: "passage" });
-  const point = (span) => refill(passage, span ? marked(context, [span], (part) => el("mark", {}, part)) : context);
-  const atRest = isAnswered ? prediction : null;
-  point(atRest);
-  const rows = spans.map((span, place) => {
-    return { name: span.text, share: span.probability, isBest: isAnswered && place === 0 };
+function render({ predictions: [prediction] }, { context }) {
+  const hasAnswer = prediction.text !== "";
+  const spans = hasAnswer ? [prediction, ...prediction.runners_up] : prediction.runners_up;
+  const passage = quote([], { class: "passage" });
+  const mark = (span) =>
+    replaceContent(passage, span ? highlight(context, [span], (text) => el("mark", {}, text)) : context);
+  const defaultSpan = hasAnswer ? prediction : null;
+  mark(defaultSpan);
+  const rows = spans.map((span, index) => {
+    return { name: span.text, ratio: span.probability, isBest: hasAnswer && index === 0 };
   });
-  const list = bars(rows, { isWide: true, pointed: (place) => point(place === null ? atRest : spans[place]) });
-  const parts = [passage, el("section", { class: "part" }, el("h3", {}, say("answers.ranked")), list)];
-  parts.push(el("p", { class: "note" }, say("answers.note", { odds: signed(prediction.null_odds) })));
-  return { status: statusOf(prediction, isAnswered), parts };
+  const list = bars(rows, { isWide: true, onHover: (index) => mark(index === null ? defaultSpan : spans[index]) });
+  const parts = [passage, el("section", { class: "part" }, el("h3", {}, t("answers.candidates")), list)];
+  parts.push(el("p", { class: "note" }, t("answers.note", { odds: formatSigned(prediction.null_odds) })));
+  return { status: statusText(prediction, hasAnswer), parts };
 }
 
-function statusOf({ text, probability }, isAnswered) {
-  return isAnswered ? say("answers.status", { text, share: percent(probability) }) : say("answers.none");
+function statusText({ text, probability }, hasAnswer) {
+  return hasAnswer ? t("answers.status", { text, percent: formatPercent(probability) }) : t("answers.none");
 }

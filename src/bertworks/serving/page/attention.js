@@ -1,158 +1,166 @@
-// The tab of attention: a text or a pair in; all heads at a glance, and one of them with the links between pieces out.
+// Attention: a text or a pair in; the model view of all heads, and the head view of one out.
 
-import { bench } from "./bench.js";
-import { el, refill } from "./elements.js";
+import { ApiError, modelPath, request } from "./api.js";
+import { el, replaceContent } from "./elements.js";
 import { fieldsFor } from "./fields.js";
-import { headGrid } from "./heads.js";
+import { headView } from "./head-view.js";
+import { formatNumber, formatPercent, t } from "./i18n.js";
 import { isSpecial } from "./input.js";
-import { linkedText } from "./links.js";
-import { ask, pathOf, Refused } from "./server.js";
-import { foldedTable } from "./tables.js";
-import { number, percent, say } from "./words.js";
+import { modelView } from "./model-view.js";
+import { requestForm } from "./request-form.js";
+import { collapsedTable } from "./tables.js";
 
-const LINKS_OF_ALL = 4000;
-const LINKS_OF_ONE = 2000;
-// At first the links are drawn that have this share of the strongest one, but no more than so many.
-const DRAWN_SHARE = 0.25;
-const DRAWN_AT_FIRST = 200;
-const MOST_ROWS = 500;
+const MODEL_TOP_K = 4000;
+const HEAD_TOP_K = 2000;
+// At first, the weights of at least this fraction of the largest are drawn, but not more than so many.
+const MIN_DRAWN_RATIO = 0.25;
+const MAX_DRAWN_INITIALLY = 200;
+const MAX_TABLE_ROWS = 500;
 
-// The head that was looked at last in an answer: it stays when the answer is shown again in another language.
-const lookedAt = new WeakMap();
+// The selected head of a response: it stays selected when the response is rendered again in another language.
+const selectedHeads = new WeakMap();
 
-export const ATTENTION = { id: "attention", suits: (model) => model.can.includes("attention"), create };
+export const ATTENTION = { id: "attention", supports: (model) => model.capabilities.includes("attention"), create };
 
 function create({ models }) {
-  return bench({
+  return requestForm({
     id: "attention",
     models,
     fields: () => fieldsFor("pair"),
-    request: (value, model) => ({ path: pathOf(model, "attention"), body: { ...value, strongest: LINKS_OF_ALL } }),
-    show,
+    request: (value, model) => ({ path: modelPath(model, "attention"), body: { ...value, top_k: MODEL_TOP_K } }),
+    render,
   });
 }
 
-function show(overview, value, model) {
-  const view = el("div", { class: "head-view" });
+function render(response, value, model) {
+  const headContainer = el("div", { class: "head-view" });
   const error = el("p", { class: "error", role: "alert" });
-  const pickers = pickersOf(overview);
-  const grid = headGrid(overview, (layer, head) => look(layer, head));
-  let latest = 0;
+  const pickers = headPickers(response);
+  const grid = modelView(response, (layer, head) => selectHead(layer, head));
+  let latestRequest = 0;
 
-  async function look(layer, head) {
-    const turn = (latest += 1);
-    lookedAt.set(overview, [layer, head]);
-    grid.mark(layer, head);
+  async function selectHead(layer, head) {
+    const requestNumber = (latestRequest += 1);
+    selectedHeads.set(response, [layer, head]);
+    grid.select(layer, head);
     pickers.set(layer, head);
     error.textContent = "";
     try {
-      const body = { ...value, strongest: LINKS_OF_ONE, layer, head };
-      const { answer } = await ask(pathOf(model, "attention"), body);
-      if (turn === latest) refill(view, headView(answer, layer, head));
-    } catch (refused) {
-      if (!(refused instanceof Refused)) throw refused;
-      if (turn === latest) error.textContent = refused.message;
+      const body = { ...value, top_k: HEAD_TOP_K, layer, head };
+      const { response: headResponse } = await request(modelPath(model, "attention"), body);
+      if (requestNumber === latestRequest) replaceContent(headContainer, headParts(headResponse, layer, head));
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      if (requestNumber === latestRequest) error.textContent = failure.message;
     }
   }
 
-  pickers.onChange(look);
-  look(...(lookedAt.get(overview) ?? tellingHead(overview)));
-  const status = say("attention.status", {
-    pieces: number(overview.pieces.length),
-    layers: number(overview.num_layers),
-    heads: number(overview.num_heads),
+  pickers.onChange(selectHead);
+  selectHead(...(selectedHeads.get(response) ?? mostInformativeHead(response)));
+  const status = t("attention.status", {
+    tokens: formatNumber(response.tokens.length),
+    layers: formatNumber(response.num_layers),
+    heads: formatNumber(response.num_heads),
   });
-  const about = el("p", { class: "note" }, say("attention.grid.note"));
-  const choice = el(
+  const note = el("p", { class: "note" }, t("attention.model_view.note"));
+  const selection = el(
     "div",
-    { class: "choose-head" },
+    { class: "head-selection" },
     el("div", {}, grid.element),
-    el("div", {}, pickers.element, about),
+    el("div", {}, pickers.element, note),
   );
-  return { status, parts: [choice, el("div", {}, error, view)] };
+  return { status, parts: [selection, el("div", {}, error, headContainer)] };
 }
 
-/** Return the head with the most weight between different pieces of the text itself: one that has something to tell. */
-function tellingHead({ pieces, links }) {
+/** Return the head with the most attention between different, non-special tokens. */
+function mostInformativeHead({ tokens, attention_weights: weights }) {
   const sums = new Map();
-  for (const [layer, head, from, to, weight] of links) {
-    if (from === to || isSpecial(pieces[from]) || isSpecial(pieces[to])) continue;
-    const key = `${layer} ${head}`;
-    sums.set(key, (sums.get(key) ?? 0) + weight);
+  for (const [layer, head, query, key, weight] of weights) {
+    if (query === key || isSpecial(tokens[query]) || isSpecial(tokens[key])) continue;
+    const name = `${layer} ${head}`;
+    sums.set(name, (sums.get(name) ?? 0) + weight);
   }
-  const best = [...sums].sort((one, other) => other[1] - one[1])[0];
+  const best = [...sums].sort((a, b) => b[1] - a[1])[0];
   return best ? best[0].split(" ").map(Number) : [0, 0];
 }
 
-function pickersOf({ num_layers: numLayers, num_heads: numHeads }) {
-  const [layer, head] = [
+function headPickers({ num_layers: numLayers, num_heads: numHeads }) {
+  const [layerPicker, headPicker] = [
     ["layer", numLayers],
     ["head", numHeads],
   ].map(([name, count]) => {
-    const options = Array.from({ length: count }, (_, place) => el("option", { value: place }, String(place + 1)));
+    const options = Array.from({ length: count }, (_, index) => el("option", { value: index }, String(index + 1)));
     return el("select", { id: `attention-${name}` }, options);
   });
-  const control = (name, select) => el("div", { class: "control" }, el("label", { for: select.id }, say(name)), select);
+  const control = (key, select) => el("div", { class: "control" }, el("label", { for: select.id }, t(key)), select);
   return {
-    element: el("div", { class: "actions" }, control("attention.layer", layer), control("attention.head", head)),
-    set: (ofLayer, ofHead) => {
-      layer.value = ofLayer;
-      head.value = ofHead;
+    element: el(
+      "div",
+      { class: "actions" },
+      control("attention.layer", layerPicker),
+      control("attention.head", headPicker),
+    ),
+    set: (layer, head) => {
+      layerPicker.value = layer;
+      headPicker.value = head;
     },
-    onChange: (act) => {
-      for (const select of [layer, head]) {
-        select.addEventListener("change", () => act(Number(layer.value), Number(head.value)));
+    onChange: (callback) => {
+      for (const select of [layerPicker, headPicker]) {
+        select.addEventListener("change", () => callback(Number(layerPicker.value), Number(headPicker.value)));
       }
     },
   };
 }
 
-function headView(answer, layer, head) {
-  const linked = linkedText(answer);
-  const most = answer.links.length;
-  const strong = answer.links.filter((link) => link[4] >= DRAWN_SHARE * answer.links[0][4]).length;
-  const shown = Math.min(DRAWN_AT_FIRST, strong);
-  const controls = el("div", { class: "actions" }, sideSwitch(linked.turn), countSlider(most, shown, linked.show));
-  linked.show(shown);
-  const title = el("h3", {}, say("attention.title.head", { layer: layer + 1, head: head + 1 }));
-  return [title, controls, linked.element, tableOf(answer)];
+function headParts(response, layer, head) {
+  const view = headView(response);
+  const weights = response.attention_weights;
+  const numLarge = weights.filter((entry) => entry[4] >= MIN_DRAWN_RATIO * weights[0][4]).length;
+  const numDrawn = Math.min(MAX_DRAWN_INITIALLY, numLarge);
+  const controls = el(
+    "div",
+    { class: "actions" },
+    directionSwitch(view.setDirection),
+    countSlider(weights.length, numDrawn, view.draw),
+  );
+  view.draw(numDrawn);
+  const title = el("h3", {}, t("attention.head.title", { layer: layer + 1, head: head + 1 }));
+  return [title, controls, view.element, weightTable(response)];
 }
 
-function sideSwitch(turn) {
-  const buttons = ["to", "from"].map((side) =>
+function directionSwitch(setDirection) {
+  const directions = ["to", "from"];
+  const buttons = directions.map((direction) =>
     el(
       "button",
-      { type: "button", "aria-pressed": side === "to", on: { click: () => choose(side) } },
-      say(`attention.side.${side}`),
+      { type: "button", "aria-pressed": direction === "to", on: { click: () => select(direction) } },
+      t(`attention.direction.${direction}`),
     ),
   );
-  const choose = (side) => {
-    buttons.forEach((button, place) => button.setAttribute("aria-pressed", ["to", "from"][place] === side));
-    turn(side);
+  const select = (direction) => {
+    buttons.forEach((button, index) => button.setAttribute("aria-pressed", directions[index] === direction));
+    setDirection(direction);
   };
-  return el("div", { class: "segmented", role: "group", "aria-label": say("attention.side") }, buttons);
+  return el("div", { class: "segmented", role: "group", "aria-label": t("attention.direction") }, buttons);
 }
 
-function countSlider(most, shown, show) {
-  const output = el("output", {}, number(shown));
-  const slider = el("input", { type: "range", id: "attention-count", min: 0, max: most, value: shown });
+function countSlider(max, initial, onInput) {
+  const output = el("output", {}, formatNumber(initial));
+  const slider = el("input", { type: "range", id: "attention-count", min: 0, max, value: initial });
   slider.addEventListener("input", () => {
-    output.textContent = number(slider.value);
-    show(Number(slider.value));
+    output.textContent = formatNumber(slider.value);
+    onInput(Number(slider.value));
   });
-  return el(
-    "div",
-    { class: "control" },
-    el("label", { for: "attention-count" }, say("attention.count")),
-    slider,
-    output,
-  );
+  return el("div", { class: "control" }, el("label", { for: "attention-count" }, t("attention.count")), slider, output);
 }
 
-function tableOf({ pieces, links }) {
-  const titles = ["reader", "read", "weight"].map((name) => say(`column.${name}`));
-  const named = (place) => `${pieces[place]} (${place})`;
+function weightTable({ tokens, attention_weights: weights }) {
+  const headers = ["query", "key", "weight"].map((name) => t(`column.${name}`));
+  const label = (position) => `${tokens[position]} (${position})`;
   const rows = () =>
-    links.slice(0, MOST_ROWS).map(([, , from, to, weight]) => [named(from), named(to), percent(weight)]);
-  return foldedTable(say("attention.table", { count: number(Math.min(MOST_ROWS, links.length)) }), titles, rows, [2]);
+    weights
+      .slice(0, MAX_TABLE_ROWS)
+      .map(([, , query, key, weight]) => [label(query), label(key), formatPercent(weight)]);
+  const count = formatNumber(Math.min(MAX_TABLE_ROWS, weights.length));
+  return collapsedTable(t("attention.table", { count }), headers, rows, [2]);
 }

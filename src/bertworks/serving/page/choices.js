@@ -1,30 +1,30 @@
-// The tab of choices: a beginning and endings in; the endings in the order of their probability out.
+// Multiple choice: a prompt and its choices in; the choices by probability out.
 
+import { modelPath } from "./api.js";
 import { bars } from "./bars.js";
-import { bench } from "./bench.js";
 import { fieldsFor } from "./fields.js";
-import { pathOf } from "./server.js";
-import { percent, say } from "./words.js";
+import { formatPercent, t } from "./i18n.js";
+import { requestForm } from "./request-form.js";
 
 export const CHOICES = {
   id: "choices",
-  suits: (model) => model.task === "choose" && model.can.includes("predict"),
+  supports: (model) => model.task === "choose" && model.capabilities.includes("predict"),
   create,
 };
 
 function create({ models }) {
-  return bench({
+  return requestForm({
     id: "choices",
     models,
     fields: () => fieldsFor("choose"),
-    request: (input, model) => ({ path: pathOf(model, "predict"), body: { inputs: [input] } }),
-    show,
+    request: (input, model) => ({ path: modelPath(model, "predict"), body: { inputs: [input] } }),
+    render,
   });
 }
 
-function show({ predictions: [{ choice, text, probabilities }] }, { choices }) {
-  const rows = choices.map((name, place) => ({ name, share: probabilities[place], isBest: place === choice }));
-  rows.sort((one, other) => other.share - one.share);
-  const status = say("choices.status", { text, share: percent(probabilities[choice]) });
+function render({ predictions: [{ choice, text, probabilities }] }, { choices }) {
+  const rows = choices.map((name, index) => ({ name, ratio: probabilities[index], isBest: index === choice }));
+  rows.sort((a, b) => b.ratio - a.ratio);
+  const status = t("choices.status", { text, percent: formatPercent(probabilities[choice]) });
   return { status, parts: [bars(rows, { isWide: true })] };
 }

@@ -1,75 +1,76 @@
-// The tab of classes: a text or a pair in; the probability of every class, or a number, out.
+// Classification and regression: a text or a pair in; the probability of each class, or a value, out.
 
+import { modelPath } from "./api.js";
 import { bars } from "./bars.js";
-import { bench } from "./bench.js";
 import { el } from "./elements.js";
-import { fieldsFor, readsPairs } from "./fields.js";
-import { pathOf } from "./server.js";
-import { number, percent, say } from "./words.js";
+import { fieldsFor, isPairModel } from "./fields.js";
+import { formatNumber, formatPercent, t } from "./i18n.js";
+import { requestForm } from "./request-form.js";
 
-const SEVERAL = "|"; // between the classes of a text that has several
-const MOST_SHOWN = 12;
+const LABEL_SEPARATOR = "|"; // between the labels of a multi-label prediction
+const MAX_SHOWN = 12;
 
 export const CLASSES = {
   id: "classes",
-  suits: (model) => ["classify", "regress"].includes(model.task) && model.can.includes("predict"),
+  supports: (model) => ["classify", "regress"].includes(model.task) && model.capabilities.includes("predict"),
   create,
 };
 
 function create({ models }) {
-  return bench({
+  return requestForm({
     id: "classes",
     models,
     fields: (model) => fieldsFor(model.task, model),
     examples: classExamples,
-    request: (input, model) => ({ path: pathOf(model, "predict"), body: { inputs: [input] } }),
-    show: ({ predictions: [prediction] }) => ("value" in prediction ? showValue(prediction) : showClasses(prediction)),
+    request: (input, model) => ({ path: modelPath(model, "predict"), body: { inputs: [input] } }),
+    render: ({ predictions: [prediction] }) =>
+      "value" in prediction ? renderValue(prediction) : renderClasses(prediction),
   });
 }
 
-/** Return the name of the examples that suit a model of classes or scores. */
+/** Return the name of the examples for a classification or regression model. */
 export function classExamples(model) {
-  if (model.task === "regress") return "scores";
-  return readsPairs(model) ? "pairs" : "classes";
+  if (model.task === "regress") return "regression";
+  return isPairModel(model) ? "pairs" : "classes";
 }
 
-function showValue({ value }) {
-  return { status: say("classes.value.status"), parts: [el("p", { class: "big-number" }, number(value, 3))] };
+function renderValue({ value }) {
+  return { status: t("classes.value.status"), parts: [el("p", { class: "big-number" }, formatNumber(value, 3))] };
 }
 
-function showClasses({ label, probabilities }) {
-  const shares = Object.entries(probabilities).sort((one, other) => other[1] - one[1]);
-  const chosen = chosenOf(label, probabilities);
-  const isSeveral = hasSeveral(probabilities);
-  const rows = shares.map(([name, share]) => {
-    const isBest = chosen.includes(name);
-    return { name, share, isBest, note: isSeveral && isBest ? "✓" : null };
+function renderClasses({ label, probabilities }) {
+  const ranked = Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
+  const predicted = predictedLabels(label, probabilities);
+  const multiLabel = isMultiLabel(probabilities);
+  const rows = ranked.map(([name, ratio]) => {
+    const isBest = predicted.includes(name);
+    return { name, ratio, isBest, note: multiLabel && isBest ? "✓" : null };
   });
-  const parts = [bars(rows.slice(0, MOST_SHOWN), { isWide: true })];
-  if (rows.length > MOST_SHOWN) parts.push(rest(rows.slice(MOST_SHOWN)));
-  parts.push(el("p", { class: "note" }, say(isSeveral ? "classes.several.note" : "classes.note")));
-  return { status: statusOf(chosen, shares[0][1]), parts };
+  const parts = [bars(rows.slice(0, MAX_SHOWN), { isWide: true })];
+  if (rows.length > MAX_SHOWN) parts.push(moreClasses(rows.slice(MAX_SHOWN)));
+  parts.push(el("p", { class: "note" }, t(multiLabel ? "classes.multi_label.note" : "classes.note")));
+  return { status: statusText(predicted, ranked[0][1]), parts };
 }
 
-function statusOf(chosen, share) {
-  if (chosen.length === 0) return say("classes.none");
-  if (chosen.length > 1) return say("classes.several", { labels: chosen.join(", ") });
-  return say("classes.status", { label: chosen[0], share: percent(share) });
+function statusText(predicted, probability) {
+  if (predicted.length === 0) return t("classes.none");
+  if (predicted.length > 1) return t("classes.multi_label", { labels: predicted.join(", ") });
+  return t("classes.status", { label: predicted[0], percent: formatPercent(probability) });
 }
 
-/** A label may itself hold a |, so the whole is looked for first. */
-function chosenOf(label, probabilities) {
+/** Split a multi-label prediction. A label may contain the separator itself, so the whole string is tried first. */
+function predictedLabels(label, probabilities) {
   if (label in probabilities) return [label];
-  return label.split(SEVERAL).filter((one) => one in probabilities);
+  return label.split(LABEL_SEPARATOR).filter((name) => name in probabilities);
 }
 
-/** Shares of one class among many sum to 1; those of classes that do not exclude each other need not. */
-function hasSeveral(probabilities) {
-  const sum = Object.values(probabilities).reduce((total, share) => total + share, 0);
+/** The probabilities of exclusive classes sum to 1; those of multi-label classification need not. */
+function isMultiLabel(probabilities) {
+  const sum = Object.values(probabilities).reduce((total, probability) => total + probability, 0);
   return Math.abs(sum - 1) > 0.01;
 }
 
-function rest(rows) {
-  const summary = el("summary", {}, say("classes.rest", { count: number(rows.length) }));
-  return el("details", { class: "as-table" }, summary, bars(rows, { isWide: true }));
+function moreClasses(rows) {
+  const summary = el("summary", {}, t("classes.more", { count: formatNumber(rows.length) }));
+  return el("details", { class: "data-table" }, summary, bars(rows, { isWide: true }));
 }

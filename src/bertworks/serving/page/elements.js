@@ -1,67 +1,67 @@
-// Make what stands on the page: names, attributes and words in, elements out; and say them anew in another language.
+// DOM elements: tags, attributes and message keys in, elements out; their texts can be updated to another language.
 
-import { say } from "./words.js";
+import { t } from "./i18n.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-// Properties whose value is the name of words, and what the words are put into.
-const SAID = { sayLabel: "aria-label", sayHint: "placeholder", sayTitle: "title" };
+// Properties whose value is a message key, and the attribute that gets the message.
+const I18N_ATTRIBUTES = { i18nLabel: "aria-label", i18nPlaceholder: "placeholder", i18nTitle: "title" };
 
 /**
- * Make an element. `say` names the words inside it, `sayLabel`, `sayHint` and `sayTitle` those of an attribute; `on`
- * has what happens to it, `style` its own CSS variables; false and null leave an attribute out.
+ * Create an element. `i18n` is the message key of its text; `i18nLabel`, `i18nPlaceholder` and `i18nTitle` those of
+ * attributes; `on` has event listeners, `style` CSS variables. An attribute that is false or null is left out.
  */
 export function el(tag, properties = {}, ...children) {
-  return filled(document.createElement(tag), properties, children);
+  return fill(document.createElement(tag), properties, children);
 }
 
-/** Make an element of a picture. */
+/** Create an SVG element. */
 export function svg(tag, properties = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), properties, children);
+  return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
-/** Say all that stands inside `root` in the language of the page. */
-export function sayAnew(root) {
-  for (const node of root.querySelectorAll("[data-say]")) node.textContent = say(node.dataset.say);
-  for (const [property, attribute] of Object.entries(SAID)) {
-    for (const node of root.querySelectorAll(`[${dataName(property)}]`)) {
-      node.setAttribute(attribute, say(node.getAttribute(dataName(property))));
+/** Update all messages inside `root` to the current language. */
+export function updateTexts(root) {
+  for (const node of root.querySelectorAll("[data-i18n]")) node.textContent = t(node.dataset.i18n);
+  for (const [property, attribute] of Object.entries(I18N_ATTRIBUTES)) {
+    for (const node of root.querySelectorAll(`[${dataAttribute(property)}]`)) {
+      node.setAttribute(attribute, t(node.getAttribute(dataAttribute(property))));
     }
   }
 }
 
-/** Put `children` where `node` had others. */
-export function refill(node, ...children) {
+/** Replace the children of a node; null and undefined are skipped. */
+export function replaceContent(node, ...children) {
   node.replaceChildren(...children.flat().filter((child) => child != null));
 }
 
-function filled(node, properties, children) {
+function fill(node, properties, children) {
   for (const [name, value] of Object.entries(properties)) {
-    // What stands for "no" is an attribute left out, but of aria- attributes it is the word.
     if (value === null || value === undefined) continue;
+    // false removes an attribute, but is a value of aria- attributes.
     if (value === false && !name.startsWith("aria-")) continue;
-    set(node, name, value);
+    setProperty(node, name, value);
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return node;
 }
 
-function set(node, name, value) {
-  if (name === "say") {
-    node.dataset.say = value;
-    node.textContent = say(value);
-  } else if (name in SAID) {
-    node.setAttribute(dataName(name), value);
-    node.setAttribute(SAID[name], say(value));
+function setProperty(node, name, value) {
+  if (name === "i18n") {
+    node.dataset.i18n = value;
+    node.textContent = t(value);
+  } else if (name in I18N_ATTRIBUTES) {
+    node.setAttribute(dataAttribute(name), value);
+    node.setAttribute(I18N_ATTRIBUTES[name], t(value));
   } else if (name === "on") {
-    for (const [event, act] of Object.entries(value)) node.addEventListener(event, act);
+    for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
   } else if (name === "style") {
-    // Through the object model: the attribute would be refused by the page's content policy.
+    // By the CSSOM: the Content-Security-Policy forbids the attribute.
     for (const [property, content] of Object.entries(value)) node.style.setProperty(property, content);
   } else {
     node.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : value);
   }
 }
 
-function dataName(property) {
+function dataAttribute(property) {
   return `data-${property.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }

@@ -1,71 +1,71 @@
-// The tab of entities: a text in; the same text with its entities marked, a legend and a table out.
+// Named entities: a text in; the text with its entities highlighted, a legend and a table out.
 
-import { bench } from "./bench.js";
+import { modelPath } from "./api.js";
 import { el } from "./elements.js";
 import { fieldsFor } from "./fields.js";
-import { marked, quotedText } from "./marked.js";
-import { pathOf } from "./server.js";
-import { foldedTable } from "./tables.js";
-import { number, percent, say, sayCount } from "./words.js";
+import { highlight, quote } from "./highlight.js";
+import { formatNumber, formatPercent, t, tCount } from "./i18n.js";
+import { requestForm } from "./request-form.js";
+import { collapsedTable } from "./tables.js";
 
-const NUM_COLOURS = 8;
+const NUM_COLORS = 8;
 
 export const ENTITIES = {
   id: "entities",
-  suits: (model) => model.task === "tag" && model.can.includes("predict"),
+  supports: (model) => model.task === "tag" && model.capabilities.includes("predict"),
   create,
 };
 
 function create({ models }) {
-  return bench({
+  return requestForm({
     id: "entities",
     models,
     fields: () => fieldsFor("tag"),
-    request: (text, model) => ({ path: pathOf(model, "predict"), body: { inputs: [text] } }),
-    show,
+    request: (text, model) => ({ path: modelPath(model, "predict"), body: { inputs: [text] } }),
+    render,
   });
 }
 
-function show({ predictions: [{ spans }] }, text, model) {
-  const colours = coloursOf(model.labels ?? [], spans);
+function render({ predictions: [{ spans }] }, text, model) {
+  const colors = colorsByType(model.labels ?? [], spans);
   const parts = [
-    quotedText(
-      marked(text, spans, (part, span) => entity(part, span, colours)),
+    quote(
+      highlight(text, spans, (spanText, span) => entityMark(spanText, span, colors)),
       { class: "large loose" },
     ),
   ];
-  if (spans.length) parts.push(legend(spans, colours), tableOf(spans));
-  return { status: spans.length ? sayCount("entities.status", spans.length) : say("entities.none"), parts };
+  if (spans.length) parts.push(legend(spans, colors), entityTable(spans));
+  return { status: spans.length ? tCount("entities.status", spans.length) : t("entities.none"), parts };
 }
 
-/** A type has the same colour whatever else is found: its place among the model's labels, not among those here. */
-function coloursOf(labels, spans) {
-  const types = labels.map((label) => label.replace(/^[A-Z]-/, "")).filter((type) => type !== "O");
-  const found = new Set([...types, ...spans.map((span) => span.label)]);
-  return new Map([...found].map((type, place) => [type, `tone-${place % NUM_COLOURS}`]));
+/** A type has the same color in every text: it depends on the model's labels, not on the predicted entities. */
+function colorsByType(labels, spans) {
+  const modelTypes = labels.map((label) => label.replace(/^[A-Z]-/, "")).filter((type) => type !== "O");
+  const types = new Set([...modelTypes, ...spans.map((span) => span.label)]);
+  return new Map([...types].map((type, index) => [type, `color-${index % NUM_COLORS}`]));
 }
 
-function entity(part, { label, probability }, colours) {
-  const title = `${label}, ${percent(probability)}`;
-  return el("mark", { class: `entity ${colours.get(label)}`, title }, part, " ", el("span", { class: "type" }, label));
+function entityMark(text, { label, probability }, colors) {
+  const title = `${label}, ${formatPercent(probability)}`;
+  return el("mark", { class: `entity ${colors.get(label)}`, title }, text, " ", el("span", { class: "type" }, label));
 }
 
-function legend(spans, colours) {
+function legend(spans, colors) {
   const counts = new Map();
   for (const { label } of spans) counts.set(label, (counts.get(label) ?? 0) + 1);
   const items = [...counts].map(([label, count]) =>
-    el("li", {}, el("i", { class: `swatch ${colours.get(label)}` }), label, " ", el("b", {}, number(count))),
+    el("li", {}, el("i", { class: `swatch ${colors.get(label)}` }), label, " ", el("b", {}, formatNumber(count))),
   );
-  return el("ul", { class: "legend", "aria-label": say("entities.legend") }, items);
+  return el("ul", { class: "legend", "aria-label": t("entities.legend") }, items);
 }
 
-function tableOf(spans) {
-  const titles = ["text", "type", "probability", "place"].map((name) => say(`column.${name}`));
+function entityTable(spans) {
+  const headers = ["text", "type", "probability", "offsets"].map((name) => t(`column.${name}`));
   const rows = spans.map(({ text, label, probability, start, end }) => [
     text,
     label,
-    percent(probability),
+    formatPercent(probability),
     `${start}–${end}`,
   ]);
-  return foldedTable(say("entities.table"), titles, rows, [2, 3]);
+  return collapsedTable(t("entities.table"), headers, rows, [2, 3]);
 }

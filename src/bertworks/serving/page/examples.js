@@ -1,65 +1,65 @@
-// Ready examples for every tab, two in each language: what fields.js writes into the fields.
+// Example inputs of every tab, two per language, as fields.js writes them into the fields.
 
-const ONE = (title, text) => ({ title, value: text });
-const TEXT = (title, text, pair = null) => ({ title, value: { text, pair } });
+const SINGLE = (title, text) => ({ title, value: text });
+const PAIR = (title, text, pair = null) => ({ title, value: { text, pair } });
 
 const INPUT = {
   en: [
-    TEXT("Playing", "I was playing with unbelievable concentration."),
-    TEXT("A pair", "My dog is cute.", "He likes playing."),
+    PAIR("Playing", "I was playing with unbelievable concentration."),
+    PAIR("A pair", "My dog is cute.", "He likes playing."),
   ],
-  zh: [TEXT("下棋", "他们在公园里下棋，孩子们在旁边看。"), TEXT("句对", "我的狗很可爱。", "它喜欢玩耍。")],
+  zh: [PAIR("下棋", "他们在公园里下棋，孩子们在旁边看。"), PAIR("句对", "我的狗很可爱。", "它喜欢玩耍。")],
 };
 
 export const EXAMPLES = {
-  blanks: {
+  "fill-mask": {
     en: [
-      ONE("A capital", "Paris is the [MASK] of France."),
-      ONE("Two blanks", "She opened the [MASK] and looked out at the [MASK]."),
+      SINGLE("A capital", "Paris is the [MASK] of France."),
+      SINGLE("Two masks", "She opened the [MASK] and looked out at the [MASK]."),
     ],
-    zh: [ONE("首都", "北京是中国的首[MASK]。"), ONE("两个空", "春天来了，[MASK]园里的花都[MASK]了。")],
+    zh: [SINGLE("首都", "北京是中国的首[MASK]。"), SINGLE("两个掩码", "春天来了，[MASK]园里的花都[MASK]了。")],
   },
   classes: {
     en: [
-      TEXT("A film", "A gripping, beautifully acted film that stays with you for days."),
-      TEXT("A message", "Congratulations! You have won a free cruise. Call this number now to claim your prize."),
+      PAIR("A film", "A gripping, beautifully acted film that stays with you for days."),
+      PAIR("A message", "Congratulations! You have won a free cruise. Call this number now to claim your prize."),
     ],
     zh: [
-      TEXT("影评", "故事紧凑，演员出色，看完之后好几天都忘不了。"),
-      TEXT("酒店", "房间又小又吵，早餐也凉了，下次不会再来。"),
+      PAIR("影评", "故事紧凑，演员出色，看完之后好几天都忘不了。"),
+      PAIR("酒店", "房间又小又吵，早餐也凉了，下次不会再来。"),
     ],
   },
   pairs: {
     en: [
-      TEXT("Music", "A man is playing a guitar on stage.", "Somebody is making music."),
-      TEXT("Asleep", "Two children are running along the beach.", "Everybody is asleep."),
+      PAIR("Music", "A man is playing a guitar on stage.", "Somebody is making music."),
+      PAIR("Asleep", "Two children are running along the beach.", "Everybody is asleep."),
     ],
     zh: [
-      TEXT("音乐", "一个男人正在台上弹吉他。", "有人在演奏音乐。"),
-      TEXT("睡觉", "两个孩子在海滩上奔跑。", "大家都睡着了。"),
+      PAIR("音乐", "一个男人正在台上弹吉他。", "有人在演奏音乐。"),
+      PAIR("睡觉", "两个孩子在海滩上奔跑。", "大家都睡着了。"),
     ],
   },
-  scores: {
+  regression: {
     en: [
-      TEXT("Alike", "A plane is taking off.", "An airplane is leaving the ground."),
-      TEXT("Unlike", "A cook is slicing onions.", "The train was late again."),
+      PAIR("Alike", "A plane is taking off.", "An airplane is leaving the ground."),
+      PAIR("Unlike", "A cook is slicing onions.", "The train was late again."),
     ],
-    zh: [TEXT("相近", "飞机正在起飞。", "一架客机离开了地面。"), TEXT("无关", "厨师在切洋葱。", "火车又晚点了。")],
+    zh: [PAIR("相近", "飞机正在起飞。", "一架客机离开了地面。"), PAIR("无关", "厨师在切洋葱。", "火车又晚点了。")],
   },
   entities: {
     en: [
-      ONE(
+      SINGLE(
         "A visit",
         "In 1903 Marie Curie received the Nobel Prize in Stockholm together with Pierre Curie and Henri Becquerel.",
       ),
-      ONE(
+      SINGLE(
         "A company",
         "Siemens will open a new laboratory near Munich, said Anna Weber of the Bavarian Ministry of Science.",
       ),
     ],
     zh: [
-      ONE("访问", "1972年，周恩来在北京会见了来访的美国总统尼克松。"),
-      ONE("公司", "华为在深圳成立，后来把研究所开到了慕尼黑和巴黎。"),
+      SINGLE("访问", "1972年，周恩来在北京会见了来访的美国总统尼克松。"),
+      SINGLE("公司", "华为在深圳成立，后来把研究所开到了慕尼黑和巴黎。"),
     ],
   },
   answers: {
@@ -200,15 +200,15 @@ export const EXAMPLES = {
     ],
   },
   search: {
-    en: [ONE("Reading", "how to read a file line by line"), ONE("Time", "measure how long something takes")],
-    zh: [ONE("读取", "怎样逐行读取文件"), ONE("时间", "测量用了多长时间")],
+    en: [SINGLE("Reading", "how to read a file line by line"), SINGLE("Time", "measure how long something takes")],
+    zh: [SINGLE("读取", "怎样逐行读取文件"), SINGLE("时间", "测量用了多长时间")],
   },
   input: INPUT,
   attention: {
     en: [
-      TEXT("It", "The animal didn't cross the street because it was too tired."),
-      TEXT("A pair", "The cat sat on the mat.", "It purred and fell asleep."),
+      PAIR("It", "The animal didn't cross the street because it was too tired."),
+      PAIR("A pair", "The cat sat on the mat.", "It purred and fell asleep."),
     ],
-    zh: [TEXT("它", "小狗没有过马路，因为它太累了。"), TEXT("句对", "猫坐在垫子上。", "它打着呼噜睡着了。")],
+    zh: [PAIR("它", "小狗没有过马路，因为它太累了。"), PAIR("句对", "猫坐在垫子上。", "它打着呼噜睡着了。")],
   },
 };

@@ -1,155 +1,169 @@
-// The tab of the input: a text or a pair in; its pieces, ids, positions, segments and embeddings with their sum out.
+// The input representation: a text or a pair in; tokens, ids and the embeddings with their sum out.
 
-import { bench } from "./bench.js";
+import { modelPath } from "./api.js";
 import { el, svg } from "./elements.js";
 import { fieldsFor } from "./fields.js";
-import { pathOf } from "./server.js";
-import { BLOCK, cells } from "./strips.js";
-import { foldedTable } from "./tables.js";
-import { figure, number, say, sayCount } from "./words.js";
+import { BLOCK_SIZE, heatmapCells } from "./heatmap.js";
+import { formatNumber, formatSignificant, t, tCount, tOrDefault } from "./i18n.js";
+import { requestForm } from "./request-form.js";
+import { collapsedTable } from "./tables.js";
 
-const PARTS = ["piece", "position", "segment", "sum"];
-// Where the rows of the picture stand, from above.
-const ROWS = { position: 14, piece: 44, id: 68, segment: 88, blocks: 108 };
-const BLOCK_STEP = BLOCK + 22;
-const HEIGHT = ROWS.blocks + PARTS.length * BLOCK_STEP - (BLOCK_STEP - BLOCK);
-const NARROWEST = 46;
+// The y coordinates of the rows.
+const ROWS = { position: 14, token: 44, id: 68, segment: 88, blocks: 108 };
+const BLOCK_STEP = BLOCK_SIZE + 22;
+const MIN_COLUMN_WIDTH = 46;
 const CHARACTER_WIDTH = 7.9;
 const IDEOGRAPH_WIDTH = 14.5;
 
-export const INPUT = { id: "input", suits: (model) => model.can.includes("tokenize"), create };
+export const INPUT = { id: "input", supports: (model) => model.capabilities.includes("tokenize"), create };
 
 function create({ models }) {
-  return bench({
+  return requestForm({
     id: "input",
     models,
     fields: () => fieldsFor("pair"),
-    request: (value, model) => ({ path: pathOf(model, "tokenize"), body: { ...value, embeddings: true } }),
-    show,
+    request: (value, model) => ({ path: modelPath(model, "tokenize"), body: { ...value, embeddings: true } }),
+    render,
   });
 }
 
-function show(answer) {
-  const numWords = answer.texts.filter((text) => text !== "").length;
-  const status = sayCount("input.status", answer.pieces.length);
-  const legend = answer.sample ? [legendOf(largestOf(answer.sample))] : [];
-  const picture = el("figure", { class: "summed" }, rowNames(answer), scroller(answer));
-  const about = el("p", { class: "note" }, say(numWords ? "input.note" : "input.note.empty"));
-  return { status, parts: [picture, ...legend, about, tableOf(answer)] };
+function render(response) {
+  const hasWords = response.texts.some((text) => text !== "");
+  const values = response.embedding_values;
+  const legend = values ? [colorScale(maxValue(values))] : [];
+  const figure = el("figure", { class: "input-representation" }, rowLabels(values), scrollContainer(response));
+  const note = el("p", { class: "note" }, t(hasWords ? "input.note" : "input.note.empty"));
+  const status = tCount("input.status", response.tokens.length);
+  return { status, parts: [figure, ...legend, note, tokenTable(response)] };
 }
 
-/** The names of the rows stay while the pieces scroll by. */
-function rowNames({ sample }) {
-  const names = [
-    [ROWS.position - 4, "input.position"],
-    [ROWS.piece - 4, "input.piece"],
-    [ROWS.id - 4, "input.id"],
-    [ROWS.segment - 4, "input.segment"],
+/** Return the names of the summed embeddings and of the sum, which is the last: it depends on the encoder. */
+function embeddingNames(values) {
+  return Object.keys(values ?? {});
+}
+
+function embeddingLabel(name) {
+  return tOrDefault(`input.embedding.${name}`, name.replaceAll("_", " "));
+}
+
+/** The labels of the rows stay in view while the tokens scroll. */
+function rowLabels(values) {
+  const labels = [
+    [ROWS.position - 4, t("input.position")],
+    [ROWS.token - 4, t("input.token")],
+    [ROWS.id - 4, t("input.id")],
+    [ROWS.segment - 4, t("input.segment")],
   ];
-  if (sample)
-    PARTS.forEach((part, row) => names.push([ROWS.blocks + row * BLOCK_STEP + BLOCK / 2, `input.vector.${part}`]));
-  const labels = names.map(([top, name]) => el("span", { style: { "--top": `${top}px` } }, say(name)));
-  return el("div", { class: "row-names", "aria-hidden": "true" }, labels);
+  embeddingNames(values).forEach((name, row) =>
+    labels.push([ROWS.blocks + row * BLOCK_STEP + BLOCK_SIZE / 2, embeddingLabel(name)]),
+  );
+  const elements = labels.map(([top, label]) => el("span", { style: { "--top": `${top}px` } }, label));
+  return el("div", { class: "row-labels", "aria-hidden": "true" }, elements);
 }
 
-function scroller(answer) {
-  const label = say("input.picture");
-  return el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": label }, pictureOf(answer, label));
+function scrollContainer(response) {
+  const label = t("input.figure");
+  const attributes = { class: "scroll-container", tabindex: "0", role: "region", "aria-label": label };
+  return el("div", attributes, drawing(response, label));
 }
 
-function pictureOf({ pieces, ids, positions, segments, sample }, label) {
-  const columns = columnsOf(pieces);
+function drawing(response, label) {
+  const { tokens, input_ids: inputIds, position_ids: positionIds, token_type_ids: tokenTypeIds } = response;
+  const values = response.embedding_values;
+  const columns = columnLayout(tokens);
   const width = columns.at(-1).left + columns.at(-1).width;
-  const height = sample ? HEIGHT : ROWS.blocks;
-  const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  columns.forEach(({ left, width: own }, place) => {
-    const middle = left + own / 2;
-    picture.append(
-      svg("text", { x: middle, y: ROWS.position, class: "tiny" }, number(positions[place])),
+  const height = ROWS.blocks + (values ? embeddingNames(values).length * BLOCK_STEP - (BLOCK_STEP - BLOCK_SIZE) : 0);
+  const image = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  columns.forEach(({ left, width: columnWidth }, index) => {
+    const center = left + columnWidth / 2;
+    image.append(
+      svg("text", { x: center, y: ROWS.position, class: "tiny" }, formatNumber(positionIds[index])),
       svg("rect", {
         x: left + 2,
-        y: ROWS.piece - 19,
-        width: own - 4,
+        y: ROWS.token - 19,
+        width: columnWidth - 4,
         height: 28,
         rx: 7,
-        class: chipClass(pieces, segments, place),
+        class: isSpecial(tokens[index]) ? "chip special" : `chip segment-${tokenTypeIds[index]}`,
       }),
-      svg("text", { x: middle, y: ROWS.piece, class: "piece" }, pieces[place]),
-      svg("text", { x: middle, y: ROWS.id, class: "tiny" }, String(ids[place])),
+      svg("text", { x: center, y: ROWS.token, class: "token" }, tokens[index]),
+      svg("text", { x: center, y: ROWS.id, class: "tiny" }, String(inputIds[index])),
       svg(
         "text",
-        { x: middle, y: ROWS.segment, class: `tiny segment-${segments[place]}` },
-        "AB"[segments[place]] ?? "?",
+        { x: center, y: ROWS.segment, class: `tiny segment-${tokenTypeIds[index]}` },
+        "AB"[tokenTypeIds[index]] ?? "?",
       ),
     );
   });
-  if (sample) picture.append(...blocksOf(sample, columns), ...signsOf(columns, sample.sum.length));
-  return picture;
+  if (values) image.append(...embeddingBlocks(values, columns), ...operators(values, columns));
+  return image;
 }
 
-function chipClass(pieces, segments, place) {
-  return isSpecial(pieces[place]) ? "chip special" : `chip segment-${segments[place]}`;
+/** Return whether a token is a special token, such as [CLS] or <s>. */
+export function isSpecial(token) {
+  return /^(\[[A-Z]+\]|<[a-z]+>)$/.test(token);
 }
 
-/** Return whether a piece is one of the tokenizer's own, such as [CLS] or <s>. */
-export function isSpecial(piece) {
-  return /^(\[[A-Z]+\]|<[a-z]+>)$/.test(piece);
-}
-
-function columnsOf(pieces) {
+function columnLayout(tokens) {
   let left = 0;
-  return pieces.map((piece) => {
-    const written = Array.from(piece).reduce(
-      (sum, one) => sum + (one > "\u2e7f" ? IDEOGRAPH_WIDTH : CHARACTER_WIDTH),
+  return tokens.map((token) => {
+    const textWidth = Array.from(token).reduce(
+      (sum, character) => sum + (character > "\u2e7f" ? IDEOGRAPH_WIDTH : CHARACTER_WIDTH),
       0,
     );
-    const column = { left, width: Math.ceil(Math.max(NARROWEST, written + 20)) };
+    const column = { left, width: Math.ceil(Math.max(MIN_COLUMN_WIDTH, textWidth + 20)) };
     left += column.width;
     return column;
   });
 }
 
-function largestOf(sample) {
-  return Math.max(...PARTS.flatMap((part) => sample[part].map((values) => Math.max(...values.map(Math.abs))))) || 1;
+function maxValue(values) {
+  const maxima = embeddingNames(values).flatMap((name) =>
+    values[name].map((vector) => Math.max(...vector.map(Math.abs))),
+  );
+  return Math.max(...maxima) || 1;
 }
 
-function blocksOf(sample, columns) {
-  const blocks = PARTS.flatMap((part, row) =>
-    sample[part].map((values, place) => {
-      const { left, width } = columns[place];
-      return { x: left + (width - BLOCK) / 2, y: ROWS.blocks + row * BLOCK_STEP, values };
+function embeddingBlocks(values, columns) {
+  const blocks = embeddingNames(values).flatMap((name, row) =>
+    values[name].map((vector, index) => {
+      const { left, width } = columns[index];
+      return { x: left + (width - BLOCK_SIZE) / 2, y: ROWS.blocks + row * BLOCK_STEP, values: vector };
     }),
   );
-  return cells(blocks, largestOf(sample));
+  return heatmapCells(blocks, maxValue(values));
 }
 
-/** Between the blocks of a piece stand +, + and =. */
-function signsOf(columns, count) {
-  return ["+", "+", "="].flatMap((sign, row) =>
-    columns.slice(0, count).map(({ left, width }) => {
-      const y = ROWS.blocks + row * BLOCK_STEP + BLOCK + 15;
-      return svg("text", { x: left + width / 2, y, class: "sign" }, sign);
+/** Draw +, …, + and = between the blocks of each token. */
+function operators(values, columns) {
+  const numSummed = embeddingNames(values).length - 1;
+  return Array.from({ length: numSummed }, (_, row) =>
+    columns.slice(0, values.sum.length).map(({ left, width }) => {
+      const y = ROWS.blocks + row * BLOCK_STEP + BLOCK_SIZE + 15;
+      return svg("text", { x: left + width / 2, y, class: "operator" }, row === numSummed - 1 ? "=" : "+");
     }),
-  );
+  ).flat();
 }
 
-function legendOf(largest) {
+function colorScale(max) {
   const bar = el("span", { class: "diverging", "aria-hidden": "true" });
-  return el("p", { class: "scale" }, `−${figure(largest, 2)}`, bar, `+${figure(largest, 2)}`);
+  return el("p", { class: "color-scale" }, `−${formatSignificant(max, 2)}`, bar, `+${formatSignificant(max, 2)}`);
 }
 
-function tableOf({ pieces, ids, positions, segments, texts, norms }) {
-  const names = ["position", "piece", "id", "segment", "text"];
-  const titles = names.map((name) => say(`column.${name}`));
-  if (norms) titles.push(...PARTS.map((part) => say(`input.norm.${part}`)));
+function tokenTable(response) {
+  const { tokens, input_ids: inputIds, position_ids: positionIds, token_type_ids: tokenTypeIds, texts } = response;
+  const norms = response.embedding_norms ?? {};
+  const names = Object.keys(norms);
+  const headers = ["position", "token", "id", "segment", "text"].map((name) => t(`column.${name}`));
+  headers.push(...names.map((name) => t("input.norm", { name: embeddingLabel(name) })));
   const rows = () =>
-    pieces.map((piece, place) => [
-      number(positions[place]),
-      piece,
-      String(ids[place]),
-      "AB"[segments[place]] ?? String(segments[place]),
-      texts[place],
-      ...(norms ? PARTS.map((part) => (place in norms[part] ? figure(norms[part][place]) : "–")) : []),
+    tokens.map((token, index) => [
+      formatNumber(positionIds[index]),
+      token,
+      String(inputIds[index]),
+      "AB"[tokenTypeIds[index]] ?? String(tokenTypeIds[index]),
+      texts[index],
+      ...names.map((name) => (index in norms[name] ? formatSignificant(norms[name][index]) : "–")),
     ]);
-  return foldedTable(say("input.table"), titles, rows, [0, 2, 5, 6, 7, 8]);
+  return collapsedTable(t("input.table"), headers, rows, [0, 2, ...names.map((_, column) => 5 + column)]);
 }

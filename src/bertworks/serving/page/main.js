@@ -1,56 +1,56 @@
-// The page: what the server says it can do in, tabs out; and its language, its light and its key.
+// The page: the models and runs of the server in, a tab for each capability out; language, theme and API key.
 
 import { ANSWERS } from "./answers.js";
+import { ApiError, onApiKeyRequired, request } from "./api.js";
+import { apiKeyForm } from "./api-key.js";
 import { ATTENTION } from "./attention.js";
-import { BLANKS } from "./blanks.js";
 import { CHOICES } from "./choices.js";
 import { CLASSES } from "./classes.js";
-import { el, refill, sayAnew } from "./elements.js";
+import { el, replaceContent, updateTexts } from "./elements.js";
 import { ENTITIES } from "./entities.js";
+import { EXPLAIN } from "./explain.js";
+import { language, setLanguage } from "./i18n.js";
 import { INPUT } from "./input.js";
-import { keyForm } from "./key.js";
+import { FILL_MASK } from "./masks.js";
 import { RUNS } from "./runs.js";
-import { ask, onKeyAsked, Refused } from "./server.js";
 import { tablist } from "./tablist.js";
 import { themeSwitch } from "./theme.js";
 import { VECTORS } from "./vectors.js";
-import { WHY } from "./why.js";
-import { language, setLanguage } from "./words.js";
 
-const TABS = [BLANKS, CLASSES, ENTITIES, ANSWERS, CHOICES, VECTORS, INPUT, ATTENTION, WHY];
+const TABS = [FILL_MASK, CLASSES, ENTITIES, ANSWERS, CHOICES, VECTORS, INPUT, ATTENTION, EXPLAIN];
 const LANGUAGES = { en: ["EN", "English"], zh: ["中文", "中文"] };
 
 const content = document.getElementById("content");
 const theme = themeSwitch();
-let opened = [];
+let openTabs = [];
 
-/** Ask the server what it can do, and show a tab for each thing. */
+/** Load the models and runs, and show the tabs that they support. */
 async function start() {
-  refill(content, notice("page.loading"));
+  replaceContent(content, notice("page.loading"));
   try {
-    const { models } = (await ask("v1/models")).answer;
-    const [runs, hasSearch] = [await runsOf(), await canSearch(models)];
+    const { models } = (await request("v1/models")).response;
+    const [runs, hasSearch] = [await loadRuns(), await canSearch(models)];
     showTabs(models, runs, hasSearch);
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    refill(content, failed(error.message));
+    if (!(error instanceof ApiError)) throw error;
+    replaceContent(content, failureNotice(error.message));
   }
 }
 
-async function runsOf() {
+async function loadRuns() {
   try {
-    return (await ask("v1/runs")).answer.runs;
+    return (await request("v1/runs")).response.runs;
   } catch (error) {
     if (error.status === 404) return [];
     throw error;
   }
 }
 
-/** A server without a corpus knows no such address; one that has it only finds the question empty. */
+/** An empty query is answered with 404 by a server without a search index, and with 422 by one that has it. */
 async function canSearch(models) {
-  if (!models.some((model) => model.can.includes("embed"))) return false;
+  if (!models.some((model) => model.capabilities.includes("embed"))) return false;
   try {
-    await ask("v1/search?query=");
+    await request("v1/search?query=");
     return true;
   } catch (error) {
     return error.status === 422;
@@ -58,61 +58,61 @@ async function canSearch(models) {
 }
 
 function showTabs(models, runs, hasSearch) {
-  opened = TABS.map((tab) => ({ tab, models: models.filter(tab.suits) }))
-    .filter(({ models: suited }) => suited.length)
-    .map(({ tab, models: suited }) => ({ id: tab.id, ...tab.create({ models: suited, hasSearch }) }));
-  if (runs.length) opened.push({ id: RUNS.id, ...RUNS.create({ runs }) });
-  if (!opened.length) {
-    refill(content, notice("page.empty"), againButton());
+  openTabs = TABS.map((tab) => ({ tab, models: models.filter(tab.supports) }))
+    .filter(({ models: supported }) => supported.length)
+    .map(({ tab, models: supported }) => ({ id: tab.id, ...tab.create({ models: supported, hasSearch }) }));
+  if (runs.length) openTabs.push({ id: RUNS.id, ...RUNS.create({ runs }) });
+  if (!openTabs.length) {
+    replaceContent(content, notice("page.empty"), retryButton());
     return;
   }
   const tabs = tablist(
-    opened.map(({ id, element }) => ({ id, panel: element })),
-    (id) => opened.forEach((one) => one.opened?.(one.id === id)),
+    openTabs.map(({ id, element }) => ({ id, panel: element })),
+    (id) => openTabs.forEach((tab) => tab.onVisibilityChange?.(tab.id === id)),
   );
-  refill(content, tabs.list, tabs.panels);
+  replaceContent(content, tabs.list, tabs.panels);
   tabs.show(location.hash.slice(1));
   window.onhashchange = () => {
     const id = location.hash.slice(1);
-    if (opened.some((one) => one.id === id)) tabs.show(id);
+    if (openTabs.some((tab) => tab.id === id)) tabs.show(id);
   };
 }
 
-function notice(name) {
-  return el("p", { class: "notice", role: "status", say: name });
+function notice(key) {
+  return el("p", { class: "notice", role: "status", i18n: key });
 }
 
-function failed(message) {
-  return el("div", { class: "notice" }, el("p", { role: "alert" }, message), againButton());
+function failureNotice(message) {
+  return el("div", { class: "notice" }, el("p", { role: "alert" }, message), retryButton());
 }
 
-function againButton() {
-  return el("button", { type: "button", class: "send", say: "page.again", on: { click: start } });
+function retryButton() {
+  return el("button", { type: "button", class: "submit", i18n: "page.retry", on: { click: start } });
 }
 
 function languageSwitch() {
-  const buttons = Object.entries(LANGUAGES).map(([code, [short, whole]]) => {
-    const said = { lang: code === "zh" ? "zh-Hans" : "en", "aria-label": whole };
+  const buttons = Object.entries(LANGUAGES).map(([code, [short, name]]) => {
+    const attributes = { lang: code === "zh" ? "zh-Hans" : "en", "aria-label": name };
     return el(
       "button",
-      { type: "button", ...said, "aria-pressed": code === language(), on: { click: () => speak(code) } },
+      { type: "button", ...attributes, "aria-pressed": code === language(), on: { click: () => select(code) } },
       short,
     );
   });
-  return el("div", { class: "segmented language", role: "group", sayLabel: "page.language" }, buttons);
+  return el("div", { class: "segmented language", role: "group", i18nLabel: "page.language" }, buttons);
 
-  function speak(code) {
+  function select(code) {
     setLanguage(code);
-    buttons.forEach((button, place) => button.setAttribute("aria-pressed", Object.keys(LANGUAGES)[place] === code));
-    sayAnew(document);
-    theme.sayAnew();
-    for (const one of opened) one.sayAnew();
+    buttons.forEach((button, index) => button.setAttribute("aria-pressed", Object.keys(LANGUAGES)[index] === code));
+    updateTexts(document);
+    theme.updateTexts();
+    for (const tab of openTabs) tab.updateTexts();
   }
 }
 
 setLanguage(language());
-sayAnew(document);
-refill(document.getElementById("switches"), languageSwitch(), theme);
-refill(document.getElementById("end"), el("a", { href: "docs", say: "page.reference" }));
-onKeyAsked(keyForm(document.querySelector(".top")));
+updateTexts(document);
+replaceContent(document.getElementById("switches"), languageSwitch(), theme);
+replaceContent(document.getElementById("footer"), el("a", { href: "docs", i18n: "page.reference" }));
+onApiKeyRequired(apiKeyForm(document.querySelector(".page-header")));
 start();

@@ -1,304 +1,314 @@
-// The tab of runs: run folders as they grow in; their curves side by side, filled blanks and the time left out.
+// Training runs: the server's runs in; their learning curves side by side, fill-mask samples and the time left out.
 
-import { curves } from "./curves.js";
-import { el, refill, sayAnew } from "./elements.js";
-import { History } from "./history.js";
-import { filledText } from "./blanks.js";
-import { quotedText } from "./marked.js";
-import { ask, Refused } from "./server.js";
-import { foldedTable, table } from "./tables.js";
-import { compact, duration, figure, number, percent, say } from "./words.js";
+import { ApiError, request } from "./api.js";
+import { el, replaceContent, updateTexts } from "./elements.js";
+import { quote } from "./highlight.js";
+import {
+  formatCompact,
+  formatDuration,
+  formatNumber,
+  formatPercent,
+  formatSignificant,
+  t,
+  tOrDefault,
+} from "./i18n.js";
+import { lineChart } from "./line-chart.js";
+import { filledText } from "./masks.js";
+import { RunHistory } from "./run-history.js";
+import { collapsedTable, table } from "./tables.js";
 
-const EVERY = 4000; // milliseconds between two looks at a run that goes on
-const NUM_TONES = 8;
-const CHOSEN_AT_FIRST = 3;
-const AXES = ["step", "seconds", "pieces"];
-const MOST_SAMPLES = 6;
+const REFRESH_MILLISECONDS = 4000;
+const NUM_COLORS = 8;
+const NUM_SELECTED_INITIALLY = 3;
+const AXES = ["step", "seconds", "tokens"];
+const MAX_SAMPLES = 6;
+const MAX_CANDIDATES = 4;
 
-/** The tab; it is there when the server follows runs. */
+/** The tab of a server with training runs. */
 export const RUNS = { id: "runs", create };
 
 function create({ runs }) {
-  const state = { runs, chosen: new Set(first(runs)), histories: new Map(), axis: "step", isOpen: false, timer: null };
+  const state = {
+    runs,
+    selected: new Set(initialSelection(runs)),
+    histories: new Map(),
+    axis: "step",
+    isVisible: false,
+    timer: null,
+  };
   state.list = el("div", { class: "run-list" });
   state.error = el("p", { class: "error", role: "alert" });
-  state.axisHere = el("div", { class: "axis" });
+  state.axisContainer = el("div", { class: "axis" });
   state.charts = el("div", { class: "charts" });
-  state.below = el("div", {});
-  const intro = [el("h2", { say: "runs.title" }), el("p", { class: "lead", say: "runs.lead" })];
-  const shown = [state.list, state.error, state.axisHere, state.charts, state.below];
-  state.element = el("div", { class: "bench" }, intro, shown);
+  state.details = el("div", {});
+  const intro = [el("h2", { i18n: "runs.title" }), el("p", { class: "lead", i18n: "runs.lead" })];
+  const containers = [state.list, state.error, state.axisContainer, state.charts, state.details];
+  state.element = el("div", { class: "tab-content" }, intro, containers);
   showList(state);
-  refill(state.axisHere, axisSwitch(state));
-  document.addEventListener("visibilitychange", () => schedule(state, 0));
+  replaceContent(state.axisContainer, axisSwitch(state));
+  document.addEventListener("visibilitychange", () => scheduleRefresh(state, 0));
   return {
     element: state.element,
-    opened: (is) => {
-      state.isOpen = is;
-      if (is) schedule(state, 0);
+    onVisibilityChange: (isVisible) => {
+      state.isVisible = isVisible;
+      if (isVisible) scheduleRefresh(state, 0);
     },
-    sayAnew: () => {
-      sayAnew(state.element);
+    updateTexts: () => {
+      updateTexts(state.element);
       showList(state);
-      refill(state.axisHere, axisSwitch(state));
+      replaceContent(state.axisContainer, axisSwitch(state));
       showCharts(state);
     },
   };
 }
 
-/** Those that run come first; of the others the first few. */
-function first(runs) {
+/** Select the first few runs, running ones first. */
+function initialSelection(runs) {
   const names = [...runs]
-    .sort((one, other) => (other.state === "running") - (one.state === "running"))
+    .sort((a, b) => (b.state === "running") - (a.state === "running"))
     .map((run) => run.name);
-  return names.slice(0, CHOSEN_AT_FIRST);
+  return names.slice(0, NUM_SELECTED_INITIALLY);
 }
 
-function schedule(state, wait) {
+function scheduleRefresh(state, milliseconds) {
   clearTimeout(state.timer);
-  if (state.isOpen && document.visibilityState === "visible") state.timer = setTimeout(() => look(state), wait);
+  if (state.isVisible && document.visibilityState === "visible")
+    state.timer = setTimeout(() => refresh(state), milliseconds);
 }
 
-async function look(state) {
+async function refresh(state) {
   try {
-    state.runs = (await ask("v1/runs")).answer.runs;
-    for (const name of state.chosen) await follow(state, name);
+    state.runs = (await request("v1/runs")).response.runs;
+    for (const name of state.selected) await updateHistory(state, name);
     state.error.textContent = "";
     showList(state);
     showCharts(state);
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
+    if (!(error instanceof ApiError)) throw error;
     state.error.textContent = error.message;
   }
-  schedule(state, EVERY);
+  scheduleRefresh(state, REFRESH_MILLISECONDS);
 }
 
-async function follow(state, name) {
-  const known = state.runs.find((run) => run.name === name);
-  if (!known) return;
-  if (!state.histories.has(name)) state.histories.set(name, new History(name));
+async function updateHistory(state, name) {
+  const summary = state.runs.find((run) => run.name === name);
+  if (!summary) return;
+  if (!state.histories.has(name)) state.histories.set(name, new RunHistory(name));
   const history = state.histories.get(name);
-  const isOver = history.told && history.told.state === known.state && known.state !== "running";
-  if (isOver && history.told.step === known.step) return;
-  const told = await toldAfter(name, history.after);
-  if (!history.take(told)) history.take(await toldAfter(name, -1));
+  const hasEnded = history.run && history.run.state === summary.state && summary.state !== "running";
+  if (hasEnded && history.run.step === summary.step) return;
+  if (!history.add(await loadRun(name, history.lastStep))) history.add(await loadRun(name, -1));
 }
 
-async function toldAfter(name, after) {
-  return (await ask(`v1/runs/${encodeURIComponent(name)}?after=${after}`)).answer;
+async function loadRun(name, after) {
+  return (await request(`v1/runs/${encodeURIComponent(name)}?after=${after}`)).response;
 }
 
-function toneOf(state, name) {
-  return state.runs.findIndex((run) => run.name === name) % NUM_TONES;
+function colorOf(state, name) {
+  return state.runs.findIndex((run) => run.name === name) % NUM_COLORS;
 }
 
 function showList(state) {
-  const focused = document.activeElement?.id;
+  const focusedId = document.activeElement?.id;
   const rows = state.runs.map((run) => runRow(state, run));
-  refill(state.list, rows);
-  if (focused?.startsWith("run-")) document.getElementById(focused)?.focus();
+  replaceContent(state.list, rows);
+  if (focusedId?.startsWith("run-")) document.getElementById(focusedId)?.focus();
 }
 
 function runRow(state, run) {
   const id = `run-${run.name}`;
-  const box = el("input", { type: "checkbox", id, checked: state.chosen.has(run.name) });
-  box.addEventListener("change", () => {
-    if (box.checked) state.chosen.add(run.name);
-    else state.chosen.delete(run.name);
-    schedule(state, 0);
+  const checkbox = el("input", { type: "checkbox", id, checked: state.selected.has(run.name) });
+  checkbox.addEventListener("change", () => {
+    if (checkbox.checked) state.selected.add(run.name);
+    else state.selected.delete(run.name);
+    scheduleRefresh(state, 0);
   });
-  const left = state.histories.get(run.name)?.told?.left_seconds;
-  const facts = [say("runs.step", { step: number(run.step) })];
-  if (run.state === "running" && left !== null && left !== undefined)
-    facts.push(say("runs.left", { time: duration(left) }));
+  const secondsLeft = state.histories.get(run.name)?.run?.seconds_left;
+  const progress = [t("runs.step", { step: formatNumber(run.step) })];
+  if (run.state === "running" && secondsLeft !== null && secondsLeft !== undefined)
+    progress.push(t("runs.time_left", { time: formatDuration(secondsLeft) }));
   return el(
     "label",
     { class: "run", for: id },
-    box,
-    el("i", { class: `stroke-key tone-${toneOf(state, run.name)}` }),
+    checkbox,
+    el("i", { class: `legend-line color-${colorOf(state, run.name)}` }),
     el("span", { class: "run-name" }, run.name),
-    el("span", { class: `state ${run.state}` }, said(`runs.state.${run.state}`, run.state)),
-    el("span", { class: "run-kind" }, said(`runs.kind.${run.kind}`, run.kind)),
-    el("span", { class: "run-facts" }, facts.join(" · ")),
+    el("span", { class: `state ${run.state}` }, tOrDefault(`runs.state.${run.state}`, run.state)),
+    el("span", { class: "run-kind" }, tOrDefault(`runs.kind.${run.kind}`, run.kind)),
+    el("span", { class: "run-progress" }, progress.join(" · ")),
   );
 }
 
-/** A state or kind that a newer server has is shown as it is written. */
-function said(name, plain) {
-  try {
-    return say(name);
-  } catch {
-    return plain;
-  }
-}
-
-function shownHistories(state) {
-  return [...state.histories.values()].filter((history) => history.told && state.chosen.has(history.name));
+function selectedHistories(state) {
+  return [...state.histories.values()].filter((history) => history.run && state.selected.has(history.name));
 }
 
 function showCharts(state) {
-  const histories = shownHistories(state);
-  const [asked, reached] = [askedKey(state), histories.map((history) => history.lastStep).join(" ")];
-  // While somebody reads a value from a chart it is not drawn anew under the pointer.
-  const isRead = state.charts.querySelector(".chart:hover, .chart:focus") !== null;
-  if (state.asked === asked && (state.reached === reached || isRead)) return;
-  Object.assign(state, { asked, reached });
+  const histories = selectedHistories(state);
+  const view = [...state.selected, state.axis, document.documentElement.lang].join(" ");
+  const progress = histories.map((history) => history.lastStep).join(" ");
+  // A chart is not redrawn for new records while its cursor is in use.
+  const isInUse = state.charts.querySelector(".chart:hover, .chart:focus") !== null;
+  if (state.view === view && (state.progress === progress || isInUse)) return;
+  Object.assign(state, { view, progress });
   if (!histories.length) {
-    refill(state.charts, el("p", { class: "note" }, say("runs.choose")));
-    refill(state.below);
+    replaceContent(state.charts, el("p", { class: "note" }, t("runs.select")));
+    replaceContent(state.details);
     return;
   }
-  refill(state.charts, lossChart(state, histories), figureChart(state, histories), rateChart(state, histories));
-  const isOpen = state.below.querySelector("details[open]") !== null;
-  refill(state.below, samples(histories), tableOf(histories), measured(histories, isOpen));
-}
-
-/** What a person has asked to see. */
-function askedKey(state) {
-  return [...state.chosen, state.axis, document.documentElement.lang].join(" ");
+  replaceContent(
+    state.charts,
+    lossChart(state, histories),
+    metricChart(state, histories),
+    learningRateChart(state, histories),
+  );
+  const isOpen = state.details.querySelector("details[open]") !== null;
+  replaceContent(state.details, samples(histories), comparisonTable(histories), evaluationTable(histories, isOpen));
 }
 
 function axisSwitch(state) {
   const buttons = AXES.map((axis) =>
-    el("button", { type: "button", "aria-pressed": axis === state.axis }, say(`runs.axis.${axis}`)),
+    el("button", { type: "button", "aria-pressed": axis === state.axis }, t(`runs.axis.${axis}`)),
   );
-  buttons.forEach((button, number) => {
+  buttons.forEach((button, index) => {
     button.addEventListener("click", () => {
-      state.axis = AXES[number];
+      state.axis = AXES[index];
       buttons.forEach((other) => other.setAttribute("aria-pressed", other === button));
       showCharts(state);
     });
   });
-  return el("div", { class: "segmented", role: "group", "aria-label": say("runs.axis") }, buttons);
+  return el("div", { class: "segmented", role: "group", "aria-label": t("runs.axis") }, buttons);
 }
 
-function alongOf(state) {
-  if (state.axis === "seconds") return (value) => duration(value);
-  return compact;
+function xFormat(state) {
+  return state.axis === "seconds" ? formatDuration : formatCompact;
 }
 
 function lossChart(state, histories) {
   const series = histories.flatMap((history) => {
-    const tone = toneOf(state, history.name);
+    const color = colorOf(state, history.name);
     const { raw, smooth } = history.trainingLoss(state.axis);
-    const named = (what) => `${history.name}, ${say(what)}`;
+    const seriesName = (key) => `${history.name}, ${t(key)}`;
     return [
-      { name: "", tone, points: raw, kind: "faint" },
-      { name: named("runs.training"), tone, points: smooth, kind: "line" },
-      { name: named("runs.held_out"), tone, points: history.heldOutLoss(state.axis), kind: "dots" },
+      { name: "", color, points: raw, style: "faint" },
+      { name: seriesName("runs.training"), color, points: smooth, style: "line" },
+      { name: seriesName("runs.held_out"), color, points: history.heldOutLoss(state.axis), style: "dots" },
     ];
   });
-  return curves({ title: say("runs.loss"), series, x: alongOf(state), y: (value) => figure(value), height: 320 });
+  const formatY = (value) => formatSignificant(value);
+  return lineChart({ title: t("runs.loss"), series, formatX: xFormat(state), formatY, height: 320 });
 }
 
-function figureChart(state, histories) {
+function metricChart(state, histories) {
   const series = histories.flatMap((history) =>
-    [...history.figures(state.axis)].map(([name, points]) => {
-      return {
-        name: `${history.name}, ${said(`runs.figure.${name}`, name.replaceAll("_", " "))}`,
-        tone: toneOf(state, history.name),
-        points,
-        kind: "dots",
-      };
+    [...history.metrics(state.axis)].map(([name, points]) => {
+      const color = colorOf(state, history.name);
+      return { name: `${history.name}, ${metricLabel(name)}`, color, points, style: "dots" };
     }),
   );
-  return series.length
-    ? curves({ title: say("runs.figures"), series, x: alongOf(state), y: percentOrFigure, tick: roundPercent })
-    : null;
+  if (!series.length) return null;
+  const formats = { formatX: xFormat(state), formatY: formatMetric, formatTick: formatMetricTick };
+  return lineChart({ title: t("runs.metrics"), series, ...formats });
 }
 
-function percentOrFigure(value) {
-  return value >= 0 && value <= 1 ? percent(value) : figure(value);
+function metricLabel(name) {
+  return tOrDefault(`runs.metric.${name}`, name.replaceAll("_", " "));
 }
 
-function roundPercent(value) {
-  return value >= 0 && value <= 1 ? `${number(100 * value)}%` : figure(value);
+function formatMetric(value) {
+  return value >= 0 && value <= 1 ? formatPercent(value) : formatSignificant(value);
 }
 
-function rateChart(state, histories) {
+function formatMetricTick(value) {
+  return value >= 0 && value <= 1 ? `${formatNumber(100 * value)}%` : formatSignificant(value);
+}
+
+function learningRateChart(state, histories) {
   const series = histories.map((history) => {
-    return { name: history.name, tone: toneOf(state, history.name), points: history.rate(state.axis), kind: "line" };
+    const color = colorOf(state, history.name);
+    return { name: history.name, color, points: history.learningRate(state.axis), style: "line" };
   });
-  return curves({ title: say("runs.rate"), series, x: alongOf(state), y: (value) => figure(value, 2) });
+  const formatY = (value) => formatSignificant(value, 2);
+  return lineChart({ title: t("runs.learning_rate"), series, formatX: xFormat(state), formatY });
 }
 
 function samples(histories) {
-  const withSome = histories.filter((history) => history.told.samples?.length);
-  if (!withSome.length) return null;
-  const parts = withSome.map((history) => {
-    const own = history.told.samples.slice(-MOST_SAMPLES);
-    const items = own.map(({ text, filled }) =>
-      el("li", {}, quotedText(filledText(text, best(text, filled))), candidates(filled)),
+  const withSamples = histories.filter((history) => history.run.samples?.length);
+  if (!withSamples.length) return null;
+  const parts = withSamples.map((history) => {
+    const shown = history.run.samples.slice(-MAX_SAMPLES);
+    const items = shown.map(({ text, predictions }) =>
+      el("li", {}, quote(filledText(text, bestSequence(text, predictions))), candidates(predictions)),
     );
-    const heading = el("h4", {}, `${history.name} · ${say("runs.step", { step: number(own[0].step) })}`);
+    const heading = el("h4", {}, `${history.name} · ${t("runs.step", { step: formatNumber(shown[0].step) })}`);
     return el("div", {}, heading, el("ul", { class: "samples" }, items));
   });
-  return el("section", { class: "part" }, el("h3", {}, say("runs.samples")), el("div", { class: "cards" }, parts));
+  return el("section", { class: "part" }, el("h3", {}, t("runs.samples")), el("div", { class: "cards" }, parts));
 }
 
-/** Return the sample as a filling with the likeliest piece of each blank. */
-function best(text, filled) {
-  const pieces = filled.map(([[piece]]) => piece);
-  const written = pieces.reduce((so, piece) => so.replace("[MASK]", () => piece.replace(/^##/, "")), text);
-  return { pieces, text: written };
+/** Return a sample with the most probable token at each mask, as {text, tokens}. */
+function bestSequence(text, predictions) {
+  const tokens = predictions.map(([[token]]) => token);
+  const filled = tokens.reduce((partial, token) => partial.replace("[MASK]", () => token.replace(/^##/, "")), text);
+  return { tokens, text: filled };
 }
 
-function candidates(filled) {
-  const shown = filled.map((blank) =>
-    blank
-      .slice(0, 4)
-      .map(([piece, share]) => `${piece} ${percent(share)}`)
+function candidates(predictions) {
+  const texts = predictions.map((maskPredictions) =>
+    maskPredictions
+      .slice(0, MAX_CANDIDATES)
+      .map(([token, probability]) => `${token} ${formatPercent(probability)}`)
       .join(" · "),
   );
-  return el("p", { class: "note" }, shown.join(" | "));
+  return el("p", { class: "note" }, texts.join(" | "));
 }
 
-function tableOf(histories) {
-  const titles = ["run", "step", "training", "held_out", "state", "left"].map((name) => say(`column.${name}`));
+function comparisonTable(histories) {
+  const headers = ["run", "step", "training", "held_out", "state", "time_left"].map((name) => t(`column.${name}`));
   const rows = histories.map((history) => {
-    const last = (points) => (points.length ? figure(points.at(-1)[1]) : "–");
-    const left = history.told.left_seconds;
+    const lastValue = (points) => (points.length ? formatSignificant(points.at(-1)[1]) : "–");
+    const secondsLeft = history.run.seconds_left;
     return [
       history.name,
-      number(history.told.step),
-      last(history.trainingLoss("step").smooth),
-      last(history.heldOutLoss("step")),
-      said(`runs.state.${history.told.state}`, history.told.state),
-      left === null || left === undefined ? "–" : duration(left),
+      formatNumber(history.run.step),
+      lastValue(history.trainingLoss("step").smooth),
+      lastValue(history.heldOutLoss("step")),
+      tOrDefault(`runs.state.${history.run.state}`, history.run.state),
+      secondsLeft === null || secondsLeft === undefined ? "–" : formatDuration(secondsLeft),
     ];
   });
   return el(
     "section",
     { class: "part" },
-    el("h3", {}, say("runs.table")),
-    table(say("runs.table"), titles, rows, [1, 2, 3, 5]),
+    el("h3", {}, t("runs.table")),
+    table(t("runs.table"), headers, rows, [1, 2, 3, 5]),
   );
 }
 
-/** What the curves show, in words: every measurement of the runs. */
-function measured(histories, isOpen) {
-  const titles = ["run", "step", "measured"].map((name) => say(`column.${name}`));
+/** All evaluations of the runs, the text alternative of the charts. */
+function evaluationTable(histories, isOpen) {
+  const headers = ["run", "step", "metrics"].map((name) => t(`column.${name}`));
   const rows = histories.flatMap((history) => {
-    const held = history.heldOut.map((record) => [
+    const heldOut = history.heldOut.map((record) => [
       record.step,
-      { loss: record.losses[history.pieceLoss], ...accuracies(record) },
+      { loss: record.losses[history.tokenLoss], ...accuracies(record) },
     ]);
-    const scores = history.scores.map((record) => [record.step, record.figures]);
-    return [...held, ...scores].map(([step, figures]) => [history.name, number(step), figuresIn(figures)]);
+    const scores = history.scores.map((record) => [record.step, record.metrics]);
+    return [...heldOut, ...scores].map(([step, metrics]) => [history.name, formatNumber(step), metricsText(metrics)]);
   });
   if (!rows.length) return null;
-  const folded = foldedTable(say("runs.measured"), titles, rows, [1]);
-  folded.open = isOpen;
-  return el("section", { class: "part" }, folded);
+  const details = collapsedTable(t("runs.evaluations"), headers, rows, [1]);
+  details.open = isOpen;
+  return el("section", { class: "part" }, details);
 }
 
-function accuracies({ accuracy, pair_accuracy: ofPairs }) {
-  return ofPairs === null ? { accuracy } : { accuracy, pair_accuracy: ofPairs };
+function accuracies({ accuracy, pair_accuracy: pairAccuracy }) {
+  return pairAccuracy === null ? { accuracy } : { accuracy, pair_accuracy: pairAccuracy };
 }
 
-function figuresIn(figures) {
-  const named = (name) => (name === "loss" ? say("runs.loss") : said(`runs.figure.${name}`, name.replaceAll("_", " ")));
-  return Object.entries(figures)
-    .map(([name, value]) => `${named(name)} ${figure(Number(value))}`)
+function metricsText(metrics) {
+  const label = (name) => (name === "loss" ? t("runs.loss") : metricLabel(name));
+  return Object.entries(metrics)
+    .map(([name, value]) => `${label(name)} ${formatSignificant(Number(value))}`)
     .join(" · ");
 }

@@ -1,35 +1,35 @@
-// A table: titles and rows in, a table out, alone or folded away as the other way to read a picture.
+// Tables: headers and rows in, a table out, optionally collapsed.
 
 import { el } from "./elements.js";
-import { say } from "./words.js";
+import { t } from "./i18n.js";
 
-/** Return a table; a cell that is a number's text stands right, and so does its title, where `numbers` says so. */
-export function table(caption, titles, rows, numbers = []) {
-  const kind = (column) => (numbers.includes(column) ? "number" : null);
-  const head = titles.map((title, column) => el("th", { scope: "col", class: kind(column) }, title));
+/** Return a table; `numericColumns` are right-aligned. */
+export function table(caption, headers, rows, numericColumns = []) {
+  const columnClass = (column) => (numericColumns.includes(column) ? "number" : null);
+  const head = headers.map((header, column) => el("th", { scope: "col", class: columnClass(column) }, header));
   const body = rows.map((row) =>
     el(
       "tr",
       {},
-      row.map((cell, column) => el("td", { class: kind(column) }, cell)),
+      row.map((cell, column) => el("td", { class: columnClass(column) }, cell)),
     ),
   );
-  const inside = [
-    el("caption", { class: "unseen" }, caption),
+  const sections = [
+    el("caption", { class: "visually-hidden" }, caption),
     el("thead", {}, el("tr", {}, head)),
     el("tbody", {}, body),
   ];
-  const region = { class: "scrolled", tabindex: "0", role: "region", "aria-label": caption };
-  return el("div", region, el("table", {}, inside));
+  const region = { class: "scroll-container", tabindex: "0", role: "region", "aria-label": caption };
+  return el("div", region, el("table", {}, sections));
 }
 
-/** Return the table folded away; its rows are made when somebody opens it, since a picture may have many. */
-export function foldedTable(caption, titles, rows, numbers = []) {
-  const folded = el("details", { class: "as-table" }, el("summary", {}, say("page.as_table")));
-  folded.addEventListener(
+/** Return a collapsed table; its rows, which may be a function, are created when it is opened. */
+export function collapsedTable(caption, headers, rows, numericColumns = []) {
+  const details = el("details", { class: "data-table" }, el("summary", {}, t("page.as_table")));
+  details.addEventListener(
     "toggle",
-    () => folded.append(table(caption, titles, typeof rows === "function" ? rows() : rows, numbers)),
+    () => details.append(table(caption, headers, typeof rows === "function" ? rows() : rows, numericColumns)),
     { once: true },
   );
-  return folded;
+  return details;
 }

@@ -1,10 +1,10 @@
-// Light or dark: the reader's choice in, an attribute of the page out. Without a choice the machine's own holds.
+// Light or dark theme: the user's choice in, an attribute of the page out. The default is the system's theme.
 
 import { el, svg } from "./elements.js";
-import { remember, remembered, say } from "./words.js";
+import { storedSetting, storeSetting, t } from "./i18n.js";
 
-const REMEMBERED = "bertworks-theme";
-const ORDER = ["auto", "light", "dark"];
+const STORAGE_KEY = "bertworks-theme";
+const THEMES = ["auto", "light", "dark"];
 const ICONS = {
   auto: [
     ["circle", { cx: 12, cy: 12, r: 7.5 }],
@@ -17,25 +17,25 @@ const ICONS = {
   dark: [["path", { d: "M19 14.5A7.5 7.5 0 0 1 9.5 5a7.5 7.5 0 1 0 9.500 9.500z" }]],
 };
 
-let current = ORDER.includes(remembered(REMEMBERED)) ? remembered(REMEMBERED) : "auto";
+let current = THEMES.includes(storedSetting(STORAGE_KEY)) ? storedSetting(STORAGE_KEY) : "auto";
 
-/** Return the button that goes from the machine's own to light to dark. */
+/** Return the button that switches between system, light and dark theme. */
 export function themeSwitch() {
   const button = el("button", { type: "button", class: "switch icon" });
-  const show = () => {
-    const words = say(`theme.${current}`);
+  const update = () => {
+    const label = t(`theme.${current}`);
     document.documentElement.dataset.theme = current;
-    button.setAttribute("aria-label", words);
-    button.title = words;
-    const parts = ICONS[current].map(([tag, properties]) => svg(tag, properties));
-    button.replaceChildren(svg("svg", { viewBox: "0 0 24 24", width: 20, height: 20, "aria-hidden": "true" }, parts));
+    button.setAttribute("aria-label", label);
+    button.title = label;
+    const shapes = ICONS[current].map(([tag, properties]) => svg(tag, properties));
+    button.replaceChildren(svg("svg", { viewBox: "0 0 24 24", width: 20, height: 20, "aria-hidden": "true" }, shapes));
   };
   button.addEventListener("click", () => {
-    current = ORDER[(ORDER.indexOf(current) + 1) % ORDER.length];
-    remember(REMEMBERED, current);
-    show();
+    current = THEMES[(THEMES.indexOf(current) + 1) % THEMES.length];
+    storeSetting(STORAGE_KEY, current);
+    update();
   });
-  button.sayAnew = show;
-  show();
+  button.updateTexts = update;
+  update();
   return button;
 }

@@ -1,90 +1,98 @@
-// The tab of vectors: sentences and a query in; a map of them and the nearest out; and search over the server's corpus.
+// Sentence vectors: sentences and a query in; a 2D projection and the similarities out; and search over the corpus.
 
-import { bench } from "./bench.js";
 import { el } from "./elements.js";
 import { fieldsFor } from "./fields.js";
-import { map } from "./map.js";
-import { quotedText } from "./marked.js";
-import { foldedTable } from "./tables.js";
-import { figure, fixed, number, say, sayCount } from "./words.js";
+import { quote } from "./highlight.js";
+import { formatFixed, formatNumber, formatSignificant, t, tCount } from "./i18n.js";
+import { requestForm } from "./request-form.js";
+import { scatterPlot } from "./scatter-plot.js";
+import { collapsedTable } from "./tables.js";
 
-const TOP = 10;
+const TOP_K = 10;
 
-export const VECTORS = { id: "vectors", suits: (model) => model.can.includes("embed"), create };
+export const VECTORS = { id: "vectors", supports: (model) => model.capabilities.includes("embed"), create };
 
 function create({ models, hasSearch }) {
-  const sentences = bench({
+  const projection = requestForm({
     id: "vectors",
-    models: [...models].sort((one, other) => strangeness(one) - strangeness(other)),
+    models: [...models].sort((a, b) => modelRank(a) - modelRank(b)),
     fields: () => fieldsFor("sentences"),
-    request: ({ inputs, query }, model) => ({ path: "v1/vectors/map", body: { model: model.name, inputs, query } }),
-    show: showMap,
+    request: ({ inputs, query }, model) => ({
+      path: "v1/embeddings/projection",
+      body: { model: model.name, inputs, query },
+    }),
+    render: renderProjection,
   });
-  if (!hasSearch) return sentences;
-  const search = bench({
+  if (!hasSearch) return projection;
+  const search = requestForm({
     id: "search",
     models: [],
     fields: () => fieldsFor("query"),
-    request: (query) => ({ path: "v1/search", body: { query, top: TOP } }),
-    show: showHits,
+    request: (query) => ({ path: "v1/search", body: { query, top_k: TOP_K } }),
+    render: renderResults,
   });
   return {
-    element: el("div", { class: "stacked" }, search.element, sentences.element),
-    sayAnew: () => [search, sentences].forEach((one) => one.sayAnew()),
+    element: el("div", { class: "stacked" }, search.element, projection.element),
+    updateTexts: () => [search, projection].forEach((form) => form.updateTexts()),
   };
 }
 
-/** Models made for sentences come first, those fine-tuned for something else last. */
-function strangeness({ task, can }) {
-  return (task === null ? 0 : 2) + (can.includes("fill") ? 1 : 0);
+/** Sentence embedding models come first, then pretrained ones, then those fine-tuned for a task. */
+function modelRank({ task, capabilities }) {
+  return (task === null ? 0 : 2) + (capabilities.includes("fill-mask") ? 1 : 0);
 }
 
-function showMap({ points, scores }, { inputs, query }) {
-  const order = inputs.map((_, place) => place);
-  if (scores) order.sort((one, other) => scores[other] - scores[one]);
-  const picture = map(points, inputs, scores, say("vectors.map"));
+function renderProjection({ points, scores }, { inputs, query }) {
+  const order = inputs.map((_, index) => index);
+  if (scores) order.sort((a, b) => scores[b] - scores[a]);
+  const plot = scatterPlot(points, inputs, scores, t("vectors.plot"));
   const parts = [
     el(
       "figure",
-      { class: "map" },
-      picture,
-      el("figcaption", { class: "note" }, say(scores ? "vectors.note.query" : "vectors.note")),
+      { class: "scatter-plot" },
+      plot,
+      el("figcaption", { class: "note" }, t(scores ? "vectors.note.query" : "vectors.note")),
     ),
   ];
-  if (scores) parts.push(nearest(order, inputs, scores));
-  parts.push(tableOf(order, inputs, points, scores));
+  if (scores) parts.push(similarityList(order, inputs, scores));
+  parts.push(pointTable(order, inputs, points, scores));
   const status = scores
-    ? say("vectors.status", { text: inputs[order[0]], query })
-    : sayCount("vectors.status.plain", inputs.length);
+    ? t("vectors.status", { text: inputs[order[0]], query })
+    : tCount("vectors.status.count", inputs.length);
   return { status, parts };
 }
 
-function nearest(order, inputs, scores) {
-  const items = order.map((place) =>
-    el("li", {}, el("span", { class: "bar-share" }, fixed(scores[place])), quotedText(inputs[place])),
+function similarityList(order, inputs, scores) {
+  const items = order.map((index) =>
+    el("li", {}, el("span", { class: "bar-value" }, formatFixed(scores[index])), quote(inputs[index])),
   );
-  return el("section", { class: "part" }, el("h3", {}, say("vectors.nearest")), el("ol", { class: "fillings" }, items));
+  return el(
+    "section",
+    { class: "part" },
+    el("h3", {}, t("vectors.similarities")),
+    el("ol", { class: "ranked-list" }, items),
+  );
 }
 
-function tableOf(order, inputs, points, scores) {
-  const titles = ["text", "across", "up", ...(scores ? ["cosine"] : [])].map((name) => say(`column.${name}`));
-  const rows = order.map((place) => [
-    inputs[place],
-    ...points[place].map((value) => figure(value)),
-    ...(scores ? [fixed(scores[place])] : []),
+function pointTable(order, inputs, points, scores) {
+  const headers = ["text", "x", "y", ...(scores ? ["cosine"] : [])].map((name) => t(`column.${name}`));
+  const rows = order.map((index) => [
+    inputs[index],
+    ...points[index].map((value) => formatSignificant(value)),
+    ...(scores ? [formatFixed(scores[index])] : []),
   ]);
-  return foldedTable(say("vectors.table"), titles, rows, [1, 2, 3]);
+  return collapsedTable(t("vectors.table"), headers, rows, [1, 2, 3]);
 }
 
-function showHits({ results }) {
-  const items = results.map(({ text, score, document, place }) =>
+function renderResults({ results }) {
+  const items = results.map(({ text, score, document, sentence_index: sentenceIndex }) =>
     el(
       "li",
       {},
-      el("span", { class: "bar-share" }, fixed(score)),
-      el("div", {}, quotedText(text), el("p", { class: "note" }, `${document} · ${number(place)}`)),
+      el("span", { class: "bar-value" }, formatFixed(score)),
+      el("div", {}, quote(text), el("p", { class: "note" }, `${document} · ${formatNumber(sentenceIndex)}`)),
     ),
   );
-  const status = results.length ? sayCount("search.status", results.length) : say("search.none");
-  return { status, parts: [el("ol", { class: "fillings" }, items)] };
+  const status = results.length ? tCount("search.status", results.length) : t("search.none");
+  return { status, parts: [el("ol", { class: "ranked-list" }, items)] };
 }

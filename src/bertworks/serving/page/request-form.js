@@ -1,0 +1,204 @@
+// A request form with its result: models, input fields and a render function in, an element out.
+
+import { ApiError, request } from "./api.js";
+import { el, replaceContent, updateTexts } from "./elements.js";
+import { EXAMPLES } from "./examples.js";
+import { MissingInput } from "./fields.js";
+import { formatMilliseconds, language, t, tCount } from "./i18n.js";
+
+let numPickers = 0;
+
+/**
+ * Return {element, updateTexts, submit}. The options:
+ *   id        prefix of the message keys, and name of the examples
+ *   models    the models to choose from
+ *   fields    (model) => fields of fields.js
+ *   request   (value, model) => {path, body}
+ *   render    (response, value, model) => {status, parts}: a sentence, and the elements below it
+ *   examples  (model) => name of the examples, if it is not the id
+ *   controls  further elements beside the model
+ */
+export function requestForm(options) {
+  const state = {
+    options,
+    model: options.models[0],
+    fields: null,
+    result: null,
+    pending: null,
+    example: null,
+    ...createElements(options),
+  };
+  state.form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit(state);
+  });
+  state.picker?.addEventListener("change", () => {
+    state.model = options.models.find((model) => model.name === state.picker.value);
+    resetFields(state);
+  });
+  resetFields(state);
+  return {
+    element: state.element,
+    submit: () => submit(state),
+    updateTexts: () => updateLanguage(state),
+  };
+}
+
+function createElements(options) {
+  const fieldContainer = el("div", {});
+  const picker = options.models.length > 1 ? modelPicker(options.models) : null;
+  const submitButton = el("button", { type: "submit", class: "submit", i18n: `${options.id}.submit` });
+  const error = el("p", { class: "error", role: "alert" });
+  const examples = el("div", { class: "examples" });
+  const model = picker ? labelledControl("page.model", picker) : modelName(options.models[0]);
+  const actions = el("div", { class: "actions" }, model, ...(options.controls ?? []), submitButton);
+  const form = el("form", { novalidate: true, class: "request-form" }, examples, fieldContainer, actions, error);
+  const status = el("p", { class: "status", role: "status" });
+  const resultContainer = el("div", { class: "result" });
+  const footer = el("div", { class: "result-footer" });
+  const intro = [el("h2", { i18n: `${options.id}.title` }), el("p", { class: "lead", i18n: `${options.id}.lead` })];
+  const element = el("div", { class: "tab-content" }, ...intro, form, status, resultContainer, footer);
+  return { element, fieldContainer, picker, submitButton, error, examples, form, status, resultContainer, footer };
+}
+
+function modelPicker(models) {
+  const options = models.map((model) => el("option", { value: model.name }, model.name));
+  return el("select", { id: `model-${(numPickers += 1)}` }, options);
+}
+
+function labelledControl(key, control) {
+  return el("div", { class: "control" }, el("label", { for: control.id, i18n: key }), control);
+}
+
+function modelName(model) {
+  if (!model) return null;
+  const name = el("span", { class: "model-name", title: model.description ?? "" }, model.name);
+  return el("div", { class: "control" }, el("span", { class: "label", i18n: "page.model" }), name);
+}
+
+/** Show the input fields of the selected model with the first example. */
+function resetFields(state) {
+  state.fields = state.options.fields(state.model);
+  replaceContent(state.fieldContainer, state.fields.element);
+  clearResult(state);
+  showExamples(state);
+  fillExample(state, 0);
+}
+
+function examplesOf(state) {
+  const name = state.options.examples ? state.options.examples(state.model) : state.options.id;
+  return EXAMPLES[name][language()];
+}
+
+function showExamples(state) {
+  const buttons = examplesOf(state).map(({ title }, index) =>
+    el("button", { type: "button", class: "chip", on: { click: () => runExample(state, index) } }, title),
+  );
+  replaceContent(state.examples, el("span", { class: "label", i18n: "page.examples" }), buttons);
+}
+
+function fillExample(state, index) {
+  const { value } = examplesOf(state)[index];
+  state.fields.write(value);
+  state.example = { index, snapshot: fieldSnapshot(state) };
+}
+
+function runExample(state, index) {
+  fillExample(state, index);
+  submit(state);
+}
+
+/** Return the content of all fields, to detect later whether it was edited. */
+function fieldSnapshot(state) {
+  const inputs = [...state.fieldContainer.querySelectorAll("input, textarea")];
+  return JSON.stringify(inputs.map((input) => input.value));
+}
+
+async function submit(state) {
+  const { options, model } = state;
+  state.error.textContent = "";
+  let value;
+  try {
+    value = state.fields.read();
+  } catch (error) {
+    if (!(error instanceof MissingInput)) throw error;
+    state.error.textContent = error.message;
+    return;
+  }
+  state.pending?.abort();
+  const pending = (state.pending = new AbortController());
+  setBusy(state, true);
+  try {
+    const { path, body } = options.request(value, model);
+    const result = await request(path, body, pending.signal);
+    if (state.pending === pending) showResult(state, { ...result, value, model });
+  } catch (error) {
+    if (state.pending === pending) showError(state, error);
+  } finally {
+    if (state.pending === pending) setBusy(state, false);
+  }
+}
+
+function setBusy(state, isBusy) {
+  state.element.setAttribute("aria-busy", isBusy);
+  state.submitButton.classList.toggle("busy", isBusy);
+}
+
+function showError(state, error) {
+  if (error.name === "AbortError") return;
+  if (!(error instanceof ApiError)) throw error;
+  clearResult(state);
+  state.error.textContent = error.message;
+}
+
+function clearResult(state) {
+  state.result = null;
+  state.error.textContent = "";
+  state.status.textContent = "";
+  replaceContent(state.resultContainer);
+  replaceContent(state.footer);
+}
+
+function showResult(state, result) {
+  state.result = result;
+  const { status, parts } = state.options.render(result.response, result.value, result.model);
+  state.status.textContent = status;
+  replaceContent(state.resultContainer, parts);
+  replaceContent(state.footer, resultFooter(result));
+}
+
+/** Return the latency, the usage and the curl command of a request. */
+export function resultFooter({ response, milliseconds, command }) {
+  const usage = response.usage ?? {};
+  const info = [formatMilliseconds(milliseconds)];
+  if (usage.num_tokens) info.push(tCount("usage.tokens", usage.num_tokens));
+  if (usage.num_windows > 1) info.push(tCount("usage.windows", usage.num_windows));
+  const numTruncated = usage.num_truncated || response.num_truncated;
+  if (numTruncated) info.push(tCount("usage.truncated", numTruncated));
+  const code = el("code", { tabindex: "0" }, command);
+  const copyButton = el("button", { type: "button", class: "text-button small", i18n: "page.copy" });
+  copyButton.addEventListener("click", () => copyCommand(code, copyButton));
+  const summary = el("summary", {}, "curl");
+  const details = el("details", { class: "command" }, summary, el("div", { class: "command-line" }, code, copyButton));
+  return [el("p", { class: "request-info" }, info.join(" · ")), details];
+}
+
+async function copyCommand(code, button) {
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    button.textContent = t("page.copied");
+  } catch {
+    // The clipboard requires a secure connection: otherwise the command is selected, ready for Ctrl-C.
+    getSelection().selectAllChildren(code);
+    button.textContent = t("page.selected");
+  }
+}
+
+function updateLanguage(state) {
+  const isUnedited = state.example && fieldSnapshot(state) === state.example.snapshot;
+  updateTexts(state.element);
+  state.error.textContent = "";
+  showExamples(state);
+  if (state.result) showResult(state, state.result);
+  else if (isUnedited) fillExample(state, state.example.index);
+}
