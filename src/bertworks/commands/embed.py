@@ -1,4 +1,4 @@
-"""A model and a file of texts in, their vectors on disk out: of whole texts, words or pieces."""
+"""Embed a file: a model and texts in, their vectors on disk out: of whole texts, words or tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bertworks.progress import Progress, ProgressCallback
 
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
-    """What a person asks for. `pooling` None is what the model's folder says; `column` None is a text a line."""
+    """Arguments of `embed`. Without `pooling` that of the model folder is used; without `column` a line is a text."""
 
     model: str
     file: str
@@ -41,9 +41,9 @@ class EmbedRequest:
     engine: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedResult:
-    """What was made: how many texts and vectors, how wide, by which pooling, and what happened to the texts."""
+    """The output: numbers of texts and vectors, their size and pooling, and counts of what happened to the texts."""
 
     output: Path
     num_texts: int
@@ -54,61 +54,75 @@ class EmbedResult:
     num_resumed: int
 
 
-def embed(request: EmbedRequest, watch: ProgressCallback = lambda progress: None) -> EmbedResult:
-    """Write the vectors of a file's texts. A killed run continues when called again, and its bytes are the same."""
+def embed(request: EmbedRequest, on_progress: ProgressCallback = lambda progress: None) -> EmbedResult:
+    """Write the vectors of the texts of a file. A killed run resumes when called again, with the same bytes."""
     _check(request)
     total = None
-    if request.file != STANDARD_INPUT:  # reading it once before costs little, and finds a broken line at once
+    if request.file != STANDARD_INPUT:  # a first pass is cheap, and finds a broken line early
         total = sum(1 for _ in texts_in(request.file, request.column))
-    return embed_with_model(load(request.model, engine=request.engine), request, total, watch)
+    return embed_with_model(load(request.model, engine=request.engine), request, total, on_progress)
 
 
-def embed_with_model(model: Model, request: EmbedRequest, total: int | None, watch: ProgressCallback) -> EmbedResult:
-    """Do the same with a model that is loaded and a file that was looked at."""
-    how = build_extraction(model, request)
+def embed_with_model(
+    model: Model, request: EmbedRequest, total: int | None, on_progress: ProgressCallback
+) -> EmbedResult:
+    """Embed the texts of a file with a loaded model; `total` is their number, if known."""
+    extraction = build_extraction(model, request)
     engine = TorchEngine(model.encoder, model.tokenizer, request.budget)
-    width = how.strategy.output_size(model.encoder.config.hidden_sizes)
+    vector_size = extraction.strategy.output_size(model.encoder.config.hidden_sizes)
     if request.unit == "texts":
-        width *= len(how.pooling.kinds)
-    identity = {**vector_metadata(model, how), "batch_pieces": request.budget}
-    settings = StoreSettings(request.output, width, request.unit, request.half, request.format, identity)
+        vector_size *= len(extraction.pooling.kinds)
+    settings = StoreSettings(
+        output=request.output,
+        vector_size=vector_size,
+        unit=request.unit,
+        half=request.half,
+        format=request.format,
+        identity={**vector_metadata(model, extraction), "batch_tokens": request.budget},
+    )
     with VectorStore(settings) as store:
         texts = store.remaining(texts_in(request.file, request.column))
-        for portion in extract_vectors(engine, texts, how):
-            store.append(portion)
-            watch(Progress("embed", store.num_texts, total, "texts"))
+        for batch in extract_vectors(engine, texts, extraction):
+            store.append(batch)
+            on_progress(Progress("embed", store.num_texts, total, "texts"))
         if not store.num_texts:
-            raise InputError(f"{request.file} holds no texts; give a file with at least one")
+            raise InputError(f"{request.file} contains no texts; give a file with at least one")
         store.finish()
         return EmbedResult(
-            request.output, store.num_texts, store.num_rows, width, how.pooling, dict(store.counts), store.num_resumed
+            output=request.output,
+            num_texts=store.num_texts,
+            num_rows=store.num_rows,
+            vector_size=vector_size,
+            pooling=extraction.pooling,
+            counts=dict(store.counts),
+            num_resumed=store.num_resumed,
         )
 
 
 def build_extraction(model: Model, request: EmbedRequest) -> Extraction:
-    """Return what is asked of the texts; refused if the model cannot give it."""
+    """Return the settings of the extraction; raise a SettingsError if the model does not support them."""
     strategy = get_strategy(request.layers)
     strategy.check(model.encoder.config.hidden_sizes)
-    own = read_pooling(model.folder)
-    rule = resolve_window_rule(
-        own, model.encoder.config.max_position_embeddings, request.truncate, read_window_rule(model.folder)
+    model_pooling = read_pooling(model.folder)
+    window_rule = resolve_window_rule(
+        model_pooling, model.encoder.config.max_position_embeddings, request.truncate, read_window_rule(model.folder)
     )
     if request.unit == "texts":
-        pooling = own.with_kind(request.pooling) if request.pooling else own
-    else:  # what a folder says about texts does not hold for words, of which the mean is the plainest
+        pooling = model_pooling.with_kind(request.pooling) if request.pooling else model_pooling
+    else:  # the pooling of a model folder applies to texts only; the default for words is the mean
         pooling = Pooling().with_kind(request.pooling or "mean")
-    return Extraction(request.unit, strategy, pooling, rule)
+    return Extraction(request.unit, strategy, pooling, window_rule)
 
 
 def vector_metadata(model: Model, extraction: Extraction) -> dict[str, Any]:
-    """Return all that decides the values of vectors, for whoever asks later what they are of."""
+    """Return everything that determines the values of vectors, for the metadata on disk."""
     pooling = extraction.pooling
     return {
         "model": fingerprint(model.encoder),
         "tokenizer": model.tokenizer.hash,
         "layers": extraction.strategy.name,
-        "pooling": list(pooling.kinds) if extraction.unit != "pieces" else [],
-        "normalise": pooling.normalize,
+        "pooling": list(pooling.kinds) if extraction.unit != "tokens" else [],
+        "normalize": pooling.normalize,
         "lower_case": pooling.lower_case,
         "prompt": pooling.prompt,
         "window": [extraction.window_rule.max_length, extraction.window_rule.overlap, extraction.window_rule.truncate],
@@ -116,24 +130,26 @@ def vector_metadata(model: Model, extraction: Extraction) -> dict[str, Any]:
 
 
 def fingerprint(module: nn.Module) -> str:
-    """Return sixteen hexadecimal digits that change with any weight."""
-    found = hashlib.sha256()
+    """Return sixteen hexadecimal digits of a hash over all weights."""
+    weights_hash = hashlib.sha256()
     for name, values in sorted(module.state_dict().items()):
-        found.update(f"{name} {tuple(values.shape)} {values.dtype}\n".encode())
-        found.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return found.hexdigest()[:16]
+        weights_hash.update(f"{name} {tuple(values.shape)} {values.dtype}\n".encode())
+        weights_hash.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return weights_hash.hexdigest()[:16]
 
 
 def _check(request: EmbedRequest) -> None:
-    for what, value, known in (("unit", request.unit, UNITS), ("format", request.format, FORMATS)):
-        if value not in known:
-            raise SettingsError(f"there is no {what} '{value}'; choose one of: {', '.join(known)}")
-    if request.unit == "pieces" and request.pooling:
-        raise SettingsError("--pooling joins pieces, but --pieces asks for each of them; leave one out")
+    for name, value, choices in (("unit", request.unit, UNITS), ("format", request.format, FORMATS)):
+        if value not in choices:
+            raise SettingsError(f"there is no {name} '{value}'; choose one of: {', '.join(choices)}")
+    if request.unit == "tokens" and request.pooling:
+        raise SettingsError(
+            "--pooling combines tokens, but --tokens writes each of them; remove one of the two options"
+        )
     if (
         request.file != STANDARD_INPUT
         and request.output.exists()
         and request.output.samefile(Path(request.file).expanduser())
     ):
-        raise SettingsError(f"--out {request.output} is the file of texts itself; choose another name")
+        raise SettingsError(f"--output {request.output} is the input file; choose another path")
     check_output(request.output, request.unit, request.format)

@@ -1,6 +1,6 @@
-"""A model, a file of texts and a query in, the nearest texts out: exact, by cosine, a block of vectors at a time.
+"""Semantic search: a model, a file of texts and a query in, the nearest texts out: exact, by cosine, block by block.
 
-B vectors of a block, D their width.
+B vectors of a block, D vector size.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.model import load
 from bertworks.progress import Progress, ProgressCallback
 
-# Vectors that are compared at a time.
+# Vectors compared at a time.
 _BLOCK = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What a person asks for. `vectors` names where they lie, or shall be kept; None computes them anew."""
+    """Arguments of `search`. `vectors` is the path to load vectors from or save them to; None does not save them."""
 
     model: str
     file: str
@@ -41,55 +41,54 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A text that was found, its number in the file, counted from 1, and the cosine of the angle to the query."""
+    """A text, its number in the file, counted from 1, and its cosine similarity to the query."""
 
     number: int
     text: str
     cosine: float
 
 
-def search(request: SearchRequest, watch: ProgressCallback = lambda progress: None) -> list[SearchHit]:
-    """Return the `top` texts nearest to the query, the nearest first; of equally near ones the first in the file."""
+def search(request: SearchRequest, on_progress: ProgressCallback = lambda progress: None) -> list[SearchHit]:
+    """Return the `top` texts nearest to the query, the nearest first; ties are in the order of the file."""
     if request.top < 1:
-        raise SettingsError(f"top is {request.top}; ask for at least one text")
+        raise SettingsError(f"top is {request.top}; it must be at least 1")
     if not request.query.strip():
-        raise InputError("the query is empty; write what to look for")
+        raise InputError("the query is empty")
     if request.file == STANDARD_INPUT:
-        raise InputError("the texts are read twice, which standard input cannot be; write them to a file and name it")
+        raise InputError("the texts are read twice, which is not possible with standard input; write them to a file")
     if request.vectors and (request.vectors.is_dir() or request.vectors.suffix != ".npy"):
-        raise SettingsError(f"--vectors {request.vectors} is not a .npy file, which whole texts have; name one")
+        raise SettingsError(f"--vectors {request.vectors} is not a .npy file; give the path of one")
     count, texts_sha256 = hash_texts(texts_in(request.file, request.column))
     model = load(request.model)
-    asked = EmbedRequest(request.model, request.file, request.vectors or Path(), request.column)
-    how = build_extraction(model, asked)
+    embed_request = EmbedRequest(request.model, request.file, request.vectors or Path(), request.column)
+    extraction = build_extraction(model, embed_request)
     engine = TorchEngine(model.encoder, model.tokenizer)
-    (query,) = (portion.vectors[0] for portion in extract_vectors(engine, [request.query], how))
+    (query,) = (batch.vectors[0] for batch in extract_vectors(engine, [request.query], extraction))
     if request.vectors is None:
-        blocks = _compute_vectors(engine, asked, how, Progress("embed", 0, count, "texts"), watch)
+        blocks = _compute_vectors(engine, embed_request, extraction, Progress("embed", 0, count, "texts"), on_progress)
     else:
         if not request.vectors.exists():
-            embed_with_model(model, asked, count, watch)
-        blocks = _load_vectors(
-            request.vectors, {**vector_metadata(model, how), "texts": count, "texts_sha256": texts_sha256}, query
-        )
+            embed_with_model(model, embed_request, count, on_progress)
+        expected = {**vector_metadata(model, extraction), "texts": count, "texts_sha256": texts_sha256}
+        blocks = _load_vectors(request.vectors, expected, query)
     return _attach_texts(nearest(query, blocks, request.top), request)
 
 
 def nearest(query: npt.NDArray[np.float32], blocks: Iterable[npt.NDArray[Any]], top: int) -> list[tuple[int, float]]:
-    """Return the numbers and cosines of the vectors nearest to a query (D,), the nearest first, from blocks (B, D)."""
+    """Return the indices and cosines of the vectors in blocks (B, D) nearest to a query (D,), the nearest first."""
     query = query / max(float(np.linalg.norm(query)), 1e-12)
-    best = np.empty(0, dtype=np.float32)
-    numbers = np.empty(0, dtype=np.int64)
+    cosines = np.empty(0, dtype=np.float32)
+    indices = np.empty(0, dtype=np.int64)
     start = 0
     for block in blocks:
         values = np.asarray(block, dtype=np.float32)
         lengths = np.maximum(np.linalg.norm(values, axis=1), 1e-12)
-        best = np.concatenate([best, values @ query / lengths])
-        numbers = np.concatenate([numbers, np.arange(start, start + len(values))])
-        order = np.lexsort((numbers, -best))[:top]
-        best, numbers = best[order], numbers[order]
+        cosines = np.concatenate([cosines, values @ query / lengths])
+        indices = np.concatenate([indices, np.arange(start, start + len(values))])
+        order = np.lexsort((indices, -cosines))[:top]
+        cosines, indices = cosines[order], indices[order]
         start += len(values)
-    return list(zip(numbers.tolist(), best.tolist(), strict=True))
+    return list(zip(indices.tolist(), cosines.tolist(), strict=True))
 
 
 def _compute_vectors(
@@ -97,36 +96,38 @@ def _compute_vectors(
     embed_request: EmbedRequest,
     extraction: Extraction,
     progress: Progress,
-    watch: ProgressCallback,
+    on_progress: ProgressCallback,
 ) -> Iterator[npt.NDArray[Any]]:
     done = progress.done
-    for portion in extract_vectors(engine, texts_in(embed_request.file, embed_request.column), extraction):
-        done += portion.num_texts
-        watch(Progress(progress.stage, done, progress.total, progress.unit))
-        yield portion.vectors
+    for batch in extract_vectors(engine, texts_in(embed_request.file, embed_request.column), extraction):
+        done += batch.num_texts
+        on_progress(Progress(progress.stage, done, progress.total, progress.unit))
+        yield batch.vectors
 
 
 def _load_vectors(path: Path, expected: dict[str, Any], query: npt.NDArray[np.float32]) -> Iterator[npt.NDArray[Any]]:
-    """Yield blocks of vectors on disk; refused if they are of other texts or of another model."""
-    facts = read_metadata(path) or {}  # vectors from elsewhere tell nothing, and only their shape can be checked
+    """Yield blocks of vectors on disk; raise a FolderError if they are of other texts or of another model."""
+    metadata = read_metadata(path) or {}  # without metadata only the shape can be checked
     for name, value in expected.items():
-        if facts.get(name, value) != value:
-            what = "texts" if name.startswith("texts") else name.replace("_", " ")
-            raise FolderError(f"{path} was made with other {what}; name another with --vectors, or remove it")
+        if metadata.get(name, value) != value:
+            label = "texts" if name.startswith("texts") else name.replace("_", " ")
+            raise FolderError(f"{path} was computed with other {label}; give another path with --vectors, or remove it")
     try:
         vectors = load_mapped(path)
     except (OSError, ValueError) as error:
-        raise FolderError(f"{path} cannot be read as vectors ({error}); remove it, and it will be made anew") from error
+        raise FolderError(
+            f"{path} cannot be read as vectors ({error}); remove it, and it will be computed again"
+        ) from error
     if vectors.shape != (expected["texts"], len(query)):
         raise FolderError(
-            f"{path} holds an array of {vectors.shape}, but {expected['texts']} texts and this model make "
-            f"{(expected['texts'], len(query))}; name another with --vectors, or remove it"
+            f"{path} has the shape {vectors.shape}, but {expected['texts']} texts and this model need "
+            f"{(expected['texts'], len(query))}; give another path with --vectors, or remove it"
         )
     for start in range(0, len(vectors), _BLOCK):
         yield vectors[start : start + _BLOCK]
 
 
 def _attach_texts(matches: list[tuple[int, float]], request: SearchRequest) -> list[SearchHit]:
-    wanted = {number for number, _ in matches}
-    texts = {at: text for at, text in enumerate(texts_in(request.file, request.column)) if at in wanted}
-    return [SearchHit(number + 1, texts[number], cosine) for number, cosine in matches]
+    indices = {index for index, _ in matches}
+    texts = {index: text for index, text in enumerate(texts_in(request.file, request.column)) if index in indices}
+    return [SearchHit(index + 1, texts[index], cosine) for index, cosine in matches]

@@ -1,4 +1,4 @@
-"""Sentences with a word in several senses and some models in, where the word lies by each of them out, as a picture."""
+"""Word senses: sentences with an ambiguous word and models in, a plot of its vectors in each model out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bertworks.reports.senses import Panel, draw_senses
 
 @dataclass(frozen=True, slots=True)
 class SensesRequest:
-    """What to draw: a word, a table of sentences with their senses as labels, the models, and from which layers."""
+    """Arguments of `senses`: a word, a table of sentences labeled with its senses, the models and the layers."""
 
     word: str
     file: Path
@@ -29,17 +29,16 @@ class SensesRequest:
 
 
 def senses(request: SensesRequest) -> list[Panel]:
-    """Write the picture, and return what it shows of each model."""
+    """Write the plot, and return the panel of each model."""
     strategy = get_strategy(request.layers)
     uses = read_uses(request.file, request.word)
     panels = []
     for name in request.models:
         model = load(name)
         strategy.check(model.encoder.config.hidden_sizes)
-        how = Extraction(
-            "pieces", strategy, Pooling(), resolve_window_rule(Pooling(), model.encoder.config.max_position_embeddings)
-        )
-        vectors = embed_uses(TorchEngine(model.encoder, model.tokenizer), uses, how)
+        window_rule = resolve_window_rule(Pooling(), model.encoder.config.max_position_embeddings)
+        extraction = Extraction("tokens", strategy, Pooling(), window_rule)
+        vectors = embed_uses(TorchEngine(model.encoder, model.tokenizer), uses, extraction)
         if not vectors.any():
             raise InputError(f"{name} has no vector for '{request.word}'; choose another word, or another model")
         panels.append(Panel(model.folder.name, measure_senses(vectors, [use.sense for use in uses])))
@@ -48,16 +47,16 @@ def senses(request: SensesRequest) -> list[Panel]:
 
 
 def read_uses(file: Path, word: str) -> list[WordUse]:
-    """Return the uses of a word in a table of texts with labels; a sentence without the word is refused."""
+    """Read the uses of a word from a table of labeled texts; every sentence must contain the word."""
     uses = []
-    for case in read_texts(file, {}, None):
-        (text, *_) = case.texts
+    for example in read_texts(file, {}, None):
+        (text, *_) = example.texts
         span = find_word(word, text)
         if span is None:
-            raise InputError(f"{case.location}: the word '{word}' does not stand in it; mend or remove the line")
-        if not case.label:
-            raise InputError(f"{case.location}: the sense is missing; write it into the column 'label'")
-        uses.append(WordUse(case.label, text, *span))
+            raise InputError(f"{example.location}: the word '{word}' does not occur; correct or remove the line")
+        if not example.label:
+            raise InputError(f"{example.location}: the sense is missing; write it into the column 'label'")
+        uses.append(WordUse(example.label, text, *span))
     if len(uses) < 2:
-        raise InputError(f"{file} holds {len(uses)} sentences; a picture needs at least two")
+        raise InputError(f"{file} has {len(uses)} sentences; a plot needs at least two")
     return uses

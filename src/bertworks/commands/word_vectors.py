@@ -1,4 +1,4 @@
-"""Static word vectors: text in, a vectors folder out; vectors and people's lists in, scores out."""
+"""Static word vectors: text in, a folder of vectors out; vectors and word lists in, scores out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read
 
 @dataclass(frozen=True, slots=True)
 class VectorsRequest:
-    """What to learn from, and how. A single source may be a corpus folder: then its training documents are read."""
+    """Arguments of `train_vectors`. A single source may be a corpus folder: then its training documents are read."""
 
     sources: tuple[str, ...]
     output: Path
@@ -49,59 +49,57 @@ class VectorsRequest:
 
 
 def train_vectors(
-    request: VectorsRequest, num_workers: int | None = None, watch: ProgressCallback = lambda progress: None
+    request: VectorsRequest, num_workers: int | None = None, on_progress: ProgressCallback = lambda progress: None
 ) -> StaticVectors:
-    """Learn vectors and write them to the requested folder. The same text, settings and seed give the same bytes.
+    """Train vectors and write them to the output folder. The same text, settings and seed give the same bytes.
 
-    Work files lie beside the folder, in one that begins with a dot, and are removed at the end.
+    Temporary files are in a hidden folder next to the output, and are removed at the end.
     """
     check_folder(request.output)
     if isinstance(request.training_settings, Word2VecSettings):
         require_gensim()
     counts = Counts()
-    with _work_folder(request.output) as work:
-        with WordStreamWriter(work / "words.ids", counts) as writer:
-            for part in _parts(request, num_workers or num_cores(), watch):
+    with _work_folder(request.output) as work_folder:
+        with WordStreamWriter(work_folder / "words.ids", counts) as writer:
+            for part in _parts(request, num_workers or num_cores(), on_progress):
                 counts.update(part.counts)
                 writer.add(part.contexts)
             stream = writer.finish(request.word_settings)
-        trained = _train(stream, request.training_settings, work, watch)
+        trained = _train(stream, request.training_settings, work_folder, on_progress)
     vectors = StaticVectors(stream.words, trained.table, _metadata(request, stream, trained, counts))
     write_vectors(request.output, vectors, "folder")
     return vectors
 
 
 def evaluate_vectors(vectors: StaticVectors, files: Sequence[Path]) -> dict[str, Similarity | list[SectionScore]]:
-    """Score vectors on each list of pairs or questions, by the name of its file."""
+    """Score vectors on word lists of similarity pairs or analogy questions; return the scores by file name."""
     scores: dict[str, Similarity | list[SectionScore]] = {}
     for path in files:
-        asked = read_word_list(path)
-        questions = [one for one in asked if isinstance(one, AnalogyQuestion)]
-        pairs = [one for one in asked if not isinstance(one, AnalogyQuestion)]
+        items = read_word_list(path)
+        questions = [item for item in items if isinstance(item, AnalogyQuestion)]
+        pairs = [item for item in items if not isinstance(item, AnalogyQuestion)]
         scores[path.name] = analogies(vectors, questions) if questions else similarity(vectors, pairs)
     return scores
 
 
 def convert_vectors(source: Path, output: Path, format: str) -> StaticVectors:  # noqa: A002
-    """Read vectors in any format and write them in another."""
+    """Read vectors in any format and write them in another one."""
     vectors = read_vectors(source)
     write_vectors(output, vectors, format)
     return vectors
 
 
 def _train(
-    stream: WordStream, settings: GloveSettings | Word2VecSettings, work_folder: Path, watch: ProgressCallback
+    stream: WordStream, settings: GloveSettings | Word2VecSettings, work_folder: Path, on_progress: ProgressCallback
 ) -> TrainedVectors:
-    def tell(stage: str, done: int, total: int, unit: str) -> None:
-        watch(Progress(stage, done, total, unit))
+    def report_progress(stage: str, done: int, total: int, unit: str) -> None:
+        on_progress(Progress(stage, done, total, unit))
 
     if isinstance(settings, GloveSettings):
-        from bertworks.embeddings.glove import (
-            train_glove,  # with torch, which those who look words up need not wait for
-        )
+        from bertworks.embeddings.glove import train_glove  # imports torch, which word lookup does not need
 
-        return train_glove(stream, settings, work_folder, tell)
-    return train_word2vec(stream, settings, work_folder, tell)
+        return train_glove(stream, settings, work_folder, report_progress)
+    return train_word2vec(stream, settings, work_folder, report_progress)
 
 
 def _metadata(
@@ -111,12 +109,12 @@ def _metadata(
         "kind": request.kind,
         "made_by": f"bertworks {bertworks.__version__}",
         "settings": asdict(request.training_settings),
-        "cutting": asdict(request.word_settings),
+        "word_settings": asdict(request.word_settings),
         "corpus": {
             "sources": [Path(source).name for source in request.sources],
             "words_sha256": stream.sha256,
-            "words_with_a_vector": stream.num_words,
-            "stretches": stream.num_contexts,
+            "num_words": stream.num_words,
+            "num_contexts": stream.num_contexts,
         },
         "training": trained_vectors.metadata,
         "counts": dict(sorted(counts.items())),
@@ -125,16 +123,16 @@ def _metadata(
 
 @contextlib.contextmanager
 def _work_folder(output: Path) -> Iterator[Path]:
-    """Make an empty folder for work beside `out`, and remove it; what a killed run left there is removed first."""
-    work = output.absolute().with_name(f".{output.name}.work")
+    """Create an empty temporary folder next to `output`, and remove it at the end; a killed run's is removed first."""
+    folder = output.absolute().with_name(f".{output.name}.work")
     try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        yield work
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        yield folder
     except OSError as error:
         raise explain_os_error(error, output) from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- reading
@@ -154,11 +152,11 @@ class _Shard:
     path: Path
 
 
-def _parts(request: VectorsRequest, num_workers: int, watch: ProgressCallback) -> Iterator[_WordPart]:
-    """Yield the words of all sources in their order, read by workers."""
+def _parts(request: VectorsRequest, num_workers: int, on_progress: ProgressCallback) -> Iterator[_WordPart]:
+    """Yield the words of all sources in order, read by worker processes."""
     corpus = [source for source in request.sources if (Path(source) / MANIFEST).is_file()]
     if corpus and len(request.sources) > 1:
-        raise InputError(f"{corpus[0]} is a corpus folder, which stands alone; leave out the other sources")
+        raise InputError(f"{corpus[0]} is a corpus folder, which must be the only source; remove the others")
     units: Iterator[Any]
     work: Callable[[Any], _WordPart]
     if corpus:
@@ -176,7 +174,7 @@ def _parts(request: VectorsRequest, num_workers: int, watch: ProgressCallback) -
     for part in in_order(run_units(work, units, num_workers)):
         done += part.num_bytes
         yield part
-        watch(Progress("reading", done, total, "bytes"))
+        on_progress(Progress("reading", done, total, "bytes"))
 
 
 def _words_of_block(block: Block, settings: WordSettings) -> _WordPart:
@@ -190,7 +188,7 @@ def _words_of_block(block: Block, settings: WordSettings) -> _WordPart:
 
 
 def _words_of_shard(shard: _Shard, settings: WordSettings) -> _WordPart:
-    """Cut the training documents of a shard; those held out stay unseen, as in pretraining."""
+    """Return the words of the training documents of a shard; other splits are left out, as in pretraining."""
     counts = Counts()
     contexts: list[str] = []
     for document, split in read_text(shard.path):

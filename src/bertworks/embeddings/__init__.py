@@ -1,1 +1,1 @@
-"""Texts and a model in, vectors out: of whole texts, words or pieces, from any layers of its encoder."""
+"""Texts and a model in, vectors out: of whole texts, words or tokens, from any layers of its encoder."""

@@ -1,6 +1,6 @@
-"""Finished arrays in, the file or folder that was asked for out: .npy as they are, or Parquet or JSON Lines.
+"""Output formats of vectors: finished arrays in, a .npy, Parquet or JSON Lines file, or a folder of .npy files out.
 
-N rows of vectors, D their width.
+N vectors, D vector size, B vectors of a block.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from bertworks.disk import atomic_write, flush_folder, read_json, write_json
 from bertworks.errors import FolderError, MissingDependencyError
 
 MANIFEST = "manifest.json"
-# What a run keeps among its parts for itself.
+# Files of a run in its folder of parts.
 PROGRESS = "progress.json"
 LOCK = "lock"
-# Rows that are turned into another format at a time.
+# Vectors converted to another format at a time.
 _BLOCK = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class VectorRun:
-    """The folder with all arrays of a run, where they shall go, and what the run tells about itself."""
+    """The folder with the arrays of a run, the output path, and the metadata of the run."""
 
     parts_folder: Path
     output: Path
@@ -40,21 +40,21 @@ class VectorRun:
 
 
 def sidecar_path(output: Path) -> Path:
-    """Return where the facts about a file of vectors stand: which model, which texts."""
+    """Return the path of the metadata of a file of vectors: its model, its texts."""
     return output.with_name(output.name + ".json")
 
 
 def read_metadata(output: Path) -> dict[str, Any] | None:
-    """Return the facts about vectors on disk, or None where there are none."""
+    """Return the metadata of vectors on disk, or None if there are none."""
     path = output / MANIFEST if output.is_dir() else sidecar_path(output)
     if not path.is_file():
         return None
-    told = read_json(path, "the facts about vectors")
-    return told if isinstance(told, dict) and "unit" in told else None
+    metadata = read_json(path, "the metadata of vectors")
+    return metadata if isinstance(metadata, dict) and "unit" in metadata else None
 
 
 def load_mapped(path: Path) -> npt.NDArray[Any]:
-    """Return an array of a .npy file without reading it; one of no rows cannot be mapped and is read."""
+    """Memory-map a .npy file; an empty array cannot be mapped and is read."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError:
@@ -62,7 +62,7 @@ def load_mapped(path: Path) -> npt.NDArray[Any]:
 
 
 def check_output(output: Path, unit: str, format: str) -> None:  # noqa: A002
-    """Refuse a place that already holds something else, and a format that cannot be written, before hours of work."""
+    """Raise an error if the output path or format cannot be written; called before long computations."""
     if format == "parquet":
         _pyarrow()
     makes_folder = format == "npy" and unit != "texts"
@@ -71,10 +71,12 @@ def check_output(output: Path, unit: str, format: str) -> None:  # noqa: A002
         and output.exists()
         and (not output.is_dir() or (any(output.iterdir()) and read_metadata(output) is None))
     ):
-        raise FolderError(f"{output} holds something else than vectors of {unit}; choose another name with --out")
+        raise FolderError(
+            f"{output} contains something other than vectors of {unit}; choose another path with --output"
+        )
     if not makes_folder and output.is_dir():
         raise FolderError(
-            f"{output} is a folder, but a file of vectors is to be written; choose another name with --out"
+            f"{output} is a folder, but the output is a file of vectors; choose another path with --output"
         )
 
 
@@ -93,7 +95,7 @@ def _finish_npy(run: VectorRun) -> None:
 
 
 def _finish_file(run: VectorRun) -> None:
-    # Vectors first, facts second: whoever stops between them leaves facts that do not fit, never ones that seem to.
+    # Metadata after vectors: a crash in between leaves old metadata that do not match, never new ones that seem to.
     flush_folder(run.output.parent)
     write_json(sidecar_path(run.output), run.metadata)
     shutil.rmtree(run.parts_folder)
@@ -103,25 +105,25 @@ def _finish_json_lines(run: VectorRun) -> None:
     with atomic_write(run.output) as temporary, temporary.open("w", encoding="utf-8") as file:
         for texts, offsets, vectors in _blocks(run):
             for row, (text, vector) in enumerate(zip(texts.tolist(), vectors, strict=True)):
-                told = {"text": text}
+                record = {"text": text}
                 if run.has_offsets:
-                    told |= {"start": int(offsets[row, 0]), "end": int(offsets[row, 1])}
-                # numpy writes the fewest digits that read back as the same number
-                file.write(f'{json.dumps(told)[:-1]}, "vector": [{", ".join(vector.astype(str))}]}}\n')
+                    record |= {"start": int(offsets[row, 0]), "end": int(offsets[row, 1])}
+                # numpy writes the fewest digits that round-trip
+                file.write(f'{json.dumps(record)[:-1]}, "vector": [{", ".join(vector.astype(str))}]}}\n')
     _finish_file(run)
 
 
 def _finish_parquet(run: VectorRun) -> None:
     pa, pq = _pyarrow()
     vectors = load_mapped(run.parts_folder / "vectors.npy")
-    kind = pa.list_(pa.from_numpy_dtype(vectors.dtype), vectors.shape[1])
-    places = [("start", pa.int64()), ("end", pa.int64())] if run.has_offsets else []
-    schema = pa.schema([("text", pa.int64()), *places, ("vector", kind)])
+    vector_type = pa.list_(pa.from_numpy_dtype(vectors.dtype), vectors.shape[1])
+    offset_columns = [("start", pa.int64()), ("end", pa.int64())] if run.has_offsets else []
+    schema = pa.schema([("text", pa.int64()), *offset_columns, ("vector", vector_type)])
     with atomic_write(run.output) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         for texts, offsets, block in _blocks(run):
             columns = [pa.array(texts)]
             if run.has_offsets:
-                columns += [pa.array(np.ascontiguousarray(offsets[:, side])) for side in (0, 1)]
+                columns += [pa.array(np.ascontiguousarray(offsets[:, column])) for column in (0, 1)]
             flat = pa.array(np.ascontiguousarray(block).reshape(-1))
             columns.append(pa.FixedSizeListArray.from_arrays(flat, block.shape[1]))
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
@@ -129,7 +131,7 @@ def _finish_parquet(run: VectorRun) -> None:
 
 
 def _blocks(run: VectorRun) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Yield numbers of texts (B,), offsets (B, 2) if there are any, and vectors (B, D), some rows at a time."""
+    """Yield text numbers (B,), offsets (B, 2) if there are any, and vectors (B, D)."""
     vectors = load_mapped(run.parts_folder / "vectors.npy")
     offsets = load_mapped(run.parts_folder / "offsets.npy") if run.has_offsets else np.empty((len(vectors), 0))
     index = load_mapped(run.parts_folder / "index.npy") if run.has_offsets else None

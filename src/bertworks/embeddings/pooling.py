@@ -1,9 +1,9 @@
-"""The pieces' vectors of a text in, one vector out; a sentence-transformers folder in, what it says about that out.
+"""Pooling: the token vectors of a text in, one vector out; a sentence-transformers folder in, its pooling settings out.
 
-A text may lie in several rows. Each row gives its share, and the shares are joined: the mean and the maximum of all
-pieces, each of them once; of first pieces, of which every row has one, the mean.
+A text may have several windows. Each window gives a partial result, and the partial results are combined: the mean and
+the maximum over all tokens, each counted once; for "first", the mean over the first tokens of the windows.
 
-T places of a row, D width.
+T positions of a window, D hidden size.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from bertworks.errors import FolderError, SettingsError
 
 @dataclass(frozen=True, slots=True)
 class PoolingKind:
-    """`share`: a row (T, D) and which of its places count for the text -> (D,).
+    """One kind of pooling.
 
-    `join`: the shares of a text (rows, D) and how many places counted in all -> (D,).
+    pool      hidden states of a window (T, D), and the positions that count for the text -> partial result (D,)
+    combine   partial results of all windows (W, D), and the number of positions that count -> (D,)
     """
 
     pool: Callable[[torch.Tensor, slice], torch.Tensor]
@@ -32,18 +33,26 @@ class PoolingKind:
 
 
 POOLINGS: dict[str, PoolingKind] = {
-    "mean": PoolingKind(lambda row, kept: row[kept].sum(0), lambda shares, count: shares.sum(0) / count),
-    "first": PoolingKind(lambda row, kept: row[0], lambda shares, count: shares.mean(0)),
-    "max": PoolingKind(lambda row, kept: row[kept].amax(0), lambda shares, count: shares.amax(0)),
+    "mean": PoolingKind(
+        lambda hidden_states, positions: hidden_states[positions].sum(0),
+        lambda partials, count: partials.sum(0) / count,
+    ),
+    "first": PoolingKind(lambda hidden_states, positions: hidden_states[0], lambda partials, count: partials.mean(0)),
+    "max": PoolingKind(
+        lambda hidden_states, positions: hidden_states[positions].amax(0), lambda partials, count: partials.amax(0)
+    ),
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pooling:
-    """How the pieces of a text become one vector: `kinds` side by side, then scaled to length 1 if `normalise`.
+    """How the tokens of a text become one vector.
 
-    `length` is the longest row that the model was made for, in pieces; `prompt` stands before every text; `told` says
-    whether the model's folder asked for this, or nobody did.
+    kinds         the results of these kinds are concatenated
+    normalize     scale the vector to length 1
+    max_length    the maximum sequence length of the model
+    prompt        is prepended to every text
+    is_explicit   whether the model folder states the pooling, or it is the default
     """
 
     kinds: tuple[str, ...] = ("mean",)
@@ -54,29 +63,29 @@ class Pooling:
     is_explicit: bool = False
 
     def with_kind(self, kind: str) -> Pooling:
-        """Return the same with another kind of pooling."""
+        """Return the same settings with another kind of pooling."""
         if kind not in POOLINGS:
             raise SettingsError(f"there is no pooling '{kind}'; choose one of: {', '.join(POOLINGS)}")
         return replace(self, kinds=(kind,), is_explicit=True)
 
     def prepare_text(self, text: str) -> str:
-        """Return the text as the model wants it."""
+        """Return the text with the prompt, in lower case if the model needs it."""
         text = self.prompt + text
         return text.lower() if self.lower_case else text
 
     def pool(self, hidden_states: torch.Tensor, positions: slice) -> torch.Tensor:
-        """Return (kinds, D): what a row (T, D) contributes to its text by the places that count."""
+        """Return (kinds, D): the partial results of a window (T, D) over the positions that count."""
         return torch.stack([POOLINGS[kind].pool(hidden_states, positions) for kind in self.kinds])
 
     def combine(self, partials: Sequence[torch.Tensor], count: int) -> torch.Tensor:
-        """Return (kinds * D,): the vector of a text from the shares of its rows, in which `count` places counted."""
-        stacked = torch.stack(tuple(partials))  # (rows, kinds, D)
-        joined = [POOLINGS[kind].combine(stacked[:, place], count) for place, kind in enumerate(self.kinds)]
-        vector = torch.cat(joined)
+        """Return (kinds * D,): the vector of a text from the partial results of its windows over `count` positions."""
+        stacked = torch.stack(tuple(partials))  # (windows, kinds, D)
+        combined = [POOLINGS[kind].combine(stacked[:, index], count) for index, kind in enumerate(self.kinds)]
+        vector = torch.cat(combined)
         return F.normalize(vector, dim=0) if self.normalize else vector
 
 
-# What sentence-transformers calls them; in its older files each is a switch of its own, joined in this order.
+# The names in sentence-transformers; its older files have one switch per kind, concatenated in this order.
 _SENTENCE_TRANSFORMERS_KINDS = {"cls": "first", "max": "max", "mean": "mean"}
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
@@ -89,12 +98,12 @@ _SWITCHES = {
 
 
 def read_pooling(folder: Path) -> Pooling:
-    """Return what a sentence-transformers folder says; for any other folder the mean, and that nobody asked for it."""
+    """Return the pooling of a sentence-transformers folder; for any other folder the default, the mean."""
     if not (folder / "modules.json").is_file():
         return Pooling()
     modules = read_json(folder / "modules.json", "a sentence-transformers model")
     kinds: tuple[str, ...] = ()
-    normalise = False
+    normalize = False
     for module in _check_modules(modules, folder / "modules.json"):
         match str(module["type"]).rpartition(".")[2]:
             case "Transformer":
@@ -102,21 +111,24 @@ def read_pooling(folder: Path) -> Pooling:
             case "Pooling":
                 kinds = _read_kinds(folder / str(module["path"]) / "config.json")
             case "Normalize":
-                normalise = True
+                normalize = True
             case other:
                 raise FolderError(
-                    f"{folder / 'modules.json'}: part '{other}' is not computed here, so the vectors would not be the "
-                    f"model's own; choose a model of Transformer, Pooling and Normalize, or remove the file"
+                    f"{folder / 'modules.json'}: module '{other}' is not supported, so the vectors would be wrong; "
+                    f"choose a model of Transformer, Pooling and Normalize, or remove the file to use mean pooling"
                 )
     if not kinds:
-        raise FolderError(f"{folder / 'modules.json'} has no Pooling; add it, or remove the file to get the mean")
-    row = _read_settings(folder / "sentence_bert_config.json")
-    length = row.get("max_seq_length") or _read_settings(folder / "tokenizer_config.json").get("model_max_length")
+        raise FolderError(
+            f"{folder / 'modules.json'} has no Pooling module; add it, or remove the file to use mean pooling"
+        )
+    settings = _read_settings(folder / "sentence_bert_config.json")
+    max_length = settings.get("max_seq_length")
+    max_length = max_length or _read_settings(folder / "tokenizer_config.json").get("model_max_length")
     return Pooling(
         kinds=kinds,
-        normalize=normalise,
-        max_length=length if isinstance(length, int) else None,  # tokenizers without a limit write 1e30
-        lower_case=bool(row.get("do_lower_case")),
+        normalize=normalize,
+        max_length=max_length if isinstance(max_length, int) else None,  # 1e30 means no limit
+        lower_case=bool(settings.get("do_lower_case")),
         prompt=_read_prompt(folder / "config_sentence_transformers.json"),
         is_explicit=True,
     )
@@ -124,29 +136,29 @@ def read_pooling(folder: Path) -> Pooling:
 
 def _check_modules(modules: Any, path: Path) -> list[dict[str, Any]]:
     if not isinstance(modules, list) or not all(
-        isinstance(one, dict) and {"type", "path"} <= set(one) for one in modules
+        isinstance(module, dict) and {"type", "path"} <= set(module) for module in modules
     ):
-        raise FolderError(f"{path} should be a list of parts, each with type and path; bring the model's own")
+        raise FolderError(f"{path} must be a list of modules, each with type and path; copy the model's own file")
     return modules
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    found = read_json(path, "a file of a sentence-transformers model")
-    if not isinstance(found, dict):
-        raise FolderError(f"{path} should hold settings in braces, but holds a {type(found).__name__}")
-    return found
+    settings = read_json(path, "a file of a sentence-transformers model")
+    if not isinstance(settings, dict):
+        raise FolderError(f"{path} must contain a JSON object, but contains a {type(settings).__name__}")
+    return settings
 
 
 def _read_kinds(path: Path) -> tuple[str, ...]:
     settings = _read_settings(path)
-    asked = settings.get("pooling_mode") or [name for switch, name in _SWITCHES.items() if settings.get(switch)]
-    names = [asked] if isinstance(asked, str) else list(asked) or ["mean"]
+    modes = settings.get("pooling_mode") or [name for switch, name in _SWITCHES.items() if settings.get(switch)]
+    names = [modes] if isinstance(modes, str) else list(modes) or ["mean"]
     unknown = [str(name) for name in names if name not in _SENTENCE_TRANSFORMERS_KINDS]
     if unknown or not settings.get("include_prompt", True):
-        what = f"pooling '{unknown[0]}'" if unknown else "pooling without the prompt"
-        raise FolderError(f"{path} asks for {what}, which is not computed here; it should be cls, max or mean")
+        mode = f"pooling '{unknown[0]}'" if unknown else "pooling without the prompt"
+        raise FolderError(f"{path} states {mode}, which is not supported; it must be cls, max or mean")
     return tuple(_SENTENCE_TRANSFORMERS_KINDS[name] for name in names)
 
 
@@ -157,5 +169,5 @@ def _read_prompt(path: Path) -> str:
         return ""
     prompt = (settings.get("prompts") or {}).get(name)
     if not isinstance(prompt, str):
-        raise FolderError(f"{path} names the prompt '{name}' as the usual one, but has none of that name; add it")
+        raise FolderError(f"{path} has the default prompt '{name}', but no prompt of that name; add it")
     return prompt

@@ -1,12 +1,12 @@
-"""Word vectors on disk: our folder, and the files of word2vec and GloVe, both ways.
+"""Static word vectors on disk: our model folder, and the formats of word2vec and GloVe, reading and writing.
 
 A folder is a model folder of the family "static": the words are the vocabulary in `tokenizer.json`, the most frequent
-first, and `model.safetensors` has their table. The files of others:
-  word2vec          a line "V D"; then a line for each word: it, a space, D numbers
-  word2vec-binary   a line "V D"; then for each word: it, a space, D little-endian float32, and perhaps a line break
-  glove             a line for each word: it, a space, D numbers; no first line
+first, and `model.safetensors` has their table. The other formats:
+  word2vec          a line "V D"; then one line per word: the word, a space, D numbers
+  word2vec-binary   a line "V D"; then for each word: the word, a space, D little-endian float32, an optional newline
+  glove             one line per word: the word, a space, D numbers; no header
 
-V words, D the width.
+V words, D vector size.
 """
 
 from __future__ import annotations
@@ -28,86 +28,88 @@ from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.text.compression import ByteStream, RawStream, decompress, open_raw
 
 METADATA_FILE = "bertworks.json"
-_TABLE = "static.pieces.weight"
+_TABLE = "static.token_embeddings.weight"
 _HEADER = re.compile(rb"(\d+) (\d+) *\r?\n")
 _SPACE = re.compile(r"\s")
-# A word longer than this, in bytes, is no word: the file is something else.
+# A longer word, in bytes, means that the file is not a file of vectors.
 _MAX_WORD_BYTES = 2**12
-_HINT = "name a folder of `bertworks vectors train`, or a file of word2vec or GloVe"
+_HINT = "give a folder of `bertworks word-vectors train`, or a file of word2vec or GloVe"
 
 
 def read_vectors(path: Path) -> StaticVectors:
-    """Read a folder of ours or a file of others, packed or not (.gz, .bz2, .xz, .zst); its format is found out."""
+    """Read a folder, or a file in any format, compressed or not (.gz, .bz2, .xz, .zst); the format is detected."""
     if path.is_dir():
         return _read_folder(path)
     with open_raw(str(path), str(path)) as raw, warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # what numpy says of a row that holds no number
+        warnings.simplefilter("error", DeprecationWarning)  # numpy's warning for a line without numbers
         stream = decompress(raw, path.name)
         stream.drop_byte_order_mark()
-        lines = _VectorFileReader(stream, path.name)
+        reader = _VectorFileReader(stream, path.name)
         start = stream.peek(2**16)
         header = _HEADER.match(start)
         if header is None:
-            return lines.read_glove()
+            return reader.read_glove()
         size = (int(header[1]), int(header[2]))
         stream.read(header.end())
-        return lines.read_text(size) if _is_text(start[header.end() :], size[1]) else lines.read_binary(size)
+        return reader.read_text(size) if _is_text(start[header.end() :], size[1]) else reader.read_binary(size)
 
 
 def write_vectors(path: Path, vectors: StaticVectors, format: str) -> None:  # noqa: A002
-    """Write vectors as one of FORMATS."""
+    """Write vectors in a format of FORMATS."""
     if format not in FORMATS:
         raise SettingsError(f"format '{format}' is unknown; choose one of: {', '.join(FORMATS)}")
     if format != "folder":
         for number, word in enumerate(vectors.words, 1):
             if not word or _SPACE.search(word):
-                raise InputError(f"word {number}, '{word}', is empty or holds a space, which {format} cannot write")
+                raise InputError(
+                    f"word {number}, '{word}', is empty or contains white space, which {format} cannot represent"
+                )
         if path.is_dir():
-            raise FolderError(f"{path} is a folder, but {format} is a file; choose another name with --out")
+            raise FolderError(f"{path} is a folder, but {format} is a file format; choose another path with --output")
     FORMATS[format](path, vectors)
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a place that already holds something, before hours of work."""
+    """Raise a FolderError if the folder is not empty; called before long computations."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FolderError(f"{folder} already holds something; choose an empty or new folder with --out")
+        raise FolderError(f"{folder} is not empty; choose an empty or new folder with --output")
 
 
 # ---------------------------------------------------------------- our folder
 
 
 def _read_folder(folder: Path) -> StaticVectors:
-    """Read a folder without its model: those who look words up need not wait for torch."""
-    config = read_json(folder / "config.json", "a folder of word vectors (see `bertworks vectors train`)")
+    """Read the table without building a model, so that word lookup does not import torch."""
+    config = read_json(folder / "config.json", "a folder of word vectors (see `bertworks word-vectors train`)")
     if not isinstance(config, dict) or config.get("model_type") != "static":
-        raise FolderError(f"{folder} holds no word vectors; {_HINT}")
+        raise FolderError(f"{folder} contains no word vectors; {_HINT}")
     try:
         with safe_open(folder / "model.safetensors", "np") as file:
             table = file.get_tensor(_TABLE)
         vocabulary = json.loads((folder / "tokenizer.json").read_bytes())
-        numbers: dict[str, int] = vocabulary["model"]["vocab"]
+        token_to_id: dict[str, int] = vocabulary["model"]["vocab"]
         num_special = len(vocabulary["added_tokens"])  # which come first
-        facts = json.loads((folder / METADATA_FILE).read_bytes())
+        metadata = json.loads((folder / METADATA_FILE).read_bytes())
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise FolderError(f"{folder} is damaged ({error}); train it again, or copy it again") from error
-    words = sorted(numbers, key=numbers.__getitem__)[num_special:]
+        raise FolderError(f"{folder} is damaged ({error}); train or copy it again") from error
+    words = sorted(token_to_id, key=token_to_id.__getitem__)[num_special:]
     if table.ndim != 2 or table.dtype != np.float32 or len(words) + num_special != len(table):
         raise FolderError(f"{folder} is damaged: {len(words)} words, but a table of {table.shape}; copy it again")
-    return StaticVectors(words, table[num_special:], facts)
+    return StaticVectors(words, table[num_special:], metadata)
 
 
 def _write_folder(folder: Path, vectors: StaticVectors) -> None:
-    from bertworks.embeddings.static_model import write_static_model  # with torch
+    from bertworks.embeddings.static_model import write_static_model  # imports torch
 
     check_folder(folder)
     write_static_model(folder, vectors)
 
 
-# ---------------------------------------------------------------- reading files of others
+# ---------------------------------------------------------------- reading other formats
 
 
 def _is_text(start: bytes, vector_size: int) -> bool:
-    """Tell whether the first row behind the header is text: a word and `width` numbers on a line."""
+    """Whether the first entry after the header is text: a word and `vector_size` numbers on a line."""
     line = start.split(b"\n", 1)[0]
     try:
         return len([float(number) for number in line.rstrip().split(b" ")[-vector_size:]]) == vector_size
@@ -116,7 +118,7 @@ def _is_text(start: bytes, vector_size: int) -> bool:
 
 
 class _VectorFileReader:
-    """Reads the rows of a file, whatever its format, and says where something is wrong."""
+    """Reads a file of vectors in any format; its errors name the line or the word."""
 
     def __init__(self, stream: ByteStream, name: str) -> None:
         self._stream, self._name = stream, name
@@ -126,30 +128,30 @@ class _VectorFileReader:
     def read_glove(self) -> StaticVectors:
         lines = self._lines(1)
         try:
-            start = next(lines)
+            first_line = next(lines)
         except StopIteration:
             raise InputError(f"{self._name} is empty; {_HINT}") from None
-        width = len(start[1].rstrip().split(" ")) - 1
-        if width < 1:
-            raise InputError(f"{self._name}, line {start[0]}: no numbers behind the word; {_HINT}")
-        rows = [np.empty((0, width), dtype=np.float32)]
-        block = np.empty((4096, width), dtype=np.float32)
-        for number, line in chain([start], lines):
-            at = len(self._words) % len(block)
-            if self._parse_line(line, block[at], number) and at == len(block) - 1:
-                rows.append(block.copy())
-        rows.append(block[: len(self._words) % len(block)])
-        return self._finish(np.concatenate(rows))
+        vector_size = len(first_line[1].rstrip().split(" ")) - 1
+        if vector_size < 1:
+            raise InputError(f"{self._name}, line {first_line[0]}: no numbers after the word; {_HINT}")
+        blocks = [np.empty((0, vector_size), dtype=np.float32)]
+        block = np.empty((4096, vector_size), dtype=np.float32)
+        for line_number, line in chain([first_line], lines):
+            row = len(self._words) % len(block)
+            if self._parse_line(line, block[row], line_number) and row == len(block) - 1:
+                blocks.append(block.copy())
+        blocks.append(block[: len(self._words) % len(block)])
+        return self._finish(np.concatenate(blocks))
 
     def read_text(self, size: tuple[int, int]) -> StaticVectors:
         table = self._allocate(size)
-        number = 1
-        for number, line in self._lines(2):
-            if number - 1 > size[0]:
-                raise InputError(f"{self._name}, line {number}: the first line promised {size[0]} words; mend it")
-            self._parse_line(line, table[len(self._words)], number)
-        if number - 1 != size[0]:
-            raise InputError(f"{self._name} ends after {number - 1} of {size[0]} words; copy or download it again")
+        line_number = 1
+        for line_number, line in self._lines(2):
+            if line_number - 1 > size[0]:
+                raise InputError(f"{self._name}, line {line_number}: the header states {size[0]} words; correct it")
+            self._parse_line(line, table[len(self._words)], line_number)
+        if line_number - 1 != size[0]:
+            raise InputError(f"{self._name} ends after {line_number - 1} of {size[0]} words; copy or download it again")
         return self._finish(table[: len(self._words)])
 
     def read_binary(self, size: tuple[int, int]) -> StaticVectors:
@@ -168,30 +170,32 @@ class _VectorFileReader:
         ahead = self._stream.peek(_MAX_WORD_BYTES)
         end = ahead.find(b" ", 1)
         if end < 0:
-            raise InputError(f"{self._name} has no word {number} of {num_words}, or is no file of vectors; {_HINT}")
+            raise InputError(f"{self._name} lacks word {number} of {num_words}, or is not a file of vectors; {_HINT}")
         return self._stream.read(end + 1)[:-1].lstrip(b"\n").decode(errors="replace")
 
     def _allocate(self, size: tuple[int, int]) -> Table:
         try:
             return np.empty(size, dtype=np.float32)
         except (MemoryError, ValueError):
-            raise InputError(f"{self._name} promises {size[0]} words of width {size[1]}: too many; mend it") from None
+            raise InputError(
+                f"{self._name} states {size[0]} vectors of size {size[1]}: too many; correct the header"
+            ) from None
 
     def _lines(self, first: int) -> Iterator[tuple[int, str]]:
-        """Yield the lines that are left with their numbers. Only \\n ends one: a word may hold other breaks."""
+        """Yield the remaining lines with their numbers. Only \\n ends a line: words may contain other line breaks."""
         reader = io.BufferedReader(RawStream(self._stream), 2**20)
         for number, line in enumerate(reader, first):
             yield number, line.decode(errors="replace").rstrip("\r\n")
 
     def _parse_line(self, line: str, row: Table, number: int) -> bool:
-        """Put the numbers of a line into `row`; return False for a word that was there already."""
-        # Some words of released vectors hold spaces, so that a line is cut from its end.
+        """Write the numbers of a line into `row`; return False if the word is a duplicate."""
+        # Some words of released vectors contain spaces, so a line is split from its end.
         word, *numbers = line.rstrip().rsplit(" ", len(row))
         try:
             row[:] = _parse_numbers(" ".join(numbers), len(row))
         except ValueError:
             raise InputError(
-                f"{self._name}, line {number}: not a word and {len(row)} numbers; mend or remove it, or {_HINT}"
+                f"{self._name}, line {number}: not a word and {len(row)} numbers; correct or remove it, or {_HINT}"
             ) from None
         return self._add_word(word)
 
@@ -205,8 +209,10 @@ class _VectorFileReader:
     def _finish(self, table: Table) -> StaticVectors:
         if not np.isfinite(table).all():
             row = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
-            raise InputError(f"{self._name}: the vector of '{list(self._words)[row]}' is not finite; mend or remove it")
-        counts = {"words left out: met before": self._num_duplicates} if self._num_duplicates else {}
+            raise InputError(
+                f"{self._name}: the vector of '{list(self._words)[row]}' is not finite; correct or remove it"
+            )
+        counts = {"words left out: duplicates": self._num_duplicates} if self._num_duplicates else {}
         return StaticVectors(tuple(self._words), table, {"read_from": self._name, "counts": counts})
 
 
@@ -220,14 +226,14 @@ def _parse_numbers(text: str, vector_size: int) -> Table:
     return numbers
 
 
-# ---------------------------------------------------------------- writing files for others
+# ---------------------------------------------------------------- writing other formats
 
 
 def _write_lines(path: Path, vectors: StaticVectors, header: str) -> None:
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.write(header)
         for word, row in zip(vectors.words, vectors.table, strict=True):
-            # numpy writes the fewest digits that read back as the same number
+            # numpy writes the fewest digits that round-trip
             file.write(f"{word} {' '.join(row.astype(str))}\n")
 
 

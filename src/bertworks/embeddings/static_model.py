@@ -1,8 +1,8 @@
-"""Word vectors as a model folder of the family "static": a table in, a folder out that every verb takes as a model.
+"""Static word vectors as a model folder of the family "static": a table in, a folder that all commands accept out.
 
-Its vocabulary is the words behind the usual special pieces. Text is cut as it was for learning: at spaces and signs,
-and by jieba if there are Chinese words of several characters; capital letters count only if some word has one. Special
-pieces and words without a vector are zeros.
+The vocabulary is the special tokens and then the words. Text is tokenized as in training: at spaces and punctuation,
+and by jieba if there are Chinese words of several characters; it is cased if any word has upper-case letters. Special
+tokens and words without a vector are zeros.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 
 def write_static_model(folder: Path, vectors: StaticVectors) -> None:
-    """Write vectors as a model; what they tell of themselves goes to bertworks.json."""
+    """Write vectors as a model folder; their metadata is written to bertworks.json."""
     tokenizer = build_tokenizer(vectors)
     specials = sorted(tokenizer.specials.ids)
-    assert specials == list(range(len(specials))), "special pieces come first"
+    assert specials == list(range(len(specials))), "special tokens come first"
     table = np.zeros((tokenizer.vocab_size, vectors.vector_size), dtype=np.float32)
     table[len(specials) :] = vectors.table
-    sizes = static_config(*table.shape)
-    told = {**vectors.metadata, "words": len(vectors), "width": vectors.vector_size}
-    write_folder(
-        folder, config_to_dict(sizes, [architecture_of(sizes)]), {TABLE: torch.from_numpy(table)}, tokenizer, told
-    )
+    config = static_config(*table.shape)
+    config_dict = config_to_dict(config, [architecture_of(config)])
+    metadata = {**vectors.metadata, "words": len(vectors), "vector_size": vectors.vector_size}
+    write_folder(folder, config_dict, {TABLE: torch.from_numpy(table)}, tokenizer, metadata)
 
 
 def build_tokenizer(vectors: StaticVectors) -> Tokenizer:
-    """Return what cuts text into these words."""
+    """Return a tokenizer whose tokens are these words."""
     has_chinese = any(len(word) > 1 and IDEOGRAPH.match(word) for word in vectors.words)
     is_cased = any(word != word.lower() for word in vectors.words)
     kind = KINDS["jieba-words" if has_chinese else "words"]
     backend = kind.build(Inventory(kind.specials.order + vectors.words), is_cased)
-    # Unlike for BERT, an accent stays where letters become small: so words were cut when they were learned.
+    # Unlike in BERT, lowering does not strip accents, as in training.
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=not has_chinese, strip_accents=False, lowercase=not is_cased
     )

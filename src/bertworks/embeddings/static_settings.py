@@ -1,4 +1,4 @@
-"""What static word vectors are trained with: frozen settings a kind, and what a training hands back."""
+"""Settings and results of the training of static word vectors, by kind."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy.typing as npt
 
 from bertworks.errors import SettingsError
 
-# Stage, how much is done, of how much, in which unit.
+# (stage, done, total, unit)
 TrainingCallback = Callable[[str, int, int, str], None]
 OBJECTIVES = ("cbow", "skip-gram")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GloveSettings:
     """How GloVe is trained.
 
-    window       words on each side that count as near
-    rate         AdaGrad's rate at the beginning
-    x_max, alpha the weight of a pair's error is min(1, count / x_max) ** alpha
-    memory_mb    what counting and shuffling pairs may take; beside it stand four tables of V x D
+    window          context words on each side
+    learning_rate   initial learning rate of AdaGrad
+    x_max, alpha    a pair's squared error has the weight min(1, count / x_max) ** alpha
+    memory_mb       limit for counting and shuffling pairs; four tables of V x D are needed in addition
     """
 
     vector_size: int = 100
@@ -37,26 +37,26 @@ class GloveSettings:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("width", "window", "epochs", "memory_mb", "threads"):
+        for name in ("vector_size", "window", "epochs", "memory_mb", "threads"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} = {getattr(self, name)}: must be 1 or more")
-        for name in ("rate", "x_max"):
+        for name in ("learning_rate", "x_max"):
             if not 0 < getattr(self, name) < math.inf:
                 raise SettingsError(f"{name} = {getattr(self, name)}: must be more than 0")
         if not 0 <= self.alpha <= 1:
             raise SettingsError(f"alpha = {self.alpha}: must lie in 0..1")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Word2VecSettings:
     """How Word2Vec is trained.
 
-    objective        "skip-gram": a word tells those around it; "cbow": they tell the word
-    window           words on each side at most: each place draws its own width up to this
-    rate, last_rate  the rate at the beginning and at the end; it falls evenly
-    negative         words drawn at random against each one that was met
-    sample           words of a larger share are left out the more often the larger it is; 0 keeps all
-    threads          with more than one the result cannot be repeated
+    objective           "skip-gram": a word predicts its context; "cbow": the context predicts the word
+    window              maximum of context words on each side; each position samples its own window size up to it
+    learning_rate       initial learning rate; it decays linearly to min_learning_rate
+    negative            negative samples per positive example
+    sample              threshold of subsampling: more frequent words are dropped at random; 0 for no subsampling
+    threads             with more than one the result is not reproducible
     """
 
     objective: str = "skip-gram"
@@ -73,12 +73,12 @@ class Word2VecSettings:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise SettingsError(f"objective '{self.objective}' is unknown; choose one of: {', '.join(OBJECTIVES)}")
-        for name in ("width", "window", "epochs", "negative", "threads"):
+        for name in ("vector_size", "window", "epochs", "negative", "threads"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} = {getattr(self, name)}: must be 1 or more")
         if not 0 < self.min_learning_rate <= self.learning_rate < math.inf:
             raise SettingsError(
-                f"rate = {self.learning_rate}: must not be less than the last one, {self.min_learning_rate}"
+                f"learning_rate = {self.learning_rate}: must not be below min_learning_rate = {self.min_learning_rate}"
             )
         if not 0 <= self.sample < 1:
             raise SettingsError(f"sample = {self.sample}: must be at least 0 and less than 1")
@@ -86,13 +86,13 @@ class Word2VecSettings:
 
 @dataclass(frozen=True, slots=True)
 class TrainedVectors:
-    """The vectors (V, D) of a stream's words, and what the training tells about itself."""
+    """The vectors (V, D) of the words of a stream, and metadata of the training."""
 
     table: npt.NDArray[np.float32]
     metadata: dict[str, object]
 
 
-# Each kind of vectors and the settings it begins with.
+# The default settings by kind.
 KINDS: dict[str, GloveSettings | Word2VecSettings] = {
     "glove": GloveSettings(),
     "skip-gram": Word2VecSettings(objective="skip-gram"),

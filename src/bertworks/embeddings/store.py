@@ -1,10 +1,10 @@
-"""Portions of vectors in, files on disk out: memory-mapped .npy, or Parquet or JSON Lines made of it at the end.
+"""The vector store: batches of vectors in, files on disk out: memory-mapped .npy, converted at the end if necessary.
 
-While a run goes on, its arrays grow in a folder of parts beside the place that was asked for. After each portion they
-are flushed, and then one small file tells how far they count. A killed run is taken up there; whatever was written
-beyond it is cut off, so the result is the same to the byte.
+During a run its arrays grow in a folder of parts next to the output. After each batch they are flushed, and then a
+small file records their valid length. A killed run resumes there; what was written beyond it is truncated, so the
+result is the same to the byte.
 
-N rows of vectors, D their width.
+N vectors, D vector size.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from bertworks.embeddings.vectors import VectorBatch
 from bertworks.errors import FolderError, InputError
 from bertworks.text.document import Counts
 
-# A header of fixed length, so that it can be written again when the number of rows is known.
+# The header has a fixed length, so that it can be rewritten when the number of rows is known.
 _HEADER = 128
 
 
 class GrowingArray:
-    """A standard .npy file of rows of one shape, to which rows are added at the end."""
+    """A standard .npy file to which rows can be appended."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...], num_rows: int) -> None:
-        """Open the array and cut it to its first `num_rows` rows, or make it if there are none."""
+        """Open the array and truncate it to `num_rows` rows; create it if that is 0."""
         self._dtype = np.dtype(dtype)
         self._shape = shape
         self._row_bytes = self._dtype.itemsize * int(np.prod(shape))
@@ -46,7 +46,7 @@ class GrowingArray:
         if num_rows and os.fstat(self._file.fileno()).st_size < size:
             self._file.close()
             raise FolderError(
-                f"{path} is shorter than its run recorded; remove the folder {path.parent} and begin anew"
+                f"{path} is shorter than its run recorded; remove the folder {path.parent} and start again"
             )
         self._file.truncate(size)
         self._file.seek(size)
@@ -57,11 +57,11 @@ class GrowingArray:
         self._num_rows += len(values)
 
     def flush(self) -> None:
-        """Write the header for what is there, and wait until all of it is on disk."""
-        told = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._num_rows, *self._shape)}
-        text = f"{told!r}".ljust(_HEADER - 11) + "\n"
+        """Write the header for the current number of rows, and sync to disk."""
+        fields = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._num_rows, *self._shape)}
+        header = f"{fields!r}".ljust(_HEADER - 11) + "\n"
         self._file.seek(0)
-        self._file.write(np.lib.format.magic(1, 0) + (_HEADER - 10).to_bytes(2, "little") + text.encode())
+        self._file.write(np.lib.format.magic(1, 0) + (_HEADER - 10).to_bytes(2, "little") + header.encode())
         self._file.seek(0, os.SEEK_END)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -70,9 +70,9 @@ class GrowingArray:
         self._file.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Where vectors go and in which shape. `identity` is all that decides their values: another one is another run."""
+    """The output and its format. `identity` is what determines the values; a resumed run must have the same."""
 
     output: Path
     vector_size: int
@@ -83,7 +83,7 @@ class StoreSettings:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return {"unit": self.unit, "width": self.vector_size, "half": self.half, **self.identity}
+        return {"unit": self.unit, "vector_size": self.vector_size, "half": self.half, **self.identity}
 
     @property
     def parts_folder(self) -> Path:
@@ -91,20 +91,20 @@ class StoreSettings:
 
 
 class VectorStore:
-    """A run's vectors on their way to disk. Use it as a context; `resumed` texts were there when it was opened."""
+    """The vectors of a run on disk. A context manager; `num_resumed` texts were done when it was opened."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
         self.counts = Counts()
         self.num_texts = self.num_rows = 0
-        self._hash = hashlib.sha256()  # of the texts that were read so far
+        self._hash = hashlib.sha256()  # of the texts so far
         self._saved_hash = self._hash.hexdigest()
-        with _explain_errors(settings.output), contextlib.ExitStack() as opened:
+        with _explain_errors(settings.output), contextlib.ExitStack() as stack:
             settings.parts_folder.mkdir(parents=True, exist_ok=True)
-            opened.enter_context(_lock(settings.parts_folder))
+            stack.enter_context(_lock(settings.parts_folder))
             self._resume()
-            self._arrays = self._open(opened)
-            self._exit_stack = opened.pop_all()
+            self._arrays = self._open(stack)
+            self._exit_stack = stack.pop_all()
         self.num_resumed = self.num_texts
 
     def __enter__(self) -> VectorStore:
@@ -112,68 +112,68 @@ class VectorStore:
 
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()
-        if not self.num_texts:  # nothing worth taking up
+        if not self.num_texts:  # nothing to resume
             shutil.rmtree(self.settings.parts_folder, ignore_errors=True)
 
     def remaining(self, texts: Iterable[str]) -> Iterator[str]:
-        """Yield the texts that are still to do; refused if those that are done are no longer the same."""
-        source = iter(texts)
-        for text in islice(source, self.num_resumed):
-            self._hash_text(text)
+        """Yield the texts after the resumed ones; raise an InputError if those have changed."""
+        stream = iter(texts)
+        for text in islice(stream, self.num_resumed):
+            _update_hash(self._hash, text)
         if self._hash.hexdigest() != self._saved_hash:
             raise InputError(
-                f"the first {self.num_resumed:,} texts are no longer those that were begun with; bring them back, or "
-                f"remove {self.settings.parts_folder} to begin anew"
+                f"the first {self.num_resumed:,} texts have changed since the run was started; restore them, or remove "
+                f"{self.settings.parts_folder} to start again"
             )
-        for text in source:
-            self._hash_text(text)
+        for text in stream:
+            _update_hash(self._hash, text)
             yield text
 
-    def append(self, portion: VectorBatch) -> None:
-        """Add the vectors of all texts that were taken from `remaining` since the last portion, and record it."""
+    def append(self, batch: VectorBatch) -> None:
+        """Append the vectors of all texts taken from `remaining` since the last call, and record the progress."""
         with _explain_errors(self.settings.output):
-            self._arrays["vectors"].append(portion.vectors)
+            self._arrays["vectors"].append(batch.vectors)
             if self.settings.unit != "texts":
-                self._arrays["index"].append(self.num_rows + np.cumsum(portion.num_rows))
-                self._arrays["offsets"].append(portion.offsets)
+                self._arrays["index"].append(self.num_rows + np.cumsum(batch.num_rows))
+                self._arrays["offsets"].append(batch.offsets)
             for array in self._arrays.values():
                 array.flush()
-        self.num_texts += portion.num_texts
-        self.num_rows += len(portion.vectors)
-        self.counts.update(portion.counts)
+        self.num_texts += batch.num_texts
+        self.num_rows += len(batch.vectors)
+        self.counts.update(batch.counts)
         write_json(self.settings.parts_folder / PROGRESS, self._metadata())
 
     def finish(self) -> None:
-        """Bring what is there into its format and to its place, and remove the parts."""
+        """Convert the arrays to the output format, move them to the output path, and remove the parts."""
         with _explain_errors(self.settings.output):
             for array in self._arrays.values():
                 array.flush()
             FORMATS[self.settings.format](VectorRun(self.settings.parts_folder, self.settings.output, self._metadata()))
 
     def _metadata(self) -> dict[str, Any]:
-        done = {"texts": self.num_texts, "rows": self.num_rows, "texts_sha256": self._hash.hexdigest()}
-        return {**self.settings.metadata, **done, "counts": dict(self.counts)}
+        progress = {"texts": self.num_texts, "rows": self.num_rows, "texts_sha256": self._hash.hexdigest()}
+        return {**self.settings.metadata, **progress, "counts": dict(self.counts)}
 
     def _resume(self) -> None:
-        """Go on where the record says that a run of these settings stood."""
+        """Restore the recorded progress of a run with these settings, if there is one."""
         parts = self.settings.parts_folder
         if not (parts / PROGRESS).is_file() or not (parts / "vectors.npy").is_file():
-            return  # without vectors it was killed after they were brought to their place
-        found = read_json(parts / PROGRESS, "the record of a run")
+            return  # without vectors the run was killed after they were moved to the output
+        progress = read_json(parts / PROGRESS, "the progress of a run")
         for name, value in self.settings.metadata.items():
-            if found.get(name) != value:
+            if progress.get(name) != value:
                 raise FolderError(
-                    f"{parts} was begun with another {name.replace('_', ' ')} ({found.get(name)}, now {value}); run "
-                    f"the command that began it, choose another --out, or remove that folder"
+                    f"{parts} was started with another {name.replace('_', ' ')} ({progress.get(name)}, now {value}); "
+                    f"use the same options, choose another --output, or remove that folder"
                 )
-        self.num_texts, self.num_rows = found["texts"], found["rows"]
-        self.counts = Counts(found["counts"])
-        self._saved_hash = found["texts_sha256"]
+        self.num_texts, self.num_rows = progress["texts"], progress["rows"]
+        self.counts = Counts(progress["counts"])
+        self._saved_hash = progress["texts_sha256"]
 
     def _open(self, exit_stack: contextlib.ExitStack) -> dict[str, GrowingArray]:
-        kind = np.float16 if self.settings.half else np.float32
+        vector_dtype = np.float16 if self.settings.half else np.float32
         shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...], int]] = {
-            "vectors": (kind, (self.settings.vector_size,), self.num_rows)
+            "vectors": (vector_dtype, (self.settings.vector_size,), self.num_rows)
         }
         if self.settings.unit != "texts":
             shapes["offsets"] = (np.int64, (2,), self.num_rows)
@@ -186,34 +186,36 @@ class VectorStore:
             arrays["index"].append(np.zeros(1, dtype=np.int64))
         return arrays
 
-    def _hash_text(self, text: str) -> None:
-        data = text.encode(errors="surrogatepass")
-        self._hash.update(len(data).to_bytes(8, "little") + data)
-
 
 def hash_texts(texts: Iterable[str]) -> tuple[int, str]:
-    """Return how many texts there are and the hash of all of them, as a store records it."""
-    found = hashlib.sha256()
+    """Return the number of texts and the hash of all of them, as a store records it."""
+    texts_hash = hashlib.sha256()
     count = 0
     for text in texts:
-        data = text.encode(errors="surrogatepass")
-        found.update(len(data).to_bytes(8, "little") + data)
+        _update_hash(texts_hash, text)
         count += 1
-    return count, found.hexdigest()
+    return count, texts_hash.hexdigest()
+
+
+def _update_hash(texts_hash: hashlib._Hash, text: str) -> None:
+    data = text.encode(errors="surrogatepass")
+    texts_hash.update(len(data).to_bytes(8, "little") + data)
 
 
 def _lock(parts_folder: Path) -> IO[bytes]:
-    """Keep a second run of the same --out away for as long as the file is open; a killed run holds nothing."""
+    """Lock the parts while the file is open, against a second run with the same output; a killed run leaves no lock."""
     lock = (parts_folder / LOCK).open("wb")
     try:
         import fcntl
-    except ImportError:  # no such locks on this system
+    except ImportError:  # not available on this system
         return lock
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise FolderError(f"another run is writing to {parts_folder}; wait for it, or choose another --out") from None
+        raise FolderError(
+            f"another run is writing to {parts_folder}; wait for it, or choose another --output"
+        ) from None
     return lock
 
 

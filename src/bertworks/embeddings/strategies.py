@@ -1,6 +1,6 @@
-"""All layers of an encoder in, one tensor of features out: the six ways of the BERT paper (table 7), by name.
+"""Feature strategies: the hidden states of all layers in, one tensor of features out; by name, as in the BERT paper.
 
-N pieces, D width, L layers; `layers` are L + 1 tensors (N, D), the embeddings first.
+N tokens, D hidden size, L layers; `layers` are L + 1 tensors (N, D), the embeddings first.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def _sum(layers: Layers) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Which layers are taken (`span` of the L + 1, counted as Python counts) and how they become one tensor.
+    """The layers to use (`span` is a slice of the L + 1) and how they are combined.
 
-    `num_layers` is how many layers an encoder needs for it, the embeddings not counted.
+    `num_layers` is the number of layers that an encoder needs, without the embeddings.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Strategy:
     num_layers: int = 1
 
     def check(self, hidden_sizes: Sequence[int]) -> None:
-        """Refuse an encoder that has too few layers, or layers that cannot be joined: `widths` are theirs."""
+        """Raise a SettingsError if an encoder has too few layers, or layers of different sizes to combine."""
         self._check_depth(len(hidden_sizes) - 1)
         self._check_sizes(hidden_sizes[self.span])
 
@@ -59,40 +59,40 @@ class Strategy:
     def _check_sizes(self, hidden_sizes: Sequence[int]) -> None:
         if len(set(hidden_sizes)) > 1:
             raise SettingsError(
-                f"'{self.name}' joins layers, but those of the model are {' and '.join(map(str, sorted(set(hidden_sizes))))} "
-                f"wide; choose embeddings, second-to-last or last"
+                f"'{self.name}' combines layers, but those of the model have different sizes"
+                f" ({', '.join(map(str, sorted(set(hidden_sizes))))}); choose embeddings, second-to-last or last"
             )
 
     def select(self, layers: Layers) -> Layers:
-        """Return the layers that are taken, the lowest first."""
+        """Return the layers of the strategy, the lowest first."""
         self._check_depth(len(layers) - 1)
-        found = layers[self.span]
-        self._check_sizes([layer.shape[-1] for layer in found])
-        return found
+        selected = layers[self.span]
+        self._check_sizes([layer.shape[-1] for layer in selected])
+        return selected
 
     def __call__(self, layers: Layers) -> torch.Tensor:
-        """Return (N, D'): D' is D, or several times D where layers are put side by side."""
+        """Return (N, D'): D' is D, or a multiple of D if layers are concatenated."""
         return self.combine(self.select(layers))
 
     @property
     def is_sum(self) -> bool:
-        """Whether a task may learn the weights of the sum, with WeightedLayers in place of `join`."""
+        """Whether a task can learn the weights of the sum, with WeightedLayers in place of `combine`."""
         return self.combine is _sum
 
     def output_size(self, hidden_sizes: Sequence[int]) -> int:
-        """Return D' for an encoder whose layers, the embeddings first, have these widths."""
-        own = hidden_sizes[self.span][-1]
-        return own * self.num_layers if self.combine is _concatenate else own
+        """Return D' for an encoder whose layers, the embeddings first, have these sizes."""
+        size = hidden_sizes[self.span][-1]
+        return size * self.num_layers if self.combine is _concatenate else size
 
 
-# The last one is ELMo's, which weighs the embeddings too. The papers' sums have weights that a task learns; without a
+# The last one is ELMo's, which includes the embeddings. In the papers a task learns the weights of a sum; without a
 # task all weights are 1.
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
         Strategy("embeddings", slice(0, 1), _single, num_layers=0),
         Strategy("second-to-last", slice(-2, -1), _single, num_layers=2),
-        Strategy("last", slice(-1, None), _single, num_layers=0),  # static vectors are nothing but embeddings
+        Strategy("last", slice(-1, None), _single, num_layers=0),  # for static vectors: the embeddings
         Strategy("sum-last-four", slice(-4, None), _sum, num_layers=4),
         Strategy("concat-last-four", slice(-4, None), _concatenate, num_layers=4),
         Strategy("sum-all", slice(1, None), _sum),
@@ -102,17 +102,14 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def get_strategy(name: str) -> Strategy:
-    """Return a strategy by its name."""
+    """Return the strategy of that name."""
     if name not in STRATEGIES:
-        raise SettingsError(f"there is no choice of layers '{name}'; choose one of: {', '.join(STRATEGIES)}")
+        raise SettingsError(f"there is no feature strategy '{name}'; choose one of: {', '.join(STRATEGIES)}")
     return STRATEGIES[name]
 
 
 class WeightedLayers(nn.Module):
-    """A sum of `num` layers with learned shares, scaled by a learned factor: gamma * sum(softmax(shares) * layers).
-
-    It begins as the mean of the layers.
-    """
+    """A learned weighted sum of layers: gamma * sum(softmax(weights) * layers), initialized to their mean."""
 
     def __init__(self, num_layers: int) -> None:
         super().__init__()
@@ -120,5 +117,5 @@ class WeightedLayers(nn.Module):
         self.gamma = nn.Parameter(torch.ones(()))
 
     def forward(self, layers: Layers) -> torch.Tensor:
-        stacked = torch.stack(tuple(layers))  # (num, N, D)
+        stacked = torch.stack(tuple(layers))  # (L, N, D)
         return self.gamma * torch.tensordot(torch.softmax(self.weights, 0), stacked, dims=1)  # (N, D)

@@ -1,10 +1,10 @@
-"""A stream of texts in, their vectors out, a portion at a time: of whole texts, of words or of pieces, with offsets.
+"""Feature extraction: a stream of texts in, batches of vectors out: of whole texts, words or tokens, with offsets.
 
-A long text is read in overlapping windows, and each of its pieces counts once: in the window where it stands farthest
-from the edges. The special pieces at the two ends of a text count for whole texts, as in sentence-transformers, and are
-left out of pieces and words.
+A long text is split into overlapping windows, and each token counts once: in the window where it is farthest from the
+edges. The special tokens at the two ends of a text count for text vectors, as in sentence-transformers, but not for
+word and token vectors.
 
-N rows of vectors, D their width, P pieces of a text.
+N vectors, D vector size, T tokens of a text.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-# A portion is read, computed and handed on as a whole, so these bound memory. Batches never reach over its end, and so
-# a run that goes on after a portion computes the same bits as one that was never stopped.
+# Texts are processed in groups; these limits bound memory. A model batch never contains texts of two groups, so a
+# resumed run computes the same bits as an uninterrupted one.
 _MAX_TEXTS = 1_024
 _MAX_TOKENS = 32_768
-_MAX_VALUES = 2**24  # of all piece vectors of a portion: 64 MiB
+_MAX_VALUES = 2**24  # of all token vectors of a group: 64 MiB
 
 _OVERLAP = 64
-# What becomes of a text without a piece: whether it is a vector of its own or has some.
+# The count name of texts without tokens, by whether each text has exactly one vector.
 _EMPTY_TEXT_COUNTS = {
-    True: "empty texts (given the vector that the model has for no text)",
+    True: "empty texts (vector of the special tokens)",
     False: "empty texts (no vectors)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What is asked of the texts: one vector for each of which `unit`, from which layers, how long texts are read."""
+    """What is extracted: one vector per `unit` (a key of UNITS), from which layers, and how long texts are split."""
 
     unit: str = "texts"
     strategy: Strategy = STRATEGIES["last"]
@@ -58,9 +58,12 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class VectorBatch:
-    """The vectors (N, D) of some texts in a row, how many of them each text has, and where in it (N, 2) they stand.
+    """The vectors of a group of texts.
 
-    `counts` says what happened to the texts on the way.
+    vectors    (N, D)
+    num_rows   number of vectors per text
+    offsets    (N, 2) start and end in the text; empty for text vectors
+    counts     what happened to the texts: truncated, empty, …
     """
 
     vectors: Floats
@@ -76,52 +79,52 @@ class VectorBatch:
 def resolve_window_rule(
     pooling: Pooling, max_position_embeddings: int, truncate: bool = False, model_rule: WindowRule | None = None
 ) -> WindowRule:
-    """Return the rule that is stored with a model, else windows as long as it was made for, never longer than that.
+    """Return the window rule stored with a model, else windows of the model's length, limited by its positions.
 
-    With `truncate` there is only the first of them, whatever the model says.
+    With `truncate` only the first window is used.
     """
     model_rule = model_rule or WindowRule(max_position_embeddings, min(_OVERLAP, max_position_embeddings // 4))
-    length = min(model_rule.max_length, pooling.max_length or max_position_embeddings, max_position_embeddings)
-    return WindowRule(length, min(model_rule.overlap, length // 4), truncate or model_rule.truncate)
+    max_length = min(model_rule.max_length, pooling.max_length or max_position_embeddings, max_position_embeddings)
+    return WindowRule(max_length, min(model_rule.overlap, max_length // 4), truncate or model_rule.truncate)
 
 
 def read_window_rule(folder: Path) -> WindowRule | None:
-    """Return the window rule that a model folder's bertworks.json states; None where it states none."""
+    """Return the window rule in a model folder's bertworks.json, or None."""
     path = folder / "bertworks.json"
-    told = read_json(path, "a model folder") if path.is_file() else {}
-    window = told.get("window") if isinstance(told, dict) else None
+    metadata = read_json(path, "a model folder") if path.is_file() else {}
+    window = metadata.get("window") if isinstance(metadata, dict) else None
     if window is None:
         return None
     try:
         return WindowRule(**window)
     except TypeError:
         raise FolderError(
-            f"{path}: 'window' is {window!r}; it should have length, overlap and truncate, or not be there"
+            f"{path}: 'window' is {window!r}; it must have max_length, overlap and truncate, or be absent"
         ) from None
 
 
 def extract_vectors(engine: TorchEngine, texts: Iterable[str], extraction: Extraction) -> Iterator[VectorBatch]:
-    """Yield the vectors of the texts in their order. Nothing is carried from one portion to the next."""
-    make, whole = UNITS[extraction.unit]
-    width = extraction.strategy.output_size(engine.encoder.config.hidden_sizes)
-    most = _MAX_TOKENS if whole else min(_MAX_TOKENS, _MAX_VALUES // width)
-    for gathered in _group_texts(_tokenize_texts(texts, engine.tokenizer, extraction), most):
-        yield make(engine, gathered, extraction)
+    """Yield the vectors of the texts in order. The groups are independent of each other."""
+    extract, is_per_text = UNITS[extraction.unit]
+    vector_size = extraction.strategy.output_size(engine.encoder.config.hidden_sizes)
+    max_tokens = _MAX_TOKENS if is_per_text else min(_MAX_TOKENS, _MAX_VALUES // vector_size)
+    for group in _group_texts(_tokenize_texts(texts, engine.tokenizer, extraction), max_tokens):
+        yield extract(engine, group, extraction)
 
 
 def embed(encoder: Encoder, tokenizer: Tokenizer, folder: Path, texts: Iterable[str], kind: str | None) -> Floats:
-    """Return (texts, D): a vector a text, pooled in that way, or else as the model's folder says."""
+    """Return (N, D): one vector per text, with that kind of pooling, or else that of the model folder."""
     if isinstance(texts, str):
-        raise InputError("one text was given where several are expected; put it into a list: [text]")
-    how = _load_extraction(folder, encoder.config.max_position_embeddings, kind)
-    width = encoder.config.hidden_size * len(how.pooling.kinds)
-    portions = [portion.vectors for portion in extract_vectors(TorchEngine(encoder, tokenizer), texts, how)]
-    return np.concatenate([np.empty((0, width), dtype=np.float32), *portions])
+        raise InputError("a single text was given instead of several; put it into a list: [text]")
+    extraction = _load_extraction(folder, encoder.config.max_position_embeddings, kind)
+    vector_size = encoder.config.hidden_size * len(extraction.pooling.kinds)
+    batches = [batch.vectors for batch in extract_vectors(TorchEngine(encoder, tokenizer), texts, extraction)]
+    return np.concatenate([np.empty((0, vector_size), dtype=np.float32), *batches])
 
 
 @functools.lru_cache(maxsize=256)
 def _load_extraction(folder: Path, max_position_embeddings: int, kind: str | None) -> Extraction:
-    """Return how a folder's model makes vectors of texts. Its files are read once: for a short text that is long."""
+    """Return the settings of a model folder for text vectors. Cached: reading files takes long next to a short text."""
     pooling = read_pooling(folder)
     pooling = pooling.with_kind(kind) if kind else pooling
     return Extraction(
@@ -132,7 +135,7 @@ def _load_extraction(folder: Path, max_position_embeddings: int, kind: str | Non
 
 @dataclass(frozen=True, slots=True)
 class _WindowedText:
-    """A text that was cut: its pieces, the rows they stand in, and what there is to say about that."""
+    """A tokenized text, its windows, and counts of what happened to it."""
 
     tokens: TokenizedText
     windows: Windows
@@ -144,7 +147,7 @@ class _WindowedText:
 
 @dataclass(frozen=True, slots=True)
 class _WindowSequence:
-    """A row and the places of it that count for its text."""
+    """A window, and the positions of it that count for its text."""
 
     input_ids: Ints
     token_type_ids: Ints
@@ -158,84 +161,86 @@ class _WindowSequence:
 
 def _tokenize_texts(texts: Iterable[str], tokenizer: Tokenizer, extraction: Extraction) -> Iterator[_WindowedText]:
     for text in texts:
-        # Offsets are places of the text as it is, so only a text that becomes a single vector may be changed.
-        pieces = tokenizer.tokenize(extraction.pooling.prepare_text(text) if extraction.unit == "texts" else text)
-        windows = make_windows(tokenizer, [pieces], extraction.window_rule)
-        told = Counts()
-        if not text.strip() or not len(pieces):
-            told[_EMPTY_TEXT_COUNTS[UNITS[extraction.unit][1]]] += 1
-        if pieces.unknown:
-            told["words outside the vocabulary"] += len(pieces.unknown)
+        # Offsets refer to the original text, so only the text of a text vector may be changed.
+        tokens = tokenizer.tokenize(extraction.pooling.prepare_text(text) if extraction.unit == "texts" else text)
+        windows = make_windows(tokenizer, [tokens], extraction.window_rule)
+        counts = Counts()
+        if not text.strip() or not len(tokens):
+            counts[_EMPTY_TEXT_COUNTS[UNITS[extraction.unit][1]]] += 1
+        if tokens.unknown:
+            counts["words outside the vocabulary"] += len(tokens.unknown)
         if windows.num_truncated:
-            told["texts cut at their end"] += 1
-            told["pieces cut"] += windows.num_truncated
+            counts["texts truncated"] += 1
+            counts["tokens truncated"] += windows.num_truncated
         if len(windows.sequences) > 1:
-            told["texts read in several windows"] += 1
-        yield _WindowedText(pieces, windows, told)
+            counts["texts split into several windows"] += 1
+        yield _WindowedText(tokens, windows, counts)
 
 
 def _group_texts(texts: Iterable[_WindowedText], max_tokens: int) -> Iterator[list[_WindowedText]]:
-    """Yield runs of texts: as soon as there are many, or they have many pieces."""
-    gathered: list[_WindowedText] = []
-    num_pieces = 0
+    """Yield groups of consecutive texts, each complete when it has _MAX_TEXTS texts or `max_tokens` tokens."""
+    group: list[_WindowedText] = []
+    num_tokens = 0
     for text in texts:
-        gathered.append(text)
-        num_pieces += len(text)
-        if len(gathered) == _MAX_TEXTS or num_pieces >= max_tokens:
-            yield gathered
-            gathered, num_pieces = [], 0
-    if gathered:
-        yield gathered
+        group.append(text)
+        num_tokens += len(text)
+        if len(group) == _MAX_TEXTS or num_tokens >= max_tokens:
+            yield group
+            group, num_tokens = [], 0
+    if group:
+        yield group
 
 
 def _build_sequences(windows: Windows, with_specials: bool) -> list[_WindowSequence]:
-    """Return the rows of a text with their own places: each piece in one row, the special ones at its two ends."""
+    """Return the windows of a text with the positions of each that count: every token once, [CLS] and [SEP] once."""
     last = len(windows.sequences) - 1
-    owners = windows.owners(0)  # never falls: windows are equally long
+    owners = windows.owners(0)  # non-decreasing, since the windows are equally long
     bounds = np.searchsorted(owners, np.arange(last + 2)).tolist()
-    rows = []
-    for number, window in enumerate(windows.sequences):
-        (run,) = window.spans
-        first, stop = (run.position + bound - run.first for bound in bounds[number : number + 2])
+    sequences = []
+    for index, window in enumerate(windows.sequences):
+        (span,) = window.spans
+        start, stop = (span.position + bound - span.first for bound in bounds[index : index + 2])
         if with_specials:
-            first, stop = (first if number else 0), (stop if number < last else len(window))
-        rows.append(_WindowSequence(window.input_ids, window.token_type_ids, window.unknown, slice(first, stop)))
-    return rows
+            start, stop = (start if index else 0), (stop if index < last else len(window))
+        sequences.append(_WindowSequence(window.input_ids, window.token_type_ids, window.unknown, slice(start, stop)))
+    return sequences
 
 
 def _text_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
-    def read(found: EncodedBatch[_WindowSequence]) -> Iterator[torch.Tensor]:
-        for row, values in _sequence_values(found, extraction.strategy):
-            yield extraction.pooling.pool(values, row.positions)
+    def pool(batch: EncodedBatch[_WindowSequence]) -> Iterator[torch.Tensor]:
+        for sequence, values in _sequence_values(batch, extraction.strategy):
+            yield extraction.pooling.pool(values, sequence.positions)
 
-    rows = [_build_sequences(text.windows, with_specials=True) for text in texts]
-    shares = engine.predict((row for own in rows for row in own), read)
+    text_sequences = [_build_sequences(text.windows, with_specials=True) for text in texts]
+    partials = engine.predict((sequence for sequences in text_sequences for sequence in sequences), pool)
     vectors = [
-        extraction.pooling.combine(list(islice(shares, len(own))), sum(row.num_positions for row in own))
-        for own in rows
+        extraction.pooling.combine(
+            list(islice(partials, len(sequences))), sum(sequence.num_positions for sequence in sequences)
+        )
+        for sequences in text_sequences
     ]
     ones = np.ones(len(texts), dtype=np.int64)
-    nowhere = np.empty((0, 2), dtype=np.int64)
-    return VectorBatch(torch.stack(vectors).float().cpu().numpy(), ones, nowhere, _sum_counts(texts))
+    no_offsets = np.empty((0, 2), dtype=np.int64)
+    return VectorBatch(torch.stack(vectors).float().cpu().numpy(), ones, no_offsets, _sum_counts(texts))
 
 
 def _token_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
     values = list(_token_values(engine, texts, extraction.strategy))
-    offsets = [text.tokens.offsets[: len(own)] for text, own in zip(texts, values, strict=True)]
+    offsets = [text.tokens.offsets[: len(vectors)] for text, vectors in zip(texts, values, strict=True)]
     return _build_vector_batch(texts, values, offsets)
 
 
 def _word_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
     (kind,) = extraction.pooling.kinds
     values, offsets = [], []
-    for text, own in zip(texts, _token_values(engine, texts, extraction.strategy), strict=True):
-        begins = text.tokens.begins_word[: len(own)].copy()
-        begins[:1] = True  # whatever a tokenizer says of a text's first piece
-        starts = np.flatnonzero(begins)
-        ends = np.append(starts[1:], len(own))[: len(starts)]
-        values.append(WORD_POOLINGS[kind](own, starts, ends) if len(starts) else own)
-        places = text.tokens.offsets
-        offsets.append(np.stack([places[starts, 0], places[ends - 1, 1]], axis=1))
+    for text, vectors in zip(texts, _token_values(engine, texts, extraction.strategy), strict=True):
+        word_starts = text.tokens.word_starts[: len(vectors)].copy()
+        word_starts[:1] = True  # some tokenizers do not mark the first token of a text
+        starts = np.flatnonzero(word_starts)
+        ends = np.append(starts[1:], len(vectors))[: len(starts)]
+        values.append(WORD_POOLINGS[kind](vectors, starts, ends) if len(starts) else vectors)
+        token_offsets = text.tokens.offsets
+        offsets.append(np.stack([token_offsets[starts, 0], token_offsets[ends - 1, 1]], axis=1))
     return _build_vector_batch(texts, values, offsets)
 
 
@@ -243,52 +248,52 @@ def _mean_of_words(values: Floats, starts: Ints, ends: Ints) -> Floats:
     return (np.add.reduceat(values, starts) / (ends - starts)[:, None]).astype(np.float32)
 
 
-# How the pieces (P, D) of a text become its words, which start and end at these pieces.
+# The token vectors (T, D) of a text, and the starts and ends of its words -> word vectors.
 WORD_POOLINGS: dict[str, Callable[[Floats, Ints, Ints], Floats]] = {
     "mean": _mean_of_words,
     "first": lambda values, starts, ends: values[starts],
     "max": lambda values, starts, ends: np.maximum.reduceat(values, starts),
 }
 
-# What a vector can be of: who makes a portion of them, and whether a text has just one.
+# By unit: the function that extracts the vectors of a group, and whether each text has exactly one vector.
 UNITS: dict[str, tuple[Callable[[TorchEngine, Sequence[_WindowedText], Extraction], VectorBatch], bool]] = {
     "texts": (_text_vectors, True),
     "words": (_word_vectors, False),
-    "pieces": (_token_vectors, False),
+    "tokens": (_token_vectors, False),
 }
 
 
 def _token_values(engine: TorchEngine, texts: Sequence[_WindowedText], strategy: Strategy) -> Iterator[Floats]:
-    """Yield (P, D) for each text: its pieces, each from the window that owns it."""
+    """Yield the token vectors (T, D) of each text, each from the window that owns the token."""
 
-    def read(found: EncodedBatch[_WindowSequence]) -> Iterator[Floats]:
-        for row, values in _sequence_values(found, strategy):
-            yield values[row.positions].float().cpu().numpy()
+    def select(batch: EncodedBatch[_WindowSequence]) -> Iterator[Floats]:
+        for sequence, values in _sequence_values(batch, strategy):
+            yield values[sequence.positions].float().cpu().numpy()
 
-    rows = [_build_sequences(text.windows, with_specials=False) for text in texts]
-    values = engine.predict((row for own in rows for row in own), read)
-    for own in rows:
-        yield np.concatenate(list(islice(values, len(own))))
+    text_sequences = [_build_sequences(text.windows, with_specials=False) for text in texts]
+    values = engine.predict((sequence for sequences in text_sequences for sequence in sequences), select)
+    for sequences in text_sequences:
+        yield np.concatenate(list(islice(values, len(sequences))))
 
 
 def _sequence_values(
     batch: EncodedBatch[_WindowSequence], strategy: Strategy
 ) -> Iterator[tuple[_WindowSequence, torch.Tensor]]:
-    """Yield each row of a batch with what the layers made of its places: (T, D)."""
-    features = strategy(batch.output.hidden_states)  # (N, D)
-    for row, start in zip(batch.sequences, batch.output.layout.starts.tolist(), strict=True):
-        yield row, features[start : start + len(row.input_ids)]
+    """Yield each sequence of a batch with the features of its positions."""
+    features = strategy(batch.output.hidden_states)  # of all tokens of the batch
+    for sequence, start in zip(batch.sequences, batch.output.layout.starts.tolist(), strict=True):
+        yield sequence, features[start : start + len(sequence.input_ids)]
 
 
 def _build_vector_batch(
     texts: Sequence[_WindowedText], values: Sequence[Floats], offsets: Sequence[Ints]
 ) -> VectorBatch:
-    num_rows = np.array([len(own) for own in values], dtype=np.int64)
+    num_rows = np.array(list(map(len, values)), dtype=np.int64)
     return VectorBatch(np.concatenate(values), num_rows, np.concatenate(offsets), _sum_counts(texts))
 
 
 def _sum_counts(texts: Sequence[_WindowedText]) -> Counts:
-    told = Counts()
+    counts = Counts()
     for text in texts:
-        told.update(text.counts)
-    return told
+        counts.update(text.counts)
+    return counts

@@ -1,7 +1,7 @@
-"""Numbered words in, Word2Vec vectors out, through gensim: skip-gram or CBOW with negative sampling.
+"""Word2Vec through gensim: word ids in, vectors out; skip-gram or CBOW with negative sampling.
 
-With one thread the same text and seed give the same bits; with more, gensim's threads write over each other's steps,
-and no two runs are alike.
+With one thread the same text and seed give the same bits. With more, gensim's threads overwrite each other's updates,
+and no two runs are equal.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bertworks.embeddings.static_settings import OBJECTIVES, TrainedVectors, Tra
 from bertworks.embeddings.word_stream import WordStream
 from bertworks.errors import MissingDependencyError
 
-# gensim reads no more of a stretch than this.
+# gensim ignores the words of a context beyond this number.
 _MAX_WORDS = 10_000
 
 
 def require_gensim() -> Any:
-    """Return gensim's module of Word2Vec, or say how to get it."""
+    """Import gensim's word2vec module; raise an error with the install command if it is missing."""
     try:
         from gensim.models import word2vec
     except ImportError as error:
@@ -33,7 +33,7 @@ def require_gensim() -> Any:
 def train_word2vec(
     stream: WordStream, settings: Word2VecSettings, work_folder: Path, report_progress: TrainingCallback
 ) -> TrainedVectors:
-    """Train on all stretches of the stream, `epochs` times. Nothing is written to `work`."""
+    """Train on all contexts of the stream, `epochs` times. `work_folder` is not used."""
     del work_folder
     model = require_gensim().Word2Vec(
         vector_size=settings.vector_size,
@@ -43,15 +43,15 @@ def train_word2vec(
         sample=settings.sample,
         alpha=settings.learning_rate,
         min_alpha=settings.min_learning_rate,
-        min_count=1,  # rare words have been left out already
-        sorted_vocab=0,  # it would turn equally frequent words around
+        min_count=1,  # rare words are removed already
+        sorted_vocab=0,  # it would change the order of equally frequent words
         epochs=settings.epochs,
         seed=settings.seed,
         workers=settings.threads,
         hashfxn=_hash,
     )
     model.build_vocab_from_freq(dict(zip(stream.words, stream.counts.tolist(), strict=True)))
-    assert tuple(model.wv.index_to_key) == stream.words, "gensim must not order words anew"
+    assert tuple(model.wv.index_to_key) == stream.words, "gensim must not change the order of words"
     model.train(
         _Contexts(stream, settings.epochs, report_progress),
         total_words=stream.num_words,
@@ -61,7 +61,7 @@ def train_word2vec(
 
 
 class _Contexts:
-    """What gensim reads once an epoch: lists of words."""
+    """The contexts as lists of words; gensim iterates over them once per epoch."""
 
     def __init__(self, stream: WordStream, epochs: int, report_progress: TrainingCallback) -> None:
         self._stream, self._total, self._report_progress = stream, stream.num_words * epochs, report_progress
@@ -75,5 +75,5 @@ class _Contexts:
 
 
 def _hash(text: str) -> int:
-    """A hash that is the same in every process, as Python's own is not."""
+    """Hash a string independently of the process, unlike Python's hash()."""
     return zlib.crc32(text.encode(errors="surrogatepass"))
