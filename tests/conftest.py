@@ -1,4 +1,4 @@
-"""Shared fixtures: a vocabulary of numbered words, corpora made of it, a Ray cluster, a small Transformer."""
+"""Shared fixtures: a vocabulary of numbered words, corpora with it, a Ray cluster, a small Transformer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bertworks.corpus.units import PrepareSettings
 from bertworks.text.sources import ReadSettings, TextSource
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# The time of an example depends on the load of the machine.
 settings.register_profile("bertworks", deadline=None)
 settings.load_profile("bertworks")
 
@@ -41,7 +41,7 @@ def tokenizer(vocabulary: Path) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Callable[..., Numbered]:
-    """Return a function that prepares a numbered corpus in a folder of its own."""
+    """Return a function that prepares a numbered corpus in a new folder."""
 
     def make(shape: Shape, block_bytes: int = 2**22) -> Numbered:
         folder = tmp_path_factory.mktemp("numbered")
@@ -60,7 +60,7 @@ def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> C
 
 @pytest.fixture(scope="session")
 def numbered(make_corpus: Callable[..., Numbered]) -> Numbered:
-    """120 documents of 1 to 12 sentences of 2 to 14 pieces, about 7,000 pieces in all."""
+    """120 documents of 1 to 12 sentences of 2 to 14 tokens, about 7,000 tokens in total."""
     generator = np.random.default_rng(0)
     return make_corpus([generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)])
 
@@ -74,13 +74,13 @@ def ray_cluster() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    # How busy the machine is, and what others keep in memory, is no reason to give up or to end a process.
-    patience = {f"RAY_SERVE_PROXY_{what}_CHECK_TIMEOUT_S": "120" for what in ("READY", "HEALTH")}
-    os.environ.update(patience, RAY_worker_niceness="0", RAY_memory_monitor_refresh_ms="0")
-    size = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+    # Other load on the machine must neither time out nor kill a worker.
+    timeouts = {f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S": "120" for check in ("READY", "HEALTH")}
+    os.environ.update(timeouts, RAY_worker_niceness="0", RAY_memory_monitor_refresh_ms="0")
+    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
-        cluster.add_node(**size)
+        cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         yield cluster
     finally:
@@ -90,18 +90,18 @@ def ray_cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: several of a tiny model only hinder each other where cores are shared."""
+    """Run torch with one thread: a tiny model is slower with several on shared cores."""
     import torch
 
-    before = torch.get_num_threads()
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
-    """The folder of a Transformer that knows six signs, has learned nothing, and says something."""
+    """The folder of an untrained Transformer with a vocabulary of six characters."""
     import torch
 
     from bertworks.encoders.transformer import Transformer, config_from_preset
@@ -112,18 +112,20 @@ def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     from bertworks.tasks.module import TaskModule
     from bertworks.tasks.translate import Translate
 
-    place = tmp_path_factory.mktemp("translator")
-    pieces = [*SPECIALS, *"一二三四五。"]
-    (place / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    sizes = replace(
-        config_from_preset("tiny", len(pieces)),
+    folder = tmp_path_factory.mktemp("translator")
+    tokens = [*SPECIALS, *"一二三四五。"]
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    config = replace(
+        config_from_preset("tiny", len(tokens)),
         hidden_size=8,
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=16,
         max_position_embeddings=16,
     )
-    encoder = Transformer(sizes, torch.Generator().manual_seed(3))
+    encoder = Transformer(config, torch.Generator().manual_seed(3))
     task = Translate(bleu_tokenizer="zh", search_settings=BeamSearchSettings(num_beams=2, max_extra_tokens=3))
-    save_finetuned(place / "model", Predictor(TaskModule(encoder, task), Tokenizer.load(place), WindowRule(16, 0)), {})
-    return place / "model"
+    save_finetuned(
+        folder / "model", Predictor(TaskModule(encoder, task), Tokenizer.load(folder), WindowRule(16, 0)), {}
+    )
+    return folder / "model"

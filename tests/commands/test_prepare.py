@@ -1,4 +1,4 @@
-"""Preparing a corpus: the same bytes whoever runs it and however often it was killed; clear refusals otherwise."""
+"""Preparing a corpus: identical bytes for any number of workers and interruptions; errors for mismatched folders."""
 
 import errno
 import hashlib
@@ -23,13 +23,13 @@ from bertworks.text.cleaning import CleanSettings
 from bertworks.text.sources import ReadSettings, TextSource
 
 WORDS = "river stone cloud garden window letter winter bread silver morning road engine paper music harbour".split()
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", "and", "s", "##s", *WORDS]
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", "and", "s", "##s", *WORDS]
 
 
 @pytest.fixture
 def vocabulary(tmp_path):
     path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    path.write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
     return path
 
 
@@ -39,11 +39,11 @@ def text(tmp_path):
 
 
 def write_documents(path: Path, count: int, seed: int) -> Path:
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     documents = []
     for _ in range(count):
         sentences = [
-            " ".join(draw.choices(WORDS, k=draw.randint(5, 12))).capitalize() + "." for _ in range(draw.randint(2, 9))
+            " ".join(rng.choices(WORDS, k=rng.randint(5, 12))).capitalize() + "." for _ in range(rng.randint(2, 9))
         ]
         documents.append("\n".join(sentences))
     path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
@@ -51,23 +51,23 @@ def write_documents(path: Path, count: int, seed: int) -> Path:
 
 
 def request(source, vocabulary, out, block_bytes=2000, **settings) -> PrepareRequest:
-    reading = ReadSettings(block_bytes=block_bytes)
-    return PrepareRequest((TextSource(str(source)),), vocabulary, out, PrepareSettings(**settings), reading)
+    read_settings = ReadSettings(block_bytes=block_bytes)
+    return PrepareRequest((TextSource(str(source)),), vocabulary, out, PrepareSettings(**settings), read_settings)
 
 
-def bytes_of(folder: Path) -> dict[str, str]:
+def file_hashes(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_one_worker_and_two_write_the_same_bytes(tmp_path, text, vocabulary):
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, text, vocabulary):
     one = prepare(request(text, vocabulary, tmp_path / "one"), workers=1)
     two = prepare(request(text, vocabulary, tmp_path / "two"), workers=2)
-    assert bytes_of(one) == bytes_of(two)
+    assert file_hashes(one) == file_hashes(two)
     assert len(list((one / "text").iterdir())) > 5
 
 
-def test_a_finished_folder_holds_no_working_files_and_its_hashes_are_right(tmp_path, text, vocabulary):
+def test_finished_folder_has_no_work_files_and_valid_hashes(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     assert not (folder / ".work").exists()
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -85,44 +85,44 @@ def test_counts_add_up(tmp_path, vocabulary):
     assert manifest["sentences"] == 4
     assert manifest["counts"]["documents read"] == 3
     assert manifest["counts"]["documents dropped: shorter than 20 characters"] == 1
-    pieces = Corpus.open(folder).tokens_manifest
+    tokens_manifest = Corpus.open(folder).tokens_manifest
     # "the river and the stone ." "the cloud ." "the road and the engine ." "the bread ."
-    assert pieces["counts"]["pieces"] == 6 + 3 + 6 + 3
+    assert tokens_manifest["counts"]["tokens"] == 6 + 3 + 6 + 3
 
 
-def test_another_vocabulary_adds_only_its_pieces(tmp_path, text, vocabulary):
+def test_another_vocabulary_adds_only_its_tokens(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
-    before = bytes_of(folder)
+    before = file_hashes(folder)
     other = tmp_path / "other" / "vocab.txt"
     other.parent.mkdir()
-    other.write_text("\n".join([*PIECES, "rivers"]) + "\n", encoding="utf-8")
+    other.write_text("\n".join([*TOKENS, "rivers"]) + "\n", encoding="utf-8")
     prepare(PrepareRequest((), other, folder), workers=2)
-    after = bytes_of(folder)
+    after = file_hashes(folder)
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {"manifest.json"}
-    assert len(json.loads((folder / "manifest.json").read_text())["pieces"]) == 2
+    assert len(json.loads((folder / "manifest.json").read_text())["tokens"]) == 2
     assert verify(folder) == 3 * len(list((folder / "text").iterdir()))
 
 
-def test_the_same_command_on_a_finished_folder_does_nothing(tmp_path, text, vocabulary):
+def test_same_request_on_a_finished_folder_changes_nothing(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
-    before = bytes_of(folder)
+    before = file_hashes(folder)
     prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
-    assert bytes_of(folder) == before
+    assert file_hashes(folder) == before
 
 
-def test_a_folder_of_another_run_is_refused_and_kept(tmp_path, text, vocabulary):
+def test_corpus_of_another_request_is_an_error_and_kept(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
-    before = bytes_of(folder)
+    before = file_hashes(folder)
     other = write_documents(tmp_path / "other.txt", 5, seed=2)
-    with pytest.raises(FolderError, match=r"corpus of another run \(different: sources, files\)"):
+    with pytest.raises(FolderError, match="is a corpus with different sources, files;"):
         prepare(request(other, vocabulary, folder), workers=1)
-    with pytest.raises(FolderError, match=r"different: settings"):
+    with pytest.raises(FolderError, match="different settings"):
         prepare(request(text, vocabulary, folder, max_repeats=3), workers=1)
-    assert bytes_of(folder) == before
+    assert file_hashes(folder) == before
 
 
-def test_a_folder_with_something_else_in_it_is_refused(tmp_path, text, vocabulary):
+def test_folder_with_other_files_is_an_error(tmp_path, text, vocabulary):
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.doc").write_text("ten years of work")
@@ -131,45 +131,45 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path, text, vocabular
     assert [path.name for path in out.iterdir()] == ["thesis.doc"]
 
 
-def test_a_source_that_changed_since_an_unfinished_run_is_refused(tmp_path, text, vocabulary, monkeypatch):
+def test_source_changed_since_an_unfinished_run_is_an_error(tmp_path, text, vocabulary, monkeypatch):
     out = tmp_path / "out"
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
         prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.undo()
     text.write_text(text.read_text(encoding="utf-8") + "\nOne more.\n", encoding="utf-8")
-    with pytest.raises(FolderError, match=r"unfinished preparation of another run \(different: files\)"):
+    with pytest.raises(FolderError, match="unfinished preparation with different files;"):
         prepare(request(text, vocabulary, out), workers=1)
 
 
-def test_a_vocabulary_that_changed_since_an_unfinished_run_is_refused(tmp_path, text, vocabulary, monkeypatch):
+def test_vocabulary_changed_since_an_unfinished_run_is_an_error(tmp_path, text, vocabulary, monkeypatch):
     out = tmp_path / "out"
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
         prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.undo()
-    vocabulary.write_text("\n".join([*PIECES, "new"]) + "\n", encoding="utf-8")
-    with pytest.raises(FolderError, match=r"different: vocabulary"):
+    vocabulary.write_text("\n".join([*TOKENS, "new"]) + "\n", encoding="utf-8")
+    with pytest.raises(FolderError, match="different vocabulary"):
         prepare(request(text, vocabulary, out), workers=1)
 
 
 def stop_after(monkeypatch, num_units: int) -> None:
-    """Make Ctrl-C arrive after so many units."""
+    """Raise KeyboardInterrupt after `num_units` units."""
     import bertworks.commands.prepare as module
 
-    real = module.read_unit
-    left = iter(range(num_units))
+    original = module.read_unit
+    remaining = iter(range(num_units))
 
     def read_unit(block, job):
-        if next(left, None) is None:
+        if next(remaining, None) is None:
             raise KeyboardInterrupt
-        real(block, job)
+        original(block, job)
 
     monkeypatch.setattr(module, "read_unit", read_unit)
 
 
-def test_ctrl_c_loses_nothing_that_was_finished(tmp_path, text, vocabulary, monkeypatch):
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), workers=1)
+def test_ctrl_c_keeps_finished_units(tmp_path, text, vocabulary, monkeypatch):
+    uninterrupted = prepare(request(text, vocabulary, tmp_path / "uninterrupted"), workers=1)
     out = tmp_path / "out"
     stop_after(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
@@ -177,45 +177,45 @@ def test_ctrl_c_loses_nothing_that_was_finished(tmp_path, text, vocabulary, monk
     monkeypatch.undo()
     finished = {path: path.stat().st_mtime_ns for path in (out / ".work").glob("*.json") if path.name[0] == "0"}
     assert len(finished) == 3
-    seen = []
-    prepare(request(text, vocabulary, out), 1, lambda event: seen.append(event.stage))
+    stages = []
+    prepare(request(text, vocabulary, out), 1, lambda progress: stages.append(progress.stage))
     num_units = len(list((out / "text").iterdir()))
-    assert seen.count("reading") == num_units - 3
-    assert bytes_of(out) == bytes_of(undisturbed)
+    assert stages.count("reading") == num_units - 3
+    assert file_hashes(out) == file_hashes(uninterrupted)
 
 
-def test_a_full_disk_is_one_sentence_and_the_same_command_continues(tmp_path, text, vocabulary, monkeypatch):
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), workers=1)
-    real, left = os.fsync, iter(range(20))
+def test_full_disk_is_a_clear_error_and_the_same_request_resumes(tmp_path, text, vocabulary, monkeypatch):
+    uninterrupted = prepare(request(text, vocabulary, tmp_path / "uninterrupted"), workers=1)
+    original, remaining = os.fsync, iter(range(20))
 
-    def full(handle):
-        if next(left, None) is None:
+    def fail_when_full(handle):
+        if next(remaining, None) is None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(handle)
+        original(handle)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", fail_when_full)
     out = tmp_path / "out"
     with pytest.raises(
         FolderError, match=r"cannot write .*: the disk is full; free some space and run the same command"
     ):
         prepare(request(text, vocabulary, out), workers=1)
-    monkeypatch.setattr(os, "fsync", real)
+    monkeypatch.setattr(os, "fsync", original)
     prepare(request(text, vocabulary, out), workers=1)
-    assert bytes_of(out) == bytes_of(undisturbed)
+    assert file_hashes(out) == file_hashes(uninterrupted)
 
 
-def test_an_output_folder_that_may_not_be_written_is_one_sentence(tmp_path, text, vocabulary, monkeypatch):
-    def refuse(self, *args, **kwargs):
+def test_output_folder_without_permission_is_a_clear_error(tmp_path, text, vocabulary, monkeypatch):
+    def deny(self, *args, **kwargs):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(FolderError, match=r"writing there is not allowed; choose another folder with --out"):
+    monkeypatch.setattr(Path, "mkdir", deny)
+    with pytest.raises(FolderError, match=r"choose another folder with --output"):
         prepare(request(text, vocabulary, tmp_path / "locked" / "out"), workers=1)
 
 
-def test_a_path_that_leads_through_a_file_is_one_sentence(tmp_path, text, vocabulary):
+def test_path_through_a_file_is_a_clear_error(tmp_path, text, vocabulary):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FolderError, match=r"choose another folder with --out"):
+    with pytest.raises(FolderError, match=r"choose another folder with --output"):
         prepare(request(text, vocabulary, tmp_path / "file" / "out"), workers=1)
 
 
@@ -223,41 +223,41 @@ def test_verify_names_the_damaged_file(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
     shard = sorted((folder / "text").iterdir())[1]
     shard.write_bytes(shard.read_bytes().replace(b"river", b"liver", 1))
-    with pytest.raises(FolderError, match=rf"{shard.name} is not what was written"):
+    with pytest.raises(FolderError, match=rf"{shard.name} was changed after it was written"):
         verify(folder)
     shard.unlink()
     with pytest.raises(FolderError, match=rf"{shard.name} is missing"):
         verify(folder)
 
 
-def test_verify_finds_a_vocabulary_that_was_changed(tmp_path, text, vocabulary):
+def test_verify_detects_a_changed_vocabulary(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
-    path = next((folder / "pieces").glob("*/tokenizer.json"))
+    path = next((folder / "tokens").glob("*/tokenizer.json"))
     path.write_text(path.read_text().replace('"river"', '"fluss"'))
-    with pytest.raises(FolderError, match="holds another vocabulary than was written"):
+    with pytest.raises(FolderError, match="has another vocabulary than was written"):
         verify(folder)
 
 
-def test_a_folder_may_be_named_with_a_slash_at_its_end(tmp_path, vocabulary):
+def test_trailing_slash_of_a_source_does_not_matter(tmp_path, vocabulary):
     (tmp_path / "notes").mkdir()
     write_documents(tmp_path / "notes" / "a.txt", 8, seed=2)
     folder = prepare(request(f"{tmp_path}/notes/", vocabulary, tmp_path / "out"), workers=1)
-    before = bytes_of(folder)
+    before = file_hashes(folder)
     prepare(request(f"{tmp_path}/notes", vocabulary, tmp_path / "out"), workers=1)
-    assert bytes_of(folder) == before
+    assert file_hashes(folder) == before
 
 
-def test_a_command_that_was_wrong_from_the_start_can_be_mended_in_the_same_folder(tmp_path, vocabulary):
+def test_corrected_request_can_use_the_same_folder(tmp_path, vocabulary):
     source = tmp_path / "a.jsonl"
     source.write_text('{"body": "The river and the stone."}\n{"body": "The cloud and the road."}\n', encoding="utf-8")
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no field 'text'"):
         prepare(request(source, vocabulary, out), workers=1)
-    right = PrepareRequest((TextSource(str(source)),), vocabulary, out, read_settings=ReadSettings(field="body"))
-    assert json.loads((prepare(right, workers=1) / "manifest.json").read_text())["documents"] == 2
+    corrected = PrepareRequest((TextSource(str(source)),), vocabulary, out, read_settings=ReadSettings(field="body"))
+    assert json.loads((prepare(corrected, workers=1) / "manifest.json").read_text())["documents"] == 2
 
 
-def test_training_never_sees_a_document_of_a_held_out_source(tmp_path, vocabulary):
+def test_copies_of_held_out_documents_are_removed_from_training(tmp_path, vocabulary):
     training, held_out = tmp_path / "a.txt", tmp_path / "b.txt"
     training.write_text("The river and the stone.\n\nThe cloud and the road.\n", encoding="utf-8")
     held_out.write_text("The cloud and the road.\n\nThe paper and the bread.\n", encoding="utf-8")
@@ -268,17 +268,17 @@ def test_training_never_sees_a_document_of_a_held_out_source(tmp_path, vocabular
     assert corpus.split("held-out").num_documents == 2
 
 
-def test_text_that_is_filtered_away_completely_is_refused_with_the_counts(tmp_path, vocabulary):
+def test_text_without_remaining_documents_is_an_error_with_counts(tmp_path, vocabulary):
     source = tmp_path / "tiny.txt"
     source.write_text("a\n\nb\n", encoding="utf-8")
-    wrong = request(source, vocabulary, tmp_path / "out")
+    too_strict = request(source, vocabulary, tmp_path / "out")
     with pytest.raises(InputError, match=r"no document is left .*shorter than 20 characters: 2"):
-        prepare(wrong, workers=1)
-    mended = replace(wrong, settings=PrepareSettings(clean=CleanSettings(min_characters=1)))
-    assert Corpus.open(prepare(mended, workers=1)).manifest["documents"] == 2
+        prepare(too_strict, workers=1)
+    corrected = replace(too_strict, settings=PrepareSettings(clean=CleanSettings(min_characters=1)))
+    assert Corpus.open(prepare(corrected, workers=1)).manifest["documents"] == 2
 
 
-def test_standard_input_is_read_and_must_be_the_same_on_the_second_try(tmp_path, text, vocabulary, monkeypatch):
+def test_standard_input_must_be_the_same_when_resuming(tmp_path, text, vocabulary, monkeypatch):
     content = text.read_bytes()
     out = tmp_path / "out"
     stop_after(monkeypatch, 2)
@@ -287,72 +287,72 @@ def test_standard_input_is_read_and_must_be_the_same_on_the_second_try(tmp_path,
         prepare(request("-", vocabulary, out), workers=1)
     monkeypatch.undo()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.replace(b"river", b"rover"))))
-    with pytest.raises(InputError, match="does not hold the text with which this preparation was begun"):
+    with pytest.raises(InputError, match="has different text than when this preparation was started"):
         prepare(request("-", vocabulary, out), workers=1)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     prepare(request("-", vocabulary, out), workers=1)
     from_file = prepare(request(text, vocabulary, tmp_path / "file"), workers=1)
-    told = [json.loads((folder / "manifest.json").read_text()) for folder in (out, from_file)]
-    assert told[0]["documents"] == told[1]["documents"]
-    assert told[0]["characters"] == told[1]["characters"]
+    manifests = [json.loads((folder / "manifest.json").read_text()) for folder in (out, from_file)]
+    assert manifests[0]["documents"] == manifests[1]["documents"]
+    assert manifests[0]["characters"] == manifests[1]["characters"]
 
 
-KILLED = """
+PREPARE_SCRIPT = """
 import sys
 from pathlib import Path
 from bertworks.corpus.units import PrepareSettings
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.text.sources import ReadSettings, Source
+from bertworks.text.sources import ReadSettings, TextSource
 source, vocabulary, out = sys.argv[1:]
-reading = ReadSettings(block_bytes=20_000)
-prepare(PrepareRequest((Source(source),), Path(vocabulary), Path(out), PrepareSettings(), reading), 2)
+read_settings = ReadSettings(block_bytes=20_000)
+prepare(PrepareRequest((TextSource(source),), Path(vocabulary), Path(out), PrepareSettings(), read_settings), 2)
 """
 
 
-def prepare_under_fire(folder: Path, text: Path, vocabulary: Path, num_kills: int, seed: int) -> None:
-    """Kill the preparation (SIGKILL) at random moments after it has begun, then let it finish."""
-    draw = random.Random(seed)
-    command = [sys.executable, "-c", KILLED, str(text), str(vocabulary), str(folder)]
+def prepare_with_kills(folder: Path, text: Path, vocabulary: Path, num_kills: int, seed: int) -> None:
+    """Kill the preparation (SIGKILL) at random moments after its start, then let it finish."""
+    rng = random.Random(seed)
+    command = [sys.executable, "-c", PREPARE_SCRIPT, str(text), str(vocabulary), str(folder)]
     plan, num_killed = folder / ".work" / "plan.json", 0
     for _ in range(num_kills):
         process = subprocess.Popen(command)
         started = time.monotonic()
         while not plan.exists() and process.poll() is None:
             time.sleep(0.001)
-        # At first right behind its plan, so that however fast a machine is, one kill falls into the work.
-        time.sleep(draw.uniform(0, time.monotonic() - started) if num_killed else 0.0)
+        # The first kill comes right after the plan is written, so that it hits the work on a machine of any speed.
+        time.sleep(rng.uniform(0, time.monotonic() - started) if num_killed else 0.0)
         if process.poll() is not None:
             break
         process.send_signal(signal.SIGKILL)
         process.wait()
         num_killed += 1
     subprocess.run(command, check=True)
-    assert num_killed, "it was finished before the first kill"
+    assert num_killed, "the preparation finished before the first kill"
 
 
 @pytest.mark.parametrize(("num_kills", "seed"), [(3, 0), pytest.param(30, 1, marks=pytest.mark.soak)])
-def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, vocabulary, num_kills, seed):
+def test_bytes_do_not_depend_on_kills(tmp_path, vocabulary, num_kills, seed):
     text = write_documents(tmp_path / "large.txt", 4000 if num_kills < 10 else 20_000, seed=3)
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed", block_bytes=20_000), workers=2)
-    prepare_under_fire(tmp_path / "out", text, vocabulary, num_kills, seed)
-    assert bytes_of(tmp_path / "out") == bytes_of(undisturbed)
+    uninterrupted = prepare(request(text, vocabulary, tmp_path / "uninterrupted", block_bytes=20_000), workers=2)
+    prepare_with_kills(tmp_path / "out", text, vocabulary, num_kills, seed)
+    assert file_hashes(tmp_path / "out") == file_hashes(uninterrupted)
 
 
-def test_a_corpus_is_not_written_to_the_address_of_a_store(text, vocabulary):
-    with pytest.raises(SettingsError, match="s3:/bucket/corpus is the address of a store; name a folder"):
+def test_output_in_an_object_store_is_an_error(text, vocabulary):
+    with pytest.raises(SettingsError, match="s3:/bucket/corpus is"):
         prepare(request(text, vocabulary, Path("s3://bucket/corpus")), workers=1)
 
 
-def test_settings_of_cleaning_are_part_of_the_corpus(tmp_path, text, vocabulary):
+def test_manifest_has_the_clean_settings(tmp_path, text, vocabulary):
     folder = prepare(request(text, vocabulary, tmp_path / "out", clean=CleanSettings(min_characters=5)), workers=1)
     assert json.loads((folder / "manifest.json").read_text())["settings"]["clean"]["min_characters"] == 5
 
 
 def test_copies_of_a_document_do_not_empty_the_training_split(tmp_path, vocabulary):
     source = tmp_path / "copies.txt"
-    same = "The river and the stone.\nThe cloud and the garden.\n"
+    document = "The river and the stone.\nThe cloud and the garden.\n"
     source.write_text(
-        "\n".join([same] * 11 + ["The road and the engine.\nThe bread and the music.\n"]), encoding="utf-8"
+        "\n".join([document] * 11 + ["The road and the engine.\nThe bread and the music.\n"]), encoding="utf-8"
     )
     folder = prepare(request(source, vocabulary, tmp_path / "out"), workers=1)
     splits = Corpus.open(folder).tokens_manifest["splits"]
@@ -360,8 +360,8 @@ def test_copies_of_a_document_do_not_empty_the_training_split(tmp_path, vocabula
     assert splits["held-out"]["pairable"]["documents"] == 0
 
 
-def test_what_a_killed_worker_left_half_written_is_swept_away(tmp_path, text, vocabulary, monkeypatch):
-    undisturbed = prepare(request(text, vocabulary, tmp_path / "undisturbed"), workers=1)
+def test_incomplete_files_of_killed_workers_are_removed(tmp_path, text, vocabulary, monkeypatch):
+    uninterrupted = prepare(request(text, vocabulary, tmp_path / "uninterrupted"), workers=1)
     out = tmp_path / "out"
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
@@ -369,6 +369,6 @@ def test_what_a_killed_worker_left_half_written_is_swept_away(tmp_path, text, vo
     monkeypatch.undo()
     (out / "text").mkdir()
     (out / "text" / ".000001.jsonl.4711.part").write_text("half a li")
-    next((out / "pieces").iterdir()).joinpath(".000001.safetensors.4711.part").write_bytes(b"half")
+    next((out / "tokens").iterdir()).joinpath(".000001.safetensors.4711.part").write_bytes(b"half")
     prepare(request(text, vocabulary, out), workers=1)
-    assert bytes_of(out) == bytes_of(undisturbed)
+    assert file_hashes(out) == file_hashes(uninterrupted)

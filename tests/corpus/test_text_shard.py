@@ -1,4 +1,4 @@
-"""A shard of clean text comes back as it went in, and a damaged line is named."""
+"""A shard of clean text: round trip through its file, and errors that name the damaged line."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ DOCUMENTS = [
 ]
 
 
-def test_documents_come_back_as_they_went_in(tmp_path: Path) -> None:
+def test_documents_round_trip(tmp_path: Path) -> None:
     write_text(tmp_path / "shard.jsonl", DOCUMENTS)
     assert list(read_text(tmp_path / "shard.jsonl")) == DOCUMENTS
 
 
 @given(sentences=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5))
-def test_any_text_survives(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_text_round_trips(sentences: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
-    placed = [SplitDocument(Document(tuple(sentences), "any"), "train")] * 2
-    write_text(path, placed)
-    assert list(read_text(path)) == placed
+    documents = [SplitDocument(Document(tuple(sentences), "any"), "train")] * 2
+    write_text(path, documents)
+    assert list(read_text(path)) == documents
 
 
 @pytest.mark.parametrize(
     "line", [b'{"source":"a","split":"train","sente', b'{"source":"a"}', b"[1, 2]", b'{"source":"\xff\xfe"}', b""]
 )
-def test_a_damaged_line_is_named_and_what_stands_before_is_read(tmp_path: Path, line: bytes) -> None:
+def test_damaged_line_is_named_after_the_lines_before_were_read(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "shard.jsonl"
     write_text(path, DOCUMENTS[:1])
     path.write_bytes(path.read_bytes() + line + b"\n")
@@ -45,6 +45,6 @@ def test_a_damaged_line_is_named_and_what_stands_before_is_read(tmp_path: Path, 
         next(documents)
 
 
-def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+def test_missing_shard_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"gone\.jsonl cannot be opened"):
         next(read_text(tmp_path / "gone.jsonl"))

@@ -1,4 +1,4 @@
-"""A corpus of numbered words: its shape in, its text out, so that every token id tells its document and sentence."""
+"""A corpus of numbered words: its shape in, its text out; every token id identifies its document and sentence."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ UNUSED = tuple(f"[unused{number}]" for number in range(5))
 NUM_WORDS = 10_000
 FIRST_WORD = len(SPECIALS) + len(UNUSED)  # the id of the word w0
 KEEP_ALL = CleanSettings(min_characters=1, max_symbol_ratio=1.0)
-ONE_A_LINE = ReadSettings(lines="sentences")
+SENTENCE_PER_LINE = ReadSettings(lines="sentences")
 
-# Documents as the lengths of their sentences: [[3, 2], [4]] is w0 w1 w2 / w3 w4, then w5 w6 w7 w8.
+# The sentence lengths of each document: [[3, 2], [4]] is w0 w1 w2 / w3 w4, then w5 w6 w7 w8.
 Shape = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """A corpus whose piece number k is the word wk, so that every id tells its document and its sentence."""
+    """A corpus whose token number k is the word wk."""
 
     corpus: Corpus
     shape: Shape
@@ -42,8 +42,8 @@ class Numbered:
 
 
 def numbered_text(shape: Shape) -> str:
-    """One sentence a line, an empty line between documents."""
-    number = itertools.count()
+    """Return one sentence per line, with an empty line between documents."""
+    numbers = itertools.count()
     return "\n\n".join(
-        "\n".join(" ".join(f"w{next(number)}" for _ in range(length)) for length in document) for document in shape
+        "\n".join(" ".join(f"w{next(numbers)}" for _ in range(length)) for length in document) for document in shape
     )
