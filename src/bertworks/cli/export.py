@@ -63,8 +63,8 @@ def _format_certificate(certificate: dict[str, Any]) -> list[str]:
         f"cosine of sentence vectors: mean {certificate['mean_cosine']:.5f}, minimum {certificate['min_cosine']:.5f}",
     ]
     scheme, change = certificate["scheme"], certificate["data"]
-    if "kept_in_fp32" in scheme:
-        num_linears, in_fp32 = scheme["linears"], scheme["kept_in_fp32"]
+    if "fp32_linears" in scheme:
+        num_linears, in_fp32 = scheme["linears"], scheme["fp32_linears"]
         lines.append(f"linear layers in int8: {num_linears - len(in_fp32)} of {num_linears}")
         lines.append(f"linear layers in fp32: {', '.join(in_fp32) or 'none'}")
     if change is not None:

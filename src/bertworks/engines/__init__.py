@@ -1,1 +1,1 @@
-"""Many texts in, what an encoder makes of them out, fast: batches by length, windows over long texts."""
+"""Engines: sequences in, encoder outputs out, fast, in PyTorch, ONNX Runtime or OpenVINO; batches by length."""

@@ -1,9 +1,9 @@
-"""A graph in a runtime in, an encoder like any other out: a Batch in, an Encoded with the last layer and no other out.
+"""Graph encoders: a graph in a runtime in, an Encoder out that maps a Batch to an Encoded with the last layer only.
 
-Whoever feeds an encoder need not know where it is computed. What lies between its layers stays inside the graph, so
-that middle layers, attention and gradients are refused in one sentence.
+Callers use it like any encoder. Other layers, attention weights and gradients stay inside the graph: asking for them
+raises a FolderError.
 
-B rows of T places; N pieces; D width, or the outputs of a head.
+B sequences, T positions, N tokens, D hidden size or outputs of a head, P target positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from bertworks.errors import FolderError, SettingsError
 from bertworks.sampling.batch import Batch
 
 UNSUPPORTED_MESSAGE = (
-    "a model in {name} gives its last layer and answers only: middle layers, attention and explanations need the "
-    "weights; use the folder that it was exported from, with --engine torch"
+    "a model in {name} has only its last layer and predictions: other layers, attention weights and explanations need "
+    "the original weights; use the folder that it was exported from, with --engine torch"
 )
-# Rows of different lengths are run apart where padding would be more than a fifth of the work, but not fewer pieces
-# than this at once: smaller products run slower than padding costs.
+# Sequences of different lengths run separately if padding would be more than a fifth of the work, but never fewer
+# tokens than this at once: smaller matmuls lose more than padding costs.
 _MAX_PADDING_RATIO, _MIN_TOKENS = 1.25, 256
-# Places whose scores over the whole vocabulary are computed at once: 60 MB for 30,522 pieces.
+# Positions whose logits over the vocabulary are computed at once: 60 MB for 30,522 tokens.
 _LOGIT_POSITIONS = 512
 
 Ints = npt.NDArray[np.int64]
 
 
 class Runtime(Protocol):
-    """What computes a graph: rows in, the outputs that are wanted out. `digest` changes with any weight."""
+    """Runs a graph: sequences in, the named outputs out. `digest` is a hash of graph and weights."""
 
     name: str
     outputs: tuple[str, ...]
@@ -50,42 +50,42 @@ class Runtime(Protocol):
         ...
 
     def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
-        """Return these outputs of ids, attention mask and segments, each (B, T)."""
+        """Return the named outputs for input_ids, attention_mask and token_type_ids, each (B, T)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GraphOutputs:
-    """Which outputs of a graph stand for the last layer, side by side if several, and for the summary of each row."""
+    """The outputs of a graph that serve as last hidden state (several are stacked) and as pooled output."""
 
     last_hidden_state: tuple[str, ...] = (LAST_HIDDEN_STATE,)
     pooled: str | None = POOLER_OUTPUT
 
 
-# What a head of each kind (see `onnx_graph.HEADS`) reads, where its product is done in the graph.
+# Head kind (see `onnx_graph.HEADS`) -> the graph outputs that replace hidden states: the head's linear is in the graph.
 HEAD_OUTPUTS = {
-    "rows": GraphOutputs((), LOGITS),
-    "places": GraphOutputs((LOGITS,), None),
+    "sequence": GraphOutputs((), LOGITS),
+    "tokens": GraphOutputs((LOGITS,), None),
     "spans": GraphOutputs((START_LOGITS, END_LOGITS), None),
-    "blanks": GraphOutputs((LOGITS,), None),
+    "mlm": GraphOutputs((LOGITS,), None),
 }
 
 
 class LastLayerOnly(tuple[torch.Tensor, ...]):
-    """The layers of an encoder of which only the last is known; any other is refused when it is asked for."""
+    """The hidden states of an encoder of which only the last layer is known; access to others is refused."""
 
     runtime: str
 
     @classmethod
     def from_last(cls, last_hidden_state: torch.Tensor, num_layers: int, runtime: str) -> LastLayerOnly:
-        """Return the layers of an encoder that has so many, the embeddings not counted."""
-        found = cls((last_hidden_state,) * (num_layers + 1))
-        found.runtime = runtime
-        return found
+        """Return the hidden states of the embeddings and `num_layers` layers."""
+        layers = cls((last_hidden_state,) * (num_layers + 1))
+        layers.runtime = runtime
+        return layers
 
     def __getitem__(self, index: Any) -> Any:
-        picked = range(len(self))[index]
-        if picked not in (len(self) - 1, range(len(self) - 1, len(self))):
+        selected = range(len(self))[index]
+        if selected not in (len(self) - 1, range(len(self) - 1, len(self))):
             refuse(self.runtime)
         return super().__getitem__(index)
 
@@ -94,12 +94,12 @@ class LastLayerOnly(tuple[torch.Tensor, ...]):
 
 
 def refuse(runtime: str) -> NoReturn:
-    """Say what a graph cannot do, and who can."""
+    """Raise the error for what a graph does not provide."""
     raise FolderError(UNSUPPORTED_MESSAGE.format(name=runtime))
 
 
-class _MissingTable(nn.Module):
-    """The place of a table that is inside a graph: its weight is empty, and tells the device."""
+class _GraphEmbedding(nn.Module):
+    """Stands for an embedding inside a graph: its weight is empty and only has the device."""
 
     def __init__(self, runtime: str, hidden_size: int) -> None:
         super().__init__()
@@ -111,21 +111,21 @@ class _MissingTable(nn.Module):
 
 
 class GraphEncoder(Encoder):
-    """A BERT whose layers are computed by a runtime. It has no weights to look at, only their digest.
+    """An encoder whose layers run in a runtime. It has no weights, only their digest.
 
-    With the scores of blanks taken it answers with those instead of vectors, when it is asked for some.
+    With the outputs of an MLM head it returns logits instead of hidden states.
     """
 
     def __init__(self, config: BertConfig, runtime: Runtime, graph_outputs: GraphOutputs | None = None) -> None:
-        nn.Module.__init__(self)  # not Stack's: it has no layers
+        nn.Module.__init__(self)  # not Encoder's: there are no layers
         self.config = config
-        self.attention = "both"
+        self.attention = "bidirectional"
         self.activation_checkpointing = False
         self.runtime = runtime
         self.graph_outputs = graph_outputs or GraphOutputs(
             pooled=POOLER_OUTPUT if POOLER_OUTPUT in runtime.outputs else None
         )
-        self.token_embeddings = _MissingTable(runtime.name, config.hidden_size)  # type: ignore[assignment]
+        self.token_embeddings = _GraphEmbedding(runtime.name, config.hidden_size)  # type: ignore[assignment]
         self.register_buffer("digest", torch.tensor(list(runtime.digest), dtype=torch.uint8))
         self.eval()
 
@@ -138,12 +138,12 @@ class GraphEncoder(Encoder):
         return False
 
     def create_layout(self, batch: Batch) -> BatchLayout:
-        if batch.attention not in (None, "both"):
-            raise SettingsError(f"a graph in {self.runtime.name} reads both ways only; use --engine torch")
+        if batch.attention not in (None, "bidirectional"):
+            raise SettingsError(f"a graph in {self.runtime.name} has bidirectional attention only; use --engine torch")
         return super().create_layout(batch)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("layers", "positions", "segments", "norm", "pooler"):
+        if name in ("layers", "position_embeddings", "token_type_embeddings", "norm", "pooler"):
             refuse(self.runtime.name)
         return super().__getattr__(name)
 
@@ -154,30 +154,30 @@ class GraphEncoder(Encoder):
         seeds: DropoutSeeds | None = None,
         positions: torch.Tensor | None = None,
     ) -> Encoded:
-        """Return the last layer and the summary of each row; a graph computes all places, whatever is wanted."""
+        """Return the last hidden state and the pooled output; a graph always computes all positions."""
         layout = self.create_layout(batch)
-        if self.graph_outputs is HEAD_OUTPUTS["blanks"]:
+        if self.graph_outputs is HEAD_OUTPUTS["mlm"]:
             return LazyLogits((torch.empty(0, self.config.vocab_size),), None, layout, encoder=self, batch=batch)
-        found = [self._run(batch, rows, layout.index is not None) for rows in _group_by_length(layout)]
+        results = [self._run(batch, group, layout.index is not None) for group in _group_by_length(layout)]
         last = (
-            torch.cat([one for one, _ in found])
+            torch.cat([hidden_state for hidden_state, _ in results])
             if self.graph_outputs.last_hidden_state
             else torch.empty(0, self.config.hidden_size)
         )
-        summary = torch.cat([one for _, one in found if one is not None]) if self.graph_outputs.pooled else None
-        return Encoded(LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name), summary, layout)
+        pooled = torch.cat([part for _, part in results if part is not None]) if self.graph_outputs.pooled else None
+        return Encoded(LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name), pooled, layout)
 
     def compute_outputs(
         self, batch: Batch, sequences: slice, output_names: Sequence[str]
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Return outputs of some rows, as wide as the longest of them, and which of their places are real."""
+        """Return outputs of some sequences, padded to the longest of them, and their attention mask."""
         lengths = batch.lengths[sequences]
-        width = int(lengths.max()) if sequences != slice(None) else batch.input_ids.shape[1]
-        real = torch.arange(width) < lengths[:, None]  # (B, T)
-        parts = (batch.input_ids[sequences, :width], real.long(), batch.token_type_ids[sequences, :width])
-        ids, mask, segments = (np.ascontiguousarray(values.numpy()) for values in parts)
-        found = self.runtime.run((ids, mask, segments), output_names)
-        return [torch.from_numpy(values) for values in found], real
+        max_length = int(lengths.max()) if sequences != slice(None) else batch.input_ids.shape[1]
+        mask = torch.arange(max_length) < lengths[:, None]  # (B, T)
+        tensors = (batch.input_ids[sequences, :max_length], mask.long(), batch.token_type_ids[sequences, :max_length])
+        input_ids, attention_mask, token_type_ids = (np.ascontiguousarray(values.numpy()) for values in tensors)
+        outputs = self.runtime.run((input_ids, attention_mask, token_type_ids), output_names)
+        return [torch.from_numpy(values) for values in outputs], mask
 
     def embed(self, batch: Batch, layout: BatchLayout) -> NoReturn:
         refuse(self.runtime.name)
@@ -192,51 +192,52 @@ class GraphEncoder(Encoder):
         refuse(self.runtime.name)
 
     def _run(self, batch: Batch, sequences: slice, is_packed: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        wanted = (
+        output_names = (
             *self.graph_outputs.last_hidden_state,
             *([self.graph_outputs.pooled] if self.graph_outputs.pooled else []),
         )
-        outputs, real = self.compute_outputs(batch, sequences, wanted)
-        summary = outputs.pop() if self.graph_outputs.pooled else None
+        outputs, mask = self.compute_outputs(batch, sequences, output_names)
+        pooled = outputs.pop() if self.graph_outputs.pooled else None
         if not outputs:
-            return torch.empty(0, self.config.hidden_size), summary
+            return torch.empty(0, self.config.hidden_size), pooled
         last = outputs[0] if len(outputs) == 1 else torch.stack(outputs, -1)  # (B, T, D)
-        return (last[real] if is_packed else last.flatten(0, 1)), summary
+        return (last[mask] if is_packed else last.flatten(0, 1)), pooled
 
 
 @dataclass(frozen=True, slots=True)
 class LazyLogits(Encoded):
-    """Scores over the whole vocabulary, computed when places are asked and a few rows at a time: all take gigabytes."""
+    """Logits over the vocabulary, computed on `gather`, a few sequences at a time: all of them take gigabytes."""
 
     encoder: GraphEncoder | None = None
     batch: Batch | None = None
 
     def gather(self, positions: torch.Tensor, layer: int = -1) -> torch.Tensor:
-        """Return (P, V): the scores at the given places (row * T + place), which lie row by row."""
+        """Return the logits (P, V) at flat positions (sequence * T + position), which must be ascending."""
         assert self.encoder is not None
         assert self.batch is not None
-        rows, width = self.batch.input_ids.shape
-        step = max(1, _LOGIT_POSITIONS // width)
-        found = []
-        for first in range(0, rows, step):
-            own = positions[(positions >= first * width) & (positions < (first + step) * width)] - first * width
-            if len(own):
-                (scores,), _ = self.encoder.compute_outputs(self.batch, slice(first, first + step), (LOGITS,))
-                found.append(scores[own // width, own % width])
-        return torch.cat(found)
+        num_sequences, length = self.batch.input_ids.shape
+        step = max(1, _LOGIT_POSITIONS // length)
+        results = []
+        for first in range(0, num_sequences, step):
+            start, end = first * length, (first + step) * length
+            local = positions[(positions >= start) & (positions < end)] - start
+            if len(local):
+                (logits,), _ = self.encoder.compute_outputs(self.batch, slice(first, first + step), (LOGITS,))
+                results.append(logits[local // length, local % length])
+        return torch.cat(results)
 
 
 def _group_by_length(layout: BatchLayout) -> list[slice]:
-    """Return the rows that are run together: neighbours of about equal length; all where padding is kept anyway."""
+    """Return consecutive sequences of about equal length to run together; all of them if the layout is padded."""
     if layout.index is None:
         return [slice(None)]
     lengths = layout.lengths.tolist()
-    found: list[slice] = []
-    first = num_pieces = longest = 0
-    for row, length in enumerate(lengths):
-        places = (row + 1 - first) * max(longest, length)
-        if num_pieces >= _MIN_TOKENS and places > _MAX_PADDING_RATIO * (num_pieces + length):
-            found.append(slice(first, row))
-            first, num_pieces, longest = row, 0, 0
-        num_pieces, longest = num_pieces + length, max(longest, length)
-    return [*found, slice(first, len(lengths))]
+    groups: list[slice] = []
+    first = num_tokens = longest = 0
+    for index, length in enumerate(lengths):
+        num_positions = (index + 1 - first) * max(longest, length)
+        if num_tokens >= _MIN_TOKENS and num_positions > _MAX_PADDING_RATIO * (num_tokens + length):
+            groups.append(slice(first, index))
+            first, num_tokens, longest = index, 0, 0
+        num_tokens, longest = num_tokens + length, max(longest, length)
+    return [*groups, slice(first, len(lengths))]

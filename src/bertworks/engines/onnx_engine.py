@@ -1,4 +1,4 @@
-"""ONNX Runtime: a graph in, its outputs for rows of pieces out, on the threads that torch has."""
+"""ONNX Runtime: a graph in, its outputs for token sequences out, with torch's number of threads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bertworks.engines.onnx_graph import INPUTS, GraphHead, build_graph
 from bertworks.engines.optional import import_optional
 from bertworks.errors import BertworksError, FolderError
 
-_QUIET = 3  # errors only: it warns of machines it finds no accelerator on
+_QUIET = 3  # errors only: it warns if it finds no accelerator
 
 
 class OnnxRuntime:
-    """A graph that is loaded into ONNX Runtime."""
+    """A graph in ONNX Runtime."""
 
     name = "ONNX Runtime"
     file = "model.onnx"
@@ -31,10 +31,10 @@ class OnnxRuntime:
         self._runtime = import_optional("onnxruntime", "onnx", "running a model in ONNX Runtime")
         self._graph = graph
         self._sessions: dict[int, Any] = {}
-        # Without this it computes all outputs, the scores of the whole vocabulary too, and returns the wanted ones.
+        # By default it computes all outputs, logits over the vocabulary included, whichever are requested.
         self._options = self._runtime.RunOptions()
         self._options.only_execute_path_to_fetches = True
-        self.outputs = tuple(one.name for one in self._session().get_outputs())
+        self.outputs = tuple(output.name for output in self._session().get_outputs())
         self.digest = digest
 
     @property
@@ -42,7 +42,7 @@ class OnnxRuntime:
         return torch.get_num_threads()
 
     def _session(self) -> Any:
-        """Return what computes with as many threads as the calling one has for itself, made when first asked for."""
+        """Return the session for the number of threads of the calling thread; created on first use."""
         num_threads = torch.get_num_threads()
         if num_threads not in self._sessions:
             options = self._runtime.SessionOptions()
@@ -58,20 +58,21 @@ class OnnxRuntime:
         path = folder / cls.file
         try:
             return cls(str(path), bytes.fromhex(sha256(path)))
-        except Exception as error:  # what onnxruntime raises has no closer parent
+        except Exception as error:  # onnxruntime's exceptions have no common base
             if isinstance(error, BertworksError):
                 raise
-            first = (str(error).splitlines() or [""])[0]
-            raise FolderError(f"{path} cannot be read by ONNX Runtime ({first}); export the model again") from None
+            first_line = (str(error).splitlines() or [""])[0]
+            raise FolderError(f"{path} cannot be read by ONNX Runtime ({first_line}); export the model again") from None
 
     @classmethod
     def from_encoder(cls, encoder: Encoder, head: GraphHead | None, has_pooler: bool) -> OnnxRuntime:
-        """Load the graph of an encoder with its head."""
+        """Build and load the graph of an encoder with its head."""
         graph = build_graph(encoder, head, has_pooler).SerializeToString()
         return cls(graph, hashlib.sha256(graph).digest())
 
     def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
-        """Return these outputs of ids, attention mask and segments, each (B, T)."""
-        fed = dict(zip(INPUTS, inputs, strict=True))
-        found: list[Any] = self._session().run(list(output_names), fed, self._options)
-        return found
+        """Return the named outputs for input_ids, attention_mask and token_type_ids, each (B, T)."""
+        outputs: list[Any] = self._session().run(
+            list(output_names), dict(zip(INPUTS, inputs, strict=True)), self._options
+        )
+        return outputs

@@ -1,6 +1,6 @@
-"""The nodes of an ONNX graph while it is written: operators and weights in, a ModelProto out.
+"""The nodes of an ONNX graph: operators and weights in, a ModelProto out.
 
-K values that enter a product, N that leave it.
+K input and M output channels of a linear layer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# The first version of the standard that has Gelu; ONNX Runtime reads it since 1.17.
+# The first opset with Gelu; ONNX Runtime supports it since 1.17.
 _OPSET, _FORMAT = 20, 9
 
 Floats = npt.NDArray[np.float32]
@@ -24,9 +24,9 @@ Shapes = dict[str, tuple[str | int, ...]]
 
 @dataclass(slots=True)
 class GraphNodes:
-    """The nodes and weights of a graph while it is written. What a node gives has the node's own name.
+    """The nodes and weights of a graph under construction. The output of a node has the name of the node.
 
-    A layer that is passed several times gives the same names again; behind those a number is put.
+    A shared layer produces the same names again; they get a number as suffix.
     """
 
     helper: Any
@@ -35,7 +35,7 @@ class GraphNodes:
     name_counts: Counter[str] = field(default_factory=Counter)
 
     def weight(self, name: str, values: npt.ArrayLike) -> str:
-        """Keep a constant under a name; the same one again changes nothing."""
+        """Add a constant and return its name; adding it again changes nothing."""
         self.weights[name] = np.asarray(values, order="C")
         return name
 
@@ -46,25 +46,25 @@ class GraphNodes:
     def ops(
         self, kind: str, inputs: Sequence[str], names: Sequence[str], attributes: Attributes = NO_ATTRIBUTES
     ) -> list[str]:
-        """Add a node with outputs of these names, or of such that are still free."""
+        """Add a node with these output names, made unique."""
         self.name_counts.update(names)
         names = [name if self.name_counts[name] == 1 else f"{name}.{self.name_counts[name]}" for name in names]
         self.nodes.append(self.helper.make_node(kind, inputs, names, names[0], **attributes))
         return list(names)
 
 
-# How a product is computed: nodes, the name of what is multiplied (…, K), the product's, its matrix (K, N), bias (N,).
+# Adds a linear layer: (nodes, input (…, K), name of the layer, weight (K, M), bias (M,)) -> name of the output.
 LinearOp = Callable[[GraphNodes, str, str, Floats, Floats], str]
 
 
 def float_linear(nodes: GraphNodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
-    """Return values times matrix plus bias, in full precision."""
-    found = nodes.op("MatMul", (values, nodes.weight(f"{name}.weight", matrix)))
-    return nodes.op("Add", (found, nodes.weight(f"{name}.bias", bias)), name)
+    """Add values @ matrix + bias in fp32."""
+    product = nodes.op("MatMul", (values, nodes.weight(f"{name}.weight", matrix)))
+    return nodes.op("Add", (product, nodes.weight(f"{name}.bias", bias)), name)
 
 
 def activate(nodes: GraphNodes, values: str, activation: str) -> str:
-    """Return values after one of `encoders.layers.ACTIVATIONS`."""
+    """Add one of `encoders.layers.ACTIVATIONS`."""
     match activation:
         case "gelu":
             return nodes.op("Gelu", (values,))
@@ -76,12 +76,12 @@ def activate(nodes: GraphNodes, values: str, activation: str) -> str:
 
 
 def build_model(onnx: Any, nodes: GraphNodes, inputs: Sequence[str], outputs: Shapes) -> Any:
-    """Return the finished graph; its inputs are whole numbers (B, T)."""
-    helper, kinds = onnx.helper, onnx.TensorProto
-    entering = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in inputs]
-    leaving = [helper.make_tensor_value_info(name, kinds.FLOAT, shape) for name, shape in outputs.items()]
+    """Return the complete model; its inputs are integers (B, T)."""
+    helper, dtypes = onnx.helper, onnx.TensorProto
+    graph_inputs = [helper.make_tensor_value_info(name, dtypes.INT64, ["batch", "sequence"]) for name in inputs]
+    graph_outputs = [helper.make_tensor_value_info(name, dtypes.FLOAT, shape) for name, shape in outputs.items()]
     weights = [onnx.numpy_helper.from_array(values, name) for name, values in nodes.weights.items()]
-    graph = helper.make_graph(nodes.nodes, "bert", entering, leaving, weights)
+    graph = helper.make_graph(nodes.nodes, "bert", graph_inputs, graph_outputs, weights)
     domains = {"": _OPSET} | {node.domain: 1 for node in nodes.nodes if node.domain}
     versions = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     return helper.make_model(graph, opset_imports=versions, ir_version=_FORMAT, producer_name="bertworks")

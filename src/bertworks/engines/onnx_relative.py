@@ -1,6 +1,6 @@
-"""Attention by distance and segment as nodes of a graph, as in `encoders.relative`: queries and keys in, scores out.
+"""Relative attention in an ONNX graph, as in `encoders.relative_attention`: queries and keys in, scores out.
 
-B rows of T places, D width, H heads, d = D / H, L = 2 T distances.
+B sequences, T positions, D hidden size, H heads, d = D / H, L = 2 T relative distances.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bertworks.engines.onnx_nodes import Floats, GraphNodes
 
 @dataclass(frozen=True, slots=True)
 class RelativeInputs:
-    """The names of what all layers are told alike.
+    """The names of the inputs that all layers share.
 
-    waves     (1, 1, L, D) the distances of a row, from the farthest before a place to the farthest behind it
-    differs   (B, 1, T, T) 1 where two places are of different segments, else 0
-    length    (1,) T
-    rows      the shape of scores (B, H, T, …) whose distances are shifted
+    distance_embeddings   (1, 1, L, D) sinusoidal, from the farthest position before to the farthest behind
+    segment_mismatch      (B, 1, T, T) 1 where two positions are in different segments, else 0
+    length                (1,) T
+    shifted_shape         the shape of scores (B, H, T, L - 1) in the relative shift
     """
 
     distance_embeddings: str
@@ -33,23 +33,21 @@ class RelativeInputs:
 
 
 def build_relative_inputs(nodes: GraphNodes, config: BertConfig, positions: str, token_type_ids: str) -> RelativeInputs:
-    """Write what all layers are told; rows are as long as the sizes allow, or shorter."""
+    """Add the inputs that all layers share, for sequences up to the maximal length."""
     op, weight = nodes.op, nodes.weight
-    longest = weight("longest", np.array([config.max_position_embeddings]))
+    max_length = weight("max_length", np.array([config.max_position_embeddings]))
     table = make_distance_embeddings(config.max_position_embeddings, 0, torch.empty(0, config.hidden_size)).numpy()
     length = op("Shape", (positions,))
-    begin, end = op("Sub", (longest, length)), op("Add", (longest, length))
-    # All that is multiplied has four dimensions, which OpenVINO asks for.
-    waves = op("Slice", (weight("waves", table[None, None]), begin, end, weight("distances", np.array([2]))))
-    readers = op("Unsqueeze", (token_type_ids, weight("of_readers", np.array([1, 3]))))  # (B, 1, T, 1)
-    read = op("Unsqueeze", (token_type_ids, weight("of_read", np.array([1, 2]))))
-    differs = op("Cast", (op("Not", (op("Equal", (readers, read)),)),), attributes={"to": 1})
-    rows = op(
-        "Concat",
-        (weight("as_they_are", np.array([0, 0])), length, weight("the_rest", np.array([-1]))),
-        attributes={"axis": 0},
-    )
-    return RelativeInputs(waves, differs, length, rows)
+    begin, end = op("Sub", (max_length, length)), op("Add", (max_length, length))
+    # OpenVINO needs all operands of matmuls with four dimensions.
+    embeddings, distance_axis = weight("distance_embeddings", table[None, None]), weight("distance_axis", np.array([2]))
+    distances = op("Slice", (embeddings, begin, end, distance_axis))
+    query_segments = op("Unsqueeze", (token_type_ids, weight("query_segment_axes", np.array([1, 3]))))  # (B, 1, T, 1)
+    key_segments = op("Unsqueeze", (token_type_ids, weight("key_segment_axes", np.array([1, 2]))))  # (B, 1, 1, T)
+    mismatch = op("Cast", (op("Not", (op("Equal", (query_segments, key_segments)),)),), attributes={"to": 1})
+    batch_and_heads, inferred = weight("batch_and_heads", np.array([0, 0])), weight("inferred_size", np.array([-1]))
+    shifted_shape = op("Concat", (batch_and_heads, length, inferred), attributes={"axis": 0})
+    return RelativeInputs(distances, mismatch, length, shifted_shape)
 
 
 def relative_scores(
@@ -59,7 +57,7 @@ def relative_scores(
     queries_and_keys: tuple[str, str],
     relative_inputs: RelativeInputs,
 ) -> str:
-    """Return (B, H, T, T): how queries (B, H, T, d) like keys (B, H, T, d) by content, distance and segment."""
+    """Return the scores (B, H, T, T) of queries and keys (B, H, T, d) by content, distance and segment."""
     op, weight = nodes.op, nodes.weight
     queries, keys = queries_and_keys
 
@@ -67,28 +65,28 @@ def relative_scores(
         bias = state[f"{name}.{kind}_bias"][:, None]  # (H, 1, d)
         return op("Add", (queries, weight(f"{name}.{kind}_bias", bias)))
 
-    turned = op("Transpose", (keys,), attributes={"perm": [0, 1, 3, 2]})
-    content = op("MatMul", (biased("content"), turned))
+    transposed_keys = op("Transpose", (keys,), attributes={"perm": [0, 1, 3, 2]})
+    content = op("MatMul", (biased("content"), transposed_keys))
     matrices = state[f"{name}.distance"].transpose(1, 0, 2)[None]  # (1, H, D, d)
-    far = op("MatMul", (relative_inputs.distance_embeddings, weight(f"{name}.distance", matrices)))  # (1, H, L, d)
-    by_distance = op("MatMul", (biased("distance"), op("Transpose", (far,), attributes={"perm": [0, 1, 3, 2]})))
-    one, other = state[f"{name}.segments"]
-    slopes = weight(f"{name}.segments", (other - one)[None, ..., None])  # (1, H, d, 1)
-    by_segment = op("Mul", (op("MatMul", (biased("segment"), slopes)), relative_inputs.segment_mismatch))
-    return op("Add", (op("Add", (content, _relative_shift(nodes, by_distance, relative_inputs))), by_segment))
+    projected = op(
+        "MatMul", (relative_inputs.distance_embeddings, weight(f"{name}.distance", matrices))
+    )  # (1, H, L, d)
+    distance = op("MatMul", (biased("distance"), op("Transpose", (projected,), attributes={"perm": [0, 1, 3, 2]})))
+    same, different = state[f"{name}.segment_embeddings"]
+    mismatch = weight(f"{name}.segment_difference", (different - same)[None, ..., None])  # (1, H, d, 1)
+    segment = op("Mul", (op("MatMul", (biased("segment"), mismatch)), relative_inputs.segment_mismatch))
+    return op("Add", (op("Add", (content, _relative_shift(nodes, distance, relative_inputs))), segment))
 
 
 def _relative_shift(nodes: GraphNodes, scores: str, relative_inputs: RelativeInputs) -> str:
-    """Return (B, H, T, T) of scores (B, H, T, L): place i reads place j at distance number T - i + j.
+    """Return (B, H, T, T) of scores (B, H, T, L): query i and key j have the distance index T - i + j.
 
-    Each row begins one earlier than the one before: laid out as one row without its first T, in rows of L - 1.
+    Each row starts one index before the previous row: flatten, drop the first T scores, reshape to rows of L - 1.
     """
     op, weight = nodes.op, nodes.weight
-    flat = op("Reshape", (scores, weight("in_one_row", np.array([0, 0, -1]))))
-    most = weight("to_the_end", np.array([np.iinfo(np.int64).max]))
-    later = op("Slice", (flat, relative_inputs.length, most, weight("in_the_row", np.array([2]))))
-    rows = op("Reshape", (later, relative_inputs.shifted_shape))
-    return op(
-        "Slice",
-        (rows, weight("from_the_first", np.array([0])), relative_inputs.length, weight("places_read", np.array([3]))),
-    )
+    flat = op("Reshape", (scores, weight("flat_shape", np.array([0, 0, -1]))))
+    end = weight("slice_end", np.array([np.iinfo(np.int64).max]))
+    dropped = op("Slice", (flat, relative_inputs.length, end, weight("flat_axis", np.array([2]))))
+    shifted = op("Reshape", (dropped, relative_inputs.shifted_shape))
+    start, key_axis = weight("slice_start", np.array([0])), weight("key_axis", np.array([3]))
+    return op("Slice", (shifted, start, relative_inputs.length, key_axis))

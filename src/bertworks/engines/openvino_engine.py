@@ -1,4 +1,4 @@
-"""OpenVINO: a graph in, its outputs for rows of pieces out, on the threads that torch has."""
+"""OpenVINO: a graph in, its outputs for token sequences out, with torch's number of threads."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PURPOSE = "running a model in OpenVINO"
 
 
 class OpenvinoRuntime:
-    """A graph that is loaded into OpenVINO. It computes whole graphs, so each choice of outputs is compiled apart."""
+    """A graph in OpenVINO. It always computes a whole graph, so each selection of outputs is compiled separately."""
 
     name = "OpenVINO"
     file = "openvino_model.xml"
-    num_parallel_batches = 1  # a request is no two threads' business
+    num_parallel_batches = 1  # an infer request is not thread-safe
 
     def __init__(self, model: Any, digest: bytes) -> None:
         self._model = model
-        self._results = {one.get_any_name(): one for one in model.outputs}
-        self._inputs = {one.get_any_name() for one in model.inputs}  # those that nothing reads are not among them
+        self._results = {output.get_any_name(): output for output in model.outputs}
+        self._inputs = {port.get_any_name() for port in model.inputs}  # unused inputs are removed
         self._requests: dict[tuple[str, ...], Any] = {}
         self.outputs = tuple(self._results)
         self.digest = digest
@@ -46,37 +46,37 @@ class OpenvinoRuntime:
             model = openvino.Core().read_model(path)
             digest = hashlib.sha256(f"{sha256(path)} {sha256(weights)}".encode()).digest()
         except (RuntimeError, OSError) as error:
-            first = (str(error).splitlines() or [""])[0]
-            raise FolderError(f"{path} cannot be read by OpenVINO ({first}); export the model again") from None
+            first_line = (str(error).splitlines() or [""])[0]
+            raise FolderError(f"{path} cannot be read by OpenVINO ({first_line}); export the model again") from None
         return cls(model, digest)
 
     @classmethod
     def from_encoder(cls, encoder: Encoder, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
-        """Load the graph of an encoder with its head."""
+        """Build and load the graph of an encoder with its head."""
         openvino = import_optional("openvino", "openvino", _PURPOSE)
         graph = build_graph(encoder, head, has_pooler).SerializeToString()
         return cls(openvino.Core().read_model(graph), hashlib.sha256(graph).digest())
 
     def save(self, folder: Path) -> None:
-        """Write the graph as OpenVINO's own files, in full precision."""
+        """Write the graph in OpenVINO's format, in fp32."""
         openvino = import_optional("openvino", "openvino", _PURPOSE)
         openvino.save_model(self._model, folder / self.file, compress_to_fp16=False)
 
     def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
-        """Return these outputs of ids, attention mask and segments, each (B, T)."""
+        """Return the named outputs for input_ids, attention_mask and token_type_ids, each (B, T)."""
         request = self._request(tuple(output_names))
-        request.infer({name: own for name, own in zip(INPUTS, inputs, strict=True) if name in self._inputs})
-        # Copies, for the next run writes over the same memory.
+        request.infer({name: values for name, values in zip(INPUTS, inputs, strict=True) if name in self._inputs})
+        # Copies, because the next run overwrites the memory.
         return [np.array(request.get_output_tensor(number).data) for number in range(len(output_names))]
 
     def _request(self, output_names: tuple[str, ...]) -> Any:
-        """Return what computes these outputs and nothing else, compiled when it is first asked for."""
+        """Return the infer request for these outputs; compiled on first use."""
         if output_names not in self._requests:
             openvino = import_optional("openvino", "openvino", _PURPOSE)
             results = [self._results[name].get_node() for name in output_names]
             settings = {
                 "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-                "INFERENCE_PRECISION_HINT": "f32",  # some processors would take bfloat16 without a word
+                "INFERENCE_PRECISION_HINT": "f32",  # some CPUs would use bf16 silently
                 "PERFORMANCE_HINT": "LATENCY",
             }
             model = openvino.Model(results, self._model.get_parameters(), "bert")

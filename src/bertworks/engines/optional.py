@@ -1,4 +1,4 @@
-"""The name of an optional package in, the package out; where it is not installed, the sentence that says how to."""
+"""Optional dependencies: the name of a package in, the module out, or an error that names the extra to install."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bertworks.errors import MissingDependencyError
 
 
 def import_optional(package: str, extra: str, purpose: str) -> Any:
-    """Import an optional package, or one of its modules. It is imported here and nowhere else: such parts are heavy."""
+    """Import an optional package or one of its modules, on first use because such packages are heavy."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != package.split(".")[0]:
-            raise  # it is there, and lacks something itself
+            raise  # the package is installed, but a dependency of it is missing
         raise MissingDependencyError(package.split(".")[0], extra, purpose) from None

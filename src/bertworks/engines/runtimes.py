@@ -1,4 +1,4 @@
-"""The engines by name: what computes a model besides torch, and how a folder tells that it was exported for one."""
+"""Engines by name: a folder and an optional engine name in, the engine to use out."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ ENGINES = (TORCH, *RUNTIMES)
 
 
 def find_export_engine(folder: Path) -> str | None:
-    """Return the engine for which a folder was exported; None if it has weights for torch."""
+    """Return the engine that a folder was exported for; None if it has weights for torch."""
     if find_weights(folder) is not None:
         return None
     return next((name for name, runtime in RUNTIMES.items() if (folder / runtime.file).is_file()), None)
 
 
 def choose_engine(folder: Path, engine: str | None) -> tuple[str, bool]:
-    """Return the engine that is to compute a folder, and whether the folder was exported for it."""
+    """Return the engine for a folder, and whether the folder was exported for it."""
     if engine is not None and engine not in ENGINES:
         raise SettingsError(f"there is no engine '{engine}'; choose one of: {', '.join(ENGINES)}")
-    own = find_export_engine(folder)
-    if own is None:
+    export_engine = find_export_engine(folder)
+    if export_engine is None:
         return engine or TORCH, False
-    if engine not in (None, own):
+    if engine not in (None, export_engine):
         raise SettingsError(
-            f"{folder} was exported for '{own}' and has nothing for '{engine}'; leave --engine out, or use the folder "
-            f"that it was exported from"
+            f"{folder} was exported for '{export_engine}' and cannot run in '{engine}'; leave --engine out, or use the "
+            f"folder that it was exported from"
         )
-    return own, True
+    return export_engine, True

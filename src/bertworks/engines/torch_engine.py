@@ -1,4 +1,4 @@
-"""Rows of pieces in, what an encoder makes of them out: PyTorch, batches by a budget of pieces, no padding computed."""
+"""The PyTorch engine: token sequences in, encoder outputs out, batched by a token budget, without padding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch(Generic[R]):
-    """A batch: its rows, their numbers in the input, and what became of them, all in the order of the batch."""
+    """A batch: its sequences, their indices in the input, and the encoder output, in the order of the batch."""
 
     indices: tuple[int, ...]
     sequences: tuple[R, ...]
@@ -29,7 +29,7 @@ class EncodedBatch(Generic[R]):
 
 
 class TorchEngine:
-    """An encoder that is fed at most `budget` pieces at a time, gathered from `window` rows."""
+    """Runs an encoder on batches of at most `budget` tokens, taken from windows of `window` sequences."""
 
     def __init__(
         self, encoder: Encoder, tokenizer: Tokenizer, budget: int = TOKEN_BUDGET, window: int = WINDOW
@@ -40,31 +40,32 @@ class TorchEngine:
         self.window = window
 
     def encode(self, sequences: Iterable[R]) -> Iterator[EncodedBatch[R]]:
-        """Yield the rows in batches: the longest of a window first, then ever shorter ones."""
+        """Yield the encoded sequences in batches, the longest of a window first."""
         return map_parallel(self._batches(sequences), self._encode_batch, self.encoder.num_parallel_batches)
 
     def _batches(self, sequences: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
+        num_parallel_batches = self.encoder.num_parallel_batches
         return batch_by_token_budget(
-            sequences, lambda row: len(row.input_ids), self.budget, self.window, self.encoder.num_parallel_batches
+            sequences, lambda sequence: len(sequence.input_ids), self.budget, self.window, num_parallel_batches
         )
 
     @torch.inference_mode()
     def _encode_batch(self, indexed_batch: list[tuple[int, R]]) -> EncodedBatch[R]:
-        numbers, batched = zip(*indexed_batch, strict=True)
-        batch = collate_sequences(batched, self.tokenizer.specials.pad).to(self.encoder.device)
-        return EncodedBatch(numbers, batched, self.encoder(batch))
+        indices, sequences = zip(*indexed_batch, strict=True)
+        batch = collate_sequences(sequences, self.tokenizer.specials.pad).to(self.encoder.device)
+        return EncodedBatch(indices, sequences, self.encoder(batch))
 
     def predict(self, sequences: Iterable[R], decode: Callable[[EncodedBatch[R]], Iterable[V]]) -> Iterator[V]:
-        """Yield what `read` makes of each row, in the order of the input; `read` gives one value a row of a batch."""
+        """Yield the prediction for each sequence, in the order of the input; `decode` returns one per sequence."""
         return restore_order(self._predict_unordered(sequences, decode))
 
     def _predict_unordered(
         self, sequences: Iterable[R], decode: Callable[[EncodedBatch[R]], Iterable[V]]
     ) -> Iterator[tuple[int, V]]:
-        def answered(gathered: list[tuple[int, R]]) -> list[tuple[int, V]]:
-            found = self._encode_batch(gathered)
+        def predict_batch(indexed_batch: list[tuple[int, R]]) -> list[tuple[int, V]]:
+            encoded = self._encode_batch(indexed_batch)
             with torch.inference_mode():
-                return list(zip(found.indices, decode(found), strict=True))
+                return list(zip(encoded.indices, decode(encoded), strict=True))
 
-        for answers in map_parallel(self._batches(sequences), answered, self.encoder.num_parallel_batches):
-            yield from answers
+        for predictions in map_parallel(self._batches(sequences), predict_batch, self.encoder.num_parallel_batches):
+            yield from predictions

@@ -1,1 +1,1 @@
-"""A model folder in, a folder for another engine or of smaller numbers out, each with a certificate of parity."""
+"""Export: a model folder in, a folder for another engine or precision out, with a certificate of parity."""

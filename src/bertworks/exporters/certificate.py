@@ -1,4 +1,4 @@
-"""How far an export is from its original in, a certificate or a refusal out, with the figures and the way out."""
+"""Certificates: the measured differences of an export in, a certificate or a refusal with the remedy out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bertworks.tasks.contract import TaskScores
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What an export may lose; None is not looked at.
+    """What an export may lose; None is not checked.
 
-    difference   the largest of any output; of logits larger than 1, relative to the largest of them
-    cosine       the lowest mean cosine of sentence vectors
-    points       by how many hundredths the dev metric may fall
+    difference   the maximal difference of any output; for logits above 1, relative to the largest of them
+    cosine       the minimal mean cosine similarity of sentence vectors
+    points       by how many percentage points the dev metric may fall
     """
 
     difference: float | None = None
@@ -26,14 +26,14 @@ class Tolerance:
     points: float = 1.0
 
     def with_overrides(self, difference: float | None, cosine: float | None, points: float | None) -> Tolerance:
-        """Return the same with what a person asked for."""
-        asked = {"difference": difference, "cosine": cosine, "points": points}
-        return replace(self, **{name: value for name, value in asked.items() if value is not None})
+        """Return the tolerance with explicit values replaced."""
+        overrides = {"difference": difference, "cosine": cosine, "points": points}
+        return replace(self, **{name: value for name, value in overrides.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class MetricChange:
-    """The scores of a file before and after an export."""
+    """The metrics on a labelled file before and after an export."""
 
     file: str
     before: TaskScores
@@ -41,7 +41,7 @@ class MetricChange:
 
     @property
     def points_lost(self) -> float:
-        """By how many hundredths the figure that models are chosen by has fallen."""
+        """By how many percentage points the main metric has fallen."""
         return 100 * (self.before.main_value - self.after.main_value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,9 +54,9 @@ class MetricChange:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What was measured of an export on which texts, and what was allowed."""
+    """The measured differences of an export, the texts they were measured on, and the tolerance."""
 
     target: str
     sample_description: str
@@ -71,41 +71,40 @@ class Certificate:
 
     @property
     def failures(self) -> list[str]:
-        """What is beyond the tolerance, in words."""
-        allowed, found = self.tolerance, []
-        for name, far in self.parity.max_differences.items():
-            limit = allowed.difference
+        """One message for each exceeded tolerance."""
+        tolerance, messages = self.tolerance, []
+        for name, difference in self.parity.max_differences.items():
+            limit = tolerance.difference
             scale = max(1.0, self.parity.max_values[name]) if name == LOGITS else 1.0
-            if limit is not None and not far <= limit * scale:
-                found.append(f"{name} differs by {far:.2g}, and {limit * scale:.2g} is allowed (--tolerance)")
-        if allowed.cosine is not None and not self.cosine >= allowed.cosine:
-            found.append(f"the mean cosine is {self.cosine:.4f}, and {allowed.cosine:g} is asked for (--cosine)")
-        if self.metric_change is not None and self.metric_change.points_lost > allowed.points:
-            before, after, metric = (
-                self.metric_change.before.main_value,
-                self.metric_change.after.main_value,
-                self.metric_change.before.main_metric,
+            if limit is not None and not difference <= limit * scale:
+                messages.append(f"{name} differs by {difference:.2g}, and {limit * scale:.2g} is allowed (--tolerance)")
+        if tolerance.cosine is not None and not self.cosine >= tolerance.cosine:
+            messages.append(f"the mean cosine is {self.cosine:.4f}, and {tolerance.cosine:g} is required (--cosine)")
+        change = self.metric_change
+        if change is not None and change.points_lost > tolerance.points:
+            messages.append(
+                f"{change.before.main_metric} falls from {change.before.main_value:.4f} to "
+                f"{change.after.main_value:.4f}, and {tolerance.points:g} points are allowed (--points)"
             )
-            fell = f"{metric} falls from {before:.4f} to {after:.4f}"
-            found.append(f"{fell}, and {allowed.points:g} points are allowed (--points)")
-        return found
+        return messages
 
     def check(self, original: str) -> None:
-        """Refuse an export that loses too much."""
+        """Refuse an export that exceeds the tolerance."""
         if self.failures:
             raise FolderError(
-                f"the export of {original} to {self.target} is refused, and nothing is written: on {self.sample_description} "
-                f"{'; '.join(self.failures)}; allow more with these options, or export to another kind"
+                f"the export of {original} to {self.target} is refused, and nothing is written: on "
+                f"{self.sample_description} {'; '.join(self.failures)}; raise the tolerance with these options, or "
+                f"choose another target"
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what certificate.json holds."""
+        """Return the content of certificate.json."""
         cosines = self.parity.cosines
         return {
             "to": self.target,
             "scheme": dict(self.scheme),
             "texts": self.sample_description,
-            "rows": len(cosines),
+            "sequences": len(cosines),
             "max_difference": self.parity.max_differences,
             "max_value": self.parity.max_values,
             "mean_cosine": self.cosine,

@@ -1,4 +1,4 @@
-"""What a person asks to export in, a folder with a certificate out; where it would lose too much, a refusal."""
+"""Export: a request in, a folder with a certificate out, or a refusal if it exceeds the tolerance."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.datasets.texts import texts_in
-from bertworks.disk import sha256, write_json
+from bertworks.disk import sha256, staged_folder, write_json
 from bertworks.encoders.families import architecture_of, family_of
 from bertworks.engines.processor import CERTIFICATE
 from bertworks.engines.runtimes import find_export_engine
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.exporters.certificate import Certificate, MetricChange, Tolerance
-from bertworks.exporters.folder import atomic_folder, copy_settings, folder_size
+from bertworks.exporters.folder import check_output, copy_settings, folder_size
 from bertworks.exporters.half import write_half
 from bertworks.exporters.int8 import write_int8
 from bertworks.exporters.onnx import write_onnx
@@ -26,13 +26,13 @@ from bertworks.models.hub import fetch
 from bertworks.models.weights import find_weights
 from bertworks.tasks.contract import TaskScores
 
-# Writes the weights of a model into a folder, given rows and a tolerance to look for; returns what it chose.
+# Writes the weights of a model into a folder, given sample sequences and a tolerance; returns the scheme it chose.
 ExportWriter = Callable[[Model, Path, ParitySample, Tolerance], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportTarget:
-    """A kind of export: what writes it, and what it may lose."""
+    """A target format: its writer and its default tolerance."""
 
     write: ExportWriter
     tolerance: Tolerance
@@ -55,7 +55,7 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What to export, to which of `TARGETS`, and where to. `data` is a labelled file of the model's task, or texts."""
+    """What to export, to which of `TARGETS`, and where. `data` is a labelled file of the model's task, or texts."""
 
     model: str
     target: str
@@ -69,7 +69,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What was made: the folder, what certificate.json says, and the bytes of the folder before and after."""
+    """The exported folder, the content of certificate.json, and the sizes of both folders in bytes."""
 
     output: Path
     certificate: dict[str, Any]
@@ -78,16 +78,17 @@ class ExportResult:
 
 
 def export(request: ExportRequest) -> ExportResult:
-    """Write a model for another engine, or with smaller numbers, and prove what it lost; nothing is left if refused."""
+    """Write a model for another engine or precision, and measure what it lost; nothing is written if refused."""
     if request.target not in TARGETS:
         raise SettingsError(f"there is no export to '{request.target}'; choose one of: {', '.join(TARGETS)}")
     target = TARGETS[request.target]
     tolerance = target.tolerance.with_overrides(request.difference, request.cosine, request.points)
     folder = fetch(request.model)
     if find_export_engine(folder) is not None:
-        raise FolderError(f"{folder} is an export itself; give the folder that it was made from")
+        raise FolderError(f"{folder} is an export itself; give the folder that it was exported from")
+    check_output(request.output)
     original = load(folder)
-    with atomic_folder(request.output) as staged:
+    with staged_folder(request.output) as staged:
         sample = _sample(original, request)
         before = _score(original, request)
         copy_settings(folder, staged, _config(original), original.tokenizer)
@@ -98,13 +99,19 @@ def export(request: ExportRequest) -> ExportResult:
         if before is not None and after is not None:
             assert request.data is not None
             change = MetricChange(request.data.name, before, after)
-        compared = compare(original, exported, sample)
-        certificate = Certificate(request.target, sample.description, compared, tolerance, scheme, change)
+        certificate = Certificate(
+            target=request.target,
+            sample_description=sample.description,
+            parity=compare(original, exported, sample),
+            tolerance=tolerance,
+            scheme=scheme,
+            metric_change=change,
+        )
         certificate.check(request.model)
-        told = certificate.to_dict() | {"original": _provenance(folder), "versions": versions()}
-        write_json(staged / CERTIFICATE, told)
-        sizes = folder_size(folder), folder_size(staged)
-    return ExportResult(request.output, told, *sizes)
+        content = certificate.to_dict() | {"original": _provenance(folder), "versions": versions()}
+        write_json(staged / CERTIFICATE, content)
+        bytes_before, bytes_after = folder_size(folder), folder_size(staged)
+    return ExportResult(request.output, content, bytes_before, bytes_after)
 
 
 def _sample(model: Model, request: ExportRequest) -> ParitySample:
@@ -118,7 +125,7 @@ def _sample(model: Model, request: ExportRequest) -> ParitySample:
     else:
         sample = sample_of_examples(model, _examples(model, request), request.data.name)
     if not sample.sequences:
-        raise InputError(f"{request.data} holds nothing to compare on; give a file with at least one text")
+        raise InputError(f"{request.data} has no text to compare on; give a file with at least one text")
     return sample
 
 
@@ -129,21 +136,21 @@ def _examples(model: Model, request: ExportRequest) -> Iterator[Any]:
 
 
 def _score(model: Model, request: ExportRequest) -> TaskScores | None:
-    """Return the scores of a fine-tuned model on the person's file, if there is one."""
+    """Return the metrics of a fine-tuned model on `request.data`, if it is given."""
     if model.predictor is None or request.data is None:
         return None
     return model.predictor.module.task.score(model.predictor.predict(_examples(model, request)))
 
 
 def _config(model: Model) -> dict[str, Any]:
-    """Return the config.json of a model that came without one of today's kind."""
-    sizes = model.encoder.config
-    return family_of(sizes.model_type).config_to_dict(
-        sizes, [architecture_of(sizes, "masked" if model.mlm_head else "")]
+    """Return the content of config.json, for a TensorFlow 1 release without one."""
+    config = model.encoder.config
+    return family_of(config.model_type).config_to_dict(
+        config, [architecture_of(config, "mlm" if model.mlm_head else "")]
     )
 
 
 def _provenance(folder: Path) -> dict[str, str]:
-    """Return the name of the original and the hash of its weights, as far as they are one file."""
+    """Return the name of the original folder and the hash of its weights file or index."""
     weights = find_weights(folder)
     return {"folder": folder.resolve().name} | ({"sha256": sha256(weights)} if weights is not None else {})

@@ -1,4 +1,4 @@
-"""A loaded model in, a folder with weights of half precision out: half the size, for torch and transformers."""
+"""fp16 export: a loaded model in, a folder with fp16 weights out: half the size, for torch and transformers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bertworks.models.weights import write_weights
 
 
 def write_half(model: Model, folder: Path) -> dict[str, Any]:
-    """Write model.safetensors in 16 bits. It is read into 32 bits again, so only rounding changes an answer."""
+    """Write model.safetensors in fp16. It is loaded as fp32, so only the rounding of weights changes outputs."""
     tensors = read_folder(model.folder).tensors
-    halved = {name: values.half() if values.is_floating_point() else values for name, values in tensors.items()}
-    write_weights(folder / "model.safetensors", halved)
+    fp16_tensors = {name: values.half() if values.is_floating_point() else values for name, values in tensors.items()}
+    write_weights(folder / "model.safetensors", fp16_tensors)
     return {"precision": "fp16", "computed_in": str(torch.float32).removeprefix("torch.")}

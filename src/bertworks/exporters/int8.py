@@ -1,14 +1,14 @@
-"""A loaded model and rows in, an ONNX graph of 8-bit products out, at a wanted mean cosine to the original.
+"""int8 export: a loaded model and sample sequences in, an ONNX graph of 8-bit matmuls with a required mean cosine out.
 
-Weights have a scale for each column, activations one for each product of a batch, so whatever is far louder than the
-rest spoils that scale. In a BERT two things are, and both can be mended without changing the result:
+Weights have a scale per column, activations one per matmul of a batch, so outlier channels spoil the latter. A BERT has
+two kinds, and both can be removed without changing the result:
 
-- A few columns of normalised values. They are divided by a factor and the matrix is multiplied by it (smoothing).
-- One or two columns inside a feed-forward network, at the special pieces. They are computed apart in full precision.
+- Some channels of normalized values. They are divided by a factor, and the weight is multiplied by it (SmoothQuant).
+- One or two channels inside a feed-forward network, at special tokens. They are computed separately in fp32.
 
-The products that still lose the most stay in full precision, as few of them as the cosine allows.
+The linear layers with the largest remaining error stay in fp32, as few of them as the cosine allows.
 
-N pieces, K rows and M columns of a matrix, D width, L loud columns.
+N tokens, K input and M output channels of a linear layer, D hidden size, L outlier channels.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from bertworks.inference.model import Model
 from bertworks.sampling.batch import collate_sequences
 from bertworks.sampling.windows import Window
 
-# The products that read normalised values, whose columns are smoothed, and how much of the loudness weights take over.
-_SMOOTHED_LINEARS, _SMOOTHING_ALPHA = ("query_key_value", "inner"), 0.7
-# Columns above this part of the loudest are loud; if there are more than so many of them, the loudest is no exception.
+# The linear layers whose inputs are normalized, and SmoothQuant's alpha: how much of the range moves to the weights.
+_SMOOTHED_LINEARS, _SMOOTHING_ALPHA = ("query_key_value", "intermediate"), 0.7
+# Channels above this ratio of the largest are outliers, unless there are more than _MAX_OUTLIERS of them.
 _OUTLIER_RATIO, _MAX_OUTLIERS = 0.5, 16
-# Pieces of which activations are looked at.
+# Tokens whose activations are used for calibration.
 _NUM_CALIBRATION_TOKENS = 1_024
-# What ONNX Runtime calls its own operators.
+# The namespace of ONNX Runtime's own operators.
 _DOMAIN = "com.microsoft"
 
 Floats = npt.NDArray[np.float32]
@@ -50,7 +50,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class LinearQuantization:
-    """How a product is rounded: its error relative to the result, and the factors (K,) of its columns, if any."""
+    """The quantization of a linear layer: its relative error, and the smoothing factors (K,), if any."""
 
     error: float
     factors: Floats | None = None
@@ -58,7 +58,7 @@ class LinearQuantization:
 
 @dataclass(frozen=True, slots=True)
 class OutlierChannels:
-    """The loud columns of a layer's inner values: their numbers (L,), and what computes them and reads them apart."""
+    """The outlier channels of a feed-forward network: their indices (L,), and the weights that compute them in fp32."""
 
     indices: npt.NDArray[np.intp]
     input_weight: Floats  # (D, L)
@@ -66,11 +66,11 @@ class OutlierChannels:
     output_weight: Floats  # (L, D)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Int8Quantizer:
-    """Computes products of 8-bit numbers, all but those that are kept; weights have 8 bits, or 7 (see `processor`).
+    """Writes int8 matmuls, except for `fp32_linears`; weights have 8 bits, or 7 (see `processor`).
 
-    `sides` are by layer. `entering` is filled while a graph is written: what enters each layer's feed-forward network.
+    `outliers` are by layer. `ffn_inputs` is filled while a graph is built: the input of each feed-forward network.
     """
 
     linears: Mapping[str, LinearQuantization]
@@ -81,21 +81,22 @@ class Int8Quantizer:
     ffn_inputs: dict[str, str] = field(default_factory=dict)
 
     def linear(self, nodes: GraphNodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
-        """Write one product into a graph."""
+        """Add one linear layer to a graph."""
         layer, _, role = name.rpartition(".")
-        side = None if f"{layer}.outer" in self.fp32_linears else self.outliers.get(layer)
-        if side is None or role not in ("inner", "outer"):
+        outliers = None if f"{layer}.output" in self.fp32_linears else self.outliers.get(layer)
+        if outliers is None or role not in ("intermediate", "output"):
             return self._linear(nodes, values, name, matrix, bias)
         matrix, bias = matrix.copy(), bias.copy()
-        if role == "inner":
+        if role == "intermediate":
             self.ffn_inputs[layer] = values
-            matrix[:, side.indices] = bias[side.indices] = 0
+            matrix[:, outliers.indices] = bias[outliers.indices] = 0
             return self._linear(nodes, values, name, matrix, bias)
-        matrix[side.indices] = 0
-        loud = float_linear(nodes, self.ffn_inputs[layer], f"{layer}.loud", side.input_weight, side.bias)
-        out_of = nodes.weight(f"{layer}.loud.out_of", side.output_weight)
-        loud = nodes.op("MatMul", (activate(nodes, loud, self.activation), out_of))
-        return nodes.op("Add", (self._linear(nodes, values, name, matrix, bias), loud))
+        matrix[outliers.indices] = 0
+        prefix = f"{layer}.outliers"
+        channels = float_linear(nodes, self.ffn_inputs[layer], prefix, outliers.input_weight, outliers.bias)
+        output_weight = nodes.weight(f"{prefix}.output_weight", outliers.output_weight)
+        exact = nodes.op("MatMul", (activate(nodes, channels, self.activation), output_weight))
+        return nodes.op("Add", (self._linear(nodes, values, name, matrix, bias), exact))
 
     def _linear(self, nodes: GraphNodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
         if name in self.fp32_linears:
@@ -104,155 +105,159 @@ class Int8Quantizer:
         if factors is not None:
             values = nodes.op("Mul", (values, nodes.weight(f"{name}.factors", 1 / factors)))
             matrix = matrix * factors[:, None]
-        whole, scales = quantize_weight(matrix, self.bits)
-        weights = (nodes.weight(f"{name}.weight", whole), nodes.weight(f"{name}.scales", scales))
-        added = nodes.weight(f"{name}.bias", bias)
-        # The name left empty is that of zero points: weights have none.
-        return nodes.op("DynamicQuantizeMatMul", (values, *weights, "", added), name, {"domain": _DOMAIN})
+        quantized, scales = quantize_weight(matrix, self.bits)
+        weights = (nodes.weight(f"{name}.weight", quantized), nodes.weight(f"{name}.scales", scales))
+        # The empty name is that of the zero points: weights have none.
+        inputs = (values, *weights, "", nodes.weight(f"{name}.bias", bias))
+        return nodes.op("DynamicQuantizeMatMul", inputs, name, {"domain": _DOMAIN})
 
 
 def write_int8(model: Model, folder: Path, sample: ParitySample, cosine: float) -> dict[str, Any]:
-    """Write model.onnx with 8-bit products at a mean cosine of at least `cosine`; return what was tried and chosen.
+    """Write model.onnx with int8 matmuls at a mean cosine of at least `cosine`; return the scheme.
 
-    Where not a single product can be in 8 bits, there is nothing to export, and that is said.
+    Refused if not a single linear layer can be quantized.
     """
-    how = plan_quantization(model, sample.sequences, 8 if has_exact_int8_matmul() else 7)
-    worst_first = sorted(how.linears, key=lambda name: -how.linears[name].error)
-    tried: dict[int, float] = {}
-    look = _cosine_evaluator(model, sample)
+    quantizer = plan_quantization(model, sample.sequences, 8 if has_exact_int8_matmul() else 7)
+    worst_first = sorted(quantizer.linears, key=lambda name: -quantizer.linears[name].error)
+    cosines: dict[int, float] = {}
+    mean_cosine = _cosine_evaluator(model, sample)
 
-    def passes(num_kept: int) -> bool:
-        tried[num_kept] = look(replace(how, fp32_linears=frozenset(worst_first[:num_kept])))
-        return tried[num_kept] >= cosine
+    def passes(num_fp32: int) -> bool:
+        cosines[num_fp32] = mean_cosine(replace(quantizer, fp32_linears=frozenset(worst_first[:num_fp32])))
+        return cosines[num_fp32] >= cosine
 
-    num_kept = bisect_smallest(len(worst_first), passes)
-    if num_kept == len(worst_first):
+    num_fp32 = bisect_smallest(len(worst_first), passes)
+    if num_fp32 == len(worst_first):
         raise FolderError(
             f"the export of {model.folder} to int8 is refused, and nothing is written: the mean cosine is "
-            f"{tried[0]:.4f} with all products in 8 bits and stays below {cosine:g} even with one (--cosine); ask for "
-            f"less, or export to onnx"
+            f"{cosines[0]:.4f} with all linear layers in int8 and stays below {cosine:g} even with one; lower "
+            f"--cosine, or export to onnx"
         )
-    how = replace(how, fp32_linears=frozenset(worst_first[:num_kept]))
-    graph = build_graph(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler, how.linear)
+    quantizer = replace(quantizer, fp32_linears=frozenset(worst_first[:num_fp32]))
+    graph = build_graph(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler, quantizer.linear)
     write_bytes(folder / OnnxRuntime.file, graph.SerializeToString())
     return {
         "precision": "int8",
-        "weight_bits": how.bits,
-        "activation_bits": "8, with one scale for each product of a batch",
-        "products": len(worst_first),
-        "kept_in_fp32": worst_first[:num_kept],
-        "smoothed": sorted(name for name, one in how.linears.items() if one.factors is not None),
-        "loud_columns_apart": {layer: len(side.indices) for layer, side in how.outliers.items()},
-        "tried": [{"kept_in_fp32": number, "mean_cosine": found} for number, found in tried.items()],
+        "weight_bits": quantizer.bits,
+        "activation_bits": "8, dynamic, one scale per matmul",
+        "linears": len(worst_first),
+        "fp32_linears": worst_first[:num_fp32],
+        "smoothed_linears": sorted(name for name, linear in quantizer.linears.items() if linear.factors is not None),
+        "outlier_channels": {layer: len(outliers.indices) for layer, outliers in quantizer.outliers.items()},
+        "attempts": [{"fp32_linears": number, "mean_cosine": value} for number, value in cosines.items()],
     }
 
 
 def plan_quantization(model: Model, sequences: Sequence[Window], bits: int) -> Int8Quantizer:
-    """Return how the products of a model are rounded, by what its activations are on these rows."""
-    read = _activations(model, sequences)
+    """Return the quantization of the linear layers of a model, calibrated on the activations of these sequences."""
+    activations = _activations(model, sequences)
     state = {name: values.detach().float().numpy() for name, values in model.encoder.state_dict().items()}
-    rounded, sides = {}, {}
-    for name, (values, matrix) in read.items():
+    linears, outliers = {}, {}
+    for name, (values, matrix) in activations.items():
         layer, _, role = name.rpartition(".")
         factors = smoothing_factors(values, matrix) if role in _SMOOTHED_LINEARS else None
-        loud = outlier_channels(values) if role == "outer" else np.empty(0, dtype=np.intp)
-        if len(loud):
-            into, bias = state[f"{layer}.inner.weight"][loud].T, state[f"{layer}.inner.bias"][loud]
-            sides[layer] = OutlierChannels(loud, into, bias, matrix[loud])
-            values = np.where(np.isin(np.arange(values.shape[1]), loud), np.float32(0), values)
-        rounded[name] = LinearQuantization(_quantization_error(values, matrix, factors, bits), factors)
-    return Int8Quantizer(rounded, sides, model.encoder.config.hidden_act, bits)
+        indices = outlier_channels(values) if role == "output" else np.empty(0, dtype=np.intp)
+        if len(indices):
+            weight, bias = (
+                state[f"{layer}.intermediate.weight"][indices].T,
+                state[f"{layer}.intermediate.bias"][indices],
+            )
+            outliers[layer] = OutlierChannels(indices, weight, bias, matrix[indices])
+            values = np.where(np.isin(np.arange(values.shape[1]), indices), np.float32(0), values)
+        linears[name] = LinearQuantization(_quantization_error(values, matrix, factors, bits), factors)
+    return Int8Quantizer(linears=linears, outliers=outliers, activation=model.encoder.config.hidden_act, bits=bits)
 
 
 def bisect_smallest(upper: int, passes: Callable[[int], bool]) -> int:
-    """Return the smallest number for which `passes` holds, `most` if none smaller does; it is asked few times."""
+    """Return the smallest number that passes, by bisection; `upper` if no smaller one does."""
     if passes(0):
         return 0
-    fails, holds = 0, upper
-    while holds - fails > 1:
-        middle = (fails + holds) // 2
-        fails, holds = (fails, middle) if passes(middle) else (middle, holds)
-    return holds
+    low, high = 0, upper  # low fails, high passes
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return high
 
 
 def quantize_weight(matrix: Floats, bits: int) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Return whole numbers (K, M) of so many bits and the scale (M,) of each column."""
+    """Return the quantized weight (K, M) and the scale of each column (M,)."""
     largest = np.abs(matrix).max(0)
     scales = np.where(largest > 0, largest, 1.0) / (2 ** (bits - 1) - 1)
     return np.rint(matrix / scales).astype(np.int8), scales.astype(np.float32)
 
 
 def fake_quantize(values: Floats) -> Floats:
-    """Return activations as they are after 8 bits with one scale, as ONNX Runtime does it: 0 stays 0."""
+    """Quantize activations to 8 bits with one scale and back, as ONNX Runtime does; zero stays exact."""
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
     scale = (high - low) / 255 or 1.0
-    zero = round(-low / scale)
-    found: Floats = ((np.clip(np.rint(values / scale) + zero, 0, 255) - zero) * scale).astype(np.float32)
-    return found
+    zero_point = round(-low / scale)
+    quantized = np.clip(np.rint(values / scale) + zero_point, 0, 255)
+    dequantized: Floats = ((quantized - zero_point) * scale).astype(np.float32)
+    return dequantized
 
 
 def smoothing_factors(values: Floats, matrix: Floats, alpha: float = _SMOOTHING_ALPHA) -> Floats:
-    """Return (K,): by what the columns of activations (N, K) are divided and the rows of a matrix multiplied."""
-    loud = np.maximum(np.abs(values).max(0), 1e-5)
-    heavy = np.maximum(np.abs(matrix).max(1), 1e-5)
-    found: Floats = (loud**alpha / heavy ** (1 - alpha)).astype(np.float32)
-    return found
+    """Return the factors (K,) that activations (N, K) are divided by and rows of the matrix (K, M) multiplied by."""
+    activation_ranges = np.maximum(np.abs(values).max(0), 1e-5)
+    weight_ranges = np.maximum(np.abs(matrix).max(1), 1e-5)
+    factors: Floats = (activation_ranges**alpha / weight_ranges ** (1 - alpha)).astype(np.float32)
+    return factors
 
 
 def outlier_channels(values: Floats) -> npt.NDArray[np.intp]:
-    """Return the few columns of activations (N, K) without which one scale for all would be at least twice as fine."""
+    """Return the few channels of activations (N, K) without which the scale would be at most half as large."""
     largest = np.abs(values).max(0)
-    loud = np.flatnonzero(largest > _OUTLIER_RATIO * largest.max())
-    return loud if len(loud) <= min(_MAX_OUTLIERS, values.shape[1] // 4) else loud[:0]
+    indices = np.flatnonzero(largest > _OUTLIER_RATIO * largest.max())
+    return indices if len(indices) <= min(_MAX_OUTLIERS, values.shape[1] // 4) else indices[:0]
 
 
 def _quantization_error(values: Floats, matrix: Floats, factors: Floats | None, bits: int) -> float:
-    """Return by how much of its own length a piece's result is off, in the mean over pieces."""
+    """Return the relative error of the output, as the mean over tokens."""
     if factors is not None:
         values, matrix = values / factors, matrix * factors[:, None]
-    whole, scales = quantize_weight(matrix, bits)
+    quantized, scales = quantize_weight(matrix, bits)
     exact = values @ matrix
-    off = np.linalg.norm(fake_quantize(values) @ (whole * scales) - exact, axis=1)
-    return float((off / np.maximum(np.linalg.norm(exact, axis=1), 1e-30)).mean())
+    errors = np.linalg.norm(fake_quantize(values) @ (quantized * scales) - exact, axis=1)
+    return float((errors / np.maximum(np.linalg.norm(exact, axis=1), 1e-30)).mean())
 
 
 def _activations(model: Model, sequences: Sequence[Window]) -> dict[str, tuple[Floats, Floats]]:
-    """Return for each product of the layers what is multiplied (N, K), on some of the rows, and its matrix (K, M)."""
+    """Return the input (N, K) of each linear layer on some of the sequences, and its matrix (K, M)."""
     onnx = import_optional("onnx", "onnx", "writing an ONNX graph")
-    seen: list[tuple[str, str, Floats]] = []
+    linears: list[tuple[str, str, Floats]] = []
 
-    def product(nodes: GraphNodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
-        seen.append((name, values, matrix))
+    def recording_linear(nodes: GraphNodes, values: str, name: str, matrix: Floats, bias: Floats) -> str:
+        linears.append((name, values, matrix))
         return float_linear(nodes, values, name, matrix, bias)
 
-    graph = build_graph(model.encoder, None, False, product)
-    for name in {values for _, values, _ in seen}:
+    graph = build_graph(model.encoder, None, False, recording_linear)
+    for name in {values for _, values, _ in linears}:
         graph.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     encoder = GraphEncoder(model.encoder.config, OnnxRuntime(graph.SerializeToString(), b""))
     batch = collate_sequences(_subsample(sequences), model.tokenizer.specials.pad)
-    outputs, real = encoder.compute_outputs(batch, slice(None), [values for _, values, _ in seen])
-    found: dict[str, tuple[Floats, Floats]] = {}
-    for (name, _, matrix), own in zip(seen, outputs, strict=True):
-        # A layer that is passed several times multiplies different values by the same matrix: all of them count.
-        before = [found[name][0]] if name in found else []
-        found[name] = (np.concatenate([*before, own[real].numpy()]), matrix)
-    return found
+    outputs, mask = encoder.compute_outputs(batch, slice(None), [values for _, values, _ in linears])
+    activations: dict[str, tuple[Floats, Floats]] = {}
+    for (name, _, matrix), values in zip(linears, outputs, strict=True):
+        # A shared layer has several inputs: all of them count.
+        previous = [activations[name][0]] if name in activations else []
+        activations[name] = (np.concatenate([*previous, values[mask].numpy()]), matrix)
+    return activations
 
 
 def _subsample(sequences: Sequence[Window]) -> list[Window]:
-    """Return rows from all over the sample, as many as the pieces that are looked at allow."""
-    wanted = max(1, round(len(sequences) * min(1.0, _NUM_CALIBRATION_TOKENS / sum(map(len, sequences)))))
-    return [sequences[number * len(sequences) // wanted] for number in range(wanted)]
+    """Return evenly spaced sequences of the sample with about _NUM_CALIBRATION_TOKENS tokens."""
+    count = max(1, round(len(sequences) * min(1.0, _NUM_CALIBRATION_TOKENS / sum(map(len, sequences)))))
+    return [sequences[number * len(sequences) // count] for number in range(count)]
 
 
 def _cosine_evaluator(model: Model, sample: ParitySample) -> Callable[[Int8Quantizer], float]:
-    """Return what tells the mean cosine of the sentence vectors of a way to round."""
+    """Return a function from a quantizer to the mean cosine similarity of sentence vectors with the original."""
     pooling, pad = read_pooling(model.folder), model.tokenizer.specials.pad
     original = sequence_vectors(model.encoder, sample.sequences, pooling, pad)
 
-    def look(how: Int8Quantizer) -> float:
-        graph = build_graph(model.encoder, None, False, how.linear).SerializeToString()
+    def mean_cosine(quantizer: Int8Quantizer) -> float:
+        graph = build_graph(model.encoder, None, False, quantizer.linear).SerializeToString()
         encoder = GraphEncoder(model.encoder.config, OnnxRuntime(graph, b""))
         return float(cosines_of(original, sequence_vectors(encoder, sample.sequences, pooling, pad)).mean())
 
-    return look
+    return mean_cosine

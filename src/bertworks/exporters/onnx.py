@@ -1,4 +1,4 @@
-"""A loaded model in, a folder with its ONNX graph out."""
+"""ONNX export: a loaded model in, a folder with its ONNX graph out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertworks.inference.model import Model
 
 
 def write_onnx(model: Model, folder: Path) -> dict[str, Any]:
-    """Write model.onnx in full precision."""
+    """Write model.onnx in fp32."""
     graph = build_graph(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler)
     write_bytes(folder / OnnxRuntime.file, graph.SerializeToString())
     return {"precision": "fp32"}

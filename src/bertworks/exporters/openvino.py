@@ -1,4 +1,4 @@
-"""A loaded model in, a folder with its OpenVINO graph out."""
+"""OpenVINO export: a loaded model in, a folder with its OpenVINO graph out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertworks.inference.model import Model
 
 
 def write_openvino(model: Model, folder: Path) -> dict[str, Any]:
-    """Write openvino_model.xml and openvino_model.bin in full precision."""
+    """Write openvino_model.xml and openvino_model.bin in fp32."""
     OpenvinoRuntime.from_encoder(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler).save(
         folder
     )

@@ -1,6 +1,6 @@
-"""Two models and rows of pieces in, how far apart their outputs are out.
+"""Parity: two models and token sequences in, the differences of their outputs out.
 
-B rows of T places, R rows in all, D width.
+B sequences, T positions, R sequences of the sample, D hidden size.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bertworks.inference.model import Model
 from bertworks.sampling.batch import Batch, collate_sequences
 from bertworks.sampling.windows import Window, WindowRule, make_windows
 
-# Pieces of a batch: the scores of all of them over a vocabulary have to fit into memory.
+# Tokens of a batch: their logits over the whole vocabulary must fit into memory.
 _MAX_BATCH_TOKENS = 512
-# How many cases of a person's file are compared; more say no more about differences, and scores are of all of them.
+# Examples of a file that are compared; more would not change the differences. Metrics use all examples.
 _MAX_EXAMPLES = 256
 
 Floats = npt.NDArray[np.float32]
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ParitySample:
-    """Rows to compare models on, and a word on where they come from."""
+    """Sequences to compare models on, and a description of their source."""
 
     sequences: tuple[Window, ...]
     description: str
@@ -42,7 +42,7 @@ class ParitySample:
 
 @dataclass(frozen=True, slots=True)
 class ParityResult:
-    """The largest difference of each output, the largest value of it, and the cosine of each row's two vectors (R,)."""
+    """The largest difference and value of each output, and the cosine similarity of sentence vectors (R,)."""
 
     max_differences: dict[str, float]
     max_values: dict[str, float]
@@ -50,83 +50,83 @@ class ParityResult:
 
 
 def builtin_sample(model: Model) -> ParitySample:
-    """Return the built-in texts as rows, cut where a model is short."""
-    rule = WindowRule(model.encoder.config.max_position_embeddings, 0, truncate=True)
-    rows = tuple(make_windows(model.tokenizer, [model.tokenizer.tokenize(text)], rule).sequences[0] for text in TEXTS)
-    return ParitySample(rows, f"the {len(rows)} built-in English and Chinese texts")
+    """Return the built-in texts as sequences, truncated to the maximal length of the model."""
+    return ParitySample(_truncated_sequences(model, TEXTS), f"the {len(TEXTS)} built-in English and Chinese texts")
 
 
 def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> ParitySample:
-    """Return the first texts of a file as rows."""
+    """Return the first texts of a file as sequences."""
+    sequences = _truncated_sequences(model, islice(texts, _MAX_EXAMPLES))
+    return ParitySample(sequences, f"the first {len(sequences)} texts of {name}")
+
+
+def _truncated_sequences(model: Model, texts: Iterable[str]) -> tuple[Window, ...]:
     rule = WindowRule(model.encoder.config.max_position_embeddings, 0, truncate=True)
-    cut = (
-        make_windows(model.tokenizer, [model.tokenizer.tokenize(text)], rule) for text in islice(texts, _MAX_EXAMPLES)
-    )
-    rows = tuple(windows.sequences[0] for windows in cut)
-    return ParitySample(rows, f"the first {len(rows)} texts of {name}")
+    tokenizer = model.tokenizer
+    return tuple(make_windows(tokenizer, [tokenizer.tokenize(text)], rule).sequences[0] for text in texts)
 
 
 def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> ParitySample:
-    """Return the first cases of a labelled file as the rows that the task asks."""
+    """Return the first examples of a labelled file as the sequences of the task."""
     assert model.predictor is not None
-    task, rule = model.predictor.module.task, model.predictor.window_rule
-    questions = [task.featurize(case, model.tokenizer, rule) for case in islice(examples, _MAX_EXAMPLES)]
-    rows = tuple(row for question in questions for row in question.sequences)
-    return ParitySample(rows[: 4 * _MAX_EXAMPLES], f"the first {len(questions)} cases of {name}")
+    task, window_rule = model.predictor.module.task, model.predictor.window_rule
+    features = [task.featurize(example, model.tokenizer, window_rule) for example in islice(examples, _MAX_EXAMPLES)]
+    sequences = tuple(sequence for example in features for sequence in example.sequences)
+    return ParitySample(sequences[: 4 * _MAX_EXAMPLES], f"the first {len(features)} examples of {name}")
 
 
 @torch.inference_mode()
 def compare(original: Model, exported: Model, sample: ParitySample) -> ParityResult:
-    """Return how far the outputs of two models are apart on the same batches."""
+    """Compare the outputs of two models on the same batches."""
     differences: dict[str, float] = {}
-    sizes: dict[str, float] = {}
+    max_values: dict[str, float] = {}
     for batch in _batches(sample.sequences, original.tokenizer.specials.pad):
         pairs = zip(_outputs(original, batch), _outputs(exported, batch), strict=True)
-        for (name, one), (_, other) in pairs:
-            far = float((one - other).abs().max())
-            differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(far) else far)
-            sizes[name] = max(sizes.get(name, 0.0), float(one.abs().max()))
+        for (name, expected), (_, actual) in pairs:
+            difference = float((expected - actual).abs().max())
+            differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(difference) else difference)
+            max_values[name] = max(max_values.get(name, 0.0), float(expected.abs().max()))
     pooling, pad = read_pooling(original.folder), original.tokenizer.specials.pad
     vectors = (sequence_vectors(model.encoder, sample.sequences, pooling, pad) for model in (original, exported))
-    return ParityResult(differences, sizes, cosines_of(*vectors))
+    return ParityResult(differences, max_values, cosines_of(*vectors))
 
 
 @torch.inference_mode()
 def sequence_vectors(encoder: Encoder, sequences: Sequence[Window], pooling: Pooling, pad: int) -> Floats:
-    """Return (R, D): the sentence vector of each row, longer rows first."""
-    found = []
+    """Return the sentence vector of each sequence (R, D), longer sequences first."""
+    vectors = []
     for batch in _batches(sequences, pad):
-        values = encoder(batch).to_padded()  # (B, T, D)
-        for row, length in zip(values, batch.lengths.tolist(), strict=True):
-            found.append(pooling.combine([pooling.pool(row[:length], slice(0, length))], length))
-    return torch.stack(found).numpy()
+        last_hidden_state = encoder(batch).to_padded()  # (B, T, D)
+        for hidden_states, length in zip(last_hidden_state, batch.lengths.tolist(), strict=True):
+            vectors.append(pooling.combine([pooling.pool(hidden_states[:length], slice(0, length))], length))
+    return torch.stack(vectors).numpy()
 
 
-def cosines_of(some: Floats, others: Floats) -> npt.NDArray[np.float64]:
-    """Return (R,): the cosine of each vector with its counterpart; not a number counts as 0."""
-    one, other = some.astype(np.float64), others.astype(np.float64)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    cosines: npt.NDArray[np.float64] = np.nan_to_num((one * other).sum(1) / np.maximum(lengths, 1e-30))
+def cosines_of(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
+    """Return the cosine similarity of corresponding rows (R,); NaN counts as 0."""
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    cosines: npt.NDArray[np.float64] = np.nan_to_num((a * b).sum(1) / np.maximum(norms, 1e-30))
     return cosines
 
 
 def _batches(sequences: Sequence[Window], pad: int) -> Iterator[Batch]:
-    for gathered in batch_by_token_budget(sequences, len, _MAX_BATCH_TOKENS, max(1, len(sequences))):
-        yield collate_sequences([row for _, row in gathered], pad)
+    for numbered in batch_by_token_budget(sequences, len, _MAX_BATCH_TOKENS, max(1, len(sequences))):
+        yield collate_sequences([sequence for _, sequence in numbered], pad)
 
 
 def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield what a model says of a batch, by the names of a graph; zero in padding."""
+    """Yield the outputs of a model on a batch by their names in a graph; zero in padding."""
     encoded = model.encoder(batch)
     yield LAST_HIDDEN_STATE, encoded.to_padded()
     if encoded.pooled is not None and model.has_pooler:
         yield POOLER_OUTPUT, encoded.pooled
-    real = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
-    asked = replace(batch, positions=torch.nonzero(real.flatten()).flatten())
+    mask = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
+    batch = replace(batch, positions=torch.nonzero(mask.flatten()).flatten())
     if model.predictor is not None:
-        outputs = model.predictor.module.outputs(asked)
-        yield LOGITS, outputs.masked_fill(outputs == -torch.inf, 0.0)  # so are spans marked that stand in padding
+        outputs = model.predictor.module.outputs(batch)
+        yield LOGITS, outputs.masked_fill(outputs == -torch.inf, 0.0)  # logits of spans in padding are -inf
     elif model.mask_filler is not None:
-        assert asked.positions is not None
+        assert batch.positions is not None
         encoder = model.mask_filler.encoder
-        yield LOGITS, model.mask_filler.head(encoder(asked).gather(asked.positions), encoder.token_embeddings.weight)
+        yield LOGITS, model.mask_filler.head(encoder(batch).gather(batch.positions), encoder.token_embeddings.weight)

@@ -1,4 +1,4 @@
-"""Texts to compare models on where nobody gave any: English and Chinese, short and long, with numbers and names."""
+"""Built-in texts to compare models on: English and Chinese, short and long, with numbers and names."""
 
 from __future__ import annotations
 
