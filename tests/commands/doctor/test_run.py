@@ -1,4 +1,4 @@
-"""The doctor on hand-made texts: good text passes, each classic mistake is recognised, figures are right."""
+"""The corpus doctor on generated texts: good text passes, each common mistake is detected, statistics are correct."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
-# Running text in small: every document has things of its own, and each sentence takes up the last thing of the one
-# before, as people do who tell something.
-ENGLISH_WAYS = (
+# Generated running text: every document has its own nouns, and each sentence repeats the last noun of the one before.
+ENGLISH_TEMPLATES = (
     "In the valley the {a} was older than the {b}, and nobody had ever asked why.",
     "She put the {a} next to the {b} before the rain began.",
     "Most of the {a} came from the north, while a {b} was made at home.",
     "Without a {a} there is no {b}, said the miller to his daughter.",
     "They sold the {a} for silver and kept the {b} for the winter.",
 )
-CHINESE_WAYS = (
+CHINESE_TEMPLATES = (
     "村里的{a}比{b}还要古老，从来没有人问过原因。",
     "下雨之前，她把{a}放在{b}的旁边。",
     "大多数{a}来自北方，而{b}是在家里做的。",
     "磨坊主对女儿说，没有{a}就没有{b}！",
     "他们卖掉了{a}，留下{b}准备过冬。",
 )
-ENGLISH_THINGS = ["".join(parts) for parts in itertools.product(
+ENGLISH_NOUNS = ["".join(parts) for parts in itertools.product(
     ("bar", "fen", "gol", "hus", "kel", "lom", "mir", "nad", "pos", "rul"),
     ("tan", "ves", "wick", "zor", "dell", "fin", "gam", "hol", "jas", "kin"),
     ("er", "let", "ing", "age"),
 )]  # fmt: skip
-CHINESE_THINGS = [
+CHINESE_NOUNS = [
     "".join(parts)
     for parts in itertools.product(
         "金银铜铁木石玉竹瓷纸布皮丝棉草麦茶酒盐糖", "碗灯桥船琴剑鼓笔镜钟锅伞车门窗床椅柜箱瓶"
@@ -49,45 +48,45 @@ CHINESE_THINGS = [
 ]
 
 
-def documents(ways: tuple[str, ...], things: list[str], number: int = 40, length: int = 12) -> list[list[str]]:
-    """Return running text: `number` documents of `length` sentences, none of which comes twice."""
+def documents(templates: tuple[str, ...], nouns: list[str], number: int = 40, length: int = 12) -> list[list[str]]:
+    """Return running text: `number` documents of `length` distinct sentences."""
     rng = random.Random(7)
     seen: set[str] = set()
-    written = []
+    texts = []
     for _ in range(number):
-        chain = rng.sample(things, length + 1)
+        chain = rng.sample(nouns, length + 1)
         sentences = []
         for a, b in itertools.pairwise(chain):
-            new = [sentence for way in ways if (sentence := way.format(a=a, b=b)) not in seen]
+            new = [sentence for template in templates if (sentence := template.format(a=a, b=b)) not in seen]
             sentences.append(rng.choice(new))
             seen.add(sentences[-1])
-        written.append(sentences)
-    return written
+        texts.append(sentences)
+    return texts
 
 
 def english(number: int = 40, length: int = 12) -> list[list[str]]:
-    return documents(ENGLISH_WAYS, ENGLISH_THINGS, number, length)
+    return documents(ENGLISH_TEMPLATES, ENGLISH_NOUNS, number, length)
 
 
 def chinese(number: int = 40, length: int = 12) -> list[list[str]]:
-    return documents(CHINESE_WAYS, CHINESE_THINGS, number, length)
+    return documents(CHINESE_TEMPLATES, CHINESE_NOUNS, number, length)
 
 
-def laid_out(texts: list[list[str]]) -> str:
-    """One sentence a line, a blank line between documents."""
+def join_texts(texts: list[list[str]]) -> str:
+    """One sentence per line, a blank line between documents."""
     return "\n\n".join("\n".join(sentences) for sentences in texts) + "\n"
 
 
-def shuffled(texts: list[list[str]]) -> list[list[str]]:
-    """The same sentences in any order, in documents of the same lengths."""
+def shuffle_texts(texts: list[list[str]]) -> list[list[str]]:
+    """The same sentences in random order, in documents of the same lengths."""
     sentences = [sentence for text in texts for sentence in text]
     random.Random(3).shuffle(sentences)
-    left = iter(sentences)
-    return [[next(left) for _ in text] for text in texts]
+    remaining = iter(sentences)
+    return [[next(remaining) for _ in text] for text in texts]
 
 
-class Patient:
-    """Writes a text to a file and has it examined in this process."""
+class DoctorRun:
+    """Writes a text to a file and examines it in this process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,23 +101,23 @@ class Patient:
 
 
 @pytest.fixture
-def patient(tmp_path: Path) -> Patient:
-    return Patient(tmp_path)
+def doctor(tmp_path: Path) -> DoctorRun:
+    return DoctorRun(tmp_path)
 
 
-def finding(diagnosis: Diagnosis, title: str) -> Finding:
-    """The one finding whose title holds these words."""
-    found = [one for one in diagnosis.findings if title in one.title]
-    assert len(found) == 1, [one.title for one in diagnosis.findings]
-    return found[0]
+def find(diagnosis: Diagnosis, title: str) -> Finding:
+    """Return the only finding whose title contains `title`."""
+    matches = [one for one in diagnosis.findings if title in one.title]
+    assert len(matches) == 1, [one.title for one in diagnosis.findings]
+    return matches[0]
 
 
-def serious(diagnosis: Diagnosis) -> list[str]:
+def warnings_of(diagnosis: Diagnosis) -> list[str]:
     return [one.title for one in diagnosis.findings if one.severity != "note"]
 
 
-def tokenizer_of(pieces: list[str], cased: bool = False) -> Tokenizer:
-    return Tokenizer.from_backend(wordpiece_backend([*SPECIALS, *pieces], cased))
+def make_tokenizer(tokens: list[str], cased: bool = False) -> Tokenizer:
+    return Tokenizer.from_backend(wordpiece_backend([*SPECIALS, *tokens], cased))
 
 
 def words_of(text: str) -> list[str]:
@@ -130,129 +129,129 @@ def words_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("texts", [english(), chinese()], ids=["english", "chinese"])
-def test_good_text_raises_no_warning(patient: Patient, texts: list[list[str]]) -> None:
-    diagnosis = patient.examine(laid_out(texts))
-    assert serious(diagnosis) == []
+def test_good_text_raises_no_warning(doctor: DoctorRun, texts: list[list[str]]) -> None:
+    diagnosis = doctor.examine(join_texts(texts))
+    assert warnings_of(diagnosis) == []
     assert diagnosis.documents == 40
     assert diagnosis.sentences == 480
     assert diagnosis.pairable_ratio == 1.0
 
 
-def test_good_english_with_a_vocabulary_that_fits_raises_no_warning(patient: Patient) -> None:
-    text = laid_out(english())
-    diagnosis = patient.examine(text, tokenizer_of(words_of(text.lower())))
-    assert serious(diagnosis) == []
+def test_good_text_with_a_suitable_vocabulary_raises_no_warning(doctor: DoctorRun) -> None:
+    text = join_texts(english())
+    diagnosis = doctor.examine(text, make_tokenizer(words_of(text.lower())))
+    assert warnings_of(diagnosis) == []
     assert diagnosis.vocabulary is not None
     assert diagnosis.vocabulary.unknown_ratio == 0.0
     assert diagnosis.vocabulary.tokens_per_word == 1.0
 
 
-def test_little_text_is_only_a_note(patient: Patient) -> None:
-    assert finding(patient.examine(laid_out(english())), "little text").severity == "note"
+def test_little_text_is_only_a_note(doctor: DoctorRun) -> None:
+    assert find(doctor.examine(join_texts(english())), "little text").severity == "note"
 
 
 # ---------------------------------------------------------------- documents and their order
 
 
-def test_a_blank_line_after_every_sentence_is_found(patient: Patient) -> None:
+def test_blank_line_after_every_sentence_is_detected(doctor: DoctorRun) -> None:
     text = "\n\n".join(sentence for document in english() for sentence in document)
-    diagnosis = patient.examine(text)
-    found = finding(diagnosis, "single sentence")
-    assert found.severity == "warning"
-    assert "480 of 480 documents" in found.evidence
-    assert "running text" in found.evidence
+    diagnosis = doctor.examine(text)
+    finding = find(diagnosis, "single sentence")
+    assert finding.severity == "warning"
+    assert "480 of 480 documents" in finding.evidence
+    assert "running text" in finding.evidence
     assert diagnosis.pairable_ratio == 0.0
     assert "shuffled" not in str(diagnosis.findings)
 
 
-def test_a_blank_line_after_short_chinese_sentences_is_found_though_cleaning_drops_them(patient: Patient) -> None:
+def test_blank_line_after_short_chinese_sentences_is_detected_although_cleaning_drops_them(doctor: DoctorRun) -> None:
     text = "\n\n".join(sentence for document in chinese() for sentence in document)
-    found = finding(patient.examine(text), "single sentence")
-    assert "480 of 480 documents" in found.evidence
+    finding = find(doctor.examine(text), "single sentence")
+    assert "480 of 480 documents" in finding.evidence
 
 
-def test_independent_single_sentences_are_not_called_running_text(patient: Patient) -> None:
-    text = "\n\n".join(sentence for document in shuffled(english()) for sentence in document)
-    assert "running text" not in finding(patient.examine(text), "single sentence").evidence
+def test_independent_single_sentences_are_not_called_running_text(doctor: DoctorRun) -> None:
+    text = "\n\n".join(sentence for document in shuffle_texts(english()) for sentence in document)
+    assert "running text" not in find(doctor.examine(text), "single sentence").evidence
 
 
-def test_one_giant_document_is_found(patient: Patient) -> None:
+def test_giant_document_is_detected(doctor: DoctorRun) -> None:
     text = "\n".join(sentence for document in english() for sentence in document)
-    found = finding(patient.examine(text), "giant document")
-    assert found.severity == "warning"
-    assert "480 sentences in 1 document" in found.evidence
+    finding = find(doctor.examine(text), "giant document")
+    assert finding.severity == "warning"
+    assert "480 sentences in 1 document" in finding.evidence
 
 
 @pytest.mark.parametrize("texts", [english(60, 15), chinese(60, 15)], ids=["english", "chinese"])
-def test_a_shuffled_list_of_sentences_is_found(patient: Patient, texts: list[list[str]]) -> None:
-    found = finding(patient.examine(laid_out(shuffled(texts))), "sentences seem to be shuffled")
-    assert found.severity == "warning"
-    assert "840 pairs" in found.evidence
-    assert "shuffled" not in str(patient.examine(laid_out(texts)).findings)
+def test_shuffled_sentences_are_detected(doctor: DoctorRun, texts: list[list[str]]) -> None:
+    finding = find(doctor.examine(join_texts(shuffle_texts(texts))), "sentences seem to be shuffled")
+    assert finding.severity == "warning"
+    assert "840 pairs" in finding.evidence
+    assert "shuffled" not in str(doctor.examine(join_texts(texts)).findings)
 
 
-def test_shuffling_inside_documents_is_found(patient: Patient) -> None:
+def test_sentences_shuffled_within_documents_are_detected(doctor: DoctorRun) -> None:
     texts = english(60, 15)
-    mixed = [random.Random(number).sample(text, len(text)) for number, text in enumerate(texts)]
-    finding(patient.examine(laid_out(mixed)), "of each document seem to be shuffled")
+    shuffled = [random.Random(number).sample(text, len(text)) for number, text in enumerate(texts)]
+    find(doctor.examine(join_texts(shuffled)), "of each document seem to be shuffled")
 
 
-def test_copies_of_documents_are_found_and_counted(patient: Patient) -> None:
+def test_duplicate_documents_are_detected_and_counted(doctor: DoctorRun) -> None:
     texts = english(30)
-    diagnosis = patient.examine(laid_out(texts + texts[:15]))
+    diagnosis = doctor.examine(join_texts(texts + texts[:15]))
     assert diagnosis.duplicate_documents_ratio == pytest.approx(15 / 45)
     assert diagnosis.duplicates_exact
-    assert finding(diagnosis, "more than once").severity == "warning"
+    assert find(diagnosis, "more than once").severity == "warning"
 
 
-def test_lines_that_are_mostly_the_same_are_found_with_the_line(patient: Patient) -> None:
+def test_repeated_lines_are_detected_with_an_excerpt(doctor: DoctorRun) -> None:
     texts = [[*document, "Home | About | Contact", "All rights reserved."] * 2 for document in english(30, 2)]
-    diagnosis = patient.examine(laid_out(texts))
-    found = finding(diagnosis, "lines are the same")
-    assert found.severity == "warning"
-    assert "“Home | About | Contact”" in found.evidence
+    diagnosis = doctor.examine(join_texts(texts))
+    finding = find(diagnosis, "lines are repeated")
+    assert finding.severity == "warning"
+    assert "“Home | About | Contact”" in finding.evidence
     assert diagnosis.lines == 240
     assert diagnosis.copied_lines_ratio == pytest.approx((240 - 62) / 240)
 
 
-# ---------------------------------------------------------------- what was done to the text
+# ---------------------------------------------------------------- processed text
 
 
-def test_lower_cased_text_is_found(patient: Patient) -> None:
-    found = finding(patient.examine(laid_out(english()).lower()), "lower-cased")
-    assert found.severity == "warning"
-    assert "0.00%" in found.evidence
+def test_lower_cased_text_is_detected(doctor: DoctorRun) -> None:
+    finding = find(doctor.examine(join_texts(english()).lower()), "lower-cased")
+    assert finding.severity == "warning"
+    assert "0.00%" in finding.evidence
 
 
-def test_lower_cased_text_is_harmless_with_an_uncased_vocabulary(patient: Patient) -> None:
-    text = laid_out(english()).lower()
-    assert finding(patient.examine(text, tokenizer_of(words_of(text))), "lower-cased").severity == "note"
+def test_lower_cased_text_is_harmless_with_an_uncased_vocabulary(doctor: DoctorRun) -> None:
+    text = join_texts(english()).lower()
+    assert find(doctor.examine(text, make_tokenizer(words_of(text))), "lower-cased").severity == "note"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("old", "new", "evidence"),
     [
-        (",", " ,", "have a space in front"),
+        (",", " ,", "have a space before them"),
         ("older than", "well @-@ known", "@-@ marks"),
-        ("daughter", "daugh ##ter", "## pieces"),
+        ("daughter", "daugh ##ter", "## tokens"),
         ("nobody had", "they had n't", "n't apart"),
         ("silver", "<unk>", "unknown words"),
     ],
 )
-def test_tokenized_text_is_found(patient: Patient, before: str, after: str, told: str) -> None:
-    found = finding(patient.examine(laid_out(english()).replace(before, after)), "already tokenized")
-    assert found.severity == "warning"
-    assert told in found.evidence
+def test_tokenized_text_is_detected(doctor: DoctorRun, old: str, new: str, evidence: str) -> None:
+    finding = find(doctor.examine(join_texts(english()).replace(old, new)), "already tokenized")
+    assert finding.severity == "warning"
+    assert evidence in finding.evidence
 
 
-def test_chinese_with_spaces_between_words_is_found(patient: Patient) -> None:
+def test_chinese_with_spaces_between_words_is_detected(doctor: DoctorRun) -> None:
     spaced = [[" ".join(sentence[n : n + 2] for n in range(0, len(sentence), 2)) for sentence in d] for d in chinese()]
-    found = finding(patient.examine(laid_out(spaced)), "already tokenized")
-    assert "Chinese characters have a space behind them" in found.evidence
+    finding = find(doctor.examine(join_texts(spaced)), "already tokenized")
+    assert "Chinese characters have a space after them" in finding.evidence
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "kind"),
     [
         ('<div class="entry"><a href="/x">The miller</a> came home late.</div>', "HTML"),
         ("The {{cite web|url=x}} [[miller|man]] came home late.", "wiki markup"),
@@ -261,23 +260,23 @@ def test_chinese_with_spaces_between_words_is_found(patient: Patient) -> None:
         ("data:image/png;base64," + "iVBORw0KGgo+AAAA/" * 9, "encoded data"),
     ],
 )
-def test_markup_left_in_the_text_is_found(patient: Patient, line: str, told: str) -> None:
-    text = laid_out([[*document, line] for document in english(30, 9)])
-    found = finding(patient.examine(text), "Markup")
-    assert found.severity == "warning"
-    assert f"30 lines with {told}" in found.evidence
+def test_markup_is_detected(doctor: DoctorRun, line: str, kind: str) -> None:
+    text = join_texts([[*document, line] for document in english(30, 9)])
+    finding = find(doctor.examine(text), "Markup")
+    assert finding.severity == "warning"
+    assert f"30 lines with {kind}" in finding.evidence
 
 
 # ---------------------------------------------------------------- damage
 
 
-def test_mojibake_is_found_with_its_line(patient: Patient) -> None:
+def test_mojibake_is_detected_with_an_excerpt(doctor: DoctorRun) -> None:
     line = "The cafÃ© of the miller â€œRenÃ©eâ€\x9d stood in the rain."
-    diagnosis = patient.examine(laid_out([[*document, line] for document in english(30, 9)]))
-    found = finding(diagnosis, "read in the wrong encoding")
-    assert found.severity == "warning"
-    assert "30 lines" in found.evidence
-    assert "cafÃ©" in found.evidence
+    diagnosis = doctor.examine(join_texts([[*document, line] for document in english(30, 9)]))
+    finding = find(diagnosis, "decoded with the wrong encoding")
+    assert finding.severity == "warning"
+    assert "30 lines" in finding.evidence
+    assert "cafÃ©" in finding.evidence
 
 
 @pytest.mark.parametrize(
@@ -287,46 +286,46 @@ def test_mojibake_is_found_with_its_line(patient: Patient) -> None:
         "磨坊主的女儿是中国人，在雨中的城里。".encode().decode("gb18030", errors="replace"),
         "没有人知道锟斤拷锟斤拷的原因。",
     ],
-    ids=["gb as latin", "utf-8 as gb", "lost characters as gb"],
+    ids=["gb as latin", "utf-8 as gb", "U+FFFD as gb"],
 )
-def test_chinese_mojibake_is_found_with_its_line(patient: Patient, line: str) -> None:
-    diagnosis = patient.examine(laid_out([[*document, line] for document in chinese(30, 9)]))
-    found = finding(diagnosis, "cannot be repaired")
-    assert found.severity == "warning"
-    assert "30 lines" in found.evidence
+def test_chinese_mojibake_is_detected(doctor: DoctorRun, line: str) -> None:
+    diagnosis = doctor.examine(join_texts([[*document, line] for document in chinese(30, 9)]))
+    finding = find(diagnosis, "cannot be repaired")
+    assert finding.severity == "warning"
+    assert "30 lines" in finding.evidence
 
 
-def test_lost_and_control_characters_are_found_and_shown_escaped(patient: Patient) -> None:
+def test_replacement_and_control_characters_are_detected_and_escaped(doctor: DoctorRun) -> None:
     texts = english(30, 9)
     texts[0].append("The mill\ufffdr came home.")
     texts[1].append("The miller\x07 came home.")
-    diagnosis = patient.examine(laid_out(texts))
-    assert "“The mill\ufffdr came home.”" in finding(diagnosis, "Characters were lost").evidence
-    assert "“The miller\\x07 came home.”" in finding(diagnosis, "Control characters").evidence
+    diagnosis = doctor.examine(join_texts(texts))
+    assert "“The mill\ufffdr came home.”" in find(diagnosis, "Characters were lost").evidence
+    assert "“The miller\\x07 came home.”" in find(diagnosis, "control characters").evidence
     assert diagnosis.damaged_lines == {"control characters": 1, "replacement characters (U+FFFD)": 1}
 
 
-def test_lines_that_are_not_utf8_are_counted_with_the_file(patient: Patient) -> None:
-    text = laid_out(english(30, 9)).encode() + "\nThe café of Renée is open.\n".encode("cp1252")
+def test_lines_that_are_not_utf8_are_counted_with_their_file(doctor: DoctorRun) -> None:
+    text = join_texts(english(30, 9)).encode() + "\nThe café of Renée is open.\n".encode("cp1252")
     text += "\nThe café of André is open.\n".encode() * 2
-    found = finding(patient.examine(text), "not UTF-8")
-    assert found.evidence == "1 line with bytes that are not UTF-8, such as in text.txt"
+    finding = find(doctor.examine(text), "not UTF-8")
+    assert finding.evidence == "1 line with bytes that are not UTF-8, such as in text.txt"
 
 
-def test_what_cleaning_drops_is_told_with_the_reason(patient: Patient) -> None:
+def test_dropped_documents_are_reported_with_the_reason(doctor: DoctorRun) -> None:
     texts = [*english(30), *([f"No. {number}"] for number in range(20))]
-    diagnosis = patient.examine(laid_out(texts))
-    found = finding(diagnosis, "Cleaning drops")
-    assert found.severity == "warning"
-    assert found.evidence == "of 50: 20 shorter than 20 characters, such as “No. 0” (text.txt:391)"
+    diagnosis = doctor.examine(join_texts(texts))
+    finding = find(diagnosis, "Cleaning drops")
+    assert finding.severity == "warning"
+    assert finding.evidence == "of 50: 20 shorter than 20 characters, such as “No. 0” (text.txt:391)"
     assert diagnosis.cleaning["documents dropped: shorter than 20 characters"] == 20
 
 
-def test_text_of_which_nothing_is_left_is_an_error(patient: Patient) -> None:
-    assert finding(patient.examine("Yes.\n\nNo.\n"), "no text").severity == "error"
+def test_text_without_remaining_documents_is_an_error(doctor: DoctorRun) -> None:
+    assert find(doctor.examine("Yes.\n\nNo.\n"), "no text").severity == "error"
 
 
-def test_a_missing_source_is_refused_by_name() -> None:
+def test_missing_source_is_an_error_with_its_name() -> None:
     with pytest.raises(InputError, match=r"nowhere\.txt does not exist"):
         examine([TextSource("nowhere.txt")])
 
@@ -334,76 +333,76 @@ def test_a_missing_source_is_refused_by_name() -> None:
 # ---------------------------------------------------------------- vocabulary
 
 
-def test_unknown_pieces_are_counted_and_their_words_named(patient: Patient) -> None:
-    text = laid_out(english())
+def test_unknown_tokens_are_counted_with_their_words(doctor: DoctorRun) -> None:
+    text = join_texts(english())
     known = [word for word in words_of(text.lower()) if word != "the"]
-    diagnosis = patient.examine(text, tokenizer_of(known))
+    diagnosis = doctor.examine(text, make_tokenizer(known))
     assert diagnosis.vocabulary is not None
     assert {word.lower() for word in diagnosis.vocabulary.unknown_words} == {"the"}
-    assert "unknown" in finding(diagnosis, "does not know much").evidence
+    assert "unknown" in find(diagnosis, "does not cover much").evidence
 
 
-def test_chinese_text_with_an_english_vocabulary_is_an_error(patient: Patient) -> None:
-    diagnosis = patient.examine(laid_out(chinese()), tokenizer_of(words_of(laid_out(english()).lower())))
-    found = finding(diagnosis, "does not know Chinese")
-    assert found.severity == "error"
-    assert "bert-base-chinese" in found.advice
+def test_chinese_text_with_an_english_vocabulary_is_an_error(doctor: DoctorRun) -> None:
+    diagnosis = doctor.examine(join_texts(chinese()), make_tokenizer(words_of(join_texts(english()).lower())))
+    finding = find(diagnosis, "does not cover Chinese")
+    assert finding.severity == "error"
+    assert "bert-base-chinese" in finding.advice
 
 
-def test_an_uncased_vocabulary_used_as_cased_is_found(patient: Patient) -> None:
-    text = laid_out(english())
-    pieces = [*words_of(text.lower()), *"STMWI", "##he", "##hey", "##ost", "##ithout", "##n"]
-    assert "used as a cased one" not in str(patient.examine(text, tokenizer_of(pieces, cased=True)).findings)
-    finding(patient.examine(text, tokenizer_of(words_of(text.lower()), cased=True)), "uncased vocabulary is used")
+def test_uncased_vocabulary_used_as_cased_is_detected(doctor: DoctorRun) -> None:
+    text = join_texts(english())
+    tokens = [*words_of(text.lower()), *"STMWI", "##he", "##hey", "##ost", "##ithout", "##n"]
+    assert "used as a cased one" not in str(doctor.examine(text, make_tokenizer(tokens, cased=True)).findings)
+    find(doctor.examine(text, make_tokenizer(words_of(text.lower()), cased=True)), "uncased vocabulary is used")
 
 
-def test_a_cased_vocabulary_used_as_uncased_is_found(patient: Patient) -> None:
-    text = laid_out(english())
-    pieces = [*words_of(text.lower()), *(thing.title() for thing in ENGLISH_THINGS)]
-    finding(patient.examine(text, tokenizer_of(pieces)), "A cased vocabulary is used")
+def test_cased_vocabulary_used_as_uncased_is_detected(doctor: DoctorRun) -> None:
+    text = join_texts(english())
+    tokens = [*words_of(text.lower()), *(noun.title() for noun in ENGLISH_NOUNS)]
+    find(doctor.examine(text, make_tokenizer(tokens)), "A cased vocabulary is used")
 
 
-def test_words_cut_into_many_pieces_are_found(patient: Patient) -> None:
+def test_words_split_into_many_tokens_are_detected(doctor: DoctorRun) -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
-    pieces = [*letters, *(f"##{letter}" for letter in letters), ",", "."]
-    diagnosis = patient.examine(laid_out(english()), tokenizer_of(pieces))
-    assert "pieces a word" in finding(diagnosis, "many pieces").evidence
+    tokens = [*letters, *(f"##{letter}" for letter in letters), ",", "."]
+    diagnosis = doctor.examine(join_texts(english()), make_tokenizer(tokens))
+    assert "tokens per word" in find(diagnosis, "many tokens").evidence
 
 
 # ---------------------------------------------------------------- held-out text
 
 
-def test_held_out_text_in_the_training_text_is_found_exactly(patient: Patient) -> None:
+def test_held_out_text_in_the_training_text_is_detected(doctor: DoctorRun) -> None:
     texts = english(60)
-    training = patient.source(laid_out(texts[:40]))
-    held_out = patient.source(laid_out(texts[36:56]), "held-out.txt")
+    training = doctor.source(join_texts(texts[:40]))
+    held_out = doctor.source(join_texts(texts[36:56]), "held-out.txt")
     diagnosis = examine([training], [held_out], workers=1)
     assert diagnosis.held_out is not None
     assert diagnosis.held_out.documents == 20
     assert diagnosis.held_out.shared_documents_ratio == pytest.approx(4 / 20)
     assert diagnosis.held_out.exact
-    found = finding(diagnosis, "Held-out text")
-    assert found.severity == "error"
-    assert "20.0% of 20 held-out documents" in found.evidence
-    assert texts[36][0][:40] in found.evidence
+    finding = find(diagnosis, "Held-out text")
+    assert finding.severity == "error"
+    assert "20.0% of 20 held-out documents" in finding.evidence
+    assert texts[36][0][:40] in finding.evidence
 
 
-def test_held_out_text_that_stands_nowhere_else_is_no_finding(patient: Patient) -> None:
+def test_held_out_text_without_overlap_raises_no_warning(doctor: DoctorRun) -> None:
     texts = english(60)
-    held_out = patient.source(laid_out(texts[40:]), "held-out.txt")
-    diagnosis = examine([patient.source(laid_out(texts[:40]))], [held_out], workers=1)
+    held_out = doctor.source(join_texts(texts[40:]), "held-out.txt")
+    diagnosis = examine([doctor.source(join_texts(texts[:40]))], [held_out], workers=1)
     assert diagnosis.held_out is not None
     assert diagnosis.held_out.shared_lines_ratio == 0.0
-    assert serious(diagnosis) == []
+    assert warnings_of(diagnosis) == []
 
 
-# ---------------------------------------------------------------- how it works
+# ---------------------------------------------------------------- merging, workers, progress, JSON
 
 
-def test_the_order_of_merging_does_not_matter(patient: Patient) -> None:
-    reading = ReadSettings(block_bytes=4096)
-    source = patient.source(laid_out(english() + chinese()))
-    parts = [measure(block, Inspection()) for block in blocks([source], reading)]
+def test_merging_is_commutative(doctor: DoctorRun) -> None:
+    read_settings = ReadSettings(block_bytes=4096)
+    source = doctor.source(join_texts(english() + chinese()))
+    parts = [measure(block, Inspection()) for block in blocks([source], read_settings)]
     assert len(parts) > 5
     sums = []
     for order in (parts, parts[::-1]):
@@ -417,37 +416,37 @@ def test_the_order_of_merging_does_not_matter(patient: Patient) -> None:
     assert sums[0].lines.counts.tolist() == sums[1].lines.counts.tolist()
 
 
-def test_two_workers_find_what_one_finds(patient: Patient) -> None:
-    reading = ReadSettings(block_bytes=16_384)
-    text = laid_out(english() + chinese())
-    tokenizer = tokenizer_of(words_of(laid_out(english()).lower()))
-    source, held_out = patient.source(text), patient.source(laid_out(chinese()[:3]), "held-out.txt")
-    told = [examine([source], [held_out], tokenizer, reading, workers).to_dict() for workers in (1, 2)]
-    assert told[0] == told[1]
-    assert json.loads(json.dumps(told[0])) == json.loads(json.dumps(told[1]))
+def test_diagnosis_does_not_depend_on_the_number_of_workers(doctor: DoctorRun) -> None:
+    read_settings = ReadSettings(block_bytes=16_384)
+    text = join_texts(english() + chinese())
+    tokenizer = make_tokenizer(words_of(join_texts(english()).lower()))
+    source, held_out = doctor.source(text), doctor.source(join_texts(chinese()[:3]), "held-out.txt")
+    results = [examine([source], [held_out], tokenizer, read_settings, workers).to_dict() for workers in (1, 2)]
+    assert results[0] == results[1]
+    assert json.loads(json.dumps(results[0])) == json.loads(json.dumps(results[1]))
 
 
-def test_progress_reaches_the_size_of_the_sources(patient: Patient) -> None:
-    text = laid_out(english())
-    seen: list[Progress] = []
-    examine([patient.source(text)], read_settings=ReadSettings(block_bytes=8192), workers=1, watch=seen.append)
-    assert len(seen) > 2
-    assert seen[-1] == Progress("reading", len(text), len(text), "bytes")
+def test_progress_reaches_the_size_of_the_sources(doctor: DoctorRun) -> None:
+    text = join_texts(english())
+    events: list[Progress] = []
+    examine([doctor.source(text)], read_settings=ReadSettings(block_bytes=8192), workers=1, watch=events.append)
+    assert len(events) > 2
+    assert events[-1] == Progress("reading", len(text), len(text), "bytes")
 
 
-def test_findings_come_worst_first_and_tell_what_to_do(patient: Patient) -> None:
-    diagnosis = patient.examine(laid_out(chinese()), tokenizer_of(["a"]))
+def test_findings_are_sorted_by_severity_and_have_advice(doctor: DoctorRun) -> None:
+    diagnosis = doctor.examine(join_texts(chinese()), make_tokenizer(["a"]))
     ranks = [SEVERITIES.index(one.severity) for one in diagnosis.findings]
     assert ranks == sorted(ranks)
     assert len(ranks) >= 2
     assert all(one.evidence and one.advice for one in diagnosis.findings)
 
 
-def test_json_has_stable_keys(patient: Patient) -> None:
-    told = patient.examine(laid_out(english())).to_dict()
-    assert {"documents", "sentences", "languages", "scripts", "cleaning", "vocabulary", "held_out"} < set(told)
-    assert told["sentences_per_document"]["shares"] == {
+def test_json_has_stable_keys(doctor: DoctorRun) -> None:
+    values = doctor.examine(join_texts(english())).to_dict()
+    assert {"documents", "sentences", "languages", "scripts", "cleaning", "vocabulary", "held_out"} < set(values)
+    assert values["sentences_per_document"]["bucket_ratios"] == {
         "1": 0.0, "2-4": 0.0, "5-19": 1.0, "20-99": 0.0, "100-999": 0.0, "1000+": 0.0,
     }  # fmt: skip
-    assert told["languages"] == {"en": 1.0}
-    assert set(told["findings"][0]) == {"severity", "title", "evidence", "advice"}
+    assert values["languages"] == {"en": 1.0}
+    assert set(values["findings"][0]) == {"severity", "title", "evidence", "advice"}

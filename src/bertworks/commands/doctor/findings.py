@@ -168,7 +168,7 @@ def _duplicates(diagnosis: Diagnosis) -> Iterator[Finding]:
         )
 
 
-# ---------------------------------------------------------------- what was done to the text
+# ---------------------------------------------------------------- processed text
 
 
 def _lower_cased_text(diagnosis: Diagnosis) -> Iterator[Finding]:
