@@ -1,8 +1,8 @@
-"""Logits and labels of dev in, the temperature that makes probabilities honest out, and how honest they are.
+"""Temperature scaling: logits and labels of dev in, the temperature and the calibration error out.
 
 N examples, C classes. Labels of shape (N,) are classes: the probabilities of an example sum to 1 (softmax). Labels of
-shape (N, C) are 0 and 1: every label has a probability of its own (sigmoid). Dividing logits by a temperature changes
-neither which class is the most probable nor which label is above one half, only how sure the model says it is.
+shape (N, C) are 0 and 1: every label has its own probability (sigmoid). Dividing logits by a temperature changes
+neither the most probable class nor which labels are above one half, only the confidence.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from bertworks.errors import InputError
 Numbers = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-# No real model needs more; a dev set that asks for more is too small to say.
+# No real model needs more; a dev set that does is too small.
 LOWEST_TEMPERATURE = 0.05
 HIGHEST_TEMPERATURE = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """The decisions whose confidence is above `low` and up to `high`: what was said on average, and what came true."""
+    """The predictions whose confidence is above `low` and up to `high`: mean confidence and accuracy."""
 
     low: float
     high: float
@@ -35,7 +35,7 @@ class Bin:
     accuracy: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """The temperature fitted on some examples, and their calibration before and after."""
 
@@ -51,51 +51,62 @@ def calibrate(logits: Numbers, labels: Numbers, num_bins: int = 15) -> Calibrati
     temperature = fit_temperature(logits, labels)
     before = reliability(_probabilities(logits, labels), labels, num_bins)
     after = reliability(_probabilities(logits / temperature, labels), labels, num_bins)
-    return Calibration(temperature, _error(before), _error(after), before, after)
+    return Calibration(
+        temperature=temperature,
+        error_before=_error(before),
+        error_after=_error(after),
+        bins_before=before,
+        bins_after=after,
+    )
 
 
 def fit_temperature(logits: Numbers, labels: Numbers) -> float:
-    """Return the temperature between the bounds above under which the labels are the most probable.
+    """Return the temperature, within the bounds above, that maximizes the likelihood of the labels.
 
-    If no example is wrong the labels become more probable without end as the temperature falls. Such a dev set does
-    not say how sure to be, so the temperature is then 1: the probabilities stay as they are.
+    If no example is wrong, the likelihood grows without bound as the temperature falls. Such a dev set says nothing
+    about confidence, so the temperature is then 1.
     """
-    # Imported here: it takes most of a second, and a model that is served never fits.
+    # Imported here: it takes most of a second, and a server never fits a temperature.
     from scipy.optimize import minimize_scalar
 
     logits = _check_scores(logits, labels)
     if _has_no_mistakes(logits, labels):
         return 1.0
-    # The loss is convex in 1 / temperature, hence has one valley in its logarithm, where the bounds are 0 ± 3.
-    found = minimize_scalar(
-        lambda power: _loss(logits / math.exp(power), labels),
+    # The loss is convex in 1 / temperature, hence unimodal in its logarithm, where the bounds are 0 ± 3.
+    result = minimize_scalar(
+        lambda log_temperature: _loss(logits / math.exp(log_temperature), labels),
         bounds=(math.log(LOWEST_TEMPERATURE), math.log(HIGHEST_TEMPERATURE)),
         method="bounded",
         options={"xatol": 1e-6},
     )
-    return math.exp(float(found.x))
+    return math.exp(float(result.x))
 
 
 def reliability(probabilities: Numbers, labels: Numbers, num_bins: int = 15) -> tuple[Bin, ...]:
-    """Return the bins of a reliability plot, equally wide; an empty one has count 0 and says nothing.
+    """Return the bins of a reliability diagram, of equal width; an empty bin has count 0.
 
-    Of classes, a decision is the most probable class and whether it is right; of labels, each label of each example,
-    with the probability that it holds and whether it does.
+    A prediction is the most probable class of an example; of multi-label examples, each label of each example.
     """
-    confidences, truths = _decisions(probabilities, labels)
-    # A bin holds its upper edge and not its lower one, but the first holds 0 too.
-    which = np.clip(np.ceil(confidences * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
-    counts = np.bincount(which, minlength=num_bins)
-    said = np.bincount(which, weights=confidences, minlength=num_bins) / np.maximum(counts, 1)
-    came = np.bincount(which, weights=truths, minlength=num_bins) / np.maximum(counts, 1)
+    confidences, is_correct = _confidences(probabilities, labels)
+    # A bin includes its upper edge and not its lower one; the first also includes 0.
+    bin_indices = np.clip(np.ceil(confidences * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
+    counts = np.bincount(bin_indices, minlength=num_bins)
+    mean_confidences = np.bincount(bin_indices, weights=confidences, minlength=num_bins) / np.maximum(counts, 1)
+    accuracies = np.bincount(bin_indices, weights=is_correct, minlength=num_bins) / np.maximum(counts, 1)
     return tuple(
-        Bin(number / num_bins, (number + 1) / num_bins, int(count), float(confidence), float(accuracy))
-        for number, (count, confidence, accuracy) in enumerate(zip(counts, said, came, strict=True))
+        Bin(
+            low=index / num_bins,
+            high=(index + 1) / num_bins,
+            count=int(count),
+            confidence=float(confidence),
+            accuracy=float(accuracy),
+        )
+        for index, (count, confidence, accuracy) in enumerate(zip(counts, mean_confidences, accuracies, strict=True))
     )
 
 
 def calibration_error(probabilities: Numbers, labels: Numbers, num_bins: int = 15) -> float:
-    """Return the expected calibration error: by how much what was said differs from what came true, on average."""
+    """Return the expected calibration error: the mean difference between confidence and accuracy."""
     return _error(reliability(probabilities, labels, num_bins))
 
 
@@ -104,8 +115,8 @@ def _error(bins: tuple[Bin, ...]) -> float:
     return math.fsum(one.count * abs(one.accuracy - one.confidence) for one in bins) / total
 
 
-def _decisions(probabilities: Numbers, labels: Numbers) -> tuple[Floats, Floats]:
-    """Return how probable each decision was said to be, and 1 where it came true."""
+def _confidences(probabilities: Numbers, labels: Numbers) -> tuple[Floats, Floats]:
+    """Return the confidence of each prediction, and 1 where it is correct."""
     probabilities = _check_scores(probabilities, labels)
     if labels.ndim == 2:
         return probabilities.ravel(), labels.ravel().astype(np.float64)
@@ -113,7 +124,7 @@ def _decisions(probabilities: Numbers, labels: Numbers) -> tuple[Floats, Floats]
 
 
 def _probabilities(logits: Numbers, labels: Numbers) -> Floats:
-    """Return the probabilities (N, C) of labels of that kind."""
+    """Return probabilities (N, C): a softmax for classes, sigmoids for multi-label."""
     logits = logits.astype(np.float64)
     return np.exp(-np.logaddexp(0.0, -logits)) if labels.ndim == 2 else np.exp(_log_softmax(logits))
 
@@ -121,7 +132,7 @@ def _probabilities(logits: Numbers, labels: Numbers) -> Floats:
 def _loss(logits: Floats, labels: Numbers) -> float:
     """Return the mean negative log-likelihood of the labels."""
     if labels.ndim == 2:
-        # -log sigmoid(z) where the label holds, -log sigmoid(-z) where it does not
+        # -log sigmoid(z) for label 1, -log sigmoid(-z) for label 0
         return float(np.logaddexp(0.0, np.where(labels.astype(bool), -logits, logits)).mean())
     return -float(_log_softmax(logits)[np.arange(len(labels)), labels].mean())
 
@@ -138,12 +149,12 @@ def _has_no_mistakes(logits: Floats, labels: Numbers) -> bool:
 
 
 def _check_scores(scores: Numbers, labels: Numbers) -> Floats:
-    """Return logits or probabilities in double precision, if they can be calibrated."""
+    """Return logits or probabilities in double precision; raise InputError if they are empty or not finite."""
     assert scores.ndim == 2, scores.shape
     assert scores.shape[: labels.ndim] == labels.shape, (scores.shape, labels.shape)
     if len(scores) == 0:
-        raise InputError("there is no example to calibrate on; give a dev file with at least one labelled line")
-    # An ending that an example does not have may stand at minus infinity: probability 0.
+        raise InputError("there are no examples to calibrate on; give a dev file with at least one labelled line")
+    # Missing endings of a multiple-choice example are -inf: probability 0.
     if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise InputError("a score to be calibrated is not a number: the run has diverged; lower its learning rate")
+        raise InputError("the model outputs NaN or infinity: its training diverged; use a lower learning rate")
     return scores.astype(np.float64)

@@ -1,10 +1,10 @@
 """Predictions and labels in, scores out: whole arrays through METRICS, or batch by batch through a tally.
 
-N examples, C classes (one of them holds) or C labels (each holds or not). Arrays of shape (N,) are classes, as numbers
-from 0, or values; arrays of shape (N, C) are 0 and 1 for each label. Scores lie in 0..1, correlations in -1..1.
+N examples, C classes (one per example) or C labels (any number per example). Arrays of shape (N,) are class indices or
+values; arrays of shape (N, C) are 0 and 1 for each label. Scores are in 0..1, correlations in -1..1.
 
-A tally of classes or labels keeps counts only, so its memory does not grow with the examples. A correlation of ranks
-cannot be had from counts: its tally keeps two numbers an example.
+A tally of classes or labels keeps counts only, in constant memory. Rank correlation needs all values: its tally keeps
+two numbers per example.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Metric = Callable[[Numbers, Numbers], float]
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What was found (`num_predicted`), what was there to find (`num_gold`), and what is in both (`num_right`)."""
+    """The number of predicted items, of gold items, and of those in both (`num_correct`)."""
 
     num_correct: int
     num_predicted: int
@@ -46,7 +46,7 @@ class Matches:
 
 
 class ScoreTally(Protocol):
-    """Takes predictions and labels batch by batch; tells its scores by name at any time after the first."""
+    """Accumulates predictions and labels batch by batch; `scores` are by name."""
 
     def add(self, predictions: Numbers, labels: Numbers) -> None: ...
 
@@ -54,29 +54,29 @@ class ScoreTally(Protocol):
 
 
 class ConfusionTally:
-    """Counts for one class an example. `counts[gold, predicted]` is the confusion matrix, (C, C)."""
+    """Single-label classification. `counts[gold, predicted]` is the confusion matrix, (C, C)."""
 
     def __init__(self, num_classes: int) -> None:
         self.counts = np.zeros((num_classes, num_classes), dtype=np.int64)
 
     def add(self, predictions: Numbers, labels: Numbers) -> None:
-        """Count a batch, (N,) and (N,)."""
+        """Add a batch, (N,) and (N,)."""
         assert predictions.shape == labels.shape, (predictions.shape, labels.shape)
         assert predictions.ndim == 1, predictions.shape
-        # A number below 0 would count from the end: a wrong score instead of an error.
-        assert predictions.size == 0 or min(predictions.min(), labels.min()) >= 0, "a class below 0"
+        # A negative index would silently count from the end.
+        assert predictions.size == 0 or min(predictions.min(), labels.min()) >= 0, "negative class index"
         np.add.at(self.counts, (labels.astype(np.int64), predictions.astype(np.int64)), 1)
 
     def by_class(self) -> tuple[Matches, ...]:
-        """Return how each class was found."""
+        """Return the matches of each class."""
         columns = zip(self.counts.diagonal(), self.counts.sum(axis=0), self.counts.sum(axis=1), strict=True)
-        return tuple(Matches(int(right), int(predicted), int(gold)) for right, predicted, gold in columns)
+        return tuple(Matches(int(correct), int(predicted), int(gold)) for correct, predicted, gold in columns)
 
     def scores(self) -> dict[str, float]:
-        """Return accuracy, macro F1 and Matthews; with two classes also the F1 of class 1, as GLUE has it."""
+        """Return accuracy, macro F1 and Matthews; with two classes also the F1 of class 1, as in GLUE."""
         total = _check_not_empty(int(self.counts.sum()))
         classes = self.by_class()
-        # A class that occurs nowhere was neither found nor missed, so it is left out of the mean, as scikit-learn does.
+        # Classes that do not occur are excluded from the mean, as in scikit-learn.
         seen = [matches.f1 for matches in classes if matches.num_gold or matches.num_predicted]
         scores = {
             "accuracy": sum(matches.num_correct for matches in classes) / total,
@@ -89,7 +89,7 @@ class ConfusionTally:
 
 
 class LabelsTally:
-    """Counts for any number of labels an example: how each label was found, and how many examples are wholly right."""
+    """Multi-label classification: matches of each label, and the number of examples with all labels correct."""
 
     def __init__(self, num_labels: int) -> None:
         self._correct = np.zeros(num_labels, dtype=np.int64)
@@ -99,7 +99,7 @@ class LabelsTally:
         self._num_exact_matches = 0
 
     def add(self, predictions: Numbers, labels: Numbers) -> None:
-        """Count a batch, (N, C) and (N, C) of 0 and 1."""
+        """Add a batch, (N, C) and (N, C) of 0 and 1."""
         assert predictions.shape == labels.shape, (predictions.shape, labels.shape)
         assert predictions.ndim == 2, predictions.shape
         predicted, gold = predictions.astype(bool), labels.astype(bool)
@@ -110,31 +110,31 @@ class LabelsTally:
         self._num_exact_matches += int((predicted == gold).all(axis=1).sum())
 
     def by_label(self) -> tuple[Matches, ...]:
-        """Return how each label was found."""
+        """Return the matches of each label."""
         columns = zip(self._correct, self._predicted, self._gold, strict=True)
-        return tuple(Matches(int(right), int(predicted), int(gold)) for right, predicted, gold in columns)
+        return tuple(Matches(int(correct), int(predicted), int(gold)) for correct, predicted, gold in columns)
 
     def scores(self) -> dict[str, float]:
-        """Return micro F1 (all decisions together), macro F1 (mean over labels) and accuracy (all labels right)."""
+        """Return micro F1 (all labels together), macro F1 (mean over labels) and accuracy (all labels correct)."""
         total = _check_not_empty(self._num_examples)
-        every = Matches(int(self._correct.sum()), int(self._predicted.sum()), int(self._gold.sum()))
+        overall = Matches(int(self._correct.sum()), int(self._predicted.sum()), int(self._gold.sum()))
         labels = self.by_label()
         return {
-            "micro_f1": every.f1,
+            "micro_f1": overall.f1,
             "macro_f1": math.fsum(matches.f1 for matches in labels) / len(labels),
             "accuracy": self._num_exact_matches / total,
         }
 
 
 class CorrelationTally:
-    """Keeps the predicted and the true values of a regression: 16 bytes an example."""
+    """Keeps the predicted and gold values of a regression: 16 bytes per example."""
 
     def __init__(self) -> None:
         self._predictions = array("d")
         self._labels = array("d")
 
     def add(self, predictions: Numbers, labels: Numbers) -> None:
-        """Keep a batch, (N,) and (N,)."""
+        """Add a batch, (N,) and (N,)."""
         assert predictions.shape == labels.shape, (predictions.shape, labels.shape)
         assert predictions.ndim == 1, predictions.shape
         self._predictions.frombytes(predictions.astype(np.float64).tobytes())
@@ -148,7 +148,7 @@ class CorrelationTally:
 
 
 def accuracy(predictions: Numbers, labels: Numbers) -> float:
-    """Return the share of examples that are right; with (N, C) labels, right in every label."""
+    """Return the fraction of correct examples; with (N, C) labels, correct in every label."""
     return _tally_arrays(predictions, labels).scores()["accuracy"]
 
 
@@ -165,29 +165,29 @@ def macro_f1(predictions: Numbers, labels: Numbers) -> float:
 
 
 def micro_f1(predictions: Numbers, labels: Numbers) -> float:
-    """Return the F1 of all decisions together; with one class an example that is its accuracy."""
+    """Return the F1 of all labels together; for single-label classification that is the accuracy."""
     scores = _tally_arrays(predictions, labels).scores()
     return scores.get("micro_f1", scores["accuracy"])
 
 
 def matthews(predictions: Numbers, labels: Numbers) -> float:
-    """Return Matthews' correlation of two or more classes; 0 where either side knows one class only."""
+    """Return Matthews' correlation of two or more classes; 0 if either side has one class only."""
     assert predictions.ndim == 1, predictions.shape
     return _tally_arrays(predictions, labels).scores()["matthews"]
 
 
 def pearson(predictions: Numbers, labels: Numbers) -> float:
-    """Return how straight a line predictions and labels lie on; 0 where either side is constant."""
+    """Return Pearson's correlation; 0 if either side is constant."""
     assert predictions.shape == labels.shape, (predictions.shape, labels.shape)
     _check_not_empty(len(labels))
     first, second = _unit_vector(predictions), _unit_vector(labels)
     if first is None or second is None:
-        return 0.0  # undefined, but a run that says the same of everything must lose against every other
+        return 0.0  # undefined, but a constant model must score lower than any other
     return float(np.clip(first @ second, -1.0, 1.0))
 
 
 def spearman(predictions: Numbers, labels: Numbers) -> float:
-    """Return how alike predictions and labels order the examples; 0 where either side is constant."""
+    """Return Spearman's rank correlation; 0 if either side is constant."""
     return pearson(_ranks(predictions), _ranks(labels))
 
 
@@ -203,7 +203,7 @@ METRICS: dict[str, Metric] = {
 
 
 def _tally_arrays(predictions: Numbers, labels: Numbers) -> ScoreTally:
-    """Return the tally of whole arrays: the one place where each score is worked out."""
+    """Return the tally of whole arrays."""
     tally: ScoreTally
     if labels.ndim == 2:
         tally = LabelsTally(labels.shape[1])
@@ -215,30 +215,30 @@ def _tally_arrays(predictions: Numbers, labels: Numbers) -> ScoreTally:
 
 def _matthews(classes: tuple[Matches, ...], total: int) -> float:
     """Return the correlation of Gorodkin (2004), which for two classes is that of Matthews."""
-    # Python's whole numbers do not overflow; 2^63 is soon reached by products of counts.
-    right = sum(matches.num_correct for matches in classes)
-    together = right * total - sum(matches.num_predicted * matches.num_gold for matches in classes)
+    # Python integers, since products of counts may exceed 2^63.
+    num_correct = sum(matches.num_correct for matches in classes)
+    covariance = num_correct * total - sum(matches.num_predicted * matches.num_gold for matches in classes)
     predicted = total**2 - sum(matches.num_predicted**2 for matches in classes)
     gold = total**2 - sum(matches.num_gold**2 for matches in classes)
-    return together / math.sqrt(predicted * gold) if predicted and gold else 0.0
+    return covariance / math.sqrt(predicted * gold) if predicted and gold else 0.0
 
 
 def _unit_vector(values: Numbers) -> npt.NDArray[np.float64] | None:
-    """Return the values less their mean, scaled to length 1; nothing if all are the same."""
+    """Return the values minus their mean, scaled to norm 1; None if all are equal."""
     values = values.astype(np.float64)
     if not np.isfinite(values).all():
-        raise InputError("a value to be correlated is not a number: the run has diverged; lower its learning rate")
-    # Rounding gives equal values a mean that differs from them, so they are compared before it is taken away.
+        raise InputError("the model outputs NaN or infinity: its training diverged; use a lower learning rate")
+    # Compared before centering: the mean of equal values may differ from them by rounding.
     if values.min() == values.max():
         return None
-    centred = values - values.mean()
-    return centred / np.linalg.norm(centred)
+    centered = values - values.mean()
+    return centered / np.linalg.norm(centered)
 
 
 def _ranks(values: Numbers) -> npt.NDArray[np.float64]:
     """Return the rank of each value; equal values share the mean of theirs."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+    _, indices, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[indices]
 
 
 def _ratio(part: int, whole: int) -> float:
@@ -247,5 +247,5 @@ def _ratio(part: int, whole: int) -> float:
 
 def _check_not_empty(num_examples: int) -> int:
     if num_examples == 0:
-        raise InputError("there is no example to score; give a file with at least one labelled line")
+        raise InputError("there are no examples to score; give a file with at least one labelled line")
     return num_examples

@@ -1,7 +1,7 @@
-"""BIO tags in, precision, recall and F1 of whole entities out, over all and for each type.
+"""BIO tags in, precision, recall and F1 of entities out, overall and by type.
 
-An entity is right if its first word, its last word and its type are right. Entities are found by seqeval, a batch at a
-time, and only counted here, so the memory does not grow with the sentences.
+An entity is correct if its first word, last word and type are correct. seqeval extracts the entities; they are only
+counted here, in constant memory.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ Entity = tuple[str, int, int]  # type, first word, last word
 
 @dataclass(frozen=True, slots=True)
 class EntityScores:
-    """How entities were found: all of them (the micro average), and those of each type by name."""
+    """The matches of all entities (micro average), and of each type."""
 
     overall: Matches
     by_type: dict[str, Matches]
 
     @property
     def macro_f1(self) -> float:
-        """The mean over types, each as weighty as the other; 0 where there is no entity at all."""
+        """The unweighted mean over types; 0 if there are no entities."""
         types = self.by_type.values()
         return sum(matches.f1 for matches in types) / len(types) if types else 0.0
 
 
 class EntityTally:
-    """Counts entities sentence by sentence. `reading` says what an I- without its B- is, see READINGS."""
+    """Counts entities. `mode` says what an I- without a B- is: see MODES."""
 
     def __init__(self, mode: str = "default") -> None:
         if mode not in MODES:
-            raise SettingsError(f"there is no reading of tags '{mode}'; choose one of: {', '.join(MODES)}")
+            raise SettingsError(f"there is no mode '{mode}'; choose one of: {', '.join(MODES)}")
         self._entities_of = MODES[mode]
         self._correct: Counter[str] = Counter()
         self._predicted: Counter[str] = Counter()
         self._gold: Counter[str] = Counter()
 
     def add(self, predicted: Sequence[Tags], gold: Sequence[Tags]) -> None:
-        """Count a batch of sentences, each a sequence of tags."""
-        for ours, theirs in zip(predicted, gold, strict=True):
-            assert len(ours) == len(theirs), (len(ours), len(theirs))
-            found, there = self._entities_of(_check_tags(ours)), self._entities_of(_check_tags(theirs))
-            self._predicted.update(entity[0] for entity in found)
-            self._gold.update(entity[0] for entity in there)
-            self._correct.update(entity[0] for entity in found & there)
+        """Add a batch of sentences, each a sequence of tags."""
+        for predicted_tags, gold_tags in zip(predicted, gold, strict=True):
+            assert len(predicted_tags) == len(gold_tags), (len(predicted_tags), len(gold_tags))
+            predicted_entities = self._entities_of(_check_tags(predicted_tags))
+            gold_entities = self._entities_of(_check_tags(gold_tags))
+            self._predicted.update(entity[0] for entity in predicted_entities)
+            self._gold.update(entity[0] for entity in gold_entities)
+            self._correct.update(entity[0] for entity in predicted_entities & gold_entities)
 
     def scores(self) -> EntityScores:
-        """Return the scores of all that was counted."""
+        """Return the scores of all sentences so far."""
         overall = Matches(self._correct.total(), self._predicted.total(), self._gold.total())
         types = sorted(self._predicted.keys() | self._gold.keys())
         by_type = {kind: Matches(self._correct[kind], self._predicted[kind], self._gold[kind]) for kind in types}
@@ -60,14 +61,14 @@ class EntityTally:
 
 
 def entity_scores(predicted: Sequence[Tags], gold: Sequence[Tags], mode: str = "default") -> EntityScores:
-    """Return the scores of whole sequences of sentences."""
+    """Return the scores of sentences, each a sequence of tags."""
     tally = EntityTally(mode)
     tally.add(predicted, gold)
     return tally.scores()
 
 
 def _default_entities(tags: list[str]) -> set[Entity]:
-    # seqeval brings scikit-learn, which takes over a second to import: only those who score entities wait for it.
+    # Imported here: seqeval imports scikit-learn, which takes over a second.
     from seqeval.metrics.sequence_labeling import get_entities
 
     return {(kind, int(first), int(last)) for kind, first, last in get_entities(tags)}
@@ -79,16 +80,16 @@ def _strict_entities(tags: list[str]) -> set[Entity]:
     return {(entity.tag, entity.start, entity.end - 1) for entity in Tokens(tags, IOB2).entities}
 
 
-# What starts an entity. "default": B-, or I- behind another type or none, as the script of CoNLL-2000 and 2003 reads
-# tags; "strict": B- only, an I- that continues nothing is no entity.
+# What starts an entity. "default": B-, or I- after another type or O, as in the scripts of CoNLL-2000 and 2003;
+# "strict": B- only; an I- that continues nothing is ignored.
 MODES: dict[str, Callable[[list[str]], set[Entity]]] = {"default": _default_entities, "strict": _strict_entities}
 
 
 def _check_tags(tags: Tags) -> list[str]:
-    """Return the tags as seqeval wants them. It would guess at what is no BIO tag, so that is refused."""
-    for place, tag in enumerate(tags, 1):
+    """Return the tags as a list; raise InputError for what is not a BIO tag, which seqeval would guess at."""
+    for number, tag in enumerate(tags, 1):
         if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2):
             raise InputError(
-                f"tag {place} of a sentence is '{tag}', which is not O, B-TYPE or I-TYPE; convert it to BIO"
+                f"tag {number} of a sentence is '{tag}', which is not O, B-TYPE or I-TYPE; convert it to BIO"
             )
     return list(tags)

@@ -1,4 +1,4 @@
-"""Where the members of a comparison stand: values of several seeds in, means with deviations out."""
+"""Statistics over seeds: the values of several seeds in, means and standard deviations out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SeedStatistics:
-    """A mean over seeds, and the deviation of one seed from it; that is not known of a single one."""
+    """The mean over seeds, and the standard deviation; NaN for a single seed."""
 
     mean: float
     std: float
@@ -18,27 +18,27 @@ class SeedStatistics:
 
     @classmethod
     def from_values(cls, values: Iterable[float]) -> SeedStatistics:
-        """Return the spread of values; of none, one that is not a number."""
-        found = tuple(values)
-        if not found:
+        """Return the statistics of values; all NaN if there are none."""
+        values = tuple(values)
+        if not values:
             return cls(math.nan, math.nan, ())
-        return cls(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else math.nan, found)
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan, values)
 
     def format(self, digits: int, scale: float = 1.0) -> str:
-        """Return 81.2 ± 0.4; without a deviation 81.2; a dash for nothing."""
+        """Return "81.2 ± 0.4", or "81.2" without a deviation, or a dash without values."""
         if not self.values:
             return "–"
-        told = f"{scale * self.mean:.{digits}f}"
-        return told if math.isnan(self.std) else f"{told} ± {scale * self.std:.{digits}f}"
+        mean = f"{scale * self.mean:.{digits}f}"
+        return mean if math.isnan(self.std) else f"{mean} ± {scale * self.std:.{digits}f}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberResult:
-    """A member after a share of its budget, over all seeds.
+    """A member of a comparison after a fraction of its budget, over all seeds.
 
-    asks       the part of the pretraining loss that `held_out` is of: losses of different questions do not compare
-    scores     by task, the main figure on dev, which `figures` names
-    quality    the mean of these over the tasks; only of seeds that have all of them
+    loss_part    the part of the pretraining loss that `held_out_loss` is: different parts are not comparable
+    scores       by task, the main metric on dev; `main_metrics` are their names
+    mean_score   the mean over the tasks, of seeds that have all of them
     """
 
     member: str

@@ -1,9 +1,9 @@
-"""Word vectors and lists that people made in, scores out: how alike two words are, and a : b = c : ?.
+"""Intrinsic evaluation of word vectors: vectors and human-made lists in, similarity and analogy scores out.
 
-A list of pairs has a pair a line: two words and a score, parted by tabs, commas or spaces. A list of questions has
-four words a line, and lines such as ": family" that begin a section. Words without a vector are counted, not guessed.
+A similarity list has two words and a score per line, separated by tabs, commas or spaces. An analogy list has four
+words per line, and lines such as ": family" that begin a section. Words without a vector are counted, not guessed.
 
-V words, Q questions at a time.
+V words, Q questions at a time, D vector size.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from bertworks.errors import InputError
 from bertworks.metrics.classification import spearman
 from bertworks.text.compression import decompress, open_raw
 
-# Questions that are answered at a time: Q x V cosines are in memory.
+# Q: there are Q x V cosines in memory.
 _BATCH_SIZE = 256
-_FORMATS = "two words and a score, or a question of four words"
+_FORMATS = "two words and a score, or four words"
 
 
 class WordPair(NamedTuple):
-    """Two words, and how alike people found them."""
+    """Two words and their similarity as judged by people."""
 
     first: str
     second: str
@@ -46,7 +46,7 @@ class AnalogyQuestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """Spearman's correlation of cosines with people's scores, over the pairs whose words both have a vector."""
+    """Spearman's correlation of cosines with human scores, over pairs whose words both have a vector."""
 
     num_pairs: int
     num_known: int
@@ -55,7 +55,7 @@ class Similarity:
 
 @dataclass(frozen=True, slots=True)
 class SectionScore:
-    """The questions of a section: how many there are, have a vector for all words, and were answered right."""
+    """The questions of a section: all, those whose words all have a vector, and those answered correctly."""
 
     section: str
     num_questions: int
@@ -64,24 +64,24 @@ class SectionScore:
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers among the questions whose words are known; 0 where none is."""
+        """The fraction of correct answers among questions whose words are known; 0 if there are none."""
         return self.num_correct / self.num_known if self.num_known else 0.0
 
 
 def read_word_list(path: Path) -> list[WordPair] | list[AnalogyQuestion]:
-    """Read pairs or questions; the file says itself which it holds."""
+    """Read a similarity or an analogy list; its content tells which it is."""
     lines = list(_lines(path))
-    if lines[0][1].startswith(":") or _is_question(lines[-1][1]):  # the first line of pairs may name the columns
-        asked: list[WordPair] | list[AnalogyQuestion] = list(_questions(path.name, lines))
+    if lines[0][1].startswith(":") or _is_question(lines[-1][1]):  # the first line of pairs may be a header
+        word_list: list[WordPair] | list[AnalogyQuestion] = list(_questions(path.name, lines))
     else:
-        asked = list(_pairs(path.name, lines))
-    if not asked:
-        raise InputError(f"{path.name} holds nothing to ask; give a list of {_FORMATS} a line")
-    return asked
+        word_list = list(_pairs(path.name, lines))
+    if not word_list:
+        raise InputError(f"{path.name} has no pairs or questions; give {_FORMATS} per line")
+    return word_list
 
 
 def similarity(vectors: StaticVectors, pairs: Sequence[WordPair]) -> Similarity:
-    """Score vectors on pairs. Pairs with an unknown word are left out of the correlation, and counted."""
+    """Score vectors on similarity pairs; pairs with an unknown word are skipped and counted."""
     known = [pair for pair in pairs if pair.first in vectors and pair.second in vectors]
     if len(known) < 2:
         return Similarity(len(pairs), len(known), 0.0)
@@ -95,7 +95,7 @@ def similarity(vectors: StaticVectors, pairs: Sequence[WordPair]) -> Similarity:
 
 
 def analogies(vectors: StaticVectors, questions: Sequence[AnalogyQuestion]) -> list[SectionScore]:
-    """Score vectors on questions by section, in their order; 3CosAdd over all words but the three of the question."""
+    """Score vectors on analogies by section: 3CosAdd over all words but the three of the question."""
     return [
         _score_section(vectors, name, list(group))
         for name, group in groupby(questions, lambda question: question.section)
@@ -113,17 +113,17 @@ def total(scores: Sequence[SectionScore], section: str = "all") -> SectionScore:
 
 
 def _score_section(vectors: StaticVectors, name: str, questions: Sequence[AnalogyQuestion]) -> SectionScore:
-    found = [[vectors.find(word) for word in question[1:]] for question in questions]
-    rows = np.array([row for row in found if None not in row], dtype=np.int64).reshape(-1, 4)
-    num_right = 0
+    word_rows = [[vectors.find(word) for word in question[1:]] for question in questions]
+    rows = np.array([one for one in word_rows if None not in one], dtype=np.int64).reshape(-1, 4)
+    num_correct = 0
     for start in range(0, len(rows), _BATCH_SIZE):
         first, second, third, answer = rows[start : start + _BATCH_SIZE].T
-        directions = vectors.unit_vectors
-        wanted = directions[second] - directions[first] + directions[third]  # (Q, D)
-        cosines = wanted @ directions.T  # (Q, V), but for the lengths of `wanted`, which change no order
+        unit_vectors = vectors.unit_vectors
+        targets = unit_vectors[second] - unit_vectors[first] + unit_vectors[third]  # (Q, D)
+        cosines = targets @ unit_vectors.T  # (Q, V), up to the norms of `targets`, which do not change the order
         cosines[np.arange(len(answer))[:, None], np.stack([first, second, third], axis=1)] = -np.inf
-        num_right += int(np.count_nonzero(cosines.argmax(axis=1) == answer))
-    return SectionScore(name, len(questions), len(rows), num_right)
+        num_correct += int(np.count_nonzero(cosines.argmax(axis=1) == answer))
+    return SectionScore(name, len(questions), len(rows), num_correct)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -135,10 +135,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
-    found = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if not found:
-        raise InputError(f"{path.name} is empty; give a list of {_FORMATS} a line")
-    yield from found
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise InputError(f"{path.name} is empty; give {_FORMATS} per line")
+    yield from lines
 
 
 def _questions(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[AnalogyQuestion]:
@@ -149,20 +149,20 @@ def _questions(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[AnalogyQ
             continue
         words = text.split()
         if len(words) != 4:
-            raise InputError(f"{name}, line {number}: {len(words)} words instead of four; mend or remove it")
+            raise InputError(f"{name}, line {number}: {len(words)} words instead of four; correct or remove it")
         yield AnalogyQuestion(section, *words)
 
 
 def _pairs(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[WordPair]:
-    """Yield pairs. The score is the first number behind the words: SimLex-999 has the part of speech before it."""
-    for place, (number, text) in enumerate(lines):
-        sign = next((sign for sign in "\t," if sign in text), None)
-        first, second, *others = [field.strip() for field in text.split(sign)] + ["", ""]
+    """Yield pairs. The score is the first number after the words: SimLex-999 has the part of speech before it."""
+    for index, (number, text) in enumerate(lines):
+        separator = next((one for one in "\t," if one in text), None)
+        first, second, *others = [field.strip() for field in text.split(separator)] + ["", ""]
         score = next((float(field) for field in others if _is_number(field)), None)
         if score is not None:
             yield WordPair(first, second, score)
-        elif place:  # the first line may name the columns
-            raise InputError(f"{name}, line {number}: not {_FORMATS}; mend or remove it")
+        elif index:  # the first line may be a header
+            raise InputError(f"{name}, line {number}: not {_FORMATS}; correct or remove it")
 
 
 def _is_question(text: str) -> bool:
