@@ -1,5 +1,4 @@
-"""The members of the family at the size of a toy: a text, a vocabulary of the kind that each was published with, a
-prepared corpus and a recipe."""
+"""Toy models of other families: a text, a vocabulary of the kind that each was published with, a corpus, a recipe."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from bertworks.vocabulary.training import VocabularySettings, train
 
 @dataclass(frozen=True)
 class Member:
-    """A family, the kind and size of its vocabulary, and what it is asked while it is pretrained."""
+    """A model family, the kind and size of its vocabulary, and its pretraining objective."""
 
     family: str
     kind: str
-    size: int
+    vocab_size: int
     objective: str
     masking: MaskSettings = field(default_factory=MaskSettings)
 
@@ -35,26 +34,26 @@ class Member:
         return replace(RECIPE, model=model, objective=self.objective, masking=self.masking)
 
     def prepare(self, folder: Path) -> Path:
-        """Prepare documents of six short sentences, cut into pieces of a vocabulary that was learned from them."""
-        draw = random.Random(5)
-        lines = ["The " + " ".join(draw.choices(WORDS, k=draw.randint(3, 7))) + "." for _ in range(240)]
+        """Prepare documents of six short sentences with a vocabulary that is trained on them."""
+        rng = random.Random(5)
+        lines = ["The " + " ".join(rng.choices(WORDS, k=rng.randint(3, 7))) + "." for _ in range(240)]
         documents = ["\n".join(lines[start : start + 6]) for start in range(0, 240, 6)]
         (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-        settings = VocabularySettings(kind=self.kind, vocab_size=self.size)
+        settings = VocabularySettings(kind=self.kind, vocab_size=self.vocab_size)
         Tokenizer.from_backend(train(lines, settings)).save(folder / "vocabulary")
         sources = (TextSource(str(folder / "text.txt")),)
         return prepare(PrepareRequest(sources, folder / "vocabulary", folder / "corpus"), 1)
 
 
 MEMBERS = {
-    "roberta": Member("roberta", "byte-bpe", 320, "masked"),
-    "albert": Member("albert", "unigram", 40, "masked-order", MaskSettings(whole_words=True, max_ngram=3)),
-    "gpt": Member("openai-gpt", "bpe", 60, "next"),
+    "roberta": Member("roberta", "byte-bpe", 320, "mlm"),
+    "albert": Member("albert", "unigram", 40, "mlm-sop", MaskSettings(whole_words=True, max_ngram=3)),
+    "gpt": Member("openai-gpt", "bpe", 60, "causal"),
 }
 
 
-def drawn(module: Any, seed: int = 0) -> Any:
-    """Draw every parameter anew, biases and norms too, so that none of them is without effect."""
+def randomize_weights(module: Any, seed: int = 0) -> Any:
+    """Sample every parameter, biases and norms too, so that each of them affects the output; return the module."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -1,36 +1,43 @@
-"""A machine whose speed is known: for tests of plans, which must not depend on how fast a machine is."""
+"""A Benchmark with known timings: tests of plans must not depend on the speed of a machine."""
 
 from __future__ import annotations
 
 from bertworks.commands.plan.benchmark import StepTiming, Trial
 from bertworks.corpus.corpus import Corpus
 
-# Seconds of a row of 128 places; a row of 512 takes five times as long.
-ROW_SECONDS = {"tiny": 0.001, "mini": 0.004, "small": 0.016, "medium": 0.032, "base": 0.128, "large": 0.4}
-LONG_ROW = 5.0
-CHANGE = 0.1
-ROW_PIECES_RATE = 0.9  # of the places hold a piece
+# Seconds of a sequence of 128 tokens; one of 512 takes five times as long.
+SEQUENCE_SECONDS = {"tiny": 0.001, "mini": 0.004, "small": 0.016, "medium": 0.032, "base": 0.128, "large": 0.4}
+LONG_SEQUENCE_FACTOR = 5.0
+OPTIMIZER_SECONDS = 0.1
+TOKEN_RATIO = 0.9  # of the positions hold a token, the others padding
 
 
 class KnownSpeed:
-    """Answers at once, and remembers what was asked."""
+    """Returns known timings, and records the trials."""
 
-    def __init__(self, rate: float = 1e15, slowness: float = 1.0) -> None:
-        self.rate = rate
-        self.slowness = slowness
+    def __init__(self, throughput: float = 1e15, slowdown: float = 1.0) -> None:
+        self.throughput = throughput
+        self.slowdown = slowdown
         self.trials: list[Trial] = []
 
-    def product_rate(self) -> float:
-        return self.rate
+    def matmul_throughput(self) -> float:
+        return self.throughput
 
-    def speed(self, trial: Trial, corpus: Corpus | None) -> StepTiming:
+    def time_steps(self, trial: Trial, corpus: Corpus | None) -> StepTiming:
         self.trials.append(trial)
-        rows = trial.recipe.batch_size
-        row = ROW_SECONDS[trial.recipe.model.size] * (1.0 if trial.max_length == 128 else LONG_ROW) * self.slowness
+        num_sequences = trial.recipe.batch_size
+        length_factor = 1.0 if trial.max_length == 128 else LONG_SEQUENCE_FACTOR
+        sequence_seconds = SEQUENCE_SECONDS[trial.recipe.model.size] * length_factor * self.slowdown
         return StepTiming(
-            trial.max_length, rows, ROW_PIECES_RATE * trial.max_length, rows * row, CHANGE * self.slowness, 3
+            max_length=trial.max_length,
+            num_sequences=num_sequences,
+            tokens_per_sequence=TOKEN_RATIO * trial.max_length,
+            forward_backward_seconds=num_sequences * sequence_seconds,
+            optimizer_seconds=OPTIMIZER_SECONDS * self.slowdown,
+            num_steps=3,
         )
 
     @property
-    def asked(self) -> list[tuple[str, int]]:
+    def timed(self) -> list[tuple[str, int]]:
+        """The size and length of each trial."""
         return [(trial.recipe.model.size, trial.max_length) for trial in self.trials]

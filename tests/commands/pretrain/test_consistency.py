@@ -1,4 +1,4 @@
-"""Machines that do not mean the same run: which of them, what differs, and what to do."""
+"""Nodes that do not run the same thing: the error names the node, the difference and the remedy."""
 
 import copy
 import json
@@ -7,65 +7,68 @@ from pathlib import Path
 import pytest
 from small_run import RECIPE, prepare_corpus
 
-from bertworks.commands.pretrain import consistency as agreement
+from bertworks.commands.pretrain import consistency
 from bertworks.commands.pretrain.consistency import RunFingerprint, check_consistency, run_fingerprint
 from bertworks.corpus.corpus import Corpus
 from bertworks.errors import SettingsError
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> RunFingerprint:
-    corpus = Corpus.open(prepare_corpus(tmp_path_factory.mktemp("agreement"), 10), None)
+def fingerprint(tmp_path_factory: pytest.TempPathFactory) -> RunFingerprint:
+    corpus = Corpus.open(prepare_corpus(tmp_path_factory.mktemp("consistency"), 10), None)
     return run_fingerprint(RECIPE, corpus, "", {"shard": True})
 
 
-def other(monkeypatch: pytest.MonkeyPatch, facts: RunFingerprint, kind: str, part: str, value: str | None) -> None:
-    """Let a second machine say the same but for one thing, or leave that out."""
-    changed = copy.deepcopy(facts)
+def add_node(
+    monkeypatch: pytest.MonkeyPatch, fingerprint: RunFingerprint, part: str, name: str, value: str | None
+) -> None:
+    """Add a second node whose fingerprint has another value, or lacks it."""
+    changed = copy.deepcopy(fingerprint)
     if value is None:
-        del changed[kind][part]
+        del changed[part][name]
     else:
-        changed[kind][part] = value
-    told = json.dumps({"node": "node 1 (beta)", "facts": changed})
-    monkeypatch.setattr(agreement, "all_gather", lambda text: [text, text, told])
-    monkeypatch.setattr(agreement.socket, "gethostname", lambda: "alpha")
+        changed[part][name] = value
+    message = json.dumps({"node": "node 1 (beta)", "fingerprint": changed})
+    monkeypatch.setattr(consistency, "all_gather", lambda text: [text, text, message])
+    monkeypatch.setattr(consistency.socket, "gethostname", lambda: "alpha")
     monkeypatch.setenv("GROUP_RANK", "0")
 
 
 @pytest.mark.parametrize(
-    ("kind", "part", "value", "told"),
+    ("part", "name", "value", "message"),
     [
-        ("recipe", "model.dropout", "0.2", "recipe, model.dropout is 0.1 on node 0 (alpha), but 0.2 on node 1 (beta)"),
         (
             "recipe",
-            "optimizer.beta2",
-            None,
-            "optimizer.beta2 is 0.999 on node 0 (alpha), but not there on node 1",
+            "model.hidden_dropout_prob",
+            "0.2",
+            "recipe, model.hidden_dropout_prob is 0.1 on node 0 (alpha), but 0.2 on node 1 (beta)",
         ),
+        ("recipe", "optimizer.beta2", None, "optimizer.beta2 is 0.999 on node 0 (alpha), but missing on node 1"),
         ("corpus", "vocabulary", "30,522", "corpus, vocabulary is 19 on node 0 (alpha), but 30,522 on node 1 (beta)"),
-        ("corpus", "sha256", "0123", "0123 on node 1 (beta); give all machines the same corpus folder"),
-        ("start", "weights", "abcd", "abcd on node 1 (beta); give all machines the same model to start from"),
-        ("version", "torch", "1.0", "1.0 on node 1 (beta); install the same versions on all machines"),
+        ("corpus", "sha256", "0123", "0123 on node 1 (beta); use the same corpus folder on all nodes"),
+        ("initial model", "weights", "abcd", "abcd on node 1 (beta); use the same initial model on all nodes"),
+        ("version", "torch", "1.0", "1.0 on node 1 (beta); install the same versions on all nodes"),
         ("version", "bertworks", "ffff", "version, bertworks is"),
     ],
 )
-def test_what_differs_is_named_with_its_machine_and_a_way_out(facts, monkeypatch, kind, part, value, told):
-    other(monkeypatch, facts, kind, part, value)
+def test_difference_is_named_with_its_node_and_a_remedy(fingerprint, monkeypatch, part, name, value, message):
+    add_node(monkeypatch, fingerprint, part, name, value)
     with pytest.raises(SettingsError) as caught:
-        check_consistency(facts)
-    assert str(caught.value).startswith("the machines do not mean the same run: ")
-    assert told in str(caught.value)
+        check_consistency(fingerprint)
+    assert str(caught.value).startswith("the nodes do not run the same thing: ")
+    assert message in str(caught.value)
 
 
-def test_where_all_say_the_same_nothing_is_said(facts: RunFingerprint, monkeypatch: pytest.MonkeyPatch):
-    other(monkeypatch, facts, "run", "shard", "True")
-    check_consistency(facts)
+def test_equal_fingerprints_pass(fingerprint: RunFingerprint, monkeypatch: pytest.MonkeyPatch):
+    add_node(monkeypatch, fingerprint, "options", "shard", "True")
+    check_consistency(fingerprint)
     monkeypatch.undo()
-    check_consistency(facts)  # alone
+    check_consistency(fingerprint)  # a single process
 
 
-def test_another_corpus_has_other_facts(facts: RunFingerprint, tmp_path: Path):
+def test_another_corpus_has_another_fingerprint(fingerprint: RunFingerprint, tmp_path: Path):
     corpus = Corpus.open(prepare_corpus(tmp_path, 11), None)
-    found = run_fingerprint(RECIPE, corpus, "", {"shard": True})
-    assert found["corpus"]["sha256"] != facts["corpus"]["sha256"]
-    assert {kind: found[kind] for kind in found if kind != "corpus"} == {k: facts[k] for k in facts if k != "corpus"}
+    other = run_fingerprint(RECIPE, corpus, "", {"shard": True})
+    assert other["corpus"]["sha256"] != fingerprint["corpus"]["sha256"]
+    for part in fingerprint.keys() - {"corpus"}:
+        assert other[part] == fingerprint[part]

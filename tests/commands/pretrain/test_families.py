@@ -1,4 +1,4 @@
-"""RoBERTa, ALBERT and GPT through `pretrain`: they learn, resume to the bit, and their folders are transformers'."""
+"""Pretraining of RoBERTa, ALBERT and GPT: loss, exact resume, and model folders that transformers loads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from family_models import MEMBERS, Member, drawn
+from family_models import MEMBERS, Member, randomize_weights
 from small_run import RECIPE, assert_same, prepare_corpus, run
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
-from bertworks.commands.pretrain.run import PretrainRequest, pretrain
+from bertworks.commands.pretrain.request import PretrainRequest
+from bertworks.commands.pretrain.run import pretrain
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.errors import SettingsError
 from bertworks.inference.model import Model, load
@@ -22,7 +23,7 @@ from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe, recipe_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-CLOSE = 1e-5
+TOLERANCE = 1e-5
 CLASSES = {"roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining", "gpt": "OpenAIGPTLMHeadModel"}
 TEXT = "The river stone garden winter bread."
 
@@ -44,124 +45,128 @@ def corpus(member: Member, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(one_thread: None, member: Member, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    steps = run(corpus, out, member.recipe)
+    output = tmp_path_factory.mktemp("runs") / "whole"
+    steps = run(corpus, output, member.recipe)
     assert [step.number for step in steps] == list(range(1, 13))
-    return out
+    return output
 
 
-def scores_of(model: Model, ids: torch.Tensor) -> torch.Tensor:
-    """Return (V,): what ours says of the last place, or of what follows it."""
-    batch = Batch(ids, torch.zeros_like(ids), torch.tensor([ids.shape[1]]))
+def last_logits(model: Model, input_ids: torch.Tensor) -> torch.Tensor:
+    """Return the logits (V,) of the last position, or of the token after it."""
+    batch = Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([input_ids.shape[1]]))
     with torch.no_grad():
         if model.mlm_head is None:
             return next_token_logits(model.encoder, batch)[0]
         return model.mlm_head(model.encoder(batch).to_padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
 
 
-def theirs_of(peer: transformers.PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+def peer_logits(peer: transformers.PreTrainedModel, input_ids: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        found = peer(ids)
-    return (found.prediction_logits if hasattr(found, "prediction_logits") else found.logits)[0, -1]
+        output = peer(input_ids)
+    return (output.prediction_logits if hasattr(output, "prediction_logits") else output.logits)[0, -1]
 
 
-def test_a_run_ends_with_a_folder_that_transformers_loads_with_the_same_logits(whole: Path, name: str):
-    peer, told = getattr(transformers, CLASSES[name]).from_pretrained(whole / "model", output_loading_info=True)
-    assert not told["missing_keys"]
+def test_transformers_loads_the_model_folder_with_the_same_logits(whole: Path, name: str):
+    peer, loading_info = getattr(transformers, CLASSES[name]).from_pretrained(whole / "model", output_loading_info=True)
+    assert not loading_info["missing_keys"]
     assert json.loads((whole / "model" / "config.json").read_text())["architectures"] == [CLASSES[name]]
-    ours = load(whole / "model")
-    ids = torch.tensor([ours.tokenizer.encode(TEXT).input_ids])
-    assert float((scores_of(ours, ids) - theirs_of(peer.eval(), ids)).abs().max()) < CLOSE
+    model = load(whole / "model")
+    input_ids = torch.tensor([model.tokenizer.encode(TEXT).input_ids])
+    assert float((last_logits(model, input_ids) - peer_logits(peer.eval(), input_ids)).abs().max()) < TOLERANCE
     tokenizer = transformers.AutoTokenizer.from_pretrained(whole / "model")
-    assert tokenizer(TEXT)["input_ids"] == ids[0].tolist()
+    assert tokenizer(TEXT)["input_ids"] == input_ids[0].tolist()
 
 
-def test_a_model_of_transformers_loads_in_ours_with_the_same_logits(whole: Path, name: str, tmp_path: Path):
-    kind = getattr(transformers, CLASSES[name])
-    peer = drawn(kind(transformers.AutoConfig.from_pretrained(whole / "model")))
-    peer.save_pretrained(tmp_path / "theirs")
-    transformers.AutoTokenizer.from_pretrained(whole / "model").save_pretrained(tmp_path / "theirs")
-    ours = load(tmp_path / "theirs")
-    ids = torch.tensor([ours.tokenizer.encode(TEXT).input_ids])
-    assert float((scores_of(ours, ids) - theirs_of(peer, ids)).abs().max()) < CLOSE
+def test_model_of_transformers_is_loaded_with_the_same_logits(whole: Path, name: str, tmp_path: Path):
+    model_class = getattr(transformers, CLASSES[name])
+    peer = randomize_weights(model_class(transformers.AutoConfig.from_pretrained(whole / "model")))
+    peer.save_pretrained(tmp_path / "peer")
+    transformers.AutoTokenizer.from_pretrained(whole / "model").save_pretrained(tmp_path / "peer")
+    model = load(tmp_path / "peer")
+    input_ids = torch.tensor([model.tokenizer.encode(TEXT).input_ids])
+    assert float((last_logits(model, input_ids) - peer_logits(peer, input_ids)).abs().max()) < TOLERANCE
 
 
-def test_stopped_and_continued_it_is_the_same_to_the_bit(whole: Path, member: Member, corpus: Path, tmp_path: Path):
-    for count in (2, 5, 3):
-        run(corpus, tmp_path / "parts", member.recipe, stop_after=count)
-    run(corpus, tmp_path / "parts", member.recipe)
-    assert_same(whole, tmp_path / "parts")
+def test_resumed_run_is_bit_identical(whole: Path, member: Member, corpus: Path, tmp_path: Path):
+    for num_steps in (2, 5, 3):
+        run(corpus, tmp_path / "resumed", member.recipe, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", member.recipe)
+    assert_same(whole, tmp_path / "resumed")
 
 
-def test_a_model_goes_on_from_a_folder(whole: Path, member: Member, corpus: Path, tmp_path: Path):
-    request = PretrainRequest(member.recipe, corpus, tmp_path / "more", init_model=str(whole / "model"), stop_after=1)
-    told = list(pretrain(request))
-    assert any(one.note == "the vocabulary is the model's own" for one in told)
-    assert not any("begin at random" in one.note for one in told)
+def test_pretraining_continues_from_a_model_folder(whole: Path, member: Member, corpus: Path, tmp_path: Path):
+    request = PretrainRequest(
+        recipe=member.recipe, corpus=corpus, output=tmp_path / "more", init_model=str(whole / "model"), stop_after=1
+    )
+    notes = [event.note for event in pretrain(request)]
+    assert "the vocabulary is the model's own" in notes
+    assert not any("initialized randomly" in note for note in notes)
 
 
-def test_what_a_run_of_the_recipe_reads_can_be_shown(corpus: Path, member: Member):
+def test_examples_of_the_recipe_can_be_shown(corpus: Path, member: Member):
     shown = list(
         examples(
             ShowRequest(corpus, member.objective, max_length=32, num_examples=3, max_ngram=member.masking.max_ngram)
         )
     )
     assert len(shown) == 3
-    for one in shown:
-        if member.objective == "next":
-            assert one.masked_tokens == {place: one.tokens[place + 1] for place in range(len(one.tokens) - 1)}
-        assert (one.label in ("in order", "swapped")) == (member.objective == "masked-order")
+    for example in shown:
+        if member.objective == "causal":
+            assert example.masked_tokens == {i: example.tokens[i + 1] for i in range(len(example.tokens) - 1)}
+        assert (example.label in ("in order", "swapped")) == (member.objective == "mlm-sop")
 
 
-@pytest.mark.parametrize("padding", [0, 1])
-def test_roberta_counts_positions_from_behind_its_padding_piece(tmp_path: Path, padding: int):
-    """With a WordPiece vocabulary the padding piece is 0, and transformers begins at position 1."""
+@pytest.mark.parametrize("pad_id", [0, 1])
+def test_roberta_positions_start_after_the_padding_id(tmp_path: Path, pad_id: int):
+    """With a WordPiece vocabulary the padding id is 0, and transformers' positions start at 1."""
     (tmp_path / "wordpiece").mkdir()
-    corpus = prepare_corpus(tmp_path / "wordpiece") if padding == 0 else MEMBERS["roberta"].prepare(tmp_path)
+    corpus = prepare_corpus(tmp_path / "wordpiece") if pad_id == 0 else MEMBERS["roberta"].prepare(tmp_path)
     recipe = replace(MEMBERS["roberta"].recipe, phases=RECIPE.phases[:1])
     run(corpus, tmp_path / "run", recipe)
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
-    assert (config["pad_token_id"], config["max_position_embeddings"]) == (padding, 32 + 1 + padding)
+    assert (config["pad_token_id"], config["max_position_embeddings"]) == (pad_id, 32 + 1 + pad_id)
     peer = transformers.RobertaForMaskedLM.from_pretrained(tmp_path / "run" / "model").eval()
-    ours = load(tmp_path / "run" / "model")
-    ids = torch.tensor([ours.tokenizer.encode(TEXT).input_ids])
-    assert float((scores_of(ours, ids) - theirs_of(peer, ids)).abs().max()) < CLOSE
+    model = load(tmp_path / "run" / "model")
+    input_ids = torch.tensor([model.tokenizer.encode(TEXT).input_ids])
+    assert float((last_logits(model, input_ids) - peer_logits(peer, input_ids)).abs().max()) < TOLERANCE
 
 
-def test_a_head_start_suits_roberta_and_is_refused_where_it_does_not_suit(corpus: Path, member: Member, tmp_path: Path):
-    model = replace(member.recipe.model, position_init="neighbours")
+def test_position_init_works_for_roberta_and_is_refused_for_others(corpus: Path, member: Member, tmp_path: Path):
+    model = replace(member.recipe.model, position_init="neighbors")
     recipe = replace(member.recipe, model=model)
     if member.family == "roberta":
         assert len(run(corpus, tmp_path / "run", recipe, stop_after=1)) == 1
     else:
-        with pytest.raises(SettingsError, match="position_start is for BERT"):
+        with pytest.raises(SettingsError, match="position_init is for BERT"):
             run(corpus, tmp_path / "run", recipe)
 
 
-PUBLISHED = {
+PAPER_VALUES = {
     "paper-roberta-base": ("roberta", 8_192, 6e-4, 24_000, 500_000),
     "paper-albert-base": ("albert", 4_096, 6e-4, 12_500, 125_000),
     "paper-gpt": ("openai-gpt", 64, 2.5e-4, 2_000, 3_000_000),
 }
 
 
-@pytest.mark.parametrize("recipe", PUBLISHED)
-def test_the_published_recipes_are_12_layers_of_768_with_the_papers_numbers(recipe: str):
-    found = read_recipe(recipe_path(recipe), PretrainRecipe)
-    sizes = found.model.config(30_000)
-    assert (sizes.num_hidden_layers, sizes.hidden_size, sizes.num_attention_heads, sizes.intermediate_size) == (
-        12,
-        768,
-        12,
-        3072,
-    )
-    steps = sum(phase.steps for phase in found.phases)
-    assert (found.model.family, found.batch_size, found.learning_rate, found.warmup_steps, steps) == PUBLISHED[recipe]
+@pytest.mark.parametrize("name", PAPER_VALUES)
+def test_paper_recipes_have_the_values_of_their_papers(name: str):
+    recipe = read_recipe(recipe_path(name), PretrainRecipe)
+    config = recipe.model.config(30_000)
+    assert (config.num_hidden_layers, config.hidden_size) == (12, 768)
+    assert (config.num_attention_heads, config.intermediate_size) == (12, 3072)
+    steps = sum(phase.steps for phase in recipe.phases)
+    assert (
+        recipe.model.family,
+        recipe.batch_size,
+        recipe.learning_rate,
+        recipe.warmup_steps,
+        steps,
+    ) == PAPER_VALUES[name]
 
 
-@pytest.mark.parametrize("recipe", ["roberta", "albert", "gpt"])
-def test_the_small_recipes_are_those_of_a_laptop(recipe: str):
-    found = read_recipe(recipe_path(recipe), PretrainRecipe)
-    assert found.model.config(8_000).num_hidden_layers == 4
-    assert found.batch_size == 32
-    assert found.objective == MEMBERS[recipe].objective
+@pytest.mark.parametrize("name", ["roberta", "albert", "gpt"])
+def test_mini_recipes_fit_a_laptop(name: str):
+    recipe = read_recipe(recipe_path(name), PretrainRecipe)
+    assert recipe.model.config(8_000).num_hidden_layers == 4
+    assert recipe.batch_size == 32
+    assert recipe.objective == MEMBERS[name].objective

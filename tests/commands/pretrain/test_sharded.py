@@ -1,4 +1,4 @@
-"""A model spread over processes learns what a whole one does, and its checkpoints go on with any number of them."""
+"""Sharded training equals unsharded training, and its checkpoints resume with any number of processes."""
 
 import json
 import os
@@ -17,19 +17,22 @@ import bertworks.commands.pretrain.run
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init
 from bertworks.commands.pretrain.recipe import ModelRecipe
-from bertworks.commands.pretrain.run import PretrainRequest, pretrain
-from bertworks.commands.run_facts import count_tokens
+from bertworks.commands.pretrain.request import PretrainRequest
+from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.run_info import count_tokens
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.errors import BertworksError, SettingsError
+from bertworks.parallel.process_group import process_group
 from bertworks.training.checkpoint import checkpoints_in, load_checkpoint
 from bertworks.training.checkpoint_writer import CheckpointWriter
 from bertworks.training.devices import Precision
 from bertworks.training.loop import Step
-from bertworks.training.process_group import process_group
 from bertworks.training.sharding import local_rows, shard, to_local
 
-STILL = replace(RECIPE, model=replace(RECIPE.model, hidden_dropout_prob=0.0), batch_size=12, micro_batch_size=2)
+WITHOUT_DROPOUT = replace(
+    RECIPE, model=replace(RECIPE.model, hidden_dropout_prob=0.0), batch_size=12, micro_batch_size=2
+)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -39,178 +42,179 @@ def corpus(tmp_path_factory):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What one process saw."""
+class Outcome:
+    """The events of a run in one process."""
 
     steps: list[Step]
     notes: list[str]
     error: str
 
 
-def work(requests: list[PretrainRequest], saves_in_background: bool) -> list[Seen]:
-    """Do one run after another, as a process of torchrun would. (One group for all saves the time to form it.)"""
+def work(requests: list[PretrainRequest], saves_in_background: bool) -> list[Outcome]:
+    """Do one run after another, as a process of torchrun would. (One process group for all saves time.)"""
     if saves_in_background:
         bertworks.commands.pretrain.run._create_saver = lambda run: CheckpointWriter(
             run.request.output / "checkpoints", run.module, run.digest, in_background=True
         )
-    found = []
+    outcomes = []
     with process_group():
         for request in requests:
             steps, notes, error = [], [], ""
             try:
-                for told in pretrain(request):
-                    steps += [told.step] if told.step else []
-                    notes += [told.note] if told.note else []
+                for event in pretrain(request):
+                    steps += [event.step] if event.step else []
+                    notes += [event.note] if event.note else []
             except BertworksError as raised:
                 error = str(raised)
-            found.append(Seen(steps, notes, error))
-    return found
+            outcomes.append(Outcome(steps, notes, error))
+    return outcomes
 
 
-def together(world: int, *requests: PretrainRequest, saves_in_background: bool = False) -> list[Seen]:
-    """Return what the first of so many processes saw of each run."""
-    return started(world, work, list(requests), saves_in_background)[0]
+def run_sharded(world_size: int, *requests: PretrainRequest, saves_in_background: bool = False) -> list[Outcome]:
+    """Do the runs in several processes; return their outcomes in the main process."""
+    return started(world_size, work, list(requests), saves_in_background)[0]
 
 
-def whole(out: Path) -> dict[str, torch.Tensor]:
-    """Return all tensors of the last checkpoint, put together."""
-    found = load_checkpoint(checkpoints_in(out / "checkpoints")[-1])
-    return {**found.model, **found.optimizer}
+def last_tensors(output: Path) -> dict[str, torch.Tensor]:
+    """Return all tensors of the last checkpoint, merged from its shards."""
+    checkpoint = load_checkpoint(checkpoints_in(output / "checkpoints")[-1])
+    return {**checkpoint.model, **checkpoint.optimizer}
 
 
-def chances(out: Path) -> list[float]:
-    """Return how likely the best candidates for blanks were, at all steps."""
-    lines = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
-    return [chance for line in lines for blank in line["filled"] for _, chance in blank]
+def sample_probabilities(output: Path) -> list[float]:
+    """Return the probabilities of the best candidates of all masked samples."""
+    lines = [json.loads(line) for line in (output / "samples.jsonl").read_text().splitlines()]
+    return [probability for line in lines for candidates in line["predictions"] for _, probability in candidates]
 
 
-def test_two_processes_resume_exactly_and_leave_a_checkpoint_in_parts(corpus, tmp_path):
+def test_two_processes_resume_exactly_and_write_a_sharded_checkpoint(corpus, tmp_path):
     recipe = replace(RECIPE, micro_batch_size=2)
-    request = PretrainRequest(recipe, corpus, tmp_path / "whole", shard=True)
-    parts = replace(request, output=tmp_path / "parts")
-    half = replace(request, recipe=replace(recipe, precision="bf16"), output=tmp_path / "half", stop_after=6)
-    *_, in_half = together(2, request, replace(parts, stop_after=7), parts, half)
-    assert (len(in_half.steps), in_half.error) == (6, "")
-    rough = chances(tmp_path / "half")
-    assert rough == pytest.approx(chances(tmp_path / "whole")[: len(rough)], abs=0.02)
-    one, other = whole(tmp_path / "whole"), whole(tmp_path / "parts")
-    assert one.keys() == other.keys()
-    assert [name for name in one if not torch.equal(one[name], other[name])] == []
-    assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
+    request = PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "whole", shard=True)
+    resumed = replace(request, output=tmp_path / "resumed")
+    bf16 = replace(request, recipe=replace(recipe, precision="bf16"), output=tmp_path / "bf16", stop_after=6)
+    *_, outcome = run_sharded(2, request, replace(resumed, stop_after=7), resumed, bf16)
+    assert (len(outcome.steps), outcome.error) == (6, "")
+    bf16_probabilities = sample_probabilities(tmp_path / "bf16")
+    expected = sample_probabilities(tmp_path / "whole")[: len(bf16_probabilities)]
+    assert bf16_probabilities == pytest.approx(expected, abs=0.02)
+    tensors, resumed_tensors = last_tensors(tmp_path / "whole"), last_tensors(tmp_path / "resumed")
+    assert tensors.keys() == resumed_tensors.keys()
+    assert [name for name in tensors if not torch.equal(tensors[name], resumed_tensors[name])] == []
+    assert curve(tmp_path / "whole") == curve(tmp_path / "resumed")
     last = checkpoints_in(tmp_path / "whole" / "checkpoints")[-1]
     names = {f"{kind}-0000{number}-of-00002.safetensors" for kind in ("model", "optimizer") for number in (1, 2)}
-    assert {path.name for path in last.iterdir()} == names | {"standing.json", "manifest.json"}
-    rows = [load_file(last / f"model-0000{number}-of-00002.safetensors")["pair.score.bias"] for number in (1, 2)]
-    assert [len(one) for one in rows] == [1, 1]  # each process has one of the two
+    assert {path.name for path in last.iterdir()} == names | {"state.json", "manifest.json"}
+    shards = [load_file(last / f"model-0000{number}-of-00002.safetensors") for number in (1, 2)]
+    assert [len(shard_tensors["nsp_head.score.bias"]) for shard_tensors in shards] == [1, 1]  # each has one of two rows
     for file in last.iterdir():
         with pytest.raises(ValueError):
             list(pickletools.genops(file.read_bytes()))
     peaks = json.loads((tmp_path / "whole" / "run.json").read_text())["peak_gib"]
     assert [0.05 < peak < 50 for peak in peaks] == [True, True]
     model = "model/model.safetensors"
-    assert (tmp_path / "whole" / model).read_bytes() == (tmp_path / "parts" / model).read_bytes()
+    assert (tmp_path / "whole" / model).read_bytes() == (tmp_path / "resumed" / model).read_bytes()
     pooler = load_file(tmp_path / "whole" / model)["bert.pooler.dense.weight"]
-    assert torch.equal(pooler, one["encoder.pooler.weight"])
+    assert torch.equal(pooler, tensors["encoder.pooler.weight"])
 
 
-def test_a_checkpoint_of_two_goes_on_with_three_and_then_with_one(corpus, tmp_path):
-    alone = run(corpus, tmp_path / "alone", STILL)
-    request = PretrainRequest(STILL, corpus, tmp_path / "run", shard=True, stop_after=4)
-    (first,) = together(2, request)
-    (second,) = together(3, request, saves_in_background=True)
-    assert any("processes 2 → 3" in note for note in second.notes)
-    rest = list(pretrain(replace(request, shard=False, stop_after=None)))
-    assert any("sharded True → False" in one.note for one in rest)
-    assert_close(alone, first.steps + second.steps + [one.step for one in rest if one.step])
-    held_out = [
-        [line["losses"] for line in curve(tmp_path / out) if line["kind"] == "held_out"] for out in ("alone", "run")
-    ]
+def test_checkpoint_of_two_processes_resumes_with_three_and_then_with_one(corpus, tmp_path):
+    steps = run(corpus, tmp_path / "unsharded", WITHOUT_DROPOUT)
+    request = PretrainRequest(recipe=WITHOUT_DROPOUT, corpus=corpus, output=tmp_path / "run", shard=True, stop_after=4)
+    (first,) = run_sharded(2, request)
+    (second,) = run_sharded(3, request, saves_in_background=True)
+    assert any("world_size 2 → 3" in note for note in second.notes)
+    last = list(pretrain(replace(request, shard=False, stop_after=None)))
+    assert any("sharded True → False" in event.note for event in last)
+    assert_close(steps, first.steps + second.steps + [event.step for event in last if event.step])
+    outputs = (tmp_path / "unsharded", tmp_path / "run")
+    held_out = [[line["losses"] for line in curve(output) if line["kind"] == "held_out"] for output in outputs]
     assert len(held_out[0]) > 1
-    for one, other in zip(*held_out, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
-    samples = [chances(tmp_path / out) for out in ("alone", "run")]
-    assert samples[0] == pytest.approx(samples[1], abs=1e-5)
-    assert len(set(samples[0])) > 10  # which change from step to step
+    for expected, losses in zip(*held_out, strict=True):
+        assert losses == pytest.approx(expected, abs=1e-5)
+    expected, probabilities = map(sample_probabilities, outputs)
+    assert probabilities == pytest.approx(expected, abs=1e-5)
+    assert len(set(expected)) > 10  # they change from step to step
 
 
+# family -> objective, activation_checkpointing
 FAMILIES = {
-    "bert": ("masked-next", True),
-    "roberta": ("masked", False),
-    "albert": ("masked-order", True),
-    "openai-gpt": ("next", False),
-    "xlnet": ("permuted", True),
-    "elmo": ("two-way", False),
+    "bert": ("mlm-nsp", True),
+    "roberta": ("mlm", False),
+    "albert": ("mlm-sop", True),
+    "openai-gpt": ("causal", False),
+    "xlnet": ("permutation", True),
+    "elmo": ("bilm", False),
 }
 
 
 def gradients(corpus: Path, families: tuple[str, ...], precision: Precision) -> dict[str, tuple[float, float]]:
-    """Return by family the largest gradient of a whole module, and the largest difference to one that is spread."""
+    """Return by family the largest gradient of a whole module, and the largest difference of a sharded one."""
     with process_group():
         return {family: _gradients(Corpus.open(corpus, None), family, precision) for family in families}
 
 
 def _gradients(corpus: Corpus, family: str, precision: Precision) -> tuple[float, float]:
-    objective, recompute = FAMILIES[family]
-    model = ModelRecipe("tiny", hidden_size=16, num_attention_heads=2, max_position_embeddings=32, family=family)
-    recipe = replace(RECIPE, model=model, objective=objective, activation_checkpointing=recompute)
-    start = resolve_model_init(recipe, corpus.tokenizer, None)
-    plain, spread = (build(start, recipe, count_tokens(corpus))[0] for _ in range(2))
-    shard(spread, spread.encoder.layers, precision)
+    objective, activation_checkpointing = FAMILIES[family]
+    model = ModelRecipe(size="tiny", hidden_size=16, num_attention_heads=2, max_position_embeddings=32, family=family)
+    recipe = replace(RECIPE, model=model, objective=objective, activation_checkpointing=activation_checkpointing)
+    model_init = resolve_model_init(recipe, corpus.tokenizer, None)
+    whole, sharded = (build(model_init, recipe, count_tokens(corpus))[0] for _ in range(2))
+    shard(sharded, sharded.encoder.layers, precision)
     for batch in PretrainBatches(corpus, recipe).get_batches(0, 0):
-        for module in (plain, spread):
+        for module in (whole, sharded):
             seeds = DropoutSeeds(torch.tensor(5 + torch.distributed.get_rank(), dtype=torch.int32))
             module.train()
             with precision.autocast():
                 loss = module(batch, dict.fromkeys(module.counts(batch), 1.0), seeds)
             loss.value.backward()
     largest = worst = 0.0
-    for one, other in zip(plain.parameters(), spread.parameters(), strict=True):
-        if one.grad is not None:
-            expected = one.grad.to_dense()
+    for parameter, local in zip(whole.parameters(), sharded.parameters(), strict=True):
+        if parameter.grad is not None:
+            expected = parameter.grad.to_dense()
             torch.distributed.all_reduce(expected)
             expected /= torch.distributed.get_world_size()
             largest = max(largest, float(expected.abs().max()))
-            apart = (
-                to_local(other.grad) - expected[local_rows(other)]
-            ).abs()  # of one row only the first process has any
-            worst = max(worst, float(apart.max()) if apart.numel() else 0.0)
+            # Of a tensor with one row only the first process has any.
+            difference = (to_local(local.grad) - expected[local_rows(local)]).abs()
+            worst = max(worst, float(difference.max()) if difference.numel() else 0.0)
     return largest, worst
 
 
-def test_every_family_has_the_gradients_of_a_whole_module(corpus):
-    for found in started(2, gradients, corpus, tuple(FAMILIES), Precision()):
-        assert found.keys() == FAMILIES.keys()
-        for family, (largest, worst) in found.items():
+def test_sharded_gradients_of_every_family_equal_those_of_the_whole_module(corpus):
+    for results in started(2, gradients, corpus, tuple(FAMILIES), Precision()):
+        assert results.keys() == FAMILIES.keys()
+        for family, (largest, worst) in results.items():
             assert largest > 1e-3, family
             assert worst < 1e-6 * largest, family
 
 
-def test_in_half_precision_only_the_rounding_of_biases_differs(corpus):
-    for found in started(2, gradients, corpus, ("bert",), Precision("bf16")):
-        largest, worst = found["bert"]
+def test_sharded_gradients_in_bf16_differ_only_by_rounding(corpus):
+    for results in started(2, gradients, corpus, ("bert",), Precision("bf16")):
+        largest, worst = results["bert"]
         assert largest > 1e-3
         assert worst < 0.02 * largest
 
 
-def disagree(requests: list[PretrainRequest]) -> str:
-    (seen,) = work([requests[int(os.environ["RANK"])]], False)
-    return seen.error
+def run_own_request(requests: list[PretrainRequest]) -> str:
+    """Run the request of this rank; return the error."""
+    (outcome,) = work([requests[int(os.environ["RANK"])]], False)
+    return outcome.error
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (
             {"recipe": replace(RECIPE, learning_rate=5e-4)},
-            "recipe, rate is 0.001 on .*, but 0.0005 on .*; start all machines",
+            "recipe, learning_rate is 0.001 on .*, but 0.0005 on .*; start all nodes",
         ),
-        ({"shard": True}, "run, shard is False on .*, but True on"),
+        ({"shard": True}, "options, shard is False on .*, but True on"),
     ],
 )
-def test_machines_that_do_not_mean_the_same_run_are_told_what_differs(corpus, tmp_path, change, told):
-    request = PretrainRequest(RECIPE, corpus, tmp_path / "run")
-    errors = started(2, disagree, [request, replace(request, **change)])
+def test_different_requests_are_refused_in_every_process(corpus, tmp_path, change, message):
+    request = PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run")
+    errors = started(2, run_own_request, [request, replace(request, **change)])
     assert errors[0] == errors[1]
-    with pytest.raises(SettingsError, match=f"the machines do not mean the same run: {told}"):
+    with pytest.raises(SettingsError, match=f"the nodes do not run the same thing: {message}"):
         raise SettingsError(errors[0])
     assert not (tmp_path / "run").exists()
