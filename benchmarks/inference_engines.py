@@ -105,7 +105,10 @@ def ours_int8(work: Path) -> Ways:
     from bertworks.exporters.export import ExportRequest, export
     from bertworks.inference.model import load
 
-    yield "as it comes", load(export(ExportRequest(str(minilm()), "int8", work / "int8")).output).encode
+    yield (
+        "as it comes",
+        load(export(ExportRequest(model=str(minilm()), target="int8", output=work / "int8")).output).encode,
+    )
 
 
 def sentence_transformers(work: Path) -> Ways:

@@ -74,7 +74,17 @@ def our_step(module: Any, batches: list[Batch]) -> Callable[[], object]:
     """Return a function that does one step of our loop."""
     pace = StepSchedule((10**6,), 10_000, 1e-4)
     draw = lambda phase, step: [batches[step % len(batches)]]  # noqa: E731
-    steps = train(Training(module, module, BertAdam(module, AdamSettings()), pace, draw, 0), TrainState())
+    steps = train(
+        Training(
+            module=module,
+            trainable=module,
+            optimizer=BertAdam(module, AdamSettings()),
+            schedule=pace,
+            get_batches=draw,
+            seed=0,
+        ),
+        TrainState(),
+    )
     return lambda: next(steps, None)
 
 
@@ -210,7 +220,7 @@ def loader_share(step_seconds: float, rows: int) -> float:
 
         phases = (PhaseRecipe(LENGTH, 1, 1),)
         recipe = PretrainRecipe(
-            ModelRecipe("tiny"), masking=MaskSettings(), batch_size=rows, warmup_steps=0, phases=phases
+            model=ModelRecipe(size="tiny"), masking=MaskSettings(), batch_size=rows, warmup_steps=0, phases=phases
         )
         drawer = PretrainBatches(Corpus.open(corpus_folder), recipe)
         seconds = statistics.median(seconds_of(lambda at=at: drawer._load_batches(0, at)) for at in range(20))  # type: ignore[misc]

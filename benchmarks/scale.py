@@ -32,11 +32,12 @@ from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.stack import BertConfig
 from bertworks.objectives.mlm import MlmObjective
+from bertworks.parallel.process_group import all_gather, process_group, world_size
 from bertworks.training.checkpoint import CheckpointProcessGroup, save_checkpoint
+from bertworks.training.data_parallel import wrap_ddp
 from bertworks.training.devices import Precision
-from bertworks.training.loop import Training, TrainState, train, world_size
+from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
-from bertworks.training.process_group import all_gather, process_group, wrap_ddp
 from bertworks.training.schedule import StepSchedule
 from bertworks.training.sharding import local_state_dict, shard
 from pretraining import VOCABULARY, batches_of
@@ -94,7 +95,17 @@ def child(kind: str, size: str, folder: Path) -> None:
         optimizer, standing = BertAdam(module, AdamSettings()), TrainState()
         draw = lambda phase, step: [rows[step % NUM_BATCHES]]  # noqa: E731
         trainable = wrap_ddp(module, lambda: rows[0])
-        steps = train(Training(module, trainable, optimizer, StepSchedule((10**6,), 10_000, 1e-4), draw, 0), standing)
+        steps = train(
+            Training(
+                module=module,
+                trainable=trainable,
+                optimizer=optimizer,
+                schedule=StepSchedule((10**6,), 10_000, 1e-4),
+                get_batches=draw,
+                seed=0,
+            ),
+            standing,
+        )
         crew = CheckpointProcessGroup(int(os.environ["RANK"]), world_size(), all_gather)
         work: dict[str, Callable[[], object]] = {
             "step": lambda: next(steps),

@@ -45,7 +45,12 @@ def measured(family: str, size: str, rows: int) -> dict[str, Any]:
     module = OBJECTIVES[MEMBERS[family]](family_of(family).build(sizes, generator), generator)
     optimizer = BertAdam(module, AdamSettings())
     pace = StepSchedule((_STEPS + 1,), 1, 1e-4)
-    steps = train(Training(module, module, optimizer, pace, lambda *_: [batch], 0), TrainState())
+    steps = train(
+        Training(
+            module=module, trainable=module, optimizer=optimizer, schedule=pace, get_batches=lambda *_: [batch], seed=0
+        ),
+        TrainState(),
+    )
     for _ in range(_STEPS):
         next(steps)
     moments = sum(one.numel() * one.element_size() for one in optimizer.state().values())

@@ -29,7 +29,7 @@ from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import ModelInit, build
 from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
-from bertworks.commands.run_facts import count_tokens
+from bertworks.commands.run_info import count_tokens
 from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.corpus.corpus import Corpus
 from bertworks.text.sources import TextSource
@@ -40,14 +40,14 @@ from bertworks.training.schedule import TimeSchedule
 from bertworks.vocabulary.training import VocabularySettings
 
 RECIPE = PretrainRecipe(
-    ModelRecipe("mini"),
+    model=ModelRecipe(size="mini"),
     batch_size=32,
     learning_rate=1e-3,
     budget="5m",
     phases=(PhaseRecipe(128, budget_ratio=1.0),),
     num_eval_examples=512,
 )
-HEAD_START = replace(RECIPE, model=ModelRecipe("mini", position_init="neighbours", output_bias_init="counts"))
+HEAD_START = replace(RECIPE, model=ModelRecipe(size="mini", position_init="neighbours", output_bias_init="counts"))
 # Parts of the peer's time that ours is given, one after the other, until it has reached the peer's loss.
 PARTS = (3.0, 2.5, 2.0, 1.5)
 # When held-out text is looked at, in shares of the time. Most looks come late, when the rate is low and the loss falls.
@@ -65,7 +65,13 @@ def corpus_of(data: Path, work: Path) -> Corpus:
 
 
 def pace_of(seconds: float) -> TimeSchedule:
-    return TimeSchedule(seconds, (1.0,), RECIPE.warmup_ratio, RECIPE.learning_rate, {})
+    return TimeSchedule(
+        budget=seconds,
+        phase_ratios=(1.0,),
+        warmup_ratio=RECIPE.warmup_ratio,
+        peak_learning_rate=RECIPE.learning_rate,
+        history={},
+    )
 
 
 def peer_loss(corpus: Corpus, seconds: float) -> tuple[float, int]:
@@ -134,7 +140,12 @@ def our_losses(corpus: Corpus, recipe: PretrainRecipe, seconds: float) -> Iterat
     )
     rows, standing = PretrainBatches(corpus, RECIPE), TrainState()
     training = Training(
-        module, module, BertAdam(module, RECIPE.optimizer), pace_of(seconds), rows.get_batches, RECIPE.seed
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, RECIPE.optimizer),
+        schedule=pace_of(seconds),
+        get_batches=rows.get_batches,
+        seed=RECIPE.seed,
     )
     looks = iter((*LOOKS, math.inf))
     look = next(looks)

@@ -25,11 +25,21 @@ from bertworks.records import (
 
 
 def step(number: int, loss: float = 2.5, phase: str = "128") -> StepRecord:
-    return StepRecord(number, phase, {"masked": loss, "pair": 0.5}, 1e-4, 2.0 * number, 100 * number, 1.25)
+    return StepRecord(
+        step=number,
+        phase=phase,
+        losses={"masked": loss, "pair": 0.5},
+        learning_rate=1e-4,
+        seconds=2.0 * number,
+        num_tokens=100 * number,
+        grad_norm=1.25,
+    )
 
 
 def held_out(number: int) -> HeldOutRecord:
-    return HeldOutRecord(number, "128", {"masked": 2.0}, 7.389, 0.625, 0.75)
+    return HeldOutRecord(
+        step=number, phase="128", losses={"masked": 2.0}, perplexity=7.389, accuracy=0.625, pair_accuracy=0.75
+    )
 
 
 def sample(number: int) -> SampleRecord:
@@ -76,7 +86,9 @@ def test_lines_have_the_documented_keys(tmp_path):
 
 
 def test_what_was_written_is_read_back_metrics_first(tmp_path):
-    without_pairs = HeldOutRecord(3, "512", {"masked": 1.0}, math.e, 0.5, None)
+    without_pairs = HeldOutRecord(
+        step=3, phase="512", losses={"masked": 1.0}, perplexity=math.e, accuracy=0.5, pair_accuracy=None
+    )
     write(tmp_path, sample(1), step(1), held_out(2), without_pairs)
     assert list(read_records(tmp_path)) == [step(1), held_out(2), without_pairs, sample(1)]
 

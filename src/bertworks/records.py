@@ -36,7 +36,7 @@ METRICS, SAMPLES, EVENTS = "metrics.jsonl", "samples.jsonl", "events"
 MASK_TOKEN = "[MASK]"  # in the text of a sample  # noqa: S105
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """A logged training step. `seconds` and `num_tokens` are totals of the run so far.
 
@@ -52,7 +52,7 @@ class StepRecord:
     grad_norm: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutRecord:
     """Losses and accuracies (0 to 1) on the held-out split after `step` steps."""
 
@@ -178,7 +178,7 @@ def _column() -> array[float]:
     return array("d")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class History:
     """The records of a run, steps as columns."""
 

@@ -46,7 +46,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 def exported(folder: Path, to: str, out: Path, **asked: Any) -> Path:
-    return export(ExportRequest(str(folder), to, out, **asked)).output
+    return export(ExportRequest(model=str(folder), target=to, output=out, **asked)).output
 
 
 def assert_alike(one: Any, other: Any) -> None:

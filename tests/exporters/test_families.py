@@ -49,7 +49,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("to", ["onnx", "openvino"])
 def test_an_exported_member_predicts_the_same_and_is_certified(folder: Path, to: str, tmp_path: Path):
-    made = export(ExportRequest(str(folder), to, tmp_path / to))
+    made = export(ExportRequest(model=str(folder), target=to, output=tmp_path / to))
     certificate = json.loads((tmp_path / to / "certificate.json").read_text())
     assert certificate == made.certificate
     assert max(certificate["max_difference"].values()) < 1e-4
@@ -59,6 +59,6 @@ def test_an_exported_member_predicts_the_same_and_is_certified(folder: Path, to:
 
 
 def test_products_of_8_bits_are_certified_by_their_cosine(folder: Path, tmp_path: Path):
-    made = export(ExportRequest(str(folder), "int8", tmp_path / "int8", cosine=0.98))
+    made = export(ExportRequest(model=str(folder), target="int8", output=tmp_path / "int8", cosine=0.98))
     assert made.certificate["mean_cosine"] >= 0.98
     assert load(tmp_path / "int8").predict(TEXTS[:1])

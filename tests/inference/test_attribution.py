@@ -149,18 +149,36 @@ CASES: dict[str, tuple[Task, Any]] = {
     "one of several labels": (Classify(("sad", "long"), multi_label=True), text("the film was very bad")),
     "a class of a long text": (CLASSES, text("the film was very good and bad who lives " * 9)),
     "a value": (Regress(), text("the film was good", "the film was bad")),
-    "an ending": (Choose(), ChoiceExample("1", "the text", "the film was", ("good", "very bad", "long now"))),
-    "a long ending": (Choose(), ChoiceExample("1", "the text", "the film was", ("good " * 40, "bad"))),
+    "an ending": (
+        Choose(),
+        ChoiceExample(id="1", location="the text", prompt="the film was", endings=("good", "very bad", "long now")),
+    ),
+    "a long ending": (
+        Choose(),
+        ChoiceExample(id="1", location="the text", prompt="the film was", endings=("good " * 40, "bad")),
+    ),
     "a word": (Tag(("O", "B-PER", "I-PER")), TagExample.from_text("John Smith lives in Paris.")),
     "a word of a long text": (Tag(("O", "B-PER", "I-PER")), TagExample.from_text("John lives in Paris now " * 12)),
-    "an answer": (Answer(), PassageExample("1", "the text", "who lives in paris", "John Smith lives in Paris now")),
+    "an answer": (
+        Answer(),
+        PassageExample(
+            id="1", location="the text", question="who lives in paris", passage="John Smith lives in Paris now"
+        ),
+    ),
     "no answer": (
         Answer(no_answer=True, null_threshold=-100.0),
-        PassageExample("1", "the text", "who lives in paris", "John Smith lives in Paris now"),
+        PassageExample(
+            id="1", location="the text", question="who lives in paris", passage="John Smith lives in Paris now"
+        ),
     ),
     "an answer in a long text": (
         Answer(),
-        PassageExample("1", "the text", "who lives in paris", "the film was long. John lives in Paris now. " * 6),
+        PassageExample(
+            id="1",
+            location="the text",
+            question="who lives in paris",
+            passage="the film was long. John lives in Paris now. " * 6,
+        ),
     ),
 }
 
@@ -245,8 +263,17 @@ def test_a_word_that_is_no_entity_is_explained_where_it_is_nearest_to_one():
 
 def test_the_document_around_a_sentence_has_a_weight_of_its_own():
     words = ("John", "lives")
-    sentence = Sentence(words, None, "John lives", ((0, 4), (5, 10)), 0, "toy.txt, line 1")
-    before = Sentence(("Paris", "now"), None, "Paris now", ((0, 5), (6, 9)), 0, "toy.txt, line 1")
+    sentence = Sentence(
+        words=words, tags=None, text="John lives", offsets=((0, 4), (5, 10)), document=0, location="toy.txt, line 1"
+    )
+    before = Sentence(
+        words=("Paris", "now"),
+        tags=None,
+        text="Paris now",
+        offsets=((0, 5), (6, 9)),
+        document=0,
+        location="toy.txt, line 1",
+    )
     predictor = predictor_of(Tag(("O", "B-PER", "I-PER")))
     found = explain(predictor, TagExample("1", SentenceContext(sentence, (before,), (before,))), "John")
     assert found.tokens == ("john", "lives")
@@ -300,7 +327,7 @@ def test_an_answer_is_explained_where_it_starts_and_ends():
 
 
 def test_an_answer_in_a_word_longer_than_a_window_is_explained():
-    case = PassageExample("1", "the text", "who", "great" + "ness" * 20)
+    case = PassageExample(id="1", location="the text", question="who", passage="great" + "ness" * 20)
     for seed in range(4):
         found = explain(predictor_of(Answer(), seed, WindowRule(16, 4)), case)
         assert found.target == f"answer '{case.passage}'"
@@ -336,9 +363,9 @@ def test_pieces_that_were_cut_off_have_no_weight_and_are_counted():
 def masked(question: Features, generator: np.random.Generator) -> Features:
     """The same with some of its pieces masked, or all, or none."""
     (row,) = question.sequences
-    ids = row.window.input_ids.copy()
+    ids = row.input_ids.copy()
     ids[1:-1][generator.random(len(ids) - 2) < generator.uniform(0, 1.2)] = TOKENIZER.specials.mask
-    return replace(question, sequences=(replace(row, window=replace(row.window, input_ids=ids)),))
+    return replace(question, sequences=(replace(row, input_ids=ids),))
 
 
 def test_what_decides_has_the_largest_weight():
@@ -363,7 +390,14 @@ def test_what_decides_has_the_largest_weight():
         return [batch_of_features(own, task, TOKENIZER.specials.pad)]
 
     module = predictor.module
-    training = Training(module, module, BertAdam(module, AdamSettings()), StepSchedule((150,), 15, 5e-3), draw, 0)
+    training = Training(
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, AdamSettings()),
+        schedule=StepSchedule((150,), 15, 5e-3),
+        get_batches=draw,
+        seed=0,
+    )
     list(train(training, TrainState()))
     assert task.score(predictor.predict(cases[160:])).main_value == 1.0
     for case in cases[160:]:
@@ -377,14 +411,14 @@ def test_what_decides_has_the_largest_weight():
 
 def explained(weights: list[float]) -> Explanation:
     own = TextAttribution(
-        "text",
-        "Greatness <& good>, bad!",
-        ("great", "##ness", "good", "bad"),
-        ((0, 5), (5, 9), (13, 17), (20, 23)),
-        (True, False, True, True),
-        np.array(weights),
+        title="text",
+        text="Greatness <& good>, bad!",
+        tokens=("great", "##ness", "good", "bad"),
+        offsets=((0, 5), (5, 9), (13, 17), (20, 23)),
+        begins_word=(True, False, True, True),
+        weights=np.array(weights),
     )
-    return Explanation("'liked'", (own,), sum(weights), 0.0, 32)
+    return Explanation(target="'liked'", texts=(own,), output=sum(weights), baseline_output=0.0, num_steps=32)
 
 
 def test_the_weight_of_a_word_is_the_sum_of_its_pieces():

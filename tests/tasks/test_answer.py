@@ -51,7 +51,14 @@ RULE = WindowRule(12, 3)
 
 def case(passage: str, answer: str | None = None, question: str = "who", is_impossible: bool = False) -> PassageExample:
     answers = () if answer is None else (RightAnswer(answer, passage.index(answer)),)
-    return PassageExample("q1", "toy.json, article 1, question q1", question, passage, answers, is_impossible)
+    return PassageExample(
+        id="q1",
+        location="toy.json, article 1, question q1",
+        question=question,
+        passage=passage,
+        answers=answers,
+        is_impossible=is_impossible,
+    )
 
 
 def labels_of(question: PassageFeatures) -> list[tuple[int, int]]:
@@ -60,7 +67,7 @@ def labels_of(question: PassageFeatures) -> list[tuple[int, int]]:
 
 def pointing(question: PassageFeatures) -> list[npt.NDArray[np.float32]]:
     """Scores as a perfect model gives them: 9 where each row's label says, else 0."""
-    outputs = [np.zeros((len(row.window), 2), dtype=np.float32) for row in question.sequences]
+    outputs = [np.zeros((len(row), 2), dtype=np.float32) for row in question.sequences]
     for output, (start, end) in zip(outputs, labels_of(question), strict=True):
         output[start, 0] += 9
         output[end, 1] += 9
@@ -77,7 +84,7 @@ def batch_of(*cases: PassageExample, rule: WindowRule = RULE) -> Batch:
 
 def test_question_and_passage_are_a_pair_and_the_label_points_into_the_row():
     question = Answer().featurize(case("the quiet fox saw", "quiet fox"), TOKENIZER, RULE)
-    assert [PIECES[number] for number in question.sequences[0].window.input_ids] == [
+    assert [PIECES[number] for number in question.sequences[0].input_ids] == [
         "[CLS]", "who", "[SEP]", "the", "quiet", "fox", "saw", "[SEP]"
     ]  # fmt: skip
     assert labels_of(question) == [(4, 5)]
@@ -88,13 +95,17 @@ def test_only_rows_that_hold_the_whole_answer_point_to_it():
     words = [FILLERS[number % 10] for number in range(20)]
     words[6:9] = "blue", "fox", "green"
     question = Answer().featurize(case(" ".join(words), "blue fox green"), TOKENIZER, RULE)
-    assert [row.window.spans[1].first for row in question.sequences] == [0, 4, 8, 12]
+    assert [row.spans[1].first for row in question.sequences] == [0, 4, 8, 12]
     assert labels_of(question) == [(0, 0), (5, 7), (0, 0), (0, 0)]
 
 
 def test_the_first_right_answer_that_stands_in_the_passage_trains():
     one = PassageExample(
-        "1", "here", "who", "the cat saw the dog", (RightAnswer("a bird", None), RightAnswer("dog", 16))
+        id="1",
+        location="here",
+        question="who",
+        passage="the cat saw the dog",
+        answers=(RightAnswer("a bird", None), RightAnswer("dog", 16)),
     )
     assert labels_of(Answer().featurize(one, TOKENIZER, RULE)) == [(7, 7)]
 
@@ -118,9 +129,9 @@ def test_what_truncation_cuts_is_counted():
 
 def test_windows_cover_every_piece_of_a_long_passage():
     question = Answer().featurize(case("the cat " * 150), TOKENIZER, RULE)
-    runs = [row.window.spans[1] for row in question.sequences]
+    runs = [row.spans[1] for row in question.sequences]
     assert set().union(*(range(run.first, run.first + run.count) for run in runs)) == set(range(300))
-    assert all(len(row.window) <= RULE.max_length for row in question.sequences)
+    assert all(len(row) <= RULE.max_length for row in question.sequences)
 
 
 # --- The loss ------------------------------------------------------------------------------------
@@ -160,7 +171,7 @@ def test_the_answer_is_the_text_under_the_pieces_as_it_is_written():
 def test_an_answer_is_never_cut_inside_a_word():
     one = case("the cats saw dogs")  # the cat ##s saw dog ##s
     question = Answer().featurize(one, TOKENIZER, RULE)
-    output = np.zeros((len(question.sequences[0].window), 2), dtype=np.float32)
+    output = np.zeros((len(question.sequences[0]), 2), dtype=np.float32)
     output[4] = 9  # cat, from start to end
     found = Answer().decode(one, question, [output])
     assert found.text == "cats"
@@ -170,7 +181,7 @@ def test_an_answer_is_never_cut_inside_a_word():
 def test_probabilities_are_among_the_best_twenty_by_softmax():
     one = case("the cat")
     question = Answer().featurize(one, TOKENIZER, RULE)
-    output = np.zeros((len(question.sequences[0].window), 2), dtype=np.float32)
+    output = np.zeros((len(question.sequences[0]), 2), dtype=np.float32)
     output[3, 0] = math.log(2)  # starts with "the": spans the, the cat 2; cat 1
     found = Answer().decode(one, question, [output])
     assert (found.text, found.probability) == ("the", pytest.approx(0.4))
@@ -203,7 +214,7 @@ def test_no_answer_is_given_where_its_score_is_above_the_threshold():
     one = case("the cat")
     task = Answer(no_answer=True)
     question = task.featurize(one, TOKENIZER, RULE)
-    output = np.zeros((len(question.sequences[0].window), 2), dtype=np.float32)
+    output = np.zeros((len(question.sequences[0]), 2), dtype=np.float32)
     output[0] = 0.5  # no answer: 1 in all
     output[4] = 0.25  # "cat": 0.5 in all
     found = task.decode(one, question, [output])
@@ -219,14 +230,22 @@ def test_no_answer_is_given_where_its_score_is_above_the_threshold():
 def test_the_score_of_no_answer_is_the_lowest_of_all_windows():
     one = case("the " * 20)
     question = Answer().featurize(one, TOKENIZER, RULE)
-    outputs = [np.zeros((len(row.window), 2), dtype=np.float32) for row in question.sequences]
+    outputs = [np.zeros((len(row), 2), dtype=np.float32) for row in question.sequences]
     for output, score in zip(outputs, (3.0, -1.0, 2.0, 5.0), strict=True):
         output[0, 0] = score
     assert Answer(no_answer=True).decode(one, question, outputs).null_odds == -1.0
 
 
 def test_an_answer_as_json_has_all_its_fields():
-    found = AnswerPrediction("q1", "cat", 4, 7, 0.75, (AnswerSpan("the cat", 0, 7, 0.25),), -2.0)
+    found = AnswerPrediction(
+        id="q1",
+        text="cat",
+        start=4,
+        end=7,
+        probability=0.75,
+        runners_up=(AnswerSpan("the cat", 0, 7, 0.25),),
+        null_odds=-2.0,
+    )
     assert json.loads(json.dumps(found.to_dict())) == {
         "id": "q1", "text": "cat", "start": 4, "end": 7, "probability": 0.75,
         "runners_up": [{"text": "the cat", "start": 0, "end": 7, "probability": 0.25}], "null_odds": -2.0,
@@ -259,14 +278,14 @@ passages = st.text(st.sampled_from([*LETTERS, *"ABÉ", *SPACES, "\u0301", "\u200
 @given(passage=passages, seed=st.integers(0, 2**32 - 1), tokenizer=st.sampled_from([BY_LETTER, BY_BYTE]))
 @example(passage="  abc\u3000中文  x1-y 。\n", seed=0, tokenizer=BY_BYTE)
 def test_answers_are_verbatim_substrings_of_whole_words(passage: str, seed: int, tokenizer: Tokenizer):
-    one = PassageExample("1", "here", "ab?", passage)
+    one = PassageExample(id="1", location="here", question="ab?", passage=passage)
     try:
         question = Answer().featurize(one, tokenizer, WindowRule(20, 5))
     except InputError:
         assert not any(letter.isalnum() for letter in passage)
         return
     generator = np.random.default_rng(seed)
-    outputs = [generator.normal(size=(len(row.window), 2)).astype(np.float32) for row in question.sequences]
+    outputs = [generator.normal(size=(len(row), 2)).astype(np.float32) for row in question.sequences]
     answered = Answer().decode(one, question, outputs)
     for found in (answered, *answered.runners_up):
         assert found.text
@@ -291,7 +310,9 @@ def test_a_right_answer_of_whole_words_comes_back_to_the_letter(parts: list[str]
     last = data.draw(st.integers(first, min(len(parts) - 1, first + 2)))  # at most 9 pieces
     begin = sum(map(len, (*parts[:first], *spaces[:first])))
     end = sum(map(len, (*parts[:last], *spaces[:last]))) + len(parts[last])
-    one = PassageExample("1", "here", "ab", passage, (RightAnswer(passage[begin:end], begin),))
+    one = PassageExample(
+        id="1", location="here", question="ab", passage=passage, answers=(RightAnswer(passage[begin:end], begin),)
+    )
     question = Answer().featurize(one, BY_LETTER, WindowRule(40, 10))
     found = Answer().decode(one, question, pointing(question))
     assert (found.text, found.start, found.end) == (passage[begin:end], begin, end)
@@ -301,7 +322,15 @@ def test_a_right_answer_of_whole_words_comes_back_to_the_letter(parts: list[str]
 
 
 def answered(text: str, null_odds: float = -1.0, best: str = "") -> AnswerPrediction:
-    return AnswerPrediction("q1", text, 0, len(text), 0.5, (AnswerSpan(best, 0, len(best), 0.2),), null_odds)
+    return AnswerPrediction(
+        id="q1",
+        text=text,
+        start=0,
+        end=len(text),
+        probability=0.5,
+        runners_up=(AnswerSpan(best, 0, len(best), 0.2),),
+        null_odds=null_odds,
+    )
 
 
 def test_english_is_scored_by_the_words_of_squad():
@@ -322,7 +351,13 @@ def test_chinese_is_scored_by_the_characters_of_cmrc():
 
 
 def test_answers_that_are_not_in_the_passage_still_count_as_right():
-    one = PassageExample("1", "here", "who", "the cat", (RightAnswer("the dog", None), RightAnswer("cat", 4)))
+    one = PassageExample(
+        id="1",
+        location="here",
+        question="who",
+        passage="the cat",
+        answers=(RightAnswer("the dog", None), RightAnswer("cat", 4)),
+    )
     assert Answer().score(iter([(one, answered("dog"))])).metrics["exact_match"] == 1.0
 
 
@@ -413,9 +448,9 @@ def test_a_question_longer_than_the_window_slides_and_its_parts_are_averaged(num
     one = case(passage, "fox", question="which colour " * 50 + "?")
     question = Answer().featurize(one, TOKENIZER, RULE)
     for text, length in ((0, 101), (1, num_words)):
-        runs = [row.window.spans[text] for row in question.sequences]
+        runs = [row.spans[text] for row in question.sequences]
         assert set().union(*(range(run.first, run.first + run.count) for run in runs)) == set(range(length))
-    assert all(len(row.window) <= RULE.max_length for row in question.sequences)
+    assert all(len(row) <= RULE.max_length for row in question.sequences)
     assert Answer().decode(one, question, pointing(question)).text == "fox"
 
 
@@ -424,14 +459,16 @@ def test_a_passage_of_a_hundred_thousand_words_is_read_to_its_end():
     words[99_990] = "fox"
     one = case(" ".join(words), "fox")
     question = Answer().featurize(one, TOKENIZER, WindowRule(384, 96))
-    last = question.sequences[-1].window.spans[1]
+    last = question.sequences[-1].spans[1]
     assert last.first + last.count == 100_000
     found = Answer().decode(one, question, pointing(question))
     assert (found.text, found.start) == ("fox", one.passage.index("fox"))
 
 
 def test_a_file_without_a_usable_answer_cannot_be_learned_from():
-    absent = PassageExample("1", "here", "who", "the cat", (RightAnswer("bird", None),))
+    absent = PassageExample(
+        id="1", location="here", question="who", passage="the cat", answers=(RightAnswer("bird", None),)
+    )
     with pytest.raises(InputError, match=r"none of the 2 training questions has an answer .* copied from 'context'"):
         Answer.from_examples([absent, case("the dog", is_impossible=True)], {})
 
@@ -518,7 +555,12 @@ def trained() -> TaskModule:
         return [batch_of(*(toy(draw, draw.randint(4, 16)) for _ in range(16)), rule=WindowRule(24, 6))]
 
     training = Training(
-        module, module, BertAdam(module, AdamSettings()), StepSchedule((120,), 10, 3e-3), batches, seed=0
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, AdamSettings()),
+        schedule=StepSchedule((120,), 10, 3e-3),
+        get_batches=batches,
+        seed=0,
     )
     steps = list(train(training, TrainState()))
     assert steps[-1].losses["task"] < 0.1 * steps[0].losses["task"]
@@ -552,4 +594,4 @@ def test_predictions_of_a_batch_equal_those_of_each_row_alone():
         together = module.outputs(batch_of_input_sequences(rows, TOKENIZER.specials.pad))
         for number, row in enumerate(rows):
             alone = module.outputs(batch_of_input_sequences([row], TOKENIZER.specials.pad))[0]
-            assert torch.allclose(together[number, : len(row.window)], alone, atol=1e-5)
+            assert torch.allclose(together[number, : len(row)], alone, atol=1e-5)

@@ -47,7 +47,7 @@ CLOSE = 1e-5
 
 
 def case(prompt: str, *endings: str, label: int | None = None) -> ChoiceExample:
-    return ChoiceExample("1", "toy.csv, line 2", prompt, endings, label)
+    return ChoiceExample(id="1", location="toy.csv, line 2", prompt=prompt, endings=endings, label=label)
 
 
 def module_of(task: Choose = Choose(), seed: int = 0) -> TaskModule:
@@ -64,12 +64,12 @@ def test_each_ending_is_a_pair_with_the_prompt():
     question = Choose().featurize(case("the cat", "purrs", "barks now", label=1), TOKENIZER, RULE)
     assert [row.unit for row in question.sequences] == [0, 1]
     assert (question.num_units, question.label, question.num_truncated) == (2, 1, 0)
-    pieces = [[TOKENIZER.tokens[number] for number in row.window.input_ids] for row in question.sequences]
+    pieces = [[TOKENIZER.tokens[number] for number in row.input_ids] for row in question.sequences]
     assert pieces == [
         ["[CLS]", "the", "cat", "[SEP]", "purrs", "[SEP]"],
         ["[CLS]", "the", "cat", "[SEP]", "barks", "now", "[SEP]"],
     ]
-    assert question.sequences[1].window.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert question.sequences[1].token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 1]
 
 
 def test_scores_of_unequal_numbers_of_endings_stand_side_by_side():
@@ -129,7 +129,7 @@ def test_every_piece_of_a_long_prompt_is_covered_for_every_ending():
     prompt = " ".join(WORDS[number % len(WORDS)] for number in range(150))
     question = Choose().featurize(case(prompt, "purrs", "barks now again"), TOKENIZER, RULE)
     for unit, length in ((0, 1), (1, 3)):
-        windows = [row.window for row in question.sequences if row.unit == unit]
+        windows = [row for row in question.sequences if row.unit == unit]
         assert len(windows) > 1
         assert set().union(*(range(w.spans[0].first, w.spans[0].first + w.spans[0].count) for w in windows)) == set(
             range(150)
@@ -203,7 +203,14 @@ def test_a_tiny_model_learns_which_ending_goes_with_which_prompt():
         return [batch_of_features(own, task, TOKENIZER.specials.pad)]
 
     module = module_of(task)
-    training = Training(module, module, BertAdam(module, AdamSettings()), StepSchedule((150,), 15, 5e-3), draw, 0)
+    training = Training(
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, AdamSettings()),
+        schedule=StepSchedule((150,), 15, 5e-3),
+        get_batches=draw,
+        seed=0,
+    )
     steps = list(train(training, TrainState()))
     assert steps[-1].losses["task"] < 0.1
     predictor = Predictor(module, TOKENIZER, RULE)
@@ -223,7 +230,9 @@ def test_a_batch_and_single_cases_give_the_same_logits():
 
 def predicted(choice: int, *probabilities: float) -> ChoicePrediction:
     logits = np.log(np.array(probabilities, dtype=np.float32))
-    return ChoicePrediction("1", choice, ("cat", "dog", "now")[choice], probabilities, logits)
+    return ChoicePrediction(
+        id="1", choice=choice, text=("cat", "dog", "now")[choice], probabilities=probabilities, logits=logits
+    )
 
 
 def test_accuracy_and_calibration_error_by_hand():
@@ -233,7 +242,9 @@ def test_accuracy_and_calibration_error_by_hand():
     assert scored.metrics == {"accuracy": 0.5, "calibration_error": pytest.approx((0.25 + 0.5) / 2)}
     assert (scored.main_metric, scored.main_value) == ("accuracy", 0.5)
     assert scored.details["bins"].sum(0).tolist() == [2, 1.25, 1]
-    assert scored.details["mistakes"] == [Mistake(0.5, ("the",), "now", "dog", "toy.csv, line 2")]
+    assert scored.details["mistakes"] == [
+        Mistake(confidence=0.5, texts=("the",), expected="now", predicted="dog", location="toy.csv, line 2")
+    ]
 
 
 def test_an_over_sure_model_is_given_a_temperature_above_one_even_with_unequal_numbers_of_endings():
@@ -306,7 +317,7 @@ def test_a_prompt_of_100_000_words_is_covered_by_windows():
     question: Features = Choose().featurize(case("the cat " * 50_000, "purrs", "barks"), TOKENIZER, RULE)
     assert question.num_truncated == 0
     for unit in (0, 1):
-        runs = [row.window.spans[0] for row in question.sequences if row.unit == unit]
+        runs = [row.spans[0] for row in question.sequences if row.unit == unit]
         ends = [run.first + run.count for run in runs]
         assert runs[0].first == 0
         assert ends[-1] == 100_000

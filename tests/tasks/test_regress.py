@@ -73,10 +73,7 @@ def test_the_value_of_a_long_text_is_the_mean_of_its_windows_and_every_piece_is_
     text = " ".join(WORDS[number * number % 7] for number in range(70))
     long = case(text)
     question = Regress().featurize(long, TOKENIZER, RULE)
-    covered = [
-        range(row.window.spans[0].first, row.window.spans[0].first + row.window.spans[0].count)
-        for row in question.sequences
-    ]
+    covered = [range(row.spans[0].first, row.spans[0].first + row.spans[0].count) for row in question.sequences]
     assert set().union(*covered) == set(range(70))
     predictor = Predictor(module_of(), TOKENIZER, RULE)
     ((_, found),) = predictor.predict([long])
@@ -130,7 +127,14 @@ def test_a_tiny_model_learns_to_count():
         return [batch_of_features(own, task, TOKENIZER.specials.pad)]
 
     module = module_of()
-    training = Training(module, module, BertAdam(module, AdamSettings()), StepSchedule((300,), 30, 5e-3), draw, 0)
+    training = Training(
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, AdamSettings()),
+        schedule=StepSchedule((300,), 30, 5e-3),
+        get_batches=draw,
+        seed=0,
+    )
     steps = list(train(training, TrainState()))
     assert steps[-1].losses["task"] < 0.1 < steps[0].losses["task"]
     scored = task.score(Predictor(module, TOKENIZER, RULE).predict(cases[200:]))

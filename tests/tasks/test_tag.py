@@ -63,7 +63,14 @@ def little(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def sentence(words: str | Sequence[str], tags: str | None = None, document: int = 0, place: str = "here") -> Sentence:
     words = tuple(words.split() if isinstance(words, str) else words)
     text, offsets = join_words(words)
-    return Sentence(words, None if tags is None else tuple(tags.split()), text, offsets, document, place)
+    return Sentence(
+        words=words,
+        tags=None if tags is None else tuple(tags.split()),
+        text=text,
+        offsets=offsets,
+        document=document,
+        location=place,
+    )
 
 
 def case(words: str | Sequence[str], tags: str | None = None, before: Any = (), after: Any = ()) -> TagExample:
@@ -169,7 +176,7 @@ def test_plain_text_is_cut_at_white_space_punctuation_and_ideographs():
 def test_only_the_first_piece_of_a_word_is_asked(little: Tokenizer):
     question = Tag(LABELS).featurize(case("abc saw cab rome", "B-PER O I-PER B-LOC"), little, RULE)
     (row,) = question.sequences
-    assert row.window.input_ids.tolist() == ids("[CLS] a ##b ##c saw c ##a ##b rome [SEP]")
+    assert row.input_ids.tolist() == ids("[CLS] a ##b ##c saw c ##a ##b rome [SEP]")
     assert row.positions is not None
     assert row.targets is not None
     assert row.positions.tolist() == [1, 4, 5, 8]
@@ -179,13 +186,13 @@ def test_only_the_first_piece_of_a_word_is_asked(little: Tokenizer):
 def test_a_sentence_is_read_with_its_document_around_it_but_only_its_own_words_are_asked(little: Tokenizer):
     one = case("rome", "B-LOC", before=["saw and", "in abc"], after=["smith , .", "new"])
     (row,) = Tag(LABELS).featurize(one, little, WindowRule(20, 4)).sequences  # two pieces on either side
-    assert row.window.input_ids.tolist() == ids("[CLS] ##b ##c rome smith , [SEP]")
+    assert row.input_ids.tolist() == ids("[CLS] ##b ##c rome smith , [SEP]")
     assert row.positions is not None
     assert row.positions.tolist() == [3]
     (row,) = Tag(LABELS).featurize(one, little, WindowRule(48, 12)).sequences  # six, but there are only five and four
-    assert row.window.input_ids.tolist() == ids("[CLS] saw and in a ##b ##c rome smith , . new [SEP]")
+    assert row.input_ids.tolist() == ids("[CLS] saw and in a ##b ##c rome smith , . new [SEP]")
     (row,) = Tag(LABELS).featurize(one, little, WindowRule(16, 0)).sequences
-    assert row.window.input_ids.tolist() == ids("[CLS] rome [SEP]")
+    assert row.input_ids.tolist() == ids("[CLS] rome [SEP]")
 
 
 def test_sentences_stand_together_and_each_is_asked_in_one_row(little: Tokenizer):
@@ -199,15 +206,15 @@ def test_sentences_stand_together_and_each_is_asked_in_one_row(little: Tokenizer
     # after them are 11; the third would make it 13, the fourth with nothing behind it 13 too, so that all fit.
     question = Tag(LABELS).featurize(one, little, RULE)
     (row,) = question.sequences
-    assert row.window.input_ids.tolist() == ids("[CLS] ann saw new york . smith in rome . and a ann . [SEP]")
+    assert row.input_ids.tolist() == ids("[CLS] ann saw new york . smith in rome . and a ann . [SEP]")
     assert row.positions is not None
     assert row.positions.tolist() == list(range(1, 14))
     assert question.num_examples == 4
     first, second = (
         Tag(LABELS).featurize(one, little, WindowRule(13, 3)).sequences
     )  # room for 11, one piece on either side
-    assert first.window.input_ids.tolist() == ids("[CLS] ann saw new york . smith in rome . and [SEP]")
-    assert second.window.input_ids.tolist() == ids("[CLS] . and a ann . [SEP]")
+    assert first.input_ids.tolist() == ids("[CLS] ann saw new york . smith in rome . and [SEP]")
+    assert second.input_ids.tolist() == ids("[CLS] . and a ann . [SEP]")
     assert first.positions is not None
     assert first.targets is not None
     assert second.positions is not None
@@ -272,9 +279,9 @@ def test_rows_of_a_document_take_few_more_pieces_than_it_has(little: Tokenizer):
 def test_without_context_a_sentence_is_read_alone(little: Tokenizer):
     one = case("rome", "B-LOC", before=["ann saw"], after=["smith ."])
     (row,) = Tag(LABELS, context=False).featurize(one, little, RULE).sequences
-    assert row.window.input_ids.tolist() == ids("[CLS] rome [SEP]")
+    assert row.input_ids.tolist() == ids("[CLS] rome [SEP]")
     rows = Tag(LABELS, context=False).featurize(document(("ann saw", None), ("rome", None)), little, RULE).sequences
-    assert [row.window.input_ids.tolist() for row in rows] == [ids("[CLS] ann saw [SEP]"), ids("[CLS] rome [SEP]")]
+    assert [row.input_ids.tolist() for row in rows] == [ids("[CLS] ann saw [SEP]"), ids("[CLS] rome [SEP]")]
 
 
 def test_a_word_of_which_nothing_remains_is_read_as_unknown_and_asked(little: Tokenizer):
@@ -288,8 +295,8 @@ def test_a_word_of_which_nothing_remains_is_read_as_unknown_and_asked(little: To
 def test_unknown_words_keep_their_writing_between_those_of_the_document(little: Tokenizer):
     one = case("Qué rome", "O B-LOC", before=["ann zz"], after=["smith xx"])
     (row,) = Tag(LABELS).featurize(one, little, RULE).sequences
-    assert row.window.input_ids.tolist() == ids("[CLS] ann [UNK] [UNK] rome smith [UNK] [SEP]")
-    assert row.window.unknown == {2: "zz", 3: "que", 6: "xx"}
+    assert row.input_ids.tolist() == ids("[CLS] ann [UNK] [UNK] rome smith [UNK] [SEP]")
+    assert row.unknown == {2: "zz", 3: "que", 6: "xx"}
 
 
 def test_a_text_of_nothing_but_white_space_has_no_words_and_no_entities(little: Tokenizer):
@@ -309,9 +316,7 @@ def test_a_text_of_nothing_but_white_space_has_no_words_and_no_entities(little: 
 def asked_words(question: Features) -> list[int]:
     """The ids at the places that are asked, row after row."""
     rows = question.sequences
-    return [
-        number for row in rows if row.positions is not None for number in row.window.input_ids[row.positions].tolist()
-    ]
+    return [number for row in rows if row.positions is not None for number in row.input_ids[row.positions].tolist()]
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "aa", "abc", "cab" * 3, "a" * 40]), min_size=1, max_size=60))
@@ -323,11 +328,11 @@ def test_each_word_of_a_long_sentence_is_asked_once_and_every_piece_is_read(word
     assert asked_words(question) == [pieces.index(word[0]) for word in words]
     covered: set[int] = set()
     for row in question.sequences:
-        (run,) = row.window.spans
+        (run,) = row.spans
         covered |= set(range(run.first, run.first + run.count))
     assert covered == set(range(sum(map(len, words))))
     assert question.num_truncated == 0
-    assert all(len(row.window) <= RULE.max_length for row in question.sequences)
+    assert all(len(row) <= RULE.max_length for row in question.sequences)
 
 
 def test_a_kind_that_writes_spaces_into_its_pieces_gets_them_as_they_stand_in_the_text():
@@ -337,8 +342,8 @@ def test_a_kind_that_writes_spaces_into_its_pieces_gets_them_as_they_stand_in_th
     text = "a a,a"
     own = TagExample.from_text(text)
     (row,) = Tag(LABELS).featurize(own, tokenizer, RULE).sequences
-    assert [tokenizer.tokens[number] for number in row.window.input_ids] == ["<s>", "a", "Ġa", ",", "a", "</s>"]
-    assert row.window.input_ids[1:-1].tolist() == tokenizer.tokenize(text).input_ids.tolist()
+    assert [tokenizer.tokens[number] for number in row.input_ids] == ["<s>", "a", "Ġa", ",", "a", "</s>"]
+    assert row.input_ids[1:-1].tolist() == tokenizer.tokenize(text).input_ids.tolist()
 
 
 _MADE: dict[tuple[str, ...], Tokenizer] = {}
@@ -430,8 +435,8 @@ def test_spans_have_offsets_into_the_text_and_the_product_of_their_words_probabi
     assert found.tags == ("O", "B-PER", "I-PER", "O", "B-LOC", "I-LOC", "O")
     one_word = np.e / (np.e + 4), np.e**2 / (np.e**2 + 4)  # logits of 2 and of 4, halved, among five labels
     assert [replace(span, probability=0.0) for span in found.spans] == [
-        EntitySpan(4, 14, "PER", "Ann  Smith", 0.0),
-        EntitySpan(16, 24, "LOC", "New York", 0.0),
+        EntitySpan(start=4, end=14, label="PER", text="Ann  Smith", probability=0.0),
+        EntitySpan(start=16, end=24, label="LOC", text="New York", probability=0.0),
     ]
     assert [text[span.start : span.end] for span in found.spans] == ["Ann  Smith", "New York"]
     assert found.spans[0].probability == pytest.approx(one_word[1] ** 2)
@@ -452,7 +457,7 @@ def test_an_entity_does_not_go_on_in_the_next_sentence():
 
 
 def tagged(tags: str, sure: float = 2.0) -> TagPrediction:
-    return TagPrediction("1", tuple(tags.split()), (), (), told_logits(tags.split(), sure))
+    return TagPrediction(id="1", tags=tuple(tags.split()), spans=(), words=(), logits=told_logits(tags.split(), sure))
 
 
 def test_scores_are_of_whole_entities_and_accuracy_of_words():
@@ -617,7 +622,14 @@ def learned_by(
     module = module_of(task, dropout=0.1)
     batch = batch_of_features([task.featurize(one, tokenizer, rule) for one in cases], task, tokenizer.specials.pad)
     optimizer = BertAdam(module, AdamSettings())
-    training = Training(module, module, optimizer, StepSchedule((num_steps,), 10, 5e-3), lambda phase, step: [batch], 0)
+    training = Training(
+        module=module,
+        trainable=module,
+        optimizer=optimizer,
+        schedule=StepSchedule((num_steps,), 10, 5e-3),
+        get_batches=lambda phase, step: [batch],
+        seed=0,
+    )
     steps = list(train(training, TrainState()))
     assert steps[-1].losses["task"] < 0.3 * steps[0].losses["task"]
     return Predictor(module, tokenizer, rule)
@@ -716,7 +728,6 @@ def test_what_only_the_document_tells_is_learned_with_context_and_not_without(li
     assert task.score(aware.predict(cases)).main_value == 1.0
     alone = replace(task, context=False)
     questions = {
-        tuple(map(tuple, (row.window.input_ids for row in alone.featurize(one, little, RULE).sequences)))
-        for one in cases
+        tuple(map(tuple, (row.input_ids for row in alone.featurize(one, little, RULE).sequences))) for one in cases
     }
     assert len(questions) == 2  # all that a model without context could tell apart

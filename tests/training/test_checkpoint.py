@@ -36,7 +36,13 @@ OPTIMIZER = {"mean/encoder.weight": torch.full((5, 3), 1 / 3), "square/encoder.w
 
 
 def save(folder: Path, step: int) -> Path:
-    return save_checkpoint(folder, MODEL, OPTIMIZER, TrainState(step, 0.1 * step, 7 * step, {0: step}), "r" * 16)
+    return save_checkpoint(
+        folder,
+        MODEL,
+        OPTIMIZER,
+        TrainState(step=step, seconds=0.1 * step, num_tokens=7 * step, phase_steps={0: step}),
+        "r" * 16,
+    )
 
 
 def bits(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:
@@ -48,7 +54,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_everything_comes_back_to_the_bit(tmp_path: Path):
-    standing = TrainState(1_200, 0.1 + 0.2, 10**12, {0: 1_000, 1: 200})
+    standing = TrainState(step=1_200, seconds=0.1 + 0.2, num_tokens=10**12, phase_steps={0: 1_000, 1: 200})
     path = save_checkpoint(tmp_path / "checkpoints", MODEL, OPTIMIZER, standing, "0123456789abcdef")
     assert path == tmp_path / "checkpoints" / "step-00001200"
     found = load_checkpoint(path)
@@ -68,7 +74,7 @@ def test_a_checkpoint_before_the_first_step_has_no_optimizer_state(tmp_path: Pat
 
 def test_what_is_saved_is_free_of_what_comes_after(tmp_path: Path):
     parameter = torch.nn.Parameter(torch.ones(2))
-    path = save_checkpoint(tmp_path, {"one": parameter}, {}, TrainState(1), "")
+    path = save_checkpoint(tmp_path, {"one": parameter}, {}, TrainState(step=1), "")
     with torch.no_grad():
         parameter.zero_()
     assert load_checkpoint(path).model["one"].tolist() == [1.0, 1.0]
@@ -143,7 +149,7 @@ def test_a_crash_while_writing_the_same_step_again_leaves_it_as_it_was(
 
 def test_the_same_step_may_be_saved_again(tmp_path: Path):
     save(tmp_path, 10)
-    save_checkpoint(tmp_path, {"other": torch.ones(1)}, {}, TrainState(10), "")
+    save_checkpoint(tmp_path, {"other": torch.ones(1)}, {}, TrainState(step=10), "")
     assert names(tmp_path) == ["step-00000010"]
     assert set(load_checkpoint(tmp_path / "step-00000010").model) == {"other"}
 
@@ -304,7 +310,7 @@ def save_in_parts(folder: Path, rows: list[int]) -> Path:
             model["odd"] = MODEL["odd"]  # what is not spread is the first one's
         moments = {"mean/encoder.weight": MODEL["encoder.weight"][own]} if rows[number] else {}
         crew = CheckpointProcessGroup(number, len(rows), lambda text: exchange(number, text))
-        return save_checkpoint(folder, model, moments, TrainState(7), "", crew)
+        return save_checkpoint(folder, model, moments, TrainState(step=7), "", crew)
 
     with ThreadPoolExecutor(len(rows)) as threads:
         return set(threads.map(write, range(len(rows)))).pop()

@@ -39,7 +39,15 @@ def batch_of_random_pieces(seed: int = 0) -> Batch:
 def training_of(module: MlmObjective, precision: Precision, num_steps: int) -> Training:
     optimizer = BertAdam(module, AdamSettings())
     pace = StepSchedule((num_steps,), 1, 1e-3)
-    return Training(module, module, optimizer, pace, lambda *_: [batch_of_random_pieces()], 0, precision)
+    return Training(
+        module=module,
+        trainable=module,
+        optimizer=optimizer,
+        schedule=pace,
+        get_batches=lambda *_: [batch_of_random_pieces()],
+        seed=0,
+        precision=precision,
+    )
 
 
 def test_auto_is_the_first_device_that_is_there(monkeypatch: pytest.MonkeyPatch):

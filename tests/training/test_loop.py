@@ -11,8 +11,9 @@ from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.objectives.loss import Loss, LossPart
 from bertworks.objectives.mlm import MlmObjective
+from bertworks.parallel.process_group import world_size
 from bertworks.sampling.batch import Batch
-from bertworks.training.loop import Step, Training, TrainState, train, world_size
+from bertworks.training.loop import Step, Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
 
@@ -52,12 +53,12 @@ def micro_batches(step: int, sizes: Sequence[int]) -> list[Batch]:
 
 def run(module: MlmObjective, sizes: Sequence[int], num_steps: int = 4, seed: int = 0) -> list[Step]:
     training = Training(
-        module,
-        module,
-        BertAdam(module, AdamSettings()),
-        StepSchedule((num_steps,), 2, 1e-3),
-        lambda phase, step: micro_batches(step, sizes),
-        seed,
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, AdamSettings()),
+        schedule=StepSchedule((num_steps,), 2, 1e-3),
+        get_batches=lambda phase, step: micro_batches(step, sizes),
+        seed=seed,
     )
     return list(train(training, TrainState()))
 
@@ -119,7 +120,14 @@ def counted_training(module: Counted, pace: StepSchedule, asked: list[tuple[int,
         asked.append((phase, step))
         return [plain_batch([[1, 2]], [2]), plain_batch([[3, 0], [4, 5], [6, 0]], [1, 2, 1])]
 
-    return Training(module, module, BertAdam(module, AdamSettings(clip=0.0)), pace, draw, seed)
+    return Training(
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, AdamSettings(clip=0.0)),
+        schedule=pace,
+        get_batches=draw,
+        seed=seed,
+    )
 
 
 def test_figures_of_a_step_by_hand():

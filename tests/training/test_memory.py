@@ -64,7 +64,17 @@ def bytes_taken(sizes: BertConfig, rows: int, length: int, objective: str = "mas
     module = OBJECTIVES[objective](family_of(sizes.model_type).build(sizes, None), None)
     batch = batch_of_rows(sizes, rows, length, objective)
     optimizer = BertAdam(module, AdamSettings())
-    steps = train(Training(module, module, optimizer, StepSchedule((3,), 1, 1e-3), lambda *_: [batch], 0), TrainState())
+    steps = train(
+        Training(
+            module=module,
+            trainable=module,
+            optimizer=optimizer,
+            schedule=StepSchedule((3,), 1, 1e-3),
+            get_batches=lambda *_: [batch],
+            seed=0,
+        ),
+        TrainState(),
+    )
     next(steps)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         next(steps)

@@ -17,22 +17,17 @@ from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, 
 
 import bertworks.training.checkpoint_writer
 from bertworks.commands.pretrain.recipe import PretrainRecipe
-from bertworks.commands.pretrain.run import PretrainRequest, pretrain
+from bertworks.commands.pretrain.request import PretrainRequest
+from bertworks.commands.pretrain.run import pretrain
 from bertworks.disk import explain_os_error
 from bertworks.errors import BertworksError, FolderError, SettingsError
+from bertworks.parallel.process_group import all_gather, all_reduce_min, broadcast, is_main_process, process_group
 from bertworks.parallel.workers import num_cores
 from bertworks.settings import to_toml
 from bertworks.training.checkpoint import checkpoints_in, save_checkpoint
 from bertworks.training.checkpoint_writer import load_latest_for_module
+from bertworks.training.data_parallel import local_batch_size
 from bertworks.training.loop import Step, TrainState
-from bertworks.training.process_group import (
-    all_gather,
-    all_reduce_min,
-    broadcast,
-    is_main_process,
-    local_batch_size,
-    process_group,
-)
 
 STILL = replace(RECIPE, model=replace(RECIPE.model, hidden_dropout_prob=0.0), batch_size=12, micro_batch_size=3)
 
@@ -99,7 +94,7 @@ def together(world: int, request: PretrainRequest, trouble: str = "") -> list[Ou
 def test_two_processes_learn_what_one_does(corpus, tmp_path):
     recipe = replace(STILL, phases=(replace(STILL.phases[0], steps=14), replace(STILL.phases[1], steps=6)))
     alone = run(corpus, tmp_path / "alone", recipe)
-    first, second = together(2, PretrainRequest(recipe, corpus, tmp_path / "both"))
+    first, second = together(2, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "both"))
     assert len(alone) == 20
     assert_close(alone, first.steps)
     assert [step.num_tokens for step in alone] == [step.num_tokens for step in first.steps]
@@ -113,36 +108,36 @@ def test_two_processes_learn_what_one_does(corpus, tmp_path):
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_that_stop_and_continue_give_the_same_bits(corpus, tmp_path, world):
     recipe = replace(RECIPE, batch_size=12, micro_batch_size=2)
-    together(world, PretrainRequest(recipe, corpus, tmp_path / "whole"))
+    together(world, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "whole"))
     for count in (7, None):
-        together(world, PretrainRequest(recipe, corpus, tmp_path / "parts", stop_after=count))
+        together(world, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "parts", stop_after=count))
     assert_same(tmp_path / "whole", tmp_path / "parts")
 
 
 def test_one_process_continues_what_two_began_and_says_that_bits_may_differ(corpus, tmp_path):
     alone = run(corpus, tmp_path / "alone", STILL)
-    first, _ = together(2, PretrainRequest(STILL, corpus, tmp_path / "both", stop_after=7))
-    told = list(pretrain(PretrainRequest(STILL, corpus, tmp_path / "both")))
+    first, _ = together(2, PretrainRequest(recipe=STILL, corpus=corpus, output=tmp_path / "both", stop_after=7))
+    told = list(pretrain(PretrainRequest(recipe=STILL, corpus=corpus, output=tmp_path / "both")))
     assert any("processes 2 → 1" in one.note and "not the same to the bit" in one.note for one in told)
     assert_close(alone, first.steps + [one.step for one in told if one.step])
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_by_all(corpus, tmp_path):
-    for outcome in together(3, PretrainRequest(RECIPE, corpus, tmp_path / "run")):
+    for outcome in together(3, PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run")):
         assert isinstance(outcome.error, SettingsError)
         assert "a batch of 8 cannot be shared equally among 3 processes; choose a multiple of 3" in str(outcome.error)
     assert not (tmp_path / "run").exists()
 
 
 def test_when_the_first_process_fails_the_others_say_so_and_leave(corpus, tmp_path):
-    first, second = together(2, PretrainRequest(RECIPE, corpus, tmp_path / "run"), "full disk")
+    first, second = together(2, PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run"), "full disk")
     assert isinstance(first.error, FolderError)
     assert "the disk is full" in str(first.error)
     assert "process 1 of 2 has lost the others" in str(second.error)
 
 
 def test_a_signal_to_one_process_stops_all_at_the_same_step(corpus, tmp_path):
-    first, second = together(2, PretrainRequest(RECIPE, corpus, tmp_path / "run"), "signal")
+    first, second = together(2, PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run"), "signal")
     assert first.error is None
     assert second.error is None
     assert [step.number for step in first.steps] == [1, 2]
@@ -161,7 +156,7 @@ def test_alone_there_is_no_group_and_nothing_to_agree_on(monkeypatch):
 
 
 def test_a_process_that_does_not_see_the_checkpoint_is_told_to_share_a_disk(tmp_path):
-    save_checkpoint(tmp_path / "here", torch.nn.Linear(1, 1).state_dict(), {}, TrainState(10), "")
+    save_checkpoint(tmp_path / "here", torch.nn.Linear(1, 1).state_dict(), {}, TrainState(step=10), "")
     (tmp_path / "there").mkdir()
     first, second = started(2, look, [tmp_path / "here", tmp_path / "there"])
     assert first == "step 10"

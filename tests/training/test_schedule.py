@@ -43,7 +43,9 @@ def test_a_cosine_falls_slowly_fast_and_slowly_again():
     """Four steps behind a warm-up of one: a quarter, a half, three quarters and all of half a turn."""
     found = rates(StepSchedule((5,), 1, 2.0, "cosine"), range(5))
     assert found == pytest.approx([2.0, 1 + 2**-0.5, 1.0, 1 - 2**-0.5, 0.0])
-    half_way = TimeSchedule(10.0, (1.0,), 0.2, 2.0, {}, "cosine").gather(0, 6.0)
+    half_way = TimeSchedule(
+        budget=10.0, phase_ratios=(1.0,), warmup_ratio=0.2, peak_learning_rate=2.0, history={}, decay="cosine"
+    ).gather(0, 6.0)
     assert half_way == ScheduleStep(0, pytest.approx(1.0))
 
 
@@ -64,27 +66,27 @@ def test_steps_do_not_look_at_the_clock():
 
 def test_by_the_clock_rates_rise_and_fall_with_the_time_spent():
     """100 seconds, a tenth of them warm-up, peak 9."""
-    pace = TimeSchedule(100.0, (0.9, 0.1), 0.1, 9.0, {})
+    pace = TimeSchedule(budget=100.0, phase_ratios=(0.9, 0.1), warmup_ratio=0.1, peak_learning_rate=9.0, history={})
     expected = {0.0: 0.0, 5.0: 4.5, 10.0: 9.0, 55.0: 4.5, 91.0: 0.9, 99.0: 0.1}
     for seconds, rate in expected.items():
         assert pace.at(0, seconds).learning_rate == pytest.approx(rate)
 
 
 def test_by_the_clock_a_run_ends_on_time_and_at_rate_zero():
-    pace = TimeSchedule(100.0, (1.0,), 0.1, 9.0, {})
+    pace = TimeSchedule(budget=100.0, phase_ratios=(1.0,), warmup_ratio=0.1, peak_learning_rate=9.0, history={})
     assert 0 < pace.at(7, 99.999).learning_rate < 1e-3
     assert pace.at(7, 100.0) == ScheduleStep(None, 0.0)
     assert pace.at(7, 250.0) == ScheduleStep(None, 0.0)
 
 
 def test_shares_need_not_add_up_to_one():
-    pace = TimeSchedule(60.0, (2.0, 1.0), 0.0, 1.0, {})
+    pace = TimeSchedule(budget=60.0, phase_ratios=(2.0, 1.0), warmup_ratio=0.0, peak_learning_rate=1.0, history={})
     assert [pace.at(0, seconds).phase for seconds in (0.0, 39.9, 40.1, 59.9, 60.0)] == [0, 0, 1, 1, None]
 
 
 def test_shares_that_rounding_leaves_short_of_one_still_end_in_the_last_phase():
     shares = (0.7, 0.2, 0.1)  # in floating point 0.7 + 0.2 + 0.1 is 0.9999999999999999
-    pace = TimeSchedule(1.0, shares, 0.0, 1.0, {})
+    pace = TimeSchedule(budget=1.0, phase_ratios=shares, warmup_ratio=0.0, peak_learning_rate=1.0, history={})
     moment = pace.at(0, 0.9999999999999999)
     assert moment.phase == 2
     assert moment.learning_rate < 1e-9
@@ -92,7 +94,9 @@ def test_shares_that_rounding_leaves_short_of_one_still_end_in_the_last_phase():
 
 def test_a_repeated_run_follows_what_was_recorded_and_then_the_clock():
     recorded = {0: ScheduleStep(0, 0.25), 1: ScheduleStep(1, 0.125)}
-    pace = TimeSchedule(100.0, (0.5, 0.5), 0.0, 1.0, recorded)
+    pace = TimeSchedule(
+        budget=100.0, phase_ratios=(0.5, 0.5), warmup_ratio=0.0, peak_learning_rate=1.0, history=recorded
+    )
     assert pace.at(0, 90.0) == ScheduleStep(0, 0.25)
     assert pace.at(1, 500.0) == ScheduleStep(1, 0.125)  # even when the repetition was slower than the budget
     assert pace.at(2, 20.0) == ScheduleStep(0, pytest.approx(0.8))

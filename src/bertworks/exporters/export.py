@@ -53,7 +53,7 @@ TARGETS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
     """What to export, to which of `TARGETS`, and where. `data` is a labelled file of the model's task, or texts."""
 

@@ -51,7 +51,7 @@ class Step:
     has_overflow: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TrainState:
     """The state of a run that a checkpoint saves besides tensors."""
 
@@ -67,7 +67,7 @@ class TrainState:
 GetBatches = Callable[[int, int], Sequence[Batch]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """The inputs of the loop. The dropout masks of a step depend on `seed` and its number alone."""
 

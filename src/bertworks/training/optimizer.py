@@ -16,7 +16,7 @@ from bertworks.errors import FolderError, SettingsError
 from bertworks.training.sharding import is_sharded, to_local
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdamSettings:
     """The paper's Adam. Google's BERT code has no `bias_correction`; `clip` is the maximal gradient norm."""
 
@@ -197,7 +197,7 @@ class BertAdam:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the moments of the local parameters, named "exp_avg/NAME" and "exp_avg_sq/NAME"."""
-        moments = {}
+        moments: dict[str, torch.Tensor] = {}
         for name, parameter in self._local_parameters.items():
             state = self._adam.state.get(parameter)
             if state:

@@ -77,7 +77,7 @@ class InverseSqrtSchedule:
         return ScheduleStep(0, self.peak_learning_rate * min(progress / warmup, math.sqrt(warmup / progress)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSchedule:
     """The shape of StepSchedule by wall-clock time: the learning rate reaches zero when the budget is spent.
 

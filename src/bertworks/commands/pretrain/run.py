@@ -233,7 +233,14 @@ def _build_schedule(request: PretrainRequest) -> Schedule:
         if isinstance(record, StepRecord)
     }
     ratios = tuple(phase.budget_ratio for phase in recipe.phases)
-    return TimeSchedule(budget, ratios, recipe.warmup_ratio, recipe.learning_rate, history, recipe.schedule)
+    return TimeSchedule(
+        budget=budget,
+        phase_ratios=ratios,
+        warmup_ratio=recipe.warmup_ratio,
+        peak_learning_rate=recipe.learning_rate,
+        history=history,
+        decay=recipe.schedule,
+    )
 
 
 def _train_steps(
