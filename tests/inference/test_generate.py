@@ -1,4 +1,4 @@
-"""Going on with a text: what may be drawn, by hand; cached and uncached scores; next words of every kind of model."""
+"""Text generation: sampling probabilities by hand, cached against uncached logits, next words of every model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from bertworks.cli.generate import app as generate
-from bertworks.cli.next import app as following
+from bertworks.cli.next import app as next_words
 from bertworks.encoders.families import ENCODERS, architecture_of
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.generate import GenerationConfig, TextGenerator
@@ -28,31 +28,31 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER = Tokenizer.from_backend(
     wordpiece_backend([*SPECIALS, "play", "##ing", "sing", "the", "song", "."], cased=False)
 )
-POSITIONS = 12
+MAX_LENGTH = 12
 
 
-def continuer(tilt: float = 0.0) -> TextGenerator:
-    """A GPT of random weights; `tilt` raises what it thinks of the end of a text."""
-    usual = ENCODERS["openai-gpt"].config_from_preset("tiny", TOKENIZER.vocab_size)
-    sizes = replace(
-        usual, hidden_size=16, num_attention_heads=2, intermediate_size=64, max_position_embeddings=POSITIONS
+def make_generator(eos_bias: float = 0.0) -> TextGenerator:
+    """A GPT with random weights; `eos_bias` raises the logit of the end token."""
+    preset = ENCODERS["openai-gpt"].config_from_preset("tiny", TOKENIZER.vocab_size)
+    config = replace(
+        preset, hidden_size=16, num_attention_heads=2, intermediate_size=64, max_position_embeddings=MAX_LENGTH
     )
-    encoder = ENCODERS["openai-gpt"].build(sizes, None)
+    encoder = ENCODERS["openai-gpt"].build(config, None)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.normal_(0.0, 0.4, generator=generator)
-        if tilt:
-            encoder.layers[-1].norm.bias.copy_(encoder.token_embeddings.weight[TOKENIZER.specials.sep] * tilt)
+        if eos_bias:
+            encoder.layers[-1].norm.bias.copy_(encoder.token_embeddings.weight[TOKENIZER.specials.sep] * eos_bias)
     return TextGenerator(encoder, TOKENIZER)
 
 
-def log(*shares: float) -> torch.Tensor:
-    return torch.tensor(shares).log()
+def log_probs(*probs: float) -> torch.Tensor:
+    return torch.tensor(probs).log()
 
 
 @pytest.mark.parametrize(
-    ("drawing", "expected"),
+    ("config", "expected"),
     [
         (GenerationConfig(), [0, 1, 0, 0]),
         (GenerationConfig(top_k=0), [0.2, 0.5, 0.3, 0]),
@@ -63,39 +63,42 @@ def log(*shares: float) -> torch.Tensor:
         (GenerationConfig(top_k=0, top_p=0.6, temperature=0.5), [0, 1, 0, 0]),  # 25 of 38 are enough
     ],
 )
-def test_what_may_be_drawn_worked_out_by_hand(drawing: GenerationConfig, expected: list[float]):
-    assert drawing.probabilities(log(0.2, 0.5, 0.3, 0.0)).tolist() == pytest.approx(expected)
+def test_sampling_probabilities_worked_out_by_hand(config: GenerationConfig, expected: list[float]):
+    assert config.probabilities(log_probs(0.2, 0.5, 0.3, 0.0)).tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    "settings", [{"max_pieces": 0}, {"top_k": -1}, {"nucleus": 0.0}, {"nucleus": 1.1}, {"temperature": 0.0}]
+    "settings", [{"max_new_tokens": 0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"temperature": 0.0}]
 )
-def test_impossible_drawings_are_refused(settings: dict[str, float]):
-    with pytest.raises(SettingsError):
+def test_invalid_settings_are_refused(settings: dict[str, float]):
+    with pytest.raises(SettingsError, match=f"{next(iter(settings))} is"):
         GenerationConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_greedy_pieces_are_those_of_whole_rows_read_again_at_every_step():
-    own = continuer()
-    found = own.generate("the song", GenerationConfig(max_new_tokens=6))
-    ids = [TOKENIZER.specials.cls, *TOKENIZER.tokenize("the song").input_ids.tolist()]
-    banned = [one for one in TOKENIZER.specials.ids if one != TOKENIZER.specials.sep]
-    for piece, chance in zip(found.pieces, found.probabilities, strict=True):
-        row = Encoding(tuple(ids), (), (), (), (0,) * len(ids))
+def test_greedy_decoding_with_the_cache_equals_decoding_without_it():
+    generator = make_generator()
+    result = generator.generate("the song", GenerationConfig(max_new_tokens=6))
+    input_ids = [TOKENIZER.specials.cls, *TOKENIZER.tokenize("the song").input_ids.tolist()]
+    excluded = [token_id for token_id in TOKENIZER.specials.ids if token_id != TOKENIZER.specials.sep]
+    for token, probability in zip(result.tokens, result.probabilities, strict=True):
+        encoding = Encoding(
+            input_ids=tuple(input_ids), tokens=(), offsets=(), word_ids=(), token_type_ids=(0,) * len(input_ids)
+        )
         with torch.no_grad():
-            scores = next_token_logits(own.encoder, collate_sequences([row], 0))[0]
-        scores[banned] = float("-inf")
-        best = int(scores.argmax())
-        assert TOKENIZER.tokens[best] == piece
-        assert chance == pytest.approx(float(torch.softmax(scores, -1)[best]), abs=1e-5)
-        ids.append(best)
-    assert len(found.pieces) == 6 or found.finish_reason == "end"
+            logits = next_token_logits(generator.encoder, collate_sequences([encoding], 0))[0]
+        logits[excluded] = float("-inf")
+        best = int(logits.argmax())
+        assert TOKENIZER.tokens[best] == token
+        assert probability == pytest.approx(float(torch.softmax(logits, -1)[best]), abs=1e-5)
+        input_ids.append(best)
+    assert len(result.tokens) == 6 or result.finish_reason == "eos"
 
 
-def test_the_same_seed_gives_the_same_text_and_others_give_others():
-    own = continuer()
+def test_the_seed_determines_the_text():
+    generator = make_generator()
     texts = [
-        own.generate("the", GenerationConfig(top_k=0, seed=seed, temperature=3.0)).text for seed in (0, 0, 1, 2, 3)
+        generator.generate("the", GenerationConfig(top_k=0, seed=seed, temperature=3.0)).text
+        for seed in (0, 0, 1, 2, 3)
     ]
     assert texts[0] == texts[1]
     assert len(set(texts)) > 2
@@ -103,69 +106,69 @@ def test_the_same_seed_gives_the_same_text_and_others_give_others():
     assert not any(special in text for text in texts for special in SPECIALS)
 
 
-def test_a_text_ends_at_its_end_or_with_the_last_position():
-    assert continuer(tilt=50.0).generate("the song").finish_reason == "end"
-    full = continuer(tilt=-50.0).generate("the song", GenerationConfig(max_new_tokens=100))
-    assert full.finish_reason == "positions"
-    assert len(full.pieces) == POSITIONS + 1 - 3  # [CLS] the song, and what follows the last place is told too
-    with pytest.raises(InputError, match="the text has 14 pieces and the model reads 12; shorten it"):
-        continuer().generate("the " * 13)
+def test_generation_stops_at_the_end_token_or_at_the_last_position():
+    assert make_generator(eos_bias=50.0).generate("the song").finish_reason == "eos"
+    result = make_generator(eos_bias=-50.0).generate("the song", GenerationConfig(max_new_tokens=100))
+    assert result.finish_reason == "max_length"
+    assert len(result.tokens) == MAX_LENGTH + 1 - 3  # after "[CLS] the song"; the last position predicts one more
+    assert make_generator(eos_bias=-50.0).generate("the", GenerationConfig(max_new_tokens=2)).finish_reason == (
+        "max_new_tokens"
+    )
+    with pytest.raises(InputError, match="the text has 14 tokens, but the model reads at most 12; shorten it"):
+        make_generator().generate("the " * 13)
 
 
-def test_a_next_word_is_a_beginning_with_what_likely_continues_it():
-    own = continuer()
-    words = own.next_words("the song", top_k=4)
-    assert [one.probability for one in words] == sorted((one.probability for one in words), reverse=True)
-    for one in words:
-        assert not one.pieces[0].startswith("##")
-        assert all(piece.startswith("##") for piece in one.pieces[1:])
-        assert one.word == "".join(piece.removeprefix("##") for piece in one.pieces)
-    assert len({one.pieces[0] for one in words}) == 4
+def test_a_next_word_is_a_first_token_with_its_continuation():
+    words = make_generator().next_words("the song", top_k=4)
+    assert [word.probability for word in words] == sorted((word.probability for word in words), reverse=True)
+    for word in words:
+        assert not word.tokens[0].startswith("##")
+        assert all(token.startswith("##") for token in word.tokens[1:])
+        assert word.word == "".join(token.removeprefix("##") for token in word.tokens)
+    assert len({word.tokens[0] for word in words}) == 4
 
 
 def folder_of(path: Path, family: str) -> Path:
-    sizes = replace(
+    config = replace(
         ENCODERS[family].config_from_preset("tiny", TOKENIZER.vocab_size),
         hidden_size=16,
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=16,
     )
-    encoder = ENCODERS[family].build(sizes, torch.Generator().manual_seed(0))
-    config = ENCODERS[family].config_to_dict(sizes, [architecture_of(sizes)])
-    names = ENCODERS[family].tensor_names(sizes)
+    encoder = ENCODERS[family].build(config, torch.Generator().manual_seed(0))
+    config_dict = ENCODERS[family].config_to_dict(config, [architecture_of(config)])
+    names = ENCODERS[family].tensor_names(config)
     tensors = to_hf_names(encoder.state_dict(), names)
     if family == "bert":
-        tensors |= to_hf_names(MlmHead(sizes).state_dict(), ENCODERS[family].heads["masked"])
-    write_folder(path, config, tensors, TOKENIZER, {})
+        tensors |= to_hf_names(MlmHead(config).state_dict(), ENCODERS[family].heads["mlm"])
+    write_folder(path, config_dict, tensors, TOKENIZER, {})
     return path
 
 
-def test_a_model_that_fills_blanks_tells_words_on_both_sides(tmp_path: Path):
+def test_a_masked_lm_predicts_next_and_previous_words(tmp_path: Path):
     model = load(folder_of(tmp_path / "bert", "bert"))
     for backward in (False, True):
         words = model.next_words("the song", top_k=3, backward=backward)
-        blank = "[MASK] the song" if backward else "the song [MASK]"
-        filled = [one for one in model.fill_mask(blank, top_k=9).mask_candidates[0] if not one.token.startswith("##")][
-            :3
-        ]
-        assert [(one.word, one.probability) for one in words] == [(one.token, one.probability) for one in filled]
-    with pytest.raises(FolderError, match="cannot go on with a text: it reads both ways"):
+        (candidates,) = model.fill_mask("[MASK] the song" if backward else "the song [MASK]", top_k=9).mask_candidates
+        expected = [(one.token, one.probability) for one in candidates if not one.token.startswith("##")]
+        assert [(word.word, word.probability) for word in words] == expected[:3]
+    with pytest.raises(FolderError, match="cannot generate text: its attention is bidirectional"):
         model.generate("the song")
 
 
-def test_a_left_to_right_model_goes_on_and_does_not_tell_what_stood_before(tmp_path: Path):
+def test_a_causal_model_generates_and_predicts_no_previous_words(tmp_path: Path):
     model = load(folder_of(tmp_path / "gpt", "openai-gpt"))
     assert model.generate("the song", GenerationConfig(max_new_tokens=2)).text.startswith("the song")
     assert len(model.next_words("the song", top_k=2)) == 2
-    with pytest.raises(FolderError, match="cannot tell what stood before"):
+    with pytest.raises(FolderError, match="cannot predict previous words"):
         model.next_words("the song", backward=True)
 
 
-def test_the_verbs_say_what_the_model_does(tmp_path: Path):
+def test_the_commands_print_the_results_of_the_model(tmp_path: Path):
     folder = folder_of(tmp_path / "gpt", "openai-gpt")
     model = load(folder)
-    said = CliRunner().invoke(generate, [str(folder), "the song", "--pieces", "3"]).output
-    assert said == model.generate("the song", GenerationConfig(max_new_tokens=3)).text + "\n"
-    said = CliRunner().invoke(following, [str(folder), "the song", "--top", "2"]).output
-    assert [line.split()[-1] for line in said.splitlines()] == [one.word for one in model.next_words("the song", 2)]
+    output = CliRunner().invoke(generate, [str(folder), "the song", "--max-new-tokens", "3"]).output
+    assert output == model.generate("the song", GenerationConfig(max_new_tokens=3)).text + "\n"
+    output = CliRunner().invoke(next_words, [str(folder), "the song", "--top-k", "2"]).output
+    assert [line.split()[-1] for line in output.splitlines()] == [one.word for one in model.next_words("the song", 2)]

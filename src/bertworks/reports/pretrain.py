@@ -254,7 +254,7 @@ def _references(run: PretrainRun, name: str) -> Iterator[Reference]:
     """Yield the baselines of a loss."""
     uniform_loss, unigram_entropy = run.get_number("uniform_loss"), run.get_number("unigram_entropy")
     if name == run.pair_loss:
-        yield Reference(math.log(2), f"uniform: ln 2 = {math.log(2):.2f}", "above")
+        yield Reference(math.log(2), f"uniform: ln 2 = {math.log(2):.2f}", "below")
     if name == run.history.token_loss and uniform_loss is not None:
         yield Reference(uniform_loss, f"uniform: ln V = {uniform_loss:.2f}", "above")
     if name == run.history.token_loss and unigram_entropy is not None:
