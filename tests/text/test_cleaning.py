@@ -1,4 +1,4 @@
-"""Cleaning: what is repaired, joined, removed and dropped, each with its line in the counts."""
+"""Cleaning: what is repaired, joined, removed and dropped, and how it is counted."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def sentences(text: str, lines: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("damaged", "sound"),
+    ("damaged", "repaired"),
     [
         ("The menu says cafÃ© and naÃ¯ve.", "The menu says café and naïve."),
         ("He said â€œyesâ€\x9d, and donâ€™t ask.", "He said “yes”, and don’t ask."),
         ("ä½\xa0å¥½ï¼Œä¸–ç•Œ", "你好，世界"),
     ],
 )
-def test_mojibake_is_repaired_and_counted(damaged: str, sound: str) -> None:
+def test_mojibake_is_repaired_and_counted(damaged: str, repaired: str) -> None:
     text, counts = cleaned(damaged)
-    assert text == sound
+    assert text == repaired
     assert counts["lines repaired: mojibake"] == 1
 
 
@@ -49,19 +49,19 @@ def test_only_damaged_lines_are_repaired() -> None:
 @pytest.mark.parametrize(
     "text", ["São Paulo é bonito.", "Ça va, là-bas ?", "今天下雨。", "“Quoted” – naïve café…", "Ñandú"]
 )
-def test_sound_text_is_left_alone(text: str) -> None:
+def test_valid_text_is_unchanged(text: str) -> None:
     assert cleaned(text) == (text, {})
 
 
-def test_without_repair_mojibake_stays() -> None:
+def test_mojibake_is_kept_without_repair() -> None:
     assert cleaned("cafÃ©", CleanSettings(repair=False)) == ("cafÃ©", {})
 
 
-def test_accents_are_composed_and_counted() -> None:
+def test_accents_are_normalized_to_nfc_and_counted() -> None:
     assert cleaned("cafe\u0301 and \u1112\u1161\u11ab") == ("café and 한", {"documents normalised to NFC": 1})
 
 
-def test_an_accent_behind_a_control_character_is_composed_too() -> None:
+def test_accent_after_a_control_character_is_composed() -> None:
     text, _ = cleaned("cafe\u200b\u0301")
     assert text == "café"
 
@@ -72,7 +72,7 @@ def test_control_characters_are_removed_and_counted() -> None:
     assert counts == {"control characters removed": 6}
 
 
-def test_joiners_stay_where_scripts_need_them() -> None:
+def test_zero_width_joiners_are_kept() -> None:
     persian, family = "می\u200cخواهم", "👩\u200d👧"
     assert cleaned(persian)[0] == persian
     assert cleaned(family)[0] == family
@@ -82,16 +82,16 @@ def test_replacement_characters_are_kept_and_counted() -> None:
     assert cleaned("a \ufffd b \ufffd") == ("a \ufffd b \ufffd", {"replacement characters (U+FFFD) found": 2})
 
 
-def test_every_kind_of_space_becomes_one_space() -> None:
+def test_unusual_spaces_become_one_space() -> None:
     assert cleaned("  a\t b\xa0\xa0c\u3000d\u2003\u202fe  f ")[0] == "a b c d e f"
 
 
-def test_every_kind_of_line_break_becomes_one() -> None:
+def test_all_line_breaks_become_newlines() -> None:
     assert cleaned("a\r\nb\rc\x0bd\x0ce\u2028f\u2029g\x85h\x1ci")[0] == "a\nb\nc\nd\ne\nf\ng\nh\ni"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_cleaning_twice_changes_nothing_more(text: str) -> None:
+def test_cleaning_is_idempotent(text: str) -> None:
     once = clean_text(text, CleanSettings(repair=False), Counts())
     assert clean_text(once, CleanSettings(repair=False), Counts()) == once
     assert unicodedata.is_normalized("NFC", once)
@@ -111,34 +111,34 @@ def test_wrapped_chinese_lines_are_joined_without_a_space() -> None:
     assert sentences("今天下\n雨，我\n在家。 \n 他出门了。", "wrapped") == ("今天下雨，我在家。", "他出门了。\n")
 
 
-def test_wrapped_lines_of_both_are_joined_as_each_wants() -> None:
+def test_wrapped_lines_of_mixed_scripts_are_joined_by_script() -> None:
     assert sentences("我用\nPython\nevery day 写\n程序。", "wrapped") == ("我用 Python every day 写程序。\n",)
 
 
-def test_an_empty_line_between_wrapped_chinese_paragraphs_still_divides_them() -> None:
+def test_empty_line_separates_wrapped_chinese_paragraphs() -> None:
     assert sentences("今天下雨\n  \n我在家", "wrapped") == ("今天下雨\n", "我在家\n")
 
 
-def test_each_line_is_a_paragraph_of_sentences() -> None:
+def test_lines_as_paragraphs_are_split_into_sentences() -> None:
     assert sentences("One. Two.\nThree\n\nFour.", "paragraphs") == ("One. ", "Two.\n", "Three\n", "Four.\n")
 
 
-def test_each_line_is_a_sentence_and_not_split_further() -> None:
+def test_lines_as_sentences_are_not_split() -> None:
     assert sentences("One. Two.\n  Three \n", "sentences") == ("One. Two.\n", "Three\n")
 
 
 @given(st.text(st.sampled_from("ab 。.中\n\t\x00!é")), st.sampled_from(LINE_MEANINGS))
-def test_no_letter_is_lost_between_text_and_sentences(text: str, lines: str) -> None:
+def test_sentences_have_all_letters_of_the_text(text: str, lines: str) -> None:
     document = clean(RawDocument(text, "hand", lines), KEEP_ALL, Counts())
     expected = "".join(text.replace("\x00", "").split())
     assert "".join((document.text if document else "").split()) == expected
     assert document is None or all(sentence.strip() for sentence in document.sentences)
 
 
-# What is dropped.
+# Filters.
 
 
-def test_documents_too_short_are_dropped_and_counted() -> None:
+def test_short_documents_are_dropped_and_counted() -> None:
     counts = Counts()
     assert clean(RawDocument("Nineteen letters, no", "hand"), CleanSettings(min_characters=21), counts) is None
     assert counts == {
@@ -149,7 +149,7 @@ def test_documents_too_short_are_dropped_and_counted() -> None:
     assert clean(RawDocument("Nineteen letters, no", "hand"), CleanSettings(min_characters=20), counts) is not None
 
 
-def test_nothing_but_control_characters_is_no_document_even_without_a_least_length() -> None:
+def test_documents_of_control_characters_are_dropped_as_empty() -> None:
     counts = Counts()
     assert clean(RawDocument("\u200b\x00 \n", "hand"), KEEP_ALL, counts) is None
     assert counts["documents dropped: empty"] == 1
@@ -157,7 +157,7 @@ def test_nothing_but_control_characters_is_no_document_even_without_a_least_leng
 
 def test_documents_of_symbols_are_dropped_and_counted() -> None:
     counts = Counts()
-    # 20 letters and spaces of 33 characters: 39 % symbols stay, one more of them does not.
+    # 20 letters and spaces of 33 characters: 39 % symbols are kept, one more symbol is not.
     assert clean(RawDocument("abcd efgh ijkl mnopq" + "#" * 13, "hand"), DEFAULT, counts) is not None
     assert clean(RawDocument("abcd efgh ijkl mnopq" + "#" * 14, "hand"), DEFAULT, counts) is None
     assert counts["documents dropped: more than 40% symbols"] == 1
@@ -173,9 +173,9 @@ def test_vowel_signs_are_not_symbols(text: str) -> None:
 
 
 @given(st.lists(st.text(st.sampled_from("ab .#\x00\n")), max_size=12))
-def test_every_document_that_is_read_is_kept_or_counted_as_dropped(texts: list[str]) -> None:
+def test_every_document_is_kept_or_counted_as_dropped(texts: list[str]) -> None:
     counts = Counts()
-    kept = [clean(RawDocument(text, "hand"), CleanSettings(min_characters=4), counts) for text in texts]
-    dropped = sum(count for name, count in counts.items() if name.startswith("documents dropped"))
+    documents = [clean(RawDocument(text, "hand"), CleanSettings(min_characters=4), counts) for text in texts]
+    num_dropped = sum(count for name, count in counts.items() if name.startswith("documents dropped"))
     assert counts["documents read"] == len(texts)
-    assert sum(document is not None for document in kept) + dropped == len(texts)
+    assert sum(document is not None for document in documents) + num_dropped == len(texts)

@@ -1,4 +1,4 @@
-"""Bytes in several encodings, and what must come out."""
+"""Detection and decoding of encodings, by examples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FRENCH = "Où est le café ? C’est très élevé.\nÀ bientôt, garçon.\n"
         (FRENCH.encode() * 3 + "garçon\n".encode("cp1252"), "utf-8"),
     ],
 )
-def test_encoding_is_decided_from_the_first_bytes(data: bytes, encoding: str) -> None:
+def test_encoding_is_detected_from_the_first_bytes(data: bytes, encoding: str) -> None:
     assert detect_encoding(data) == encoding
 
 
-def test_lines_in_other_encodings_are_decoded_alone_and_counted() -> None:
+def test_lines_in_other_encodings_are_decoded_separately_and_counted() -> None:
     counts = Counts()
     data = "é\r\n".encode() + "garçon\n".encode("cp1252") + "中文很好\n".encode("gb18030") + b"a\x81\xe9b"
     assert decode(data, "utf-8", "a.txt", counts) == "é\ngarçon\n中文很好\na\x81éb"
@@ -44,13 +44,13 @@ def test_lines_of_a_gb18030_file_are_counted() -> None:
     assert counts == {"lines decoded as gb18030": 2}
 
 
-def test_binary_further_on_is_refused_with_the_name() -> None:
+def test_binary_data_after_text_is_an_error() -> None:
     with pytest.raises(InputError, match=r"^a\.txt is text at its start but binary further on"):
         decode(b"text" + bytes(100), "utf-8", "a.txt", Counts())
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "reason"),
     [
         (bytes(range(256)), "binary, not text"),
         (b"\x1f\x8b\x08rest", "gzip data"),
@@ -59,13 +59,13 @@ def test_binary_further_on_is_refused_with_the_name() -> None:
         (CHINESE.encode("gb18030"), ""),
     ],
 )
-def test_what_is_not_text_is_named(head: bytes, said: str) -> None:
-    assert non_text_reason(head).startswith(said)
-    assert bool(non_text_reason(head)) == bool(said)
+def test_reason_why_a_file_is_not_text(head: bytes, reason: str) -> None:
+    assert non_text_reason(head).startswith(reason)
+    assert bool(non_text_reason(head)) == bool(reason)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
-def test_whole_characters_never_splits_one(encoding: str) -> None:
+def test_prefix_of_complete_characters(encoding: str) -> None:
     data = "a中😀é文".encode(encoding)
     for size in range(1, len(data) + 1):
         assert data[: complete_characters_length(data[:size], encoding)].decode(encoding) is not None

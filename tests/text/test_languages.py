@@ -45,7 +45,7 @@ def test_the_language_is_guessed(language: str | None, text: str) -> None:
     assert guess(text) == language
 
 
-def test_a_japanese_name_does_not_make_chinese_text_japanese() -> None:
+def test_chinese_text_with_a_japanese_name_is_chinese() -> None:
     assert (
         guess(
             "作家村上春树的小说《ノルウェイ》在中国有很多读者，许多年轻人都喜欢他写的故事，也喜欢书里的音乐和城市生活。"

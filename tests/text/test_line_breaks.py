@@ -1,4 +1,4 @@
-"""What line breaks mean, decided from samples written by hand."""
+"""The meaning of line breaks, detected in samples written by hand."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ CHINESE_WRAPPED = """　　今天天气很好，我们一家人决定去城外�
         (WRAPPED, "wrapped"),
         (CHINESE_WRAPPED, "wrapped"),
         ("word\n" * 1000, "paragraphs"),
-        ("One paragraph a line, which has two. Sentences.\n\n" * 9, "paragraphs"),
+        ("One paragraph per line, which has two. Sentences.\n\n" * 9, "paragraphs"),
         ("", "paragraphs"),
         ("\n \n", "paragraphs"),
     ],
 )
-def test_line_meaning_is_decided_from_the_lines(text: str, meaning: str) -> None:
+def test_line_meaning_is_detected(text: str, meaning: str) -> None:
     assert line_meaning(text) == meaning

@@ -1,4 +1,4 @@
-"""Text in stores that fsspec knows: read as the same files on a disk are, and refused as clearly."""
+"""Text in object stores: read like the same files on disk, with clear errors."""
 
 import gzip
 import sys
@@ -19,7 +19,7 @@ TEXT = "".join(f"Sentence {number} of a long text.\n\n" for number in range(300)
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    """A store in this process with a text, a packed one below it, a table, and a hidden file."""
+    """An in-memory store with a text, a compressed one in a subfolder, a table and a hidden file."""
     store = fsspec.filesystem("memory")
     store.pipe("/bucket/texts/a.txt", TEXT.encode())
     store.pipe("/bucket/texts/below/b.txt.gz", gzip.compress(b"Packed words stand here.\n\nAnd more of them.\n"))
@@ -30,14 +30,14 @@ def bucket() -> Iterator[str]:
     store.rm("/bucket", recursive=True)
 
 
-def passages(address: str, block_bytes: int = 2**22) -> list[tuple[str, str]]:
+def documents(address: str, block_bytes: int = 2**22) -> list[tuple[str, str]]:
     counts = Counts()
-    found = blocks([TextSource(address)], ReadSettings(block_bytes=block_bytes))
-    return [(one.text, one.source) for block in found for one in read(block, counts)]
+    units = blocks([TextSource(address)], ReadSettings(block_bytes=block_bytes))
+    return [(one.text, one.source) for block in units for one in read(block, counts)]
 
 
-def on_disk(folder: Path) -> Path:
-    """The same texts as files."""
+def copy_to_disk(folder: Path) -> Path:
+    """Write the same texts to files."""
     store = fsspec.filesystem("memory")
     for name in ("a.txt", "below/b.txt.gz", ".hidden.txt"):
         path = folder / "texts" / name
@@ -47,20 +47,20 @@ def on_disk(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("block_bytes", [1000, 2**22])
-def test_a_folder_of_a_store_is_read_as_one_on_a_disk(bucket: str, tmp_path: Path, block_bytes: int) -> None:
-    texts = on_disk(tmp_path)
-    found = passages(f"{bucket}/texts", block_bytes)
-    assert found == passages(str(texts), block_bytes) == passages(f"file://{texts}", block_bytes)
-    assert [source.partition(":")[0].partition("@")[0] for _, source in found][-1] == "below/b.txt.gz"
-    assert not any("not to be read" in text for text, _ in found)
+def test_folder_of_a_store_is_read_like_one_on_disk(bucket: str, tmp_path: Path, block_bytes: int) -> None:
+    texts = copy_to_disk(tmp_path)
+    stored = documents(f"{bucket}/texts", block_bytes)
+    assert stored == documents(str(texts), block_bytes) == documents(f"file://{texts}", block_bytes)
+    assert [source.partition(":")[0].partition("@")[0] for _, source in stored][-1] == "below/b.txt.gz"
+    assert not any("not to be read" in text for text, _ in stored)
 
 
 def test_files_globs_and_tables_of_a_store_are_read(bucket: str) -> None:
-    assert passages(f"{bucket}/texts/a.txt") == passages(f"{bucket}/texts/*.txt")
-    assert [text for text, _ in passages(f"{bucket}/table.parquet")] == ["One row of text.", "Another row."]
+    assert documents(f"{bucket}/texts/a.txt") == documents(f"{bucket}/texts/*.txt")
+    assert [text for text, _ in documents(f"{bucket}/table.parquet")] == ["One row of text.", "Another row."]
 
 
-def test_a_change_in_a_store_is_seen(bucket: str) -> None:
+def test_inventory_detects_a_change_in_a_store(bucket: str) -> None:
     sources = [TextSource(f"{bucket}/texts")]
     before = inventory(sources)
     assert inventory(sources) == before
@@ -79,13 +79,13 @@ def test_a_change_in_a_store_is_seen(bucket: str) -> None:
         ("nowhere://bucket/a.txt", "Protocol not known: nowhere"),
     ],
 )
-def test_addresses_that_lead_nowhere_are_told(bucket: str, address: str, reason: str) -> None:
-    with pytest.raises(InputError, match=reason) as told:
-        passages(address)
-    assert address in str(told.value)
+def test_invalid_addresses_are_errors(bucket: str, address: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as error:
+        documents(address)
+    assert address in str(error.value)
 
 
-def test_a_store_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_of_a_store_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(MissingDependencyError, match=r"bertworks\[s3\]"):
-        passages("s3://bucket/texts")
+        documents("s3://bucket/texts")

@@ -1,4 +1,4 @@
-"""The built-in corpus: fake packages in a folder give the prose worked out by hand; the real ones give English."""
+"""The built-in corpus: prose of generated packages worked out by hand; real packages yield English."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RAIN = "There was a lot of rain in the valley this year."
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> PythonPaths:
+def paths(tmp_path: Path) -> PythonPaths:
     library, installed = tmp_path / "lib", tmp_path / "lib" / "site-packages"
     installed.mkdir(parents=True)
     return PythonPaths(library, (installed,))
@@ -33,7 +33,7 @@ def paragraphs(text: str) -> list[str]:
     return list(prose(text, Counts()))
 
 
-def test_wrapped_lines_are_joined_and_empty_lines_part_paragraphs() -> None:
+def test_wrapped_lines_are_joined_and_empty_lines_separate_paragraphs() -> None:
     text = """The sun rises in the east
     and sets in the west.
 
@@ -43,7 +43,7 @@ def test_wrapped_lines_are_joined_and_empty_lines_part_paragraphs() -> None:
     assert paragraphs(text) == [SUN, MOON]
 
 
-def test_code_is_dropped_in_every_form_it_takes() -> None:
+def test_code_is_dropped_in_every_form() -> None:
     text = f"""{SUN}
 
     >>> print("This is an example of the output of a session.")
@@ -88,7 +88,7 @@ def test_tables_headings_and_rules_are_dropped() -> None:
     assert paragraphs(text) == [SUN, MOON]
 
 
-def test_roles_literals_links_and_emphasis_become_their_words() -> None:
+def test_inline_markup_is_replaced_by_its_text() -> None:
     text = (
         "Use :func:`~os.path.join` with a ``str`` or a :class:`path <pathlib.Path>`, as it is *very* **well** "
         "described in `the manual <https://example.org>`_ and in [the guide](https://example.org/guide) [1]_."
@@ -98,15 +98,15 @@ def test_roles_literals_links_and_emphasis_become_their_words() -> None:
     ]
 
 
-def test_sentences_with_addresses_are_cut_out_of_a_paragraph() -> None:
+def test_sentences_with_addresses_are_dropped() -> None:
     assert paragraphs(f"{SUN} See https://example.org/sun for more of it. {MOON}") == [f"{SUN} {MOON}"]
 
 
-def test_a_paragraph_that_is_mostly_code_is_dropped_as_a_whole() -> None:
+def test_paragraphs_that_are_mostly_code_are_dropped() -> None:
     assert paragraphs("It is so. Then set a = b and c = d in the first of the files to have the thing done.") == []
 
 
-def test_numpy_parameters_lose_their_signatures_and_keep_sentences() -> None:
+def test_numpy_parameters_keep_only_sentences() -> None:
     text = """
     Parameters
     ----------
@@ -119,7 +119,7 @@ def test_numpy_parameters_lose_their_signatures_and_keep_sentences() -> None:
     assert paragraphs(text) == ["How far down the tree the search may go before it gives up and returns."]
 
 
-def test_google_arguments_lose_their_names_and_keep_sentences() -> None:
+def test_google_arguments_keep_only_sentences() -> None:
     text = """
     Args:
         depth (int, optional): how far down the tree the search may go
@@ -133,7 +133,7 @@ def test_google_arguments_lose_their_names_and_keep_sentences() -> None:
     ]
 
 
-def test_fields_and_bullets_lose_their_marks() -> None:
+def test_fields_and_bullets_are_removed() -> None:
     text = """
     :param depth: How far down the tree the search may go
         before it gives up and returns.
@@ -150,7 +150,7 @@ def test_fields_and_bullets_lose_their_marks() -> None:
     ]
 
 
-def test_notes_keep_their_words_and_other_directives_lose_them() -> None:
+def test_notes_are_kept_and_other_directives_dropped() -> None:
     text = """
     .. note:: The number of branches that are followed
         is the same at every node of the tree.
@@ -179,73 +179,73 @@ def test_notes_keep_their_words_and_other_directives_lose_them() -> None:
         "The lone half of a pair \ud800 cannot be written to a file.",
     ],
 )
-def test_what_is_not_an_english_sentence_is_dropped_and_counted(text: str) -> None:
+def test_text_that_is_not_english_prose_is_dropped_and_counted(text: str) -> None:
     counts = Counts()
     assert list(prose(text, counts)) == []
     assert counts == {"python-docs: paragraphs dropped, not prose": 1}
 
 
-def test_docstrings_of_module_class_and_function_are_read_in_order(places: PythonPaths) -> None:
+def test_docstrings_of_module_class_and_function_are_read_in_order(paths: PythonPaths) -> None:
     module = f'''"""{SUN}"""
 class A:
     """{MOON}"""
     def f(self):
         """{RAIN}"""
 '''
-    write(places.packages[0] / "sky" / "bodies" / "large.py", module)
-    assert list(read("package:sky", places)) == [
+    write(paths.packages[0] / "sky" / "bodies" / "large.py", module)
+    assert list(read("package:sky", paths)) == [
         RawDocument(f"{SUN}\n{MOON}\n{RAIN}", "python-docs/sky.bodies.large", "paragraphs")
     ]
 
 
-def test_strings_handed_to_documenting_calls_and_names_are_read(places: PythonPaths) -> None:
+def test_strings_of_documenting_calls_and_variables_are_read(paths: PythonPaths) -> None:
     module = f"add_newdoc('sun', '{SUN}')\nMOON_DOC = '{MOON}'\nother('{RAIN}')\n"
-    write(places.packages[0] / "sky" / "__init__.py", module)
-    assert list(read("package:sky", places)) == [RawDocument(f"{SUN}\n{MOON}", "python-docs/sky", "paragraphs")]
+    write(paths.packages[0] / "sky" / "__init__.py", module)
+    assert list(read("package:sky", paths)) == [RawDocument(f"{SUN}\n{MOON}", "python-docs/sky", "paragraphs")]
 
 
-def test_a_module_that_raises_when_imported_is_still_read(places: PythonPaths) -> None:
-    write(places.packages[0] / "trap" / "__init__.py", f'"""{SUN}"""\nraise SystemExit("I was run")\n')
-    assert [passage.text for passage in read("package:trap", places)] == [SUN]
+def test_modules_are_not_imported(paths: PythonPaths) -> None:
+    write(paths.packages[0] / "trap" / "__init__.py", f'"""{SUN}"""\nraise SystemExit("I was run")\n')
+    assert [document.text for document in read("package:trap", paths)] == [SUN]
     assert "trap" not in sys.modules
 
 
-def test_files_that_cannot_be_parsed_or_are_too_large_are_skipped_and_counted(places: PythonPaths) -> None:
-    sky = places.packages[0] / "sky"
+def test_invalid_and_too_large_files_are_skipped_and_counted(paths: PythonPaths) -> None:
+    sky = paths.packages[0] / "sky"
     write(sky / "broken.py", f'"""{SUN}"""\ndef (:\n')
     write(sky / "large.py", f'"""{SUN}"""\n' + "#" * python_docs.MAX_FILE_BYTES)
-    write(sky / "sound.py", f'"""{MOON}"""\n')
+    write(sky / "valid.py", f'"""{MOON}"""\n')
     counts = Counts()
-    assert [passage.source for passage in read("package:sky", places, counts)] == ["python-docs/sky.sound"]
+    assert [document.source for document in read("package:sky", paths, counts)] == ["python-docs/sky.valid"]
     assert counts["python-docs: files skipped, cannot be parsed"] == 1
     assert counts["python-docs: files skipped, too large"] == 1
 
 
-def test_a_repeated_docstring_is_kept_once_in_a_part(places: PythonPaths) -> None:
-    sky = places.packages[0] / "sky"
+def test_repeated_docstrings_of_a_part_are_kept_once(paths: PythonPaths) -> None:
+    sky = paths.packages[0] / "sky"
     write(sky / "a.py", f'"""{SUN}"""\ndef f():\n    """{MOON}"""\n')
     write(sky / "b.py", f'"""{RAIN}\n\n{MOON}"""\ndef f():\n    """{MOON}"""\n')
     counts = Counts()
-    lines = [line for passage in read("package:sky", places, counts) for line in passage.text.split("\n")]
+    lines = [line for document in read("package:sky", paths, counts) for line in document.text.split("\n")]
     assert sorted(lines) == sorted([SUN, MOON, RAIN])
     assert counts["python-docs: texts and paragraphs dropped, repeated"] == 2
 
 
-def test_tests_and_copies_of_other_projects_are_left_out(places: PythonPaths) -> None:
+def test_tests_and_vendored_projects_are_excluded(paths: PythonPaths) -> None:
     for folder in ("tests", "_vendor", "third_party"):
-        write(places.packages[0] / "sky" / folder / "thing.py", f'"""{SUN}"""\n')
-    write(places.packages[0] / "sky" / "__init__.py", "")
-    assert list(read("package:sky", places)) == []
+        write(paths.packages[0] / "sky" / folder / "thing.py", f'"""{SUN}"""\n')
+    write(paths.packages[0] / "sky" / "__init__.py", "")
+    assert list(read("package:sky", paths)) == []
 
 
-def test_parts_name_topics_packages_single_files_and_descriptions_in_order(places: PythonPaths) -> None:
-    write(places.library / "pydoc_data" / "topics.py", "topics = {}\n")
-    write(places.library / "alpha" / "__init__.py", "")
-    write(places.library / "beta.py", "")
-    write(places.library / "test" / "test_beta.py", "")
-    write(places.packages[0] / "sky" / "__init__.py", "")
-    write(places.packages[0] / "sky-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: sky\n\nWords.\n")
-    assert parts(places) == [
+def test_parts_are_sorted_names_of_topics_packages_files_and_descriptions(paths: PythonPaths) -> None:
+    write(paths.library / "pydoc_data" / "topics.py", "topics = {}\n")
+    write(paths.library / "alpha" / "__init__.py", "")
+    write(paths.library / "beta.py", "")
+    write(paths.library / "test" / "test_beta.py", "")
+    write(paths.packages[0] / "sky" / "__init__.py", "")
+    write(paths.packages[0] / "sky-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: sky\n\nWords.\n")
+    assert parts(paths) == [
         "package:long-descriptions",
         "package:sky",
         "stdlib:alpha",
@@ -257,69 +257,65 @@ def test_parts_name_topics_packages_single_files_and_descriptions_in_order(place
     ]
 
 
-def test_topics_are_chosen_by_their_first_letter(places: PythonPaths) -> None:
-    write(places.library / "pydoc_data" / "topics.py", f"topics = {{'with': '{MOON}', 'assert': '{SUN}'}}\n")
-    assert [passage.source for passage in read("topics:a-f", places)] == ["python-docs/topics.assert"]
-    assert [passage.text for passage in read("topics:t-z", places)] == [MOON]
+def test_topics_are_selected_by_their_first_letter(paths: PythonPaths) -> None:
+    write(paths.library / "pydoc_data" / "topics.py", f"topics = {{'with': '{MOON}', 'assert': '{SUN}'}}\n")
+    assert [document.source for document in read("topics:a-f", paths)] == ["python-docs/topics.assert"]
+    assert [document.text for document in read("topics:t-z", paths)] == [MOON]
 
 
-def test_descriptions_of_distributions_are_read_but_not_our_own(places: PythonPaths) -> None:
+def test_descriptions_are_read_except_our_own(paths: PythonPaths) -> None:
     for name in ("sky", "bertworks"):
         text = f"Metadata-Version: 2.1\nName: {name}\n\n# {name}\n\n{SUN}\n"
-        write(places.packages[0] / f"{name}-1.0.dist-info" / "METADATA", text)
-    (places.packages[0] / "gone-1.0.dist-info").mkdir()
-    assert list(read("package:long-descriptions", places)) == [
+        write(paths.packages[0] / f"{name}-1.0.dist-info" / "METADATA", text)
+    (paths.packages[0] / "gone-1.0.dist-info").mkdir()
+    assert list(read("package:long-descriptions", paths)) == [
         RawDocument(SUN, "python-docs/descriptions.sky", "paragraphs")
     ]
 
 
-def test_a_package_of_many_files_is_split_and_its_parts_share_the_limit(
-    places: PythonPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_a_large_package_share_the_limit(paths: PythonPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_docs, "MAX_PART_FILES", 3)
     monkeypatch.setattr(python_docs, "MAX_PACKAGE_BYTES", 2 * len("The sun has 11 spots on it today."))
     for number in range(10, 15):
-        write(places.packages[0] / "sky" / f"m{number}.py", f'"""The sun has {number} spots on it today."""\n')
-    assert parts(places) == ["package:sky/1-of-2", "package:sky/2-of-2"]
+        write(paths.packages[0] / "sky" / f"m{number}.py", f'"""The sun has {number} spots on it today."""\n')
+    assert parts(paths) == ["package:sky/1-of-2", "package:sky/2-of-2"]
     first, second = Counts(), Counts()
-    assert len(list(read("package:sky/1-of-2", places, first))) == 1
-    assert len(list(read("package:sky/2-of-2", places, second))) == 1
-    # Five files are cut into two and three; each part may give one sentence.
+    assert len(list(read("package:sky/1-of-2", paths, first))) == 1
+    assert len(list(read("package:sky/2-of-2", paths, second))) == 1
+    # Five files are split into two and three; the limit allows one sentence per part.
     assert first["python-docs: modules skipped, limit of the package reached"] == 1
     assert second["python-docs: modules skipped, limit of the package reached"] == 2
 
 
-def test_the_order_of_a_part_does_not_depend_on_the_folder(places: PythonPaths, tmp_path: Path) -> None:
+def test_order_of_a_part_does_not_depend_on_the_folder(paths: PythonPaths, tmp_path: Path) -> None:
     other = PythonPaths(tmp_path / "other", (tmp_path / "other",))
     names = ["a", "b", "c", "d", "e", "f"]
     for name in names:
-        write(
-            places.packages[0] / "sky" / f"{name}.py", f'"""The sun has spots, as {name * 9} is said to have seen."""'
-        )
+        write(paths.packages[0] / "sky" / f"{name}.py", f'"""The sun has spots, as {name * 9} is said to have seen."""')
     for name in reversed(names):
         write(other.library / "sky" / f"{name}.py", f'"""The sun has spots, as {name * 9} is said to have seen."""')
-    found = list(read("package:sky", places))
-    assert len(found) == 6
-    assert list(read("package:sky", other)) == found
+    documents = list(read("package:sky", paths))
+    assert len(documents) == 6
+    assert list(read("package:sky", other)) == documents
 
 
 @pytest.mark.parametrize("part", ["package:nothing", "stdlib:", "topics:a-z", "nonsense", "package:sky/2-of-3"])
-def test_a_part_that_is_not_there_is_refused_by_name(places: PythonPaths, part: str) -> None:
-    write(places.packages[0] / "sky" / "__init__.py", "")
+def test_unknown_part_is_an_error(paths: PythonPaths, part: str) -> None:
+    write(paths.packages[0] / "sky" / "__init__.py", "")
     with pytest.raises(InputError, match="python-docs has no part '" + part):
-        read(part, places)
+        read(part, paths)
 
 
 @pytest.mark.parametrize(
     ("part", "module"), [("stdlib:json", "json.decoder"), ("stdlib:asyncio", "asyncio.transports")]
 )
-def test_real_parts_of_the_standard_library_give_english_paragraphs(part: str, module: str) -> None:
+def test_standard_library_yields_english_paragraphs(part: str, module: str) -> None:
     assert part in parts()
-    passages = {passage.source: passage for passage in read(part)}
-    assert f"python-docs/{module}" in passages
-    for passage in passages.values():
-        assert passage.lines == "paragraphs"
-        for line in passage.text.split("\n"):
+    documents = {document.source: document for document in read(part)}
+    assert f"python-docs/{module}" in documents
+    for document in documents.values():
+        assert document.lines == "paragraphs"
+        for line in document.text.split("\n"):
             assert len(line.split(" ")) >= python_docs.MIN_WORDS
             assert line == line.strip()
             assert line.rstrip("\"')")[-1] in ".!?\"')"

@@ -1,4 +1,4 @@
-"""split_sentences by hand, on the labelled paragraphs beside this file, and as a property over any text."""
+"""split_sentences: examples, F1 on the labelled paragraphs in sentences.txt, and properties of any text."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from hypothesis import strategies as st
 from bertworks.text.sentences import split_sentences
 
 LABELLED = Path(__file__).parent / "sentences.txt"
-# The benchmark owns the reading of the labels and the score, so that page and test mean the same by F1.
+# The benchmark defines how labels are read and scored, so that the docs and the test report the same F1.
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "sentences.py"))
 
 
 def check(marked: str) -> None:
-    """A bar stands where a sentence must end; nowhere else may one."""
+    """Bars mark all sentence ends."""
     assert split_sentences(marked.replace("|", "")) == marked.split("|")
 
 
 @pytest.mark.parametrize(
-    ("section", "num_sentences", "least_f1"), [("en", 155, 0.97), ("zh", 145, 0.97), ("other", 38, 0.95)]
+    ("section", "num_sentences", "min_f1"), [("en", 155, 0.97), ("zh", 145, 0.97), ("other", 38, 0.95)]
 )
-def test_labelled_paragraphs_are_split_as_a_person_would(section: str, num_sentences: int, least_f1: float) -> None:
+def test_f1_on_labelled_paragraphs(section: str, num_sentences: int, min_f1: float) -> None:
     paragraphs = BENCHMARK["read_labelled"](LABELLED)[section]
     assert sum(map(len, paragraphs)) == num_sentences
-    assert BENCHMARK["score"](split_sentences, paragraphs).f1 >= least_f1
+    assert BENCHMARK["score"](split_sentences, paragraphs).f1 >= min_f1
 
 
 def test_the_score_counts_boundaries_inside_paragraphs() -> None:
-    # Labelled: two boundaries. Found: the second of them and one wrong place. So one of two and one of two.
-    found = BENCHMARK["score"](lambda text: ["One. Two. ", "Three ", "four."], [["One. ", "Two. ", "Three four."]])
-    assert (found.precision, found.recall, found.f1) == (0.5, 0.5, 0.5)
+    # Two boundaries are labelled; the second of them and a wrong one are predicted.
+    score = BENCHMARK["score"](lambda text: ["One. Two. ", "Three ", "four."], [["One. ", "Two. ", "Three four."]])
+    assert (score.precision, score.recall, score.f1) == (0.5, 0.5, 0.5)
 
 
 @given(st.text())
-def test_sentences_joined_are_the_paragraph(paragraph: str) -> None:
+def test_concatenated_sentences_are_the_paragraph(paragraph: str) -> None:
     assert "".join(split_sentences(paragraph)) == paragraph
 
 
 @given(st.text(alphabet="aA1Mr. !?…\"'“”‘’()（）《》。！？；，、：\u3000\n他说的道「」»«_—।؟"))
-def test_sentences_are_whole_and_white_space_stays_behind_them(paragraph: str) -> None:
+def test_sentences_keep_their_trailing_white_space(paragraph: str) -> None:
     sentences = split_sentences(paragraph)
     assert "".join(sentences) == paragraph
     assert all(sentences)
     assert not any(sentence[0].isspace() for sentence in sentences[1:])
 
 
-def test_nothing_has_no_sentences() -> None:
+def test_empty_text_has_no_sentences() -> None:
     assert split_sentences("") == []
 
 
-def test_text_without_marks_stays_whole_however_long() -> None:
+def test_long_text_without_marks_is_not_split() -> None:
     for text in ("word " * 20_000, "字" * 50_000, "   "):
         assert split_sentences(text) == [text]
 
 
-def test_every_space_between_sentences_is_kept() -> None:
+def test_white_space_between_sentences_is_kept() -> None:
     assert split_sentences("One.  Two.\tThree.\u3000四。 五。 ") == [
         "One.  ",
         "Two.\t",
@@ -93,7 +93,7 @@ def test_titles_and_connecting_abbreviations_never_end_a_sentence(marked: str) -
         "Bring pens, ink, etc. |Paper is here.",
     ],
 )
-def test_other_abbreviations_end_one_by_what_follows(marked: str) -> None:
+def test_other_abbreviations_end_a_sentence_depending_on_the_next_word(marked: str) -> None:
     check(marked)
 
 
@@ -106,7 +106,7 @@ def test_other_abbreviations_end_one_by_what_follows(marked: str) -> None:
         "See Rom. x. 24 for that.",
     ],
 )
-def test_abbreviations_of_numbered_things_need_a_number(marked: str) -> None:
+def test_abbreviations_before_numbers(marked: str) -> None:
     check(marked)
 
 
@@ -131,7 +131,7 @@ def test_initials_do_not_end_a_sentence_but_single_letters_may(marked: str) -> N
         "圆周率是3.14。|版本是v2.0.1。|３．４５元。",
     ],
 )
-def test_marks_inside_numbers_addresses_and_file_names_end_nothing(marked: str) -> None:
+def test_marks_inside_numbers_addresses_and_file_names_do_not_end_a_sentence(marked: str) -> None:
     check(marked)
 
 
@@ -143,7 +143,7 @@ def test_marks_inside_numbers_addresses_and_file_names_end_nothing(marked: str) 
         "1. 打开盒子。|2.取出电池。|3．合上盖子。",
     ],
 )
-def test_the_number_of_a_list_item_stays_with_it(marked: str) -> None:
+def test_numbers_of_list_items_are_not_split_off(marked: str) -> None:
     check(marked)
 
 
@@ -172,7 +172,7 @@ def test_english_quotations_keep_their_speaker_and_brackets_their_marks(marked: 
         "苹果、梨、桃……都有。",
     ],
 )
-def test_an_ellipsis_ends_a_sentence_only_before_a_new_one(marked: str) -> None:
+def test_ellipsis_ends_a_sentence_only_before_a_new_one(marked: str) -> None:
     check(marked)
 
 
@@ -216,12 +216,12 @@ def test_only_the_wide_semicolon_ends_a_sentence() -> None:
     check("Πού είναι; Δεν ξέρω.")
 
 
-def test_text_without_capitals_is_split_all_the_same() -> None:
+def test_text_without_capitals_is_split() -> None:
     check("hello there. |how are you? |fine, mr. smith.")
     check("დღეს ცივა. |თოვლი მოდის.")
 
 
-def test_a_brand_that_begins_small_begins_a_sentence() -> None:
+def test_lower_case_brand_can_start_a_sentence() -> None:
     check("Sales fell. |iPhone sales rose.")
 
 
@@ -244,5 +244,5 @@ def test_other_scripts_have_their_own_marks(marked: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["." * 50_000 + "x", "! " * 20_000 + "x", ". " * 20_000 + "x", "…" * 50_000 + "他"])
-def test_long_runs_of_marks_come_back_whole(text: str) -> None:
+def test_long_runs_of_marks_are_not_lost(text: str) -> None:
     assert "".join(split_sentences(text)) == text

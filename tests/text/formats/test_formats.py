@@ -1,4 +1,4 @@
-"""Each format, from a small file written by hand to the passages and counts it must give."""
+"""Each format: documents and counts of a small file written by hand."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from bertworks.text.sources import ReadSettings, TextSource, blocks, read
 
 def read_all(path: Path | str, settings: ReadSettings | None = None) -> tuple[list[RawDocument], Counts]:
     counts = Counts()
-    found = [p for block in blocks([TextSource(str(path))], settings or ReadSettings()) for p in read(block, counts)]
-    return found, counts
+    units = blocks([TextSource(str(path))], settings or ReadSettings())
+    return [document for block in units for document in read(block, counts)], counts
 
 
-def written(path: Path, text: str) -> Path:
+def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8", newline="")
     return path
 
 
-def test_plain_text_starts_a_document_at_each_empty_line_and_names_its_first_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "notes.txt", "\nOne line\nand more words\r\n \nTwo\n\n\n\nThree words here\n")
-    found, counts = read_all(path)
-    assert found == [
+def test_plain_text_documents_are_separated_by_empty_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "notes.txt", "\nOne line\nand more words\r\n \nTwo\n\n\n\nThree words here\n")
+    documents, counts = read_all(path)
+    assert documents == [
         RawDocument("One line\nand more words", "notes.txt:2", "paragraphs"),
         RawDocument("Two", "notes.txt:5", "paragraphs"),
         RawDocument("Three words here", "notes.txt:9", "paragraphs"),
@@ -40,7 +40,7 @@ def test_plain_text_starts_a_document_at_each_empty_line_and_names_its_first_lin
     assert not counts
 
 
-def test_wrapped_text_keeps_its_paragraphs_in_one_document_until_two_empty_lines(tmp_path: Path) -> None:
+def test_wrapped_text_documents_are_separated_by_two_empty_lines(tmp_path: Path) -> None:
     chapter = (
         "It was a bright cold day in April and the clocks were all\n"
         "striking thirteen while he slipped quickly through the big\n"
@@ -48,15 +48,15 @@ def test_wrapped_text_keeps_its_paragraphs_in_one_document_until_two_empty_lines
         "The hallway smelt of boiled cabbage and of very old mats of\n"
         "rag, and at one end of it a coloured poster was on the wall.\n"
     )
-    found, _ = read_all(written(tmp_path / "book.txt", chapter + "\n\n" + chapter))
-    assert found == [
+    documents, _ = read_all(write(tmp_path / "book.txt", chapter + "\n\n" + chapter))
+    assert documents == [
         RawDocument(chapter.strip(), "book.txt:1", "wrapped"),
         RawDocument(chapter.strip(), "book.txt:9", "wrapped"),
     ]
 
 
-def test_lines_setting_overrides_what_the_text_looks_like(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt", "One line\nand more\n")
+def test_lines_setting_overrides_detection(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "One line\nand more\n")
     assert read_all(path, ReadSettings(lines="sentences"))[0][0].lines == "sentences"
 
 
@@ -95,13 +95,13 @@ open code
 """
 
 
-def test_markdown_keeps_running_words_and_counts_what_it_drops(tmp_path: Path) -> None:
-    found, counts = read_all(written(tmp_path / "page.md", MARKDOWN))
+def test_markdown_keeps_running_text_and_counts_what_it_drops(tmp_path: Path) -> None:
+    documents, counts = read_all(write(tmp_path / "page.md", MARKDOWN))
     text = (
         "A fine day with bold and words, code and a link to\nsnake_case_name.\n\n"
         "A cat sat.  A*star, 3 * 4 * 5.\n\nQuoted words.\n\none\n\ntwo"
     )
-    assert found == [RawDocument(text, "page.md", "wrapped")]
+    assert documents == [RawDocument(text, "page.md", "wrapped")]
     assert counts == {
         "front matter dropped": 1,
         "headings dropped": 2,
@@ -113,7 +113,7 @@ def test_markdown_keeps_running_words_and_counts_what_it_drops(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("marked", "words"),
+    ("markup", "text"),
     [
         ("__init__ and _it_", "init and it"),
         ("a_b_c stays", "a_b_c stays"),
@@ -127,8 +127,8 @@ def test_markdown_keeps_running_words_and_counts_what_it_drops(tmp_path: Path) -
         ("_never closed", "_never closed"),
     ],
 )
-def test_markdown_marks_go_and_words_stay(marked: str, words: str) -> None:
-    assert plain_text(marked, Counts()) == words
+def test_markdown_markup_is_removed(markup: str, text: str) -> None:
+    assert plain_text(markup, Counts()) == text
 
 
 WIKITEXT = (
@@ -137,9 +137,9 @@ WIKITEXT = (
 )
 
 
-def test_wikitext_is_recognised_and_gives_an_article_a_document(tmp_path: Path) -> None:
-    found, counts = read_all(written(tmp_path / "wiki.txt", WIKITEXT))
-    assert found == [
+def test_wikitext_is_detected_and_yields_one_document_per_article(tmp_path: Path) -> None:
+    documents, counts = read_all(write(tmp_path / "wiki.txt", WIKITEXT))
+    assert documents == [
         RawDocument("It is 5% —, he said.\nMore text.", "wiki.txt#First Page", "paragraphs"),
         RawDocument("Text-two.", "wiki.txt#Second", "paragraphs"),
     ]
@@ -147,7 +147,7 @@ def test_wikitext_is_recognised_and_gives_an_article_a_document(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("cut", "joined"),
+    ("tokenized", "text"),
     [
         (" 1 @,@ 000 ( 24 in ) , 0 @.@ 5 ", " 1,000 (24 in), 0.5 "),
         (' in " lobster red " on ', ' in "lobster red" on '),
@@ -157,15 +157,15 @@ def test_wikitext_is_recognised_and_gives_an_article_a_document(tmp_path: Path) 
         (" and / or $ 5 ", " and/or $5 "),
     ],
 )
-def test_wikitext_words_are_joined_as_in_running_text(cut: str, joined: str) -> None:
-    assert detokenize(cut) == joined
+def test_wikitext_is_detokenized(tokenized: str, text: str) -> None:
+    assert detokenize(tokenized) == text
 
 
-def test_json_lines_takes_one_field_a_line(tmp_path: Path) -> None:
+def test_json_lines_yields_one_field_per_line(tmp_path: Path) -> None:
     lines = [{"body": "Ein\nText"}, {"body": None}, {"body": " "}, {"body": "二"}]
-    path = written(tmp_path / "a.jsonl", "\n".join(json.dumps(one) for one in lines) + '\n\n{"body": "a\\ud800b"}\n')
-    found, counts = read_all(path, ReadSettings(field="body"))
-    assert found == [
+    path = write(tmp_path / "a.jsonl", "\n".join(json.dumps(one) for one in lines) + '\n\n{"body": "a\\ud800b"}\n')
+    documents, counts = read_all(path, ReadSettings(field="body"))
+    assert documents == [
         RawDocument("Ein\nText", "a.jsonl:1"),
         RawDocument("二", "a.jsonl:4"),
         RawDocument("a\ufffdb", "a.jsonl:6"),
@@ -173,60 +173,60 @@ def test_json_lines_takes_one_field_a_line(tmp_path: Path) -> None:
     assert counts == {"records skipped: no text": 2, "characters replaced: half of a surrogate pair": 1}
 
 
-def test_broken_json_line_is_named_by_number(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"text": "a"}\n\n{"text": "b"\n')
+def test_invalid_json_line_is_an_error_with_its_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a"}\n\n{"text": "b"\n')
     with pytest.raises(InputError, match=r"^a\.jsonl, line 3: not a JSON object"):
         read_all(path)
 
 
-def test_broken_json_line_is_named_by_number_in_a_later_block_too(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"text": "a"}\n' * 99 + "[1]\n" + '{"text": "b"}\n' * 20)
+def test_invalid_json_line_in_a_later_block_is_an_error_with_its_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a"}\n' * 99 + "[1]\n" + '{"text": "b"}\n' * 20)
     with pytest.raises(InputError, match=r"^a\.jsonl, line 100: a list, not an object"):
         read_all(path, ReadSettings(block_bytes=100))
 
 
-def test_missing_json_field_names_the_line_and_the_fields(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"text": "a"}\n{"body": 1, "id": 2}\n')
+def test_missing_json_field_is_an_error_with_the_fields(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a"}\n{"body": 1, "id": 2}\n')
     with pytest.raises(InputError, match=r"^a\.jsonl, line 2: no field 'text'; the line has 'body', 'id'"):
         read_all(path)
 
 
 def test_csv_reads_quoted_newlines_and_quotes(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", '\ufeffid,text\n1,"two\nlines, ""q"""\n2,5" pipe\n3,\n')
-    found, counts = read_all(path)
-    assert found == [RawDocument('two\nlines, "q"', "a.csv:2"), RawDocument('5" pipe', "a.csv:4")]
+    path = write(tmp_path / "a.csv", '\ufeffid,text\n1,"two\nlines, ""q"""\n2,5" pipe\n3,\n')
+    documents, counts = read_all(path)
+    assert documents == [RawDocument('two\nlines, "q"', "a.csv:2"), RawDocument('5" pipe', "a.csv:4")]
     assert counts == {"records skipped: no text": 1}
 
 
 @pytest.mark.parametrize("block_bytes", [8, 20, 50, 1000])
-def test_csv_is_cut_only_between_records(tmp_path: Path, block_bytes: int) -> None:
+def test_csv_is_split_only_between_records(tmp_path: Path, block_bytes: int) -> None:
     rows = [f'{number},"line one\nline, ""two"" of {number}"' for number in range(30)]
-    path = written(tmp_path / "a.csv", "id,text\n" + "\n".join(rows) + "\n")
-    found, _ = read_all(path, ReadSettings(block_bytes=block_bytes))
-    assert [one.text for one in found] == [f'line one\nline, "two" of {number}' for number in range(30)]
-    assert [one.source for one in found] == [f"a.csv:{2 * number + 2}" for number in range(30)]
+    path = write(tmp_path / "a.csv", "id,text\n" + "\n".join(rows) + "\n")
+    documents, _ = read_all(path, ReadSettings(block_bytes=block_bytes))
+    assert [one.text for one in documents] == [f'line one\nline, "two" of {number}' for number in range(30)]
+    assert [one.source for one in documents] == [f"a.csv:{2 * number + 2}" for number in range(30)]
 
 
-def test_csv_quote_that_is_never_closed_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", 'id,text\n1,fine\n2,"open\n3,more\n')
+def test_unclosed_csv_quote_is_an_error_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'id,text\n1,fine\n2,"open\n3,more\n')
     with pytest.raises(InputError, match=r"^a\.csv, line 3: a quote is opened and never closed"):
         read_all(path)
 
 
-def test_tsv_takes_quotes_as_they_are(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", 'id\ttext\n1\t"Yes", she said\n2\t"No\n')
+def test_tsv_quotes_are_literal(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", 'id\ttext\n1\t"Yes", she said\n2\t"No\n')
     assert [one.text for one in read_all(path)[0]] == ['"Yes", she said', '"No']
 
 
-def test_short_tsv_row_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", "id\ttext\n1\ta\n2\n")
+def test_short_tsv_row_is_an_error_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "id\ttext\n1\ta\n2\n")
     with pytest.raises(InputError, match=r"^a\.tsv, line 3: 1 columns, but 'text' is column 2"):
         read_all(path)
 
 
-@pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.tsv", "\t")])
-def test_missing_column_is_refused_at_the_door_with_the_columns_there_are(tmp_path: Path, name: str, sign: str) -> None:
-    path = written(tmp_path / name, f"id{sign}body\n1{sign}a\n")
+@pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_missing_column_is_an_error_with_the_columns(tmp_path: Path, name: str, delimiter: str) -> None:
+    path = write(tmp_path / name, f"id{delimiter}body\n1{delimiter}a\n")
     with pytest.raises(InputError, match=r"line 1: no column 'text'; the columns are 'id', 'body'"):
         blocks([TextSource(str(path))], ReadSettings())
 
@@ -234,8 +234,8 @@ def test_missing_column_is_refused_at_the_door_with_the_columns_there_are(tmp_pa
 def test_parquet_reads_a_column_by_row_groups(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["one", None, "two\r\nlines", "三"], "n": [1, 2, 3, 4]}), path, row_group_size=2)
-    found, counts = read_all(path, ReadSettings(block_bytes=1))
-    assert found == [
+    documents, counts = read_all(path, ReadSettings(block_bytes=1))
+    assert documents == [
         RawDocument("one", "a.parquet:1"),
         RawDocument("two\nlines", "a.parquet:3"),
         RawDocument("三", "a.parquet:4"),
@@ -248,7 +248,7 @@ def test_parquet_reads_a_column_by_row_groups(tmp_path: Path) -> None:
         blocks([TextSource(str(path))], ReadSettings(field="n"))
 
 
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1")
@@ -273,9 +273,9 @@ DUMP_PAGES = (
 DUMP = "<mediawiki>\n  <siteinfo/>\n" + "".join(DUMP_PAGES) + "</mediawiki>\n"
 
 
-def test_wikipedia_dump_gives_the_prose_of_articles(tmp_path: Path) -> None:
-    found, counts = read_all(written(tmp_path / "d.xml", DUMP))
-    assert found == [
+def test_wikipedia_dump_yields_the_prose_of_articles(tmp_path: Path) -> None:
+    documents, counts = read_all(write(tmp_path / "d.xml", DUMP))
+    assert documents == [
         RawDocument("A is a object.\nMore.", "d.xml#A & B"),
         RawDocument("Last words.", "d.xml#E"),
     ]
@@ -290,20 +290,20 @@ def test_wikipedia_dump_gives_the_prose_of_articles(tmp_path: Path) -> None:
     }
 
 
-def test_truncated_dump_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "d.xml", DUMP[: DUMP.rindex("</text>")])
+def test_truncated_dump_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.xml", DUMP[: DUMP.rindex("</text>")])
     with pytest.raises(InputError, match=r"d\.xml ends inside a page"):
         read_all(path)
 
 
-def test_xml_that_is_no_dump_is_refused_at_the_door(tmp_path: Path) -> None:
-    path = written(tmp_path / "d.xml", "<root>words</root>")
+def test_other_xml_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.xml", "<root>words</root>")
     with pytest.raises(InputError, match="not a MediaWiki dump"):
         blocks([TextSource(str(path))], ReadSettings())
 
 
 @pytest.mark.parametrize(
-    ("markup", "words"),
+    ("markup", "text"),
     [
         ("a {{b|{{c|{{d}}}}|e}} f", "a f"),
         ("{| class=x\n| {{a}} || {|\n| b\n|}\n|}\nText.", "Text."),
@@ -323,11 +323,11 @@ def test_xml_that_is_no_dump_is_refused_at_the_door(tmp_path: Path) -> None:
         ("see [[CSI: Miami]] [[zh-yue:x]]", "see CSI: Miami"),
     ],
 )
-def test_wiki_markup_leaves_prose(markup: str, words: str) -> None:
-    assert prose(markup, Counts()) == words
+def test_wiki_markup_is_reduced_to_prose(markup: str, text: str) -> None:
+    assert prose(markup, Counts()) == text
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "wiki.txt", "a.xml"])
-def test_counts_hold_no_zeros(tmp_path: Path, name: str) -> None:
-    _, counts = read_all(written(tmp_path / name, DUMP if name == "a.xml" else "Some words [here] | there.\n"))
+def test_counts_have_no_zeros(tmp_path: Path, name: str) -> None:
+    _, counts = read_all(write(tmp_path / name, DUMP if name == "a.xml" else "Some words [here] | there.\n"))
     assert all(counts.values())
