@@ -1,4 +1,4 @@
-"""Answers of a server without a model: a request in, JSON of the real shape out, the same every time."""
+"""Canned responses for tests of the page: a request body in, JSON of the real shape out, the same every time."""
 
 from __future__ import annotations
 
@@ -7,39 +7,35 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-CAN_INSPECT = ["embed", "tokenize", "attention"]
-MODELS = [
-    {"name": "small-bert", "task": None, "can": ["fill", *CAN_INSPECT], "labels": None},
-    {
-        "name": "reviews",
-        "task": "classify",
-        "can": ["predict", *CAN_INSPECT, "explain"],
-        "labels": ["negative", "positive"],
-    },
+INSPECTION = ["embed", "tokenize", "attention"]
+TASK_CAPABILITIES = ["predict", *INSPECTION, "explain"]
+MODELS: list[dict[str, Any]] = [
+    {"name": "small-bert", "task": None, "capabilities": ["fill-mask", *INSPECTION], "labels": None},
+    {"name": "reviews", "task": "classify", "capabilities": TASK_CAPABILITIES, "labels": ["negative", "positive"]},
     {
         "name": "inference",
         "task": "classify",
-        "can": ["predict", *CAN_INSPECT, "explain"],
+        "capabilities": TASK_CAPABILITIES,
         "labels": ["contradiction", "entailment", "neutral"],
     },
     {
         "name": "topics",
         "task": "classify",
-        "can": ["predict", *CAN_INSPECT, "explain"],
+        "capabilities": TASK_CAPABILITIES,
         "labels": ["arts", "business", "science", "sport"],
     },
-    {"name": "likeness", "task": "regress", "can": ["predict", *CAN_INSPECT, "explain"], "labels": None},
+    {"name": "similarity", "task": "regress", "capabilities": TASK_CAPABILITIES, "labels": None},
     {
-        "name": "names",
+        "name": "entities",
         "task": "tag",
-        "can": ["predict", *CAN_INSPECT, "explain"],
+        "capabilities": TASK_CAPABILITIES,
         "labels": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-MISC", "I-MISC"],
     },
-    {"name": "reader", "task": "answer", "can": ["predict", *CAN_INSPECT, "explain"], "labels": None},
-    {"name": "endings", "task": "choose", "can": ["predict", *CAN_INSPECT, "explain"], "labels": None},
+    {"name": "squad", "task": "answer", "capabilities": TASK_CAPABILITIES, "labels": None},
+    {"name": "swag", "task": "choose", "capabilities": TASK_CAPABILITIES, "labels": None},
 ]
 NUM_LAYERS, NUM_HEADS = 6, 12
-NAMES = {
+ENTITIES = {
     "Marie Curie": "PER", "Pierre Curie": "PER", "Henri Becquerel": "PER", "Nobel Prize": "MISC", "Stockholm": "LOC",
     "Siemens": "ORG", "Munich": "LOC", "Anna Weber": "PER", "Bavarian Ministry of Science": "ORG",
     "周恩来": "PER", "北京": "LOC", "美国": "LOC", "尼克松": "PER", "华为": "ORG",
@@ -53,7 +49,7 @@ CANDIDATES_ZH = [
     [("都", 0.94), ("府", 0.02), ("席", 0.01), ("要", 0.004), ("先", 0.0006)],
     [("开", 0.71), ("红", 0.12), ("谢", 0.05), ("香", 0.03), ("落", 0.02)],
 ]
-# What speaks for a film, a score or an answer, and what against it.
+# Attributions of words, positive and negative.
 WEIGHTS = {
     "gripping": 1.4,
     "beautifully": 1.1,
@@ -67,39 +63,41 @@ WEIGHTS = {
 
 
 def models() -> dict[str, Any]:
-    common = {"length": 512, "languages": None}
-    return {"models": [{**model, **common, "description": f"the canned model {model['name']}"} for model in MODELS]}
+    shared = {"input_fields": None, "max_length": 512, "languages": None}
+    return {"models": [{**model, **shared, "description": f"the canned model {model['name']}"} for model in MODELS]}
 
 
-def fill(body: Mapping[str, Any]) -> dict[str, Any]:
-    text, count = body["text"], body["text"].count("[MASK]")
-    known = CANDIDATES_ZH if re.search("[一-龥]", text) else CANDIDATES
-    blanks = [known[number % 2][: body["top"]] for number in range(count)]
-    fillings = []
-    for place in range(min(3, body["top"])):
-        pieces = [blank[(place * (number + 1)) % len(blank)] for number, blank in enumerate(blanks)]
-        written = text
-        for piece, _ in pieces:
-            blank = r"\s*\[MASK\]" if piece.startswith("##") else r"\[MASK\]"
-            written = re.sub(blank, piece.removeprefix("##"), written, count=1)
-        chance = math.prod(share for _, share in pieces)
-        fillings.append({"text": written, "pieces": [piece for piece, _ in pieces], "probability": chance})
-    told = [[{"piece": piece, "probability": share} for piece, share in blank] for blank in blanks]
-    return {"text": text, "blanks": told, "fillings": fillings}
+def fill_mask(body: Mapping[str, Any]) -> dict[str, Any]:
+    text, top_k = body["text"], body["top_k"]
+    language_candidates = CANDIDATES_ZH if re.search("[一-龥]", text) else CANDIDATES
+    masks = [language_candidates[index % 2][:top_k] for index in range(text.count("[MASK]"))]
+    sequences = []
+    for rank in range(min(3, top_k)):
+        chosen = [candidates[(rank * (index + 1)) % len(candidates)] for index, candidates in enumerate(masks)]
+        filled = text
+        for token, _ in chosen:
+            mask = r"\s*\[MASK\]" if token.startswith("##") else r"\[MASK\]"
+            filled = re.sub(mask, token.removeprefix("##"), filled, count=1)
+        probability = math.prod(probability for _, probability in chosen)
+        sequences.append({"text": filled, "tokens": [token for token, _ in chosen], "probability": probability})
+    mask_candidates = [
+        [{"token": token, "probability": probability} for token, probability in candidates] for candidates in masks
+    ]
+    return {"text": text, "mask_candidates": mask_candidates, "sequences": sequences}
 
 
-def predict(name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    predictions = [PREDICTIONS[name](one) for one in body["inputs"]]
-    return {"predictions": predictions, "usage": {"pieces": 14, "windows": 1, "cut": 0}}
+def predict(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    predictions = [PREDICTIONS[model](raw_input) for raw_input in body["inputs"]]
+    return {"predictions": predictions, "usage": {"num_tokens": 14, "num_windows": 1, "num_truncated": 0}}
 
 
-def _reviews(given: Any) -> dict[str, Any]:
-    share = 0.971 if re.search("gripping|紧凑", str(given)) else 0.12
-    label = "positive" if share > 0.5 else "negative"
-    return {"id": "0", "label": label, "probabilities": {"negative": 1 - share, "positive": share}}
+def _predict_review(raw_input: Any) -> dict[str, Any]:
+    positive = 0.971 if re.search("gripping|紧凑", str(raw_input)) else 0.12
+    label = "positive" if positive > 0.5 else "negative"
+    return {"id": "0", "label": label, "probabilities": {"negative": 1 - positive, "positive": positive}}
 
 
-def _inference(given: Any) -> dict[str, Any]:
+def _predict_inference(raw_input: Any) -> dict[str, Any]:
     return {
         "id": "0",
         "label": "entailment",
@@ -107,159 +105,171 @@ def _inference(given: Any) -> dict[str, Any]:
     }
 
 
-def _topics(given: Any) -> dict[str, Any]:
-    shares = {"arts": 0.92, "business": 0.61, "science": 0.07, "sport": 0.0003}
-    return {"id": "0", "label": "arts|business", "probabilities": shares}
+def _predict_topics(raw_input: Any) -> dict[str, Any]:
+    probabilities = {"arts": 0.92, "business": 0.61, "science": 0.07, "sport": 0.0003}
+    return {"id": "0", "label": "arts|business", "probabilities": probabilities}
 
 
-def _likeness(given: Any) -> dict[str, Any]:
+def _predict_similarity(raw_input: Any) -> dict[str, Any]:
     return {"id": "0", "value": 4.318}
 
 
-def _names(given: str) -> dict[str, Any]:
+def _predict_entities(text: str) -> dict[str, Any]:
     spans = []
-    for name, label in NAMES.items():
-        for found in re.finditer(re.escape(name), given):
-            start, end = found.span()
+    for name, label in ENTITIES.items():
+        for match in re.finditer(re.escape(name), text):
+            start, end = match.span()
             spans.append({"start": start, "end": end, "label": label, "text": name, "probability": 0.97})
-    return {"id": "0", "words": given.split(), "tags": [], "spans": sorted(spans, key=lambda span: span["start"])}
+    return {"id": "0", "words": text.split(), "tags": [], "spans": sorted(spans, key=lambda span: span["start"])}
 
 
-def _reader(given: Mapping[str, str]) -> dict[str, Any]:
-    context = given["context"]
-    known = [("27 May 1937", 0.72), ("January 1933", 0.11), ("May 1937", 0.07), ("1968年", 0.8), ("1960年", 0.1)]
+def _predict_answer(raw_input: Mapping[str, str]) -> dict[str, Any]:
+    context = raw_input["context"]
+    answers = [("27 May 1937", 0.72), ("January 1933", 0.11), ("May 1937", 0.07), ("1968年", 0.8), ("1960年", 0.1)]
     spans = [
-        {"text": text, "start": context.index(text), "end": context.index(text) + len(text), "probability": share}
-        for text, share in known
+        {"text": text, "start": context.index(text), "end": context.index(text) + len(text), "probability": probability}
+        for text, probability in answers
         if text in context
     ]
     if spans:
         return {"id": "0", **spans[0], "runners_up": spans[1:], "null_odds": -5.2}
-    nearest = {"text": context[:8], "start": 0, "end": 8, "probability": 0.09}
-    return {"id": "0", "text": "", "start": 0, "end": 0, "probability": 0.81, "runners_up": [nearest], "null_odds": 2.2}
+    span = {"text": context[:8], "start": 0, "end": 8, "probability": 0.09}
+    return {"id": "0", "text": "", "start": 0, "end": 0, "probability": 0.81, "runners_up": [span], "null_odds": 2.2}
 
 
-def _endings(given: Mapping[str, Any]) -> dict[str, Any]:
-    shares = [0.9, 0.06, 0.04, *[0.0] * 10][: len(given["choices"])]
-    return {"id": "0", "choice": 0, "text": given["choices"][0], "probabilities": shares}
+def _predict_choice(raw_input: Mapping[str, Any]) -> dict[str, Any]:
+    probabilities = [0.9, 0.06, 0.04, *[0.0] * 10][: len(raw_input["choices"])]
+    return {"id": "0", "choice": 0, "text": raw_input["choices"][0], "probabilities": probabilities}
 
 
 PREDICTIONS = {
-    "reviews": _reviews,
-    "inference": _inference,
-    "topics": _topics,
-    "likeness": _likeness,
-    "names": _names,
-    "reader": _reader,
-    "endings": _endings,
+    "reviews": _predict_review,
+    "inference": _predict_inference,
+    "topics": _predict_topics,
+    "similarity": _predict_similarity,
+    "entities": _predict_entities,
+    "squad": _predict_answer,
+    "swag": _predict_choice,
 }
 
 
-def pieces_of(text: str, pair: str | None) -> list[tuple[str, int, str]]:
-    """Return (piece, segment, text): words of more than six letters are cut in two, ideographs stand alone."""
-    found = [("[CLS]", 0, "")]
-    for segment, one in enumerate([text] if pair is None else [text, pair]):
-        for word in re.findall(r"[一-龥]|\w+|[^\w\s]", one):
-            cut = word[:5] if len(word) > 6 else word
-            found.append((cut.lower(), segment, cut))
-            if cut != word:
-                found.append(("##" + word[5:].lower(), segment, word[5:]))
-        found.append(("[SEP]", segment, ""))
-    return found
+def tokenize_pair(text: str, pair: str | None) -> list[tuple[str, int, str]]:
+    """Return (token, token type id, text): words of more than six letters are split, ideographs are single tokens."""
+    tokens = [("[CLS]", 0, "")]
+    for token_type, segment in enumerate([text] if pair is None else [text, pair]):
+        for word in re.findall(r"[一-龥]|\w+|[^\w\s]", segment):
+            start = word[:5] if len(word) > 6 else word
+            tokens.append((start.lower(), token_type, start))
+            if start != word:
+                tokens.append(("##" + word[5:].lower(), token_type, word[5:]))
+        tokens.append(("[SEP]", token_type, ""))
+    return tokens
 
 
 def tokenize(body: Mapping[str, Any]) -> dict[str, Any]:
-    rows = pieces_of(body["text"], body.get("pair"))
-    parts = ("piece", "position", "segment")
-    sample = {part: [[_wave(part, place, unit) for unit in range(16)] for place in range(len(rows))] for part in parts}
-    sample["sum"] = [
-        [sum(sample[part][place][unit] for part in parts) for unit in range(16)] for place in range(len(rows))
+    tokens = tokenize_pair(body["text"], body.get("pair"))
+    positions = range(len(tokens))
+    names = ("token", "position", "token_type")
+    values = {
+        name: [[_component(name, position, unit) for unit in range(16)] for position in positions] for name in names
+    }
+    values["sum"] = [
+        [sum(values[name][position][unit] for name in names) for unit in range(16)] for position in positions
     ]
     return {
-        "pieces": [piece for piece, _, _ in rows],
-        "ids": [101 + 37 * place for place in range(len(rows))],
-        "segments": [segment for _, segment, _ in rows],
-        "positions": list(range(len(rows))),
-        "offsets": [None] * len(rows),
-        "texts": [text for _, _, text in rows],
-        "norms": {part: [1.25] * len(rows) for part in sample},
-        "sample": sample,
+        "tokens": [token for token, _, _ in tokens],
+        "input_ids": [101 + 37 * position for position in positions],
+        "position_ids": list(positions),
+        "token_type_ids": [token_type for _, token_type, _ in tokens],
+        "attention_mask": [1] * len(tokens),
+        "offsets": [None] * len(tokens),
+        "texts": [text for _, _, text in tokens],
+        "embedding_norms": {name: [1.25] * len(tokens) for name in values},
+        "embedding_values": values,
     }
 
 
-def _wave(part: str, place: int, unit: int) -> float:
-    pace = {"piece": 7.3 * (place + 1), "position": 0.35 * place, "segment": 1.0}[part]
-    return {"piece": 0.7, "position": 0.35, "segment": 0.15}[part] * math.sin(pace + 1.7 * unit)
+def _component(name: str, position: int, unit: int) -> float:
+    phase = {"token": 7.3 * (position + 1), "position": 0.35 * position, "token_type": 1.0}[name]
+    return {"token": 0.7, "position": 0.35, "token_type": 0.15}[name] * math.sin(phase + 1.7 * unit)
 
 
 def attention(body: Mapping[str, Any]) -> dict[str, Any]:
-    rows = pieces_of(body["text"], body.get("pair"))[:512]
+    tokens = tokenize_pair(body["text"], body.get("pair"))[:512]
     layers = range(NUM_LAYERS) if body["layer"] is None else [body["layer"]]
     heads = range(NUM_HEADS) if body["head"] is None else [body["head"]]
-    links = [link for layer in layers for head in heads for link in _head_links(layer, head, len(rows))]
-    links.sort(key=lambda link: -link[4])
+    weights = [entry for layer in layers for head in heads for entry in _head_weights(layer, head, len(tokens))]
+    weights.sort(key=lambda entry: -entry[4])
     return {
-        "pieces": [piece for piece, _, _ in rows],
-        "segments": [segment for _, segment, _ in rows],
+        "tokens": [token for token, _, _ in tokens],
+        "token_type_ids": [token_type for _, token_type, _ in tokens],
         "num_layers": NUM_LAYERS,
         "num_heads": NUM_HEADS,
-        "links": links[: body["strongest"]],
-        "cut": 0,
+        "attention_weights": weights[: body["top_k"]],
+        "num_truncated": 0,
     }
 
 
-def _head_links(layer: int, head: int, count: int) -> list[list[float]]:
-    """Some heads read the piece before or after, some the last one, some far away, most of them a little of each."""
-    links: list[list[float]] = []
-    for start in range(count):
-        ends = {0: max(0, start - 1), 1: min(count - 1, start + 1), 2: count - 1, 3: (start * (layer + 2)) % count}
-        end = ends[(layer + head) % 4]
-        weight = 0.35 + 0.6 * abs(math.sin(3.1 * start + 5.3 * head + layer))
-        links.append([layer, head, start, end, round(weight, 4)])
-        links.append([layer, head, start, (end + 3) % count, round((1 - weight) * 0.6, 4)])
-    return links
+def _head_weights(layer: int, head: int, num_tokens: int) -> list[list[float]]:
+    """Heads attend mostly to the previous, the next, the last or a distant token."""
+    entries: list[list[float]] = []
+    for query in range(num_tokens):
+        keys = {
+            0: max(0, query - 1),
+            1: min(num_tokens - 1, query + 1),
+            2: num_tokens - 1,
+            3: (query * (layer + 2)) % num_tokens,
+        }
+        key = keys[(layer + head) % 4]
+        weight = 0.35 + 0.6 * abs(math.sin(3.1 * query + 5.3 * head + layer))
+        entries.append([layer, head, query, key, round(weight, 4)])
+        entries.append([layer, head, query, (key + 3) % num_tokens, round((1 - weight) * 0.6, 4)])
+    return entries
 
 
 def explain(body: Mapping[str, Any]) -> dict[str, Any]:
-    given = body["input"]
-    values = [given] if isinstance(given, str) else list(given.values())
+    raw_input = body["input"]
+    values = [raw_input] if isinstance(raw_input, str) else list(raw_input.values())
     texts = [text for value in values for text in ([value] if isinstance(value, str) else value)]
-    weighed = [_weighed(text, number) for number, text in enumerate(texts, 1)]
-    total = sum(word["weight"] for text in weighed for word in text["words"])
-    told = {
+    attributions = [_text_attribution(text, number) for number, text in enumerate(texts, 1)]
+    total = sum(word["weight"] for text in attributions for word in text["words"])
+    return {
         "target": f"'{body['target'] or 'positive'}'",
         "output": 0.4 + total,
         "baseline_output": 0.4,
-        "texts": weighed,
+        "texts": attributions,
+        "context_weight": 0.0,
+        "convergence_delta": 0.0,
+        "num_steps": 32,
+        "num_truncated": 0,
     }
-    return {**told, "elsewhere": 0.0, "gap": 0.0, "steps": 32, "cut": 0}
 
 
-def _weighed(text: str, number: int) -> dict[str, Any]:
+def _text_attribution(text: str, number: int) -> dict[str, Any]:
     words = [
         {
-            "word": found.group(),
-            "start": found.start(),
-            "end": found.end(),
-            "weight": WEIGHTS.get(found.group().lower(), 0.1 * (len(found.group()) % 4 - 1)),
+            "word": match.group(),
+            "start": match.start(),
+            "end": match.end(),
+            "weight": WEIGHTS.get(match.group().lower(), 0.1 * (len(match.group()) % 4 - 1)),
         }
-        for found in re.finditer(r"[一-龥]|\w+|[^\w\s]", text)
+        for match in re.finditer(r"[一-龥]|\w+|[^\w\s]", text)
     ]
-    return {"title": f"text {number}", "text": text, "words": words, "pieces": []}
+    return {"title": f"text {number}", "text": text, "words": words, "tokens": []}
 
 
-def vector_map(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Points on a spiral, and cosines that jump about."""
-    numbers = range(len(body["inputs"]))
-    points = [[math.cos(2.4 * place) * (1 + place), math.sin(2.4 * place) * (1 + place)] for place in numbers]
-    scores = [round(0.82 - 0.07 * ((5 * place + 3) % 11), 4) for place in numbers]
+def projection(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return points on a spiral, and cosine similarities in a scrambled order."""
+    indices = range(len(body["inputs"]))
+    points = [[math.cos(2.4 * index) * (1 + index), math.sin(2.4 * index) * (1 + index)] for index in indices]
+    scores = [round(0.82 - 0.07 * ((5 * index + 3) % 11), 4) for index in indices]
     return {"points": points, "scores": None if body["query"] is None else scores}
 
 
 def search(body: Mapping[str, Any]) -> dict[str, Any]:
-    found = [("Read the file line by line with a for loop.", 0.71), ("open() returns a file object.", 0.64)]
+    passages = [("Read the file line by line with a for loop.", 0.71), ("open() returns a file object.", 0.64)]
     results = [
-        {"text": text, "score": score, "document": f"library/io-{number}", "place": 10 * number}
-        for number, (text, score) in enumerate(found, 1)
+        {"text": text, "score": score, "document": f"library/io-{number}", "sentence_index": 10 * number}
+        for number, (text, score) in enumerate(passages, 1)
     ]
-    return {"results": results[: body["top"]]}
+    return {"results": results[: body["top_k"]]}

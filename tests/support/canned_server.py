@@ -1,6 +1,6 @@
-"""A server for tests of the page: it serves the page's own files and canned answers, and can be told to refuse.
+"""A server for tests of the page: the page's files and canned responses, and configurable errors.
 
-It sends the content policy of the real server, so that what that would forbid fails here too.
+It sends the Content-Security-Policy of the real server, so that violations fail here too.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ import canned_runs
 import bertworks
 
 PAGE = Path(bertworks.__file__).parent / "serving" / "page"
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-POLICY = "default-src 'self'"
+CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+CONTENT_SECURITY_POLICY = "default-src 'self'"
 
 
-@dataclass
-class Plan:
-    """How the server behaves: which models and runs it has, the key it asks for, what it refuses."""
+@dataclass(kw_only=True)
+class Behavior:
+    """How the server behaves, and what it was requested."""
 
     models: dict[str, Any] = field(default_factory=canned.models)
     runs: list[dict[str, Any]] = field(default_factory=list)
     has_search: bool = False
     key: str | None = None
-    refusals: dict[str, tuple[int, str, dict[str, str]]] = field(default_factory=dict)  # by the end of the path
-    afters: dict[str, list[int]] = field(default_factory=dict)  # by run, after which steps records were asked for
-    asked: list[tuple[str, Any]] = field(default_factory=list)  # (path, body) of all that was asked under /v1/
+    errors: dict[str, tuple[int, str, dict[str, str]]] = field(default_factory=dict)  # by the end of the path
+    run_queries: dict[str, list[int]] = field(default_factory=dict)  # the values of `after`, by run
+    requests: list[tuple[str, Any]] = field(default_factory=list)  # (path, body) of all requests under /v1/
 
 
 class CannedServer:
     """Serves on a free port of this machine until it is closed."""
 
     def __init__(self) -> None:
-        self.plan = Plan()
-        handler = type("Handler", (_Handler,), {"owner": self})
+        self.behavior = Behavior()
+        handler = type("Handler", (_Handler,), {"canned_server": self})
         self._http = _QuietServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
         self._thread.start()
@@ -62,13 +62,13 @@ class _QuietServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that is closed drops its connections: that is no error."""
+        """Ignore connections that a closing browser drops."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    owner: CannedServer
+    canned_server: CannedServer
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
@@ -77,66 +77,69 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
         if path.startswith("/v1/"):
-            self._answer(path, None)
+            self._send_response(path, None)
         else:
-            self._file(PAGE / ("index.html" if path == "/" else path.removeprefix("/page/")))
+            self._send_file(PAGE / ("index.html" if path == "/" else path.removeprefix("/page/")))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._answer(unquote(urlsplit(self.path).path), body)
+        self._send_response(unquote(urlsplit(self.path).path), body)
 
-    def _file(self, path: Path) -> None:
+    def _send_file(self, path: Path) -> None:
         if not path.is_file() or path.parent != PAGE:
             self._send(404, b"", "text/plain", {})
             return
-        self._send(200, path.read_bytes(), TYPES[path.suffix], {"Content-Security-Policy": POLICY})
+        headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
+        self._send(200, path.read_bytes(), CONTENT_TYPES[path.suffix], headers)
 
-    def _answer(self, path: str, body: Any) -> None:
-        plan = self.owner.plan
-        plan.asked.append((path, body))
-        if plan.key is not None and self.headers.get("Authorization") != f"Bearer {plan.key}":
-            self._refuse(401, "a key is needed; send it as the header: Authorization: Bearer KEY")
+    def _send_response(self, path: str, body: Any) -> None:
+        behavior = self.canned_server.behavior
+        behavior.requests.append((path, body))
+        if behavior.key is not None and self.headers.get("Authorization") != f"Bearer {behavior.key}":
+            self._send_error(401, "an API key is required; send the header: Authorization: Bearer KEY")
             return
-        for end, (status, message, headers) in plan.refusals.items():
-            if path.endswith(end):
-                self._refuse(status, message, headers)
+        for path_end, (status, message, headers) in behavior.errors.items():
+            if path.endswith(path_end):
+                self._send_error(status, message, headers)
                 return
-        found = self._found(path, body)
-        if found is None:
-            self._refuse(404, "there is nothing at this address")
+        response = self._response(path, body)
+        if response is None:
+            self._send_error(404, "no such path")
         else:
-            self._send(200, json.dumps(found, ensure_ascii=False).encode(), "application/json", {})
+            self._send(200, json.dumps(response, ensure_ascii=False).encode(), "application/json", {})
 
-    def _found(self, path: str, body: Any) -> Any:
-        plan, parts = self.owner.plan, path.split("/")
+    def _response(self, path: str, body: Any) -> Any:
+        behavior, parts = self.canned_server.behavior, path.split("/")
         if path == "/v1/models":
-            return plan.models
+            return behavior.models
         if path == "/v1/runs":
-            return {"runs": plan.runs}
+            return {"runs": behavior.runs}
         if path.startswith("/v1/runs/"):
             after = int(parse_qs(urlsplit(self.path).query)["after"][0])
-            plan.afters.setdefault(parts[3], []).append(after)
-            return next((canned_runs.told(run, after) for run in plan.runs if run["name"] == parts[3]), None)
-        if path == "/v1/vectors/map":
-            return canned.vector_map(body)
-        if path == "/v1/search" and plan.has_search:
-            return canned.search(body or {"top": 1})
-        verbs: dict[str, Callable[..., Any]] = {
-            "fill": canned.fill,
+            behavior.run_queries.setdefault(parts[3], []).append(after)
+            return next(
+                (canned_runs.run_response(run, after) for run in behavior.runs if run["name"] == parts[3]), None
+            )
+        if path == "/v1/embeddings/projection":
+            return canned.projection(body)
+        if path == "/v1/search" and behavior.has_search:
+            return canned.search(body or {"top_k": 1})
+        endpoints: dict[str, Callable[..., Any]] = {
+            "fill-mask": canned.fill_mask,
             "tokenize": canned.tokenize,
-            "attention": lambda asked: canned.attention({"layer": None, "head": None, **asked}),
+            "attention": lambda body: canned.attention({"layer": None, "head": None, **body}),
             "explain": canned.explain,
-            "predict": lambda asked: canned.predict(parts[3], asked),
+            "predict": lambda body: canned.predict(parts[3], body),
         }
-        return verbs[parts[-1]](body) if parts[-1] in verbs else None
+        return endpoints[parts[-1]](body) if parts[-1] in endpoints else None
 
-    def _refuse(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        told = {"error": {"type": "refused", "message": message}}
-        self._send(status, json.dumps(told).encode(), "application/json", headers or {})
+    def _send_error(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        error = {"error": {"type": "error", "message": message}}
+        self._send(status, json.dumps(error).encode(), "application/json", headers or {})
 
-    def _send(self, status: int, body: bytes, kind: str, headers: dict[str, str]) -> None:
+    def _send(self, status: int, body: bytes, content_type: str, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+        for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

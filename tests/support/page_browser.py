@@ -1,4 +1,4 @@
-"""A real browser for tests of the page: Debian's Chromium, driven by Playwright; a test is skipped without."""
+"""A browser for tests of the page: Debian's Chromium, driven by Playwright; tests are skipped without it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-# A machine whose cores are busy with other things may take long for little.
-PATIENCE = 120_000
+# Milliseconds: on a machine with busy cores everything may be slow.
+TIMEOUT = 120_000
 
 
 @contextmanager
-def a_browser() -> Iterator[Browser]:
-    """Yield a browser. Not to be kept longer than a module: no other event loop can run in this thread meanwhile."""
+def open_browser() -> Iterator[Browser]:
+    """Yield a browser. Close it at the end of a module: no other event loop can run in this thread meanwhile."""
     sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="the page was not tried in a browser: pip install playwright"
+        "playwright.sync_api", reason="the page was not tested in a browser: pip install playwright"
     )
     if shutil.which(CHROMIUM) is None:
-        pytest.skip(f"the page was not tried in a browser: there is no {CHROMIUM}; apt-get install chromium")
+        pytest.skip(f"the page was not tested in a browser: there is no {CHROMIUM}; apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
@@ -35,21 +35,23 @@ def a_browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def a_page(browser: Browser, locale: str = "en-US", scheme: str = "light", width: int = 1100) -> Iterator[Page]:
-    """Yield a page of a visitor of its own; what the page itself does wrong fails the test."""
+def open_page(browser: Browser, locale: str = "en-US", scheme: str = "light", width: int = 1100) -> Iterator[Page]:
+    """Yield a page with its own session; JavaScript errors fail the test."""
     context = browser.new_context(locale=locale, color_scheme=scheme, viewport={"width": width, "height": 800})
-    context.set_default_timeout(PATIENCE)
+    context.set_default_timeout(TIMEOUT)
     page = context.new_page()
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if is_wrong(said.type, said.text) else None)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console", lambda message: errors.append(message.text) if is_page_error(message.type, message.text) else None
+    )
     try:
         yield page
     finally:
         context.close()
-    assert wrong == []
+    assert errors == []
 
 
-def is_wrong(kind: str, text: str) -> bool:
-    """A status that the page handles is logged by the browser as well; everything else is the page's own mistake."""
+def is_page_error(kind: str, text: str) -> bool:
+    """Whether a console message is an error of the page: the browser also logs error statuses, which it handles."""
     return kind == "error" and not text.startswith("Failed to load resource")

@@ -1,4 +1,4 @@
-"""Every encoder of the family as it is served: tiny folders, fine-tuned and pretrained, all weights drawn at random."""
+"""Tiny fine-tuned and pretrained model folders of every encoder family, with random weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from small_models import RULE, WORDS
+from small_models import WINDOW_RULE, WORDS
 
 from bertworks.commands.pretrain.build import write_model
 from bertworks.encoders.families import ENCODERS, family_of
@@ -21,43 +21,45 @@ from bertworks.vocabulary.training import VocabularySettings, train
 
 
 @dataclass(frozen=True)
-class Kin:
+class Pretraining:
     """The vocabulary and the objective that a family was published with."""
 
-    kind: str = "wordpiece"
-    objective: str = "masked"
-    size: int = 60
+    vocabulary_kind: str = "wordpiece"
+    objective: str = "mlm"
+    vocab_size: int = 60
 
 
-KIN = {
-    "bert": Kin(objective="masked-next"),
-    "roberta": Kin("byte-bpe", size=300),
-    "albert": Kin("unigram", "masked-order"),
-    "openai-gpt": Kin("bpe", "next"),
-    "xlnet": Kin("unigram", "permuted"),
-    "elmo": Kin("words", "two-way"),
-    "awd-lstm": Kin(objective="next-stream"),
+PRETRAINING = {
+    "bert": Pretraining(objective="mlm-nsp"),
+    "roberta": Pretraining("byte-bpe", vocab_size=300),
+    "albert": Pretraining("unigram", "mlm-sop"),
+    "openai-gpt": Pretraining("bpe", "causal"),
+    "xlnet": Pretraining("unigram", "permutation"),
+    "elmo": Pretraining("words", "bilm"),
+    "awd-lstm": Pretraining(objective="causal-stream"),
 }
-FAMILIES = [family for family in ENCODERS if family in KIN]
+FAMILIES = [family for family in ENCODERS if family in PRETRAINING]
 
 
-def tokenizer_of(family: str) -> Tokenizer:
+def train_tokenizer(family: str) -> Tokenizer:
     lines = [" ".join(WORDS[start:] + WORDS[:start]) + "." for start in range(len(WORDS))]
-    return Tokenizer.from_backend(train(lines, VocabularySettings(kind=KIN[family].kind, vocab_size=KIN[family].size)))
+    pretraining = PRETRAINING[family]
+    settings = VocabularySettings(kind=pretraining.vocabulary_kind, vocab_size=pretraining.vocab_size)
+    return Tokenizer.from_backend(train(lines, settings))
 
 
-def drawn_encoder(family: str, tokenizer: Tokenizer) -> Encoder:
-    """Return an encoder of two layers, biases and norms drawn too, so that none of them is without effect."""
-    own = family_of(family)
-    sizes = replace(
-        own.config_from_preset("tiny", tokenizer.vocab_size),
+def random_encoder(family_name: str, tokenizer: Tokenizer) -> Encoder:
+    """Return an encoder of two layers; biases and norms are random too, so that each affects the output."""
+    family = family_of(family_name)
+    config = replace(
+        family.config_from_preset("tiny", tokenizer.vocab_size),
         hidden_size=24,
         num_attention_heads=3,
         intermediate_size=96,
         max_position_embeddings=32,
     )
     generator = torch.Generator().manual_seed(7)
-    encoder = own.build(sizes, generator)
+    encoder = family.build(config, generator)
     encoder.set_tokenizer(tokenizer)
     with torch.no_grad():
         for parameter in encoder.parameters():
@@ -65,15 +67,15 @@ def drawn_encoder(family: str, tokenizer: Tokenizer) -> Encoder:
     return encoder
 
 
-def write_tuned_member(folder: Path, family: str, task: Task) -> Path:
-    tokenizer = tokenizer_of(family)
-    module = TaskModule(drawn_encoder(family, tokenizer), task, torch.Generator().manual_seed(1))
-    save_finetuned(folder, Predictor(module, tokenizer, RULE), {"base": "pretrained"})
+def write_finetuned_member(folder: Path, family: str, task: Task) -> Path:
+    tokenizer = train_tokenizer(family)
+    module = TaskModule(random_encoder(family, tokenizer), task, torch.Generator().manual_seed(1))
+    save_finetuned(folder, Predictor(module, tokenizer, WINDOW_RULE), {"base": "pretrained"})
     return folder
 
 
 def write_pretrained_member(folder: Path, family: str) -> Path:
-    tokenizer, objective = tokenizer_of(family), KIN[family].objective
-    module = OBJECTIVES[objective](drawn_encoder(family, tokenizer), torch.Generator().manual_seed(1))
+    tokenizer, objective = train_tokenizer(family), PRETRAINING[family].objective
+    module = OBJECTIVES[objective](random_encoder(family, tokenizer), torch.Generator().manual_seed(1))
     write_model(folder, module, tokenizer, {"objective": objective})
     return folder
