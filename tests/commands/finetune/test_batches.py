@@ -1,4 +1,4 @@
-"""The examples of a step: each once an epoch, grouped by length, the same for a seed, split where memory asks."""
+"""Training batches: each example once per epoch, grouped by length, fixed by the seed, split into micro-batches."""
 
 from dataclasses import replace
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertworks.commands.finetune import batches as questions
+from bertworks.commands.finetune import batches as batches_module
 from bertworks.commands.finetune.batches import FinetuneBatches
+from bertworks.sampling.batch import Batch
 from bertworks.sampling.masking import Masker, MaskSettings
 from bertworks.sampling.windows import Window, WindowSpan
 from bertworks.tasks.classify import Classify
@@ -22,90 +23,91 @@ TOKENIZER = Tokenizer.from_backend(
 TASK = Classify(("no", "yes"))
 
 
-def question(number: int, length: int) -> Features:
-    """An example whose second piece tells its number."""
-    ids = np.full(length, 50)
-    ids[:2] = 2, 5 + number
-    ids[-1] = 3
-    window = Window(ids, np.zeros(length, dtype=np.int64), (WindowSpan(0, length - 2, 1),))
+def features_of(number: int, length: int) -> Features:
+    """An example whose second token encodes its number."""
+    input_ids = np.full(length, 50)
+    input_ids[:2] = 2, 5 + number
+    input_ids[-1] = 3
+    window = Window(input_ids, np.zeros(length, dtype=np.int64), (WindowSpan(0, length - 2, 1),))
     return Features(sequences=(InputSequence.from_window(window),), label=number % 2)
 
 
-def drawer(lengths: list[int], batch: int = 4, seed: int = 0) -> FinetuneBatches:
-    return FinetuneBatches(
-        [question(number, length) for number, length in enumerate(lengths)], TASK, TOKENIZER, batch, seed
-    )
+def make_batches(lengths: list[int], batch_size: int = 4, seed: int = 0) -> FinetuneBatches:
+    all_features = [features_of(number, length) for number, length in enumerate(lengths)]
+    return FinetuneBatches(all_features, TASK, TOKENIZER, batch_size, seed)
 
 
-def numbers_in(found: list) -> list[int]:
-    return [int(row[1]) - 5 for batch in found for row in batch.ids]
+def numbers_in(micro_batches: list[Batch]) -> list[int]:
+    return [int(sequence[1]) - 5 for batch in micro_batches for sequence in batch.input_ids]
 
 
 LENGTHS = [3 + (number * 7) % 20 for number in range(30)]
 
 
-def test_every_epoch_shows_each_example_once_in_another_order():
-    one = drawer(LENGTHS)
-    assert one.num_steps == 8  # 30 examples, 4 a step
+def test_every_epoch_has_each_example_once_in_another_order():
+    batches = make_batches(LENGTHS)
+    assert batches.num_steps == 8  # 30 examples, 4 per step
     epochs = [
-        [number for step in range(8) for number in numbers_in(one.get_batches(0, 8 * epoch + step))] for epoch in (0, 1)
+        [number for step in range(8) for number in numbers_in(batches.get_batches(0, 8 * epoch + step))]
+        for epoch in (0, 1)
     ]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(30))
     assert epochs[0] != epochs[1]
 
 
-def test_a_step_depends_on_seed_and_number_alone():
-    one, other, third = drawer(LENGTHS), drawer(LENGTHS), drawer(LENGTHS, seed=1)
-    drawn = [numbers_in(one.get_batches(0, step)) for step in range(16)]
-    assert [numbers_in(other.get_batches(0, step)) for step in reversed(range(16))] == drawn[::-1]
-    assert [numbers_in(third.get_batches(0, step)) for step in range(16)] != drawn
+def test_a_step_depends_only_on_seed_and_number():
+    batches, same, other_seed = make_batches(LENGTHS), make_batches(LENGTHS), make_batches(LENGTHS, seed=1)
+    numbers = [numbers_in(batches.get_batches(0, step)) for step in range(16)]
+    assert [numbers_in(same.get_batches(0, step)) for step in reversed(range(16))] == numbers[::-1]
+    assert [numbers_in(other_seed.get_batches(0, step)) for step in range(16)] != numbers
 
 
-def test_examples_of_similar_length_are_drawn_together():
-    one = drawer(LENGTHS)
-    spreads = [
-        int(batch.lengths.max() - batch.lengths.min()) for step in range(8) for batch in one.get_batches(0, step)
+def test_examples_of_similar_length_are_batched_together():
+    batches = make_batches(LENGTHS)
+    differences = [
+        int(batch.lengths.max() - batch.lengths.min()) for step in range(8) for batch in batches.get_batches(0, step)
     ]
-    assert max(spreads) <= 5  # by chance four of 3..22 would spread over more than ten
+    assert max(differences) <= 5  # four random lengths of 3..22 would differ by more than ten
 
 
 def test_labels_follow_their_examples_through_the_sorting():
-    for batch in drawer(LENGTHS).get_batches(0, 3):
+    for batch in make_batches(LENGTHS).get_batches(0, 3):
         assert batch.groups is not None
-        found = batch.labels["class"][batch.groups]
-        assert torch.equal(found, (batch.input_ids[:, 1] - 5) % 2)
+        labels = batch.labels["class"][batch.groups]
+        assert torch.equal(labels, (batch.input_ids[:, 1] - 5) % 2)
 
 
-def test_examples_that_share_a_row_are_drawn_together_and_a_step_has_as_many_as_asked_on_average():
-    parts = tuple(replace(question(number, 10), num_examples=3) for number in range(20))
-    whole = Features(sequences=tuple(row for part in parts for row in part.sequences), num_examples=60, parts=parts)
-    one = FinetuneBatches([whole], TASK, TOKENIZER, 12, 0)
-    assert one.num_steps == 5  # 12 examples are four rows
-    drawn = [numbers_in(one.get_batches(0, step)) for step in range(5)]
-    assert [len(step) for step in drawn] == [4] * 5
-    assert sorted(number for step in drawn for number in step) == list(range(20))
-    assert FinetuneBatches([whole], TASK, TOKENIZER, 1, 0).num_steps == 20  # at least a row
-    assert len(list(one.sequences)) == 20
+def test_examples_that_share_a_sequence_count_toward_the_batch_size_on_average():
+    parts = tuple(replace(features_of(number, 10), num_examples=3) for number in range(20))
+    sequences = tuple(sequence for part in parts for sequence in part.sequences)
+    document = Features(sequences=sequences, num_examples=60, parts=parts)
+    batches = FinetuneBatches([document], TASK, TOKENIZER, 12, 0)
+    assert batches.num_steps == 5  # 12 examples are four sequences
+    steps = [numbers_in(batches.get_batches(0, step)) for step in range(5)]
+    assert [len(numbers) for numbers in steps] == [4] * 5
+    assert sorted(number for numbers in steps for number in numbers) == list(range(20))
+    assert FinetuneBatches([document], TASK, TOKENIZER, 1, 0).num_steps == 20  # at least one sequence
+    assert len(list(batches.sequences)) == 20
 
 
-def test_a_step_with_too_many_places_is_split(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(questions, "_MAX_POSITIONS", 40)
-    found = drawer([20, 20, 20, 20]).get_batches(0, 0)
-    assert [len(batch.input_ids) for batch in found] == [2, 2]
-    assert sorted(numbers_in(found)) == [0, 1, 2, 3]
+def test_a_step_with_too_many_positions_is_split_into_micro_batches(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(batches_module, "_MAX_POSITIONS", 40)
+    micro_batches = make_batches([20, 20, 20, 20]).get_batches(0, 0)
+    assert [len(batch.input_ids) for batch in micro_batches] == [2, 2]
+    assert sorted(numbers_in(micro_batches)) == [0, 1, 2, 3]
 
 
-def test_a_masked_copy_hides_other_places_in_every_step_and_leaves_the_rows_alone():
-    one = drawer([20, 20, 20, 20])
-    one.corruption = Masker(TOKENIZER, MaskSettings(mask_prob=0.5))
-    (first,), (second,) = one.get_batches(0, 0), one.get_batches(0, 1)
+def test_the_auxiliary_batch_masks_other_positions_in_every_step():
+    batches = make_batches([20, 20, 20, 20])
+    batches.corruption = Masker(TOKENIZER, MaskSettings(mask_prob=0.5))
+    (first,), (second,) = batches.get_batches(0, 0), batches.get_batches(0, 1)
     assert first.auxiliary_batch is not None
     assert second.auxiliary_batch is not None
     assert first.auxiliary_batch.positions is not None
-    true = first.input_ids.flatten()[first.auxiliary_batch.positions]
-    assert torch.equal(true, first.auxiliary_batch.targets)
-    assert 4 * 7 <= len(true) <= 4 * 11  # half of 18 pieces in each of four rows
+    original = first.input_ids.flatten()[first.auxiliary_batch.positions]
+    assert torch.equal(original, first.auxiliary_batch.targets)
+    assert 4 * 7 <= len(original) <= 4 * 11  # half of 18 tokens in each of four sequences
     assert not torch.equal(first.auxiliary_batch.positions, second.auxiliary_batch.positions)
-    again = drawer([20, 20, 20, 20])
-    again.corruption = one.corruption
-    assert torch.equal(again.get_batches(0, 0)[0].auxiliary_batch.input_ids, first.auxiliary_batch.input_ids)
+    same = make_batches([20, 20, 20, 20])
+    same.corruption = batches.corruption
+    assert torch.equal(same.get_batches(0, 0)[0].auxiliary_batch.input_ids, first.auxiliary_batch.input_ids)

@@ -1,4 +1,4 @@
-"""Settings of fine-tuning: windows, schedules and goals by hand, and what is refused; verdicts by hand."""
+"""Fine-tuning recipes: window rules, schedules and target metrics by hand, invalid settings; verdicts by hand."""
 
 from dataclasses import replace
 
@@ -19,41 +19,44 @@ from bertworks.training.optimizer import AdamSettings, BertAdam, LayerwiseSettin
 from bertworks.training.schedule import SlantedTriangularSchedule
 
 
-def test_windows_are_the_task_s_unless_they_are_said():
-    usual = WindowRule(384, 96)
-    assert FinetuneRecipe().window_rule(usual, 512) == WindowRule(384, 96)
-    assert FinetuneRecipe().window_rule(usual, 64) == WindowRule(64, 16)
-    assert FinetuneRecipe(max_length=128, overlap=8, truncate=True).window_rule(usual, 512) == WindowRule(
+def test_the_window_rule_is_the_default_of_the_task_unless_set():
+    default = WindowRule(384, 96)
+    assert FinetuneRecipe().window_rule(default, 512) == WindowRule(384, 96)
+    assert FinetuneRecipe().window_rule(default, 64) == WindowRule(64, 16)
+    assert FinetuneRecipe(max_length=128, overlap=8, truncate=True).window_rule(default, 512) == WindowRule(
         128, 8, truncate=True
     )
 
 
-def test_the_slanted_triangle_by_hand():
-    """Ten steps, a fifth of them up, peak 32, ratio 32: from 1 to 32 in two steps, then down by 31/8 a step."""
-    pace = SlantedTriangularSchedule(10, 0.2, 32.0)
-    found = [pace.at(step, 0.0).learning_rate for step in range(10)]
-    assert found[:3] == pytest.approx([1.0, 16.5, 32.0])
-    assert found[9] == pytest.approx(32 - 7 * 31 / 8)
-    assert pace.at(10, 0.0).phase is None
+def test_the_slanted_triangular_schedule_by_hand():
+    """Ten steps, a fifth of them warmup, peak 32, ratio 32: from 1 to 32 in two steps, then down by 31/8 per step."""
+    schedule = SlantedTriangularSchedule(10, 0.2, 32.0)
+    learning_rates = [schedule.at(step, 0.0).learning_rate for step in range(10)]
+    assert learning_rates[:3] == pytest.approx([1.0, 16.5, 32.0])
+    assert learning_rates[9] == pytest.approx(32 - 7 * 31 / 8)
+    assert schedule.at(10, 0.0).phase is None
 
 
 def depths_of_tiny(family: str, num_layers: int) -> dict[str, int]:
-    own = family_of(family)
+    encoders = family_of(family)
     with torch.device("meta"):
-        encoder = own.build(replace(own.config_from_preset("tiny", 50), num_hidden_layers=num_layers), None)
+        encoder = encoders.build(replace(encoders.config_from_preset("tiny", 50), num_hidden_layers=num_layers), None)
         module = TaskModule(encoder, Classify(("no", "yes")))
     return parameter_depths(module, num_layers)
 
 
-def test_a_layer_that_is_passed_many_times_learns_as_the_one_below_the_head():
+def test_a_shared_layer_has_the_depth_of_the_last_one():
     depths = depths_of_tiny("albert", 4)
     assert {depth for name, depth in depths.items() if name.startswith("encoder.layers.")} == {4}
-    assert [depths[name] for name in ("encoder.pieces.weight", "encoder.widen.weight", "head.score.bias")] == [0, 0, 5]
+    assert [
+        depths[name]
+        for name in ("encoder.token_embeddings.weight", "encoder.embedding_projection.weight", "head.score.bias")
+    ] == [0, 0, 5]
 
 
-def test_rates_by_depth():
+def test_learning_rates_by_depth():
     depths = depths_of_tiny("bert", 4)
-    assert [depths[f"encoder.{name}.bias"] for name in ("norm", "layers.0.norm", "layers.3.inner")] == [0, 1, 4]
+    assert [depths[f"encoder.{name}.bias"] for name in ("norm", "layers.0.norm", "layers.3.intermediate")] == [0, 1, 4]
     assert [depths[name] for name in ("encoder.pooler.bias", "head.score.weight")] == [5, 5]
     slow = LayerwiseSettings(layer_lr_decay=0.5)
     assert [slow.factor(below, 0) for below in (0, 1, 3)] == [1.0, 0.5, 0.125]
@@ -62,73 +65,82 @@ def test_rates_by_depth():
     assert [gradual.factor(2, step) for step in (19, 20)] == [0.0, 1.0]
 
 
-def test_layers_thaw_over_a_share_of_the_run():
+def test_layers_unfreeze_over_a_ratio_of_the_run():
     half = LayerwiseSettings(unfreeze_ratio=0.5)
     assert half.resolve(80, 3) == LayerwiseSettings(unfreeze_steps=10)  # three layers and the embeddings by step 40
     assert half.resolve(2, 3).unfreeze_steps == 1
     assert LayerwiseSettings(unfreeze_steps=7).resolve(80, 3) == LayerwiseSettings(unfreeze_steps=7)
-    with pytest.raises(SettingsError, match="both say when layers begin to learn"):
+    with pytest.raises(SettingsError, match="exclude each other; set only one"):
         LayerwiseSettings(unfreeze_steps=5, unfreeze_ratio=0.5)
     with pytest.raises(SettingsError, match="the second from 0 to 1"):
         LayerwiseSettings(unfreeze_ratio=1.5)
 
 
-def test_without_a_head_the_last_layer_learns_at_the_full_rate():
+def test_without_a_head_the_last_layer_has_the_full_learning_rate():
     module = CausalLmObjective(family_of("awd-lstm").build(family_of("awd-lstm").config_from_preset("tiny", 20), None))
-    before = {name: one.detach().clone() for name, one in module.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     optimizer = BertAdam(module, AdamSettings(weight_decay=0.0, clip=0.0), LayerwiseSettings(layer_lr_decay=0.5), 3)
-    for one in module.parameters():
-        one.grad = torch.ones_like(one) if one.requires_grad else None
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
     optimizer.step(0.01)
-    moved = {name: float((before[name] - one.detach()).max()) for name, one in module.named_parameters()}
-    names = ("encoder.layers.2.again", "encoder.layers.0.bias", "encoder.pieces.weight", "encoder.pooler.weight")
-    assert [moved[name] for name in names] == pytest.approx([0.01, 0.0025, 0.00125, 0.0], rel=1e-3)
+    updates = {name: float((before[name] - parameter.detach()).max()) for name, parameter in module.named_parameters()}
+    names = (
+        "encoder.layers.2.weight_hh",
+        "encoder.layers.0.bias",
+        "encoder.token_embeddings.weight",
+        "encoder.pooler.weight",
+    )
+    assert [updates[name] for name in names] == pytest.approx([0.01, 0.0025, 0.00125, 0.0], rel=1e-3)
 
 
-def test_goals():
+def test_target_metrics():
     assert parse_target_metric("accuracy=0.9") == ("accuracy", 0.9)
     assert parse_target_metric("") is None
-    with pytest.raises(SettingsError, match="is no goal"):
+    with pytest.raises(SettingsError, match=r"write it as accuracy=0\.9"):
         parse_target_metric("accuracy>0.9")
-    with pytest.raises(SettingsError, match=r"never reached: no figure is above 1; write it as accuracy=0\.9"):
+    with pytest.raises(SettingsError, match=r"never reached: metrics are at most 1; write it as accuracy=0\.9"):
         parse_target_metric("accuracy=90")
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch": 0}, "batch is 0; give at least 1"),
-        ({"rate": 0.0}, "rate is 0.0; give a number above 0"),
-        ({"schedule": "cosine"}, "no schedule 'cosine'; choose one of: linear, triangular"),
+        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0; give a number above 0"),
+        ({"schedule": "cosine"}, "no schedule 'cosine'; choose one of: linear, slanted-triangular"),
         ({"precision": "fp8"}, "no precision 'fp8'"),
-        ({"warmup_rate": 1.0}, "warmup_rate lies from 0 to below 1"),
+        ({"warmup_ratio": 1.0}, "warmup_ratio is 1.0; it must be at least 0 and below 1"),
+        ({"mlm_weight": -1.0}, "mlm_weight is -1.0; it must not be negative"),
+        ({"mlm_weight": 1.0, "lm_weight": 1.0}, "choose one auxiliary loss"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict, message: str):
+def test_invalid_settings_are_refused(settings: dict, message: str):
     with pytest.raises(SettingsError, match=message):
         FinetuneRecipe(**settings)
 
 
 @pytest.mark.parametrize(
-    ("train", "dev", "word"),
-    [(0.95, 0.93, "fits"), (0.99, 0.85, "over-fitted"), (0.6, 0.58, "under-fitted"), (0.42, 0.2, "under-fitted")],
+    ("train", "dev", "verdict"),
+    [(0.95, 0.93, "fits"), (0.99, 0.85, "overfits"), (0.6, 0.58, "underfits"), (0.42, 0.2, "underfits")],
 )
-def test_verdicts(train: float, dev: float, word: str):
-    scored = {
+def test_verdicts(train: float, dev: float, verdict: str):
+    scores = {
         "train": TaskScores(metrics={"f1": train}, main_metric="f1"),
         "dev": TaskScores(metrics={"f1": dev}, main_metric="f1"),
     }
-    assert verdict_of("f1", scored).startswith(f"{word}: f1 is {train:.3f} on train and {dev:.3f} on dev")
+    assert verdict_of("f1", scores).startswith(f"{verdict}: f1 is {train:.3f} on train and {dev:.3f} on dev")
 
 
-def test_a_high_score_of_a_model_that_tells_nothing_apart_is_no_fit():
+def test_a_collapsed_model_underfits_despite_a_high_score():
     details = {"confusion": np.array([[92, 0], [8, 0]]), "labels": ("ham", "spam")}
-    scored = {
+    scores = {
         split: TaskScores(metrics={"accuracy": 0.92}, main_metric="accuracy", details=details)
         for split in ("train", "dev")
     }
-    assert verdict_of("accuracy", scored).startswith("under-fitted: accuracy is 0.920 on train and 0.920 on dev, but")
+    assert verdict_of("accuracy", scores).startswith(
+        "underfits: accuracy is 0.920 on train and 0.920 on dev, and one class"
+    )
 
 
-def test_without_dev_nobody_can_say():
-    assert "give some with --dev" in verdict_of("f1", {"train": TaskScores(metrics={"f1": 1.0}, main_metric="f1")})
+def test_without_dev_the_verdict_asks_for_it():
+    assert "give one with --dev" in verdict_of("f1", {"train": TaskScores(metrics={"f1": 1.0}, main_metric="f1")})
