@@ -1,8 +1,9 @@
-"""The house itself: which room may import which, what `import bertworks` costs, and the public names."""
+"""The architecture: layers of packages, import directions, what `import bertworks` costs, and the public names."""
 
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ import bertworks
 
 SOURCE = Path(bertworks.__file__).parent
 
-# The rooms in the order of the data. A room imports only itself and rooms above it.
-ROOMS = [
+# The packages and top-level modules, in layers: each imports only itself and those above it.
+LAYERS = [
     "errors",
     "disk",
     "allocator",
+    "choices",
     "settings",
     "records",
     "progress",
@@ -38,14 +40,15 @@ ROOMS = [
     "commands",
     "exporters",
     "serving",
+    "api",
     "cli",
     "__main__",
 ]
-# Rooms, and the one file, that may import torch.
-WITHOUT_TORCH = (
+TORCH_FREE = (
     "errors",
     "disk",
     "allocator",
+    "choices",
     "settings",
     "progress",
     "text",
@@ -53,23 +56,38 @@ WITHOUT_TORCH = (
     "corpus",
     "sampling",
 )
-THE_ONE_WITH_TORCH = SOURCE / "sampling" / "batch.py"
+TORCH_FREE_EXCEPTION = SOURCE / "sampling" / "batch.py"
 
-
-def modules_imported_by(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively; write the whole name"
-            found.add(node.module or "")
-            found |= {f"{node.module}.{name.name}" for name in node.names}
-    return found
-
-
-def room_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+# Dataclasses of more than four fields that can still be built by position. The list may only shrink.
+POSITIONAL_DATACLASSES = {
+    "Answer",
+    "Batch",
+    "BatchLayout",
+    "BertConfig",
+    "BundleRequest",
+    "Choose",
+    "Classify",
+    "ElmoConfig",
+    "EmbedRequest",
+    "Encoded",
+    "Family",
+    "JobResult",
+    "LayerConfig",
+    "PrepareRequest",
+    "Regress",
+    "SearchRequest",
+    "SensesRequest",
+    "ServeRequest",
+    "ShowRequest",
+    "SplitShard",
+    "Tag",
+    "Tail",
+    "VectorsRequest",
+    "VocabularySettings",
+    "WordSettings",
+    "_PretrainJob",
+    "_Search",
+}
 
 
 def source_files() -> list[Path]:
@@ -78,28 +96,77 @@ def source_files() -> list[Path]:
     return files
 
 
-def test_every_room_is_in_the_plan_of_the_house():
-    assert {room_of(path) for path in source_files()} <= set(ROOMS)
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_rooms_import_only_rooms_above_them():
+def package_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_modules(path: Path) -> set[str]:
+    modules: set[str] = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import; write the full name"
+            modules.add(node.module or "")
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Return the packages of bertworks that a file imports."""
+    parts = [module.split(".") for module in imported_modules(path)]
+    return {part[1] for part in parts if part[0] == "bertworks" and len(part) > 1} & set(LAYERS)
+
+
+def dataclass_decorator(node: ast.ClassDef) -> ast.expr | None:
+    for decorator in node.decorator_list:
+        function = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(function, ast.Name) and function.id == "dataclass":
+            return decorator
+    return None
+
+
+def is_keyword_only(call: ast.expr | None) -> bool:
+    return isinstance(call, ast.Call) and any(keyword.arg == "kw_only" for keyword in call.keywords)
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_every_package_has_a_layer():
+    assert {package_of(path) for path in source_files()} <= set(LAYERS)
+
+
+def test_packages_import_only_from_layers_above():
     wrong = []
     for path in source_files():
-        allowed = ROOMS[: ROOMS.index(room_of(path)) + 1]
-        for module in modules_imported_by(path):
-            parts = module.split(".")
-            if parts[0] == "bertworks" and len(parts) > 1 and parts[1] in ROOMS and parts[1] not in allowed:
-                wrong.append(f"{path.relative_to(SOURCE)} imports {module}")
+        allowed = LAYERS[: LAYERS.index(package_of(path)) + 1]
+        wrong += [f"{path.relative_to(SOURCE)} imports {name}" for name in imported_packages(path) - set(allowed)]
     assert wrong == []
 
 
-def test_text_vocabulary_and_examples_do_without_torch():
+def test_training_knows_neither_tasks_nor_reports():
+    imported = {name for path in source_files() if package_of(path) == "training" for name in imported_packages(path)}
+    assert not imported & {"tasks", "reports"}
+
+
+def test_serving_does_not_load_training():
+    code = "import bertworks.serving.app, sys; print([name for name in sys.modules if name.startswith('{}')])"
+    assert run_python(code.format("bertworks.training")) == "[]"
+
+
+def test_text_vocabulary_corpus_and_sampling_do_not_import_torch():
     wrong = [
         str(path.relative_to(SOURCE))
         for path in source_files()
-        if room_of(path) in WITHOUT_TORCH
-        and path != THE_ONE_WITH_TORCH
-        and any(module.split(".")[0] == "torch" for module in modules_imported_by(path))
+        if package_of(path) in TORCH_FREE
+        and path != TORCH_FREE_EXCEPTION
+        and any(module.split(".")[0] == "torch" for module in imported_modules(path))
     ]
     assert wrong == []
 
@@ -108,10 +175,10 @@ def test_only_the_command_line_prints():
     wrong = [
         str(path.relative_to(SOURCE))
         for path in source_files()
-        if room_of(path) != "cli"
+        if package_of(path) != "cli"
         and any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for node in ast.walk(parse(path))
         )
     ]
     assert wrong == []
@@ -119,41 +186,76 @@ def test_only_the_command_line_prints():
 
 def test_importing_bertworks_imports_nothing_heavy():
     code = "import bertworks, sys; print(sorted({'torch', 'numpy', 'tokenizers', 'rich'} & set(sys.modules)))"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "[]"
+    assert run_python(code) == "[]"
 
 
 def test_preparing_text_never_imports_torch():
     code = "import bertworks.cli.prepare, bertworks.commands.vocab, sys; print('torch' in sys.modules)"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "False"
+    assert run_python(code) == "False"
 
 
-def test_public_names_are_these_and_each_can_be_fetched():
+def test_public_names_are_these_and_each_can_be_imported():
     assert bertworks.__all__ == [
         "BertworksError",
         "Document",
         "Encoding",
-        "FinetuneRequest",
+        "FolderError",
+        "InputError",
+        "MissingDependencyError",
         "Model",
+        "SettingsError",
         "Tokenizer",
-        "Tuning",
+        "adapt",
+        "compare",
+        "encode",
+        "evaluate",
+        "export",
         "finetune",
         "load",
+        "predict",
+        "prepare",
+        "pretrain",
+        "serve",
+        "train_vocabulary",
     ]
     for name in bertworks.__all__:
         assert getattr(bertworks, name).__name__ == name
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones():
+def test_no_package_has_the_name_of_a_public_function():
+    # Importing the package `bertworks.export` would replace the function `bertworks.export`.
+    assert not {package_of(path) for path in source_files()} & set(bertworks.__all__)
+
+
+def test_an_unknown_public_name_is_refused_with_the_known_ones():
     with pytest.raises(AttributeError, match="Tokenizer"):
         bertworks.Tokeniser  # noqa: B018
 
 
-def test_every_module_says_first_what_it_is():
-    wordless = [
-        str(path.relative_to(SOURCE))
-        for path in source_files()
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    assert wordless == []
+def test_no_class_name_is_used_twice():
+    locations = defaultdict(list)
+    for path in source_files():
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                locations[node.name].append(str(path.relative_to(SOURCE)))
+    assert {name: files for name, files in locations.items() if len(files) > 1} == {}
+
+
+def test_dataclasses_of_more_than_four_fields_are_keyword_only():
+    positional = set()
+    for path in source_files():
+        for node in ast.walk(parse(path)):
+            decorator = dataclass_decorator(node) if isinstance(node, ast.ClassDef) else None
+            if decorator is None or is_keyword_only(decorator):
+                continue
+            assert isinstance(node, ast.ClassDef)
+            fields = [part for part in node.body if isinstance(part, ast.AnnAssign) and not is_keyword_only(part.value)]
+            if len(fields) > 4:
+                positional.add(node.name)
+    assert positional - POSITIONAL_DATACLASSES == set(), "add kw_only=True"
+    assert POSITIONAL_DATACLASSES - positional == set(), "keyword-only now: remove it from the list"
+
+
+def test_every_module_has_a_docstring():
+    undocumented = [str(path.relative_to(SOURCE)) for path in source_files() if not ast.get_docstring(parse(path))]
+    assert undocumented == []

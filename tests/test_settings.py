@@ -1,187 +1,295 @@
-"""Recipes as TOML: what is read, what is filled in from a base, and what is refused with the way out."""
+"""Recipes: reading TOML, base recipes, overrides, suggestions for unknown names, and writing TOML."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from bertworks.errors import SettingsError
-from bertworks.settings import from_table, read_recipe, recipe_table
+from bertworks.errors import FolderError, SettingsError
+from bertworks.settings import (
+    apply_overrides,
+    from_table,
+    nearest_name,
+    parse_duration,
+    read_recipe,
+    recipe_path,
+    recipe_table,
+    to_toml,
+    write_recipe,
+)
 
 
 @dataclass(frozen=True)
-class Oven:
-    heat: int
-    fan: bool = False
-    door: str | None = None
+class ModelSettings:
+    hidden_size: int
+    tied: bool = False
+    activation: str | None = None
+    hidden_dropout_prob: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.heat > 300:
-            raise SettingsError(f"heat is {self.heat}; at most 300")
+        if self.hidden_size > 4096:
+            raise SettingsError(f"hidden_size is {self.hidden_size}; at most 4096")
 
 
 @dataclass(frozen=True)
-class Layer:
-    height: float
-    fruit: tuple[str, ...] = ()
+class PhaseSettings:
+    max_length: float
+    splits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Cake:
+class RunSettings:
     name: str
-    oven: Oven
-    sugar: float = 0.5
-    layers: tuple[Layer, ...] = ()
-    book: Path = Path("book")
-    guests: int | str = 4
+    model: ModelSettings
+    learning_rate: float = 0.5
+    phases: tuple[PhaseSettings, ...] = ()
+    data: Path = Path("data")
+    workers: int | str = 4
     tags: tuple[str, ...] = field(default_factory=tuple)
 
 
-def write(folder: Path, text: str, name: str = "cake.toml") -> Path:
+MINIMAL = 'name = "minimal"\n[model]\nhidden_size = 128\n'
+
+
+def write(folder: Path, text: str, name: str = "run.toml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
 
 
-PLAIN = 'name = "plain"\n[oven]\nheat = 180\n'
-
-
-def refused(folder: Path, text: str) -> str:
-    """Return the sentence that a recipe is refused with, without the name of its file, which has to come first."""
+def error_of(folder: Path, text: str) -> str:
+    """Return the error of reading a recipe, without the file name that it starts with."""
     path = write(folder, text)
     with pytest.raises(SettingsError) as caught:
-        read_recipe(path, Cake)
-    found = str(caught.value)
-    assert found.startswith(str(path))
-    return found.removeprefix(str(path))
+        read_recipe(path, RunSettings)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    return message.removeprefix(str(path))
 
 
-def test_what_is_not_said_is_the_default(tmp_path: Path):
-    assert read_recipe(write(tmp_path, PLAIN), Cake) == Cake("plain", Oven(180))
+def test_missing_values_are_defaults(tmp_path: Path):
+    assert read_recipe(write(tmp_path, MINIMAL), RunSettings) == RunSettings("minimal", ModelSettings(128))
 
 
-def test_every_kind_of_value_is_read(tmp_path: Path):
+def test_every_type_of_value_is_read(tmp_path: Path):
     text = """
-name = "奶油"
-sugar = 1
-book = "shelf/old"
-guests = "many"
+name = "小模型"
+learning_rate = 1
+data = "corpus/old"
+workers = "many"
 tags = ["a", "b"]
-[oven]
-heat = 200
-fan = true
-door = "glass"
-[[layers]]
-height = 2
-fruit = ["plum", "pear"]
-[[layers]]
-height = 1.5
+[model]
+hidden_size = 200
+tied = true
+activation = "gelu"
+[[phases]]
+max_length = 2
+splits = ["train", "dev"]
+[[phases]]
+max_length = 1.5
 """
-    cake = read_recipe(write(tmp_path, text), Cake)
-    layers = (Layer(2.0, ("plum", "pear")), Layer(1.5))
-    expected = Cake("奶油", Oven(200, True, "glass"), 1.0, layers, Path("shelf/old"), "many", ("a", "b"))
-    assert cake == expected
-    assert type(cake.sugar) is float  # a whole number stands for a fraction
-    assert type(cake.layers[0].height) is float
+    settings = read_recipe(write(tmp_path, text), RunSettings)
+    phases = (PhaseSettings(2.0, ("train", "dev")), PhaseSettings(1.5))
+    model = ModelSettings(200, True, "gelu")
+    assert settings == RunSettings("小模型", model, 1.0, phases, Path("corpus/old"), "many", ("a", "b"))
+    assert type(settings.learning_rate) is float  # converted from an integer
+    assert type(settings.phases[0].max_length) is float
 
 
-def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones(tmp_path: Path):
-    found = refused(tmp_path, "suger = 0.1\n" + PLAIN)
-    known = "name, oven, sugar, layers, book, guests, tags"
-    assert found == f": there is no key 'suger'; did you mean 'sugar'? Known here: {known}"
+def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_keys(tmp_path: Path):
+    known = "name, model, learning_rate, phases, data, workers, tags"
+    expected = f": there is no key 'learning_rat'; did you mean 'learning_rate'? Known here: {known}"
+    assert error_of(tmp_path, "learning_rat = 0.1\n" + MINIMAL) == expected
 
 
-def test_an_unknown_key_that_resembles_nothing_is_refused_with_all_known_ones(tmp_path: Path):
-    assert refused(tmp_path, PLAIN + "zzz = 1\n") == ", oven: there is no key 'zzz'. Known here: heat, fan, door"
+def test_an_unknown_key_that_resembles_no_other_is_refused_with_all_known_keys(tmp_path: Path):
+    known = "hidden_size, tied, activation, hidden_dropout_prob"
+    assert error_of(tmp_path, MINIMAL + "zzz = 1\n") == f", model: there is no key 'zzz'. Known here: {known}"
 
 
-def test_an_unknown_key_in_a_list_of_tables_is_found(tmp_path: Path):
-    text = PLAIN + "[[layers]]\nheight = 1\n[[layers]]\nheight = 2\nfriut = []\n"
-    expected = ", layers[1]: there is no key 'friut'; did you mean 'fruit'? Known here: height, fruit"
-    assert refused(tmp_path, text) == expected
+def test_a_key_that_is_a_synonym_is_refused_with_our_name(tmp_path: Path):
+    assert "no key 'lr'; did you mean 'learning_rate'?" in error_of(tmp_path, "lr = 0.1\n" + MINIMAL)
+    assert "no key 'dropout'; did you mean 'hidden_dropout_prob'?" in error_of(tmp_path, MINIMAL + "dropout = 0.1\n")
+
+
+def test_an_unknown_key_in_a_list_of_tables_is_located(tmp_path: Path):
+    text = MINIMAL + "[[phases]]\nmax_length = 1\n[[phases]]\nmax_length = 2\nsplit = []\n"
+    expected = ", phases[1]: there is no key 'split'; did you mean 'splits'? Known here: max_length, splits"
+    assert error_of(tmp_path, text) == expected
 
 
 def test_missing_keys_are_named(tmp_path: Path):
-    assert refused(tmp_path, "sugar = 0.1\n") == ": missing name, oven; add what is missing"
-    assert refused(tmp_path, 'name = "x"\n[oven]\nfan = true\n') == ", oven: missing heat; add what is missing"
-    assert refused(tmp_path, PLAIN + "[[layers]]\n") == ", layers[0]: missing height; add what is missing"
+    assert error_of(tmp_path, "learning_rate = 0.1\n") == ": missing name, model; these keys have no default"
+    assert error_of(tmp_path, 'name = "x"\n[model]\ntied = true\n').startswith(", model: missing hidden_size;")
+    assert error_of(tmp_path, MINIMAL + "[[phases]]\n").startswith(", phases[0]: missing max_length;")
 
 
-WRONG = {
-    "a text for a whole number": ('name = "x"\n[oven]\nheat = "hot"\n', ", oven, heat: expected a whole number"),
-    "a fraction for a whole number": ('name = "x"\n[oven]\nheat = 1.5\n', ", oven, heat: expected a whole number"),
-    "true for a whole number": ('name = "x"\n[oven]\nheat = true\n', ", oven, heat: expected a whole number"),
-    "true for a fraction": ("sugar = true\n" + PLAIN, ", sugar: expected a number, found True"),
-    "a number for a text": ("name = 3\n[oven]\nheat = 1\n", ", name: expected a text, found 3"),
-    "a number for true or false": (PLAIN + "fan = 1\n", ", oven, fan: expected true or false, found 1"),
-    "a number for an optional text": (PLAIN + "door = 1\n", ", oven, door: expected a text, found 1"),
-    "neither of two kinds": ("guests = 0.5\n" + PLAIN, ", guests: expected a whole number or a text, found 0.5"),
-    "a text for a table": ('name = "x"\noven = "big"\n', ", oven: expected a table, found 'big'"),
-    "a text for a list": ('tags = "a"\n' + PLAIN, ", tags: expected a list, found 'a'"),
-    "a table for a list of tables": (PLAIN + "[layers]\nheight = 1\n", ", layers: expected a list"),
-    "a number in a list of texts": ('tags = ["a", 2]\n' + PLAIN, ", tags[1]: expected a text, found 2"),
-    "a text in a list of tables": ('layers = ["a"]\n' + PLAIN, ", layers[0]: expected a table, found 'a'"),
-    "deep down": (PLAIN + "[[layers]]\nheight = 1\nfruit = [3]\n", ", layers[0], fruit[0]: expected a text, found 3"),
+MODEL = 'name = "x"\n[model]\nhidden_size = '
+WRONG_TYPES = {
+    "string for integer": (MODEL + '"big"\n', ", model, hidden_size: expected an integer"),
+    "float for integer": (MODEL + "1.5\n", ", model, hidden_size: expected an integer"),
+    "boolean for integer": (MODEL + "true\n", ", model, hidden_size: expected an integer"),
+    "boolean for float": ("learning_rate = true\n" + MINIMAL, ", learning_rate: expected a number, got True"),
+    "integer for string": ("name = 3\n[model]\nhidden_size = 1\n", ", name: expected a string, got 3"),
+    "integer for boolean": (MINIMAL + "tied = 1\n", ", model, tied: expected true or false, got 1"),
+    "integer for optional string": (MINIMAL + "activation = 1\n", ", model, activation: expected a string, got 1"),
+    "none of a union": ("workers = 0.5\n" + MINIMAL, ", workers: expected an integer or a string, got 0.5"),
+    "string for table": ('name = "x"\nmodel = "big"\n', ", model: expected a table, got 'big'"),
+    "string for list": ('tags = "a"\n' + MINIMAL, ", tags: expected a list, got 'a'"),
+    "table for list of tables": (MINIMAL + "[phases]\nmax_length = 1\n", ", phases: expected a list"),
+    "integer in list of strings": ('tags = ["a", 2]\n' + MINIMAL, ", tags[1]: expected a string, got 2"),
+    "string in list of tables": ('phases = ["a"]\n' + MINIMAL, ", phases[0]: expected a table, got 'a'"),
+    "nested": (MINIMAL + "[[phases]]\nmax_length = 1\nsplits = [3]\n", ", phases[0], splits[0]: expected a string"),
 }
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
-def test_a_value_of_the_wrong_kind_is_refused_with_its_place(tmp_path: Path, text: str, message: str):
-    assert refused(tmp_path, text).startswith(message)
+@pytest.mark.parametrize(("text", "message"), WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_a_value_of_the_wrong_type_is_refused_with_its_location(tmp_path: Path, text: str, message: str):
+    assert error_of(tmp_path, text).startswith(message)
 
 
-def test_what_a_table_refuses_itself_is_told_with_its_place_once(tmp_path: Path):
-    assert refused(tmp_path, 'name = "x"\n[oven]\nheat = 999\n') == ", oven: heat is 999; at most 300"
+def test_an_error_of_the_dataclass_is_located_once(tmp_path: Path):
+    assert error_of(tmp_path, MODEL + "9999\n") == ", model: hidden_size is 9999; at most 4096"
 
 
-def test_a_base_fills_in_what_a_recipe_does_not_say(tmp_path: Path):
-    below = (
-        'name = "below"\nsugar = 0.2\n[oven]\nheat = 180\nfan = true\n[[layers]]\nheight = 1\n[[layers]]\nheight = 2\n'
+def test_a_recipe_is_merged_over_its_base(tmp_path: Path):
+    base = (
+        'name = "base"\nlearning_rate = 0.2\n[model]\nhidden_size = 128\ntied = true\n'
+        "[[phases]]\nmax_length = 1\n[[phases]]\nmax_length = 2\n"
     )
-    write(tmp_path, below, "below.toml")
-    above = 'base = "below.toml"\nname = "above"\n[oven]\nheat = 220\n[[layers]]\nheight = 9\n'
-    cake = read_recipe(write(tmp_path, above), Cake)
-    # Tables are merged key by key; a list replaces the other whole.
-    assert cake == Cake("above", Oven(220, True), 0.2, (Layer(9.0),))
+    write(tmp_path, base, "base.toml")
+    text = 'base = "base.toml"\nname = "large"\n[model]\nhidden_size = 256\n[[phases]]\nmax_length = 9\n'
+    settings = read_recipe(write(tmp_path, text), RunSettings)
+    # Tables are merged; lists are replaced.
+    assert settings == RunSettings("large", ModelSettings(256, True), 0.2, (PhaseSettings(9.0),))
 
 
-def test_a_base_lies_beside_the_recipe_not_where_the_command_was_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_base_is_relative_to_the_recipe_not_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "recipes").mkdir()
     (tmp_path / "elsewhere").mkdir()
-    write(tmp_path / "recipes", PLAIN, "below.toml")
-    path = write(tmp_path / "recipes", 'base = "below.toml"\n')
+    write(tmp_path / "recipes", MINIMAL, "base.toml")
+    path = write(tmp_path / "recipes", 'base = "base.toml"\n')
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert recipe_table(path) == {"name": "plain", "oven": {"heat": 180}}
+    assert recipe_table(path) == {"name": "minimal", "model": {"hidden_size": 128}}
 
 
 def test_a_base_of_a_base_is_refused(tmp_path: Path):
-    write(tmp_path, PLAIN, "lowest.toml")
-    below = write(tmp_path, 'base = "lowest.toml"\n', "below.toml")
+    write(tmp_path, MINIMAL, "lowest.toml")
+    base = write(tmp_path, 'base = "lowest.toml"\n', "base.toml")
     with pytest.raises(SettingsError) as caught:
-        read_recipe(write(tmp_path, 'base = "below.toml"\n'), Cake)
-    assert str(caught.value) == f"{below} has a base of its own; a recipe may stand on one other, no more"
+        read_recipe(write(tmp_path, 'base = "base.toml"\n'), RunSettings)
+    assert str(caught.value) == f"{base} has a base itself; only one level of base recipes is supported"
 
 
-def test_a_base_that_is_no_name_or_not_there_is_refused(tmp_path: Path):
-    assert refused(tmp_path, "base = 3\n" + PLAIN).startswith(": base must be the name of a recipe file")
+def test_a_base_that_is_no_name_or_missing_is_refused(tmp_path: Path):
+    assert error_of(tmp_path, "base = 3\n" + MINIMAL).startswith(": base must be the name of a recipe file")
     with pytest.raises(SettingsError, match=r"there is no recipe .*gone\.toml; check the name"):
-        read_recipe(write(tmp_path, 'base = "gone.toml"\n' + PLAIN), Cake)
+        read_recipe(write(tmp_path, 'base = "gone.toml"\n' + MINIMAL), RunSettings)
 
 
-def test_a_recipe_that_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path):
+def test_an_unreadable_recipe_is_refused(tmp_path: Path):
     with pytest.raises(SettingsError, match="there is no recipe"):
-        read_recipe(tmp_path / "none.toml", Cake)
+        read_recipe(tmp_path / "none.toml", RunSettings)
     with pytest.raises(SettingsError, match="cannot be read"):
-        read_recipe(tmp_path, Cake)
-    assert refused(tmp_path, "name = \n").startswith(" is not valid TOML: ")
-    (tmp_path / "cake.toml").write_bytes(b"name = '\xff'\n")
+        read_recipe(tmp_path, RunSettings)
+    assert error_of(tmp_path, "name = \n").startswith(" is not valid TOML: ")
+    (tmp_path / "run.toml").write_bytes(b"name = '\xff'\n")
     with pytest.raises(SettingsError, match="cannot be read"):
-        read_recipe(tmp_path / "cake.toml", Cake)
+        read_recipe(tmp_path / "run.toml", RunSettings)
 
 
 def test_a_table_need_not_come_from_a_file():
-    assert from_table(Oven, {"heat": 7}, "here") == Oven(7)
-    with pytest.raises(SettingsError, match=r"^here: missing heat"):
-        from_table(Oven, {}, "here")
+    assert from_table(ModelSettings, {"hidden_size": 7}, "here") == ModelSettings(7)
+    with pytest.raises(SettingsError, match=r"^here: missing hidden_size"):
+        from_table(ModelSettings, {}, "here")
+
+
+TABLE = {"name": "minimal", "model": {"hidden_size": 128}}
+
+
+def test_overrides_are_toml_values_of_dotted_keys():
+    assignments = ["model.hidden_size=256", "learning_rate = 1e-3", "model.tied=true", 'tags=["a", "b"]']
+    table = apply_overrides(TABLE, assignments, RunSettings)
+    assert from_table(RunSettings, table, "here") == RunSettings(
+        "minimal", ModelSettings(256, True), 1e-3, tags=("a", "b")
+    )
+    assert TABLE == {"name": "minimal", "model": {"hidden_size": 128}}  # unchanged
+
+
+def test_an_override_without_quotes_is_a_string():
+    assert apply_overrides({}, ["name=large model", "model.activation='gelu'"], RunSettings) == {
+        "name": "large model",
+        "model": {"activation": "gelu"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("lr=1", "there is no setting 'lr'; did you mean 'learning_rate'?"),
+        ("dropout=1", "there is no setting 'dropout'; did you mean 'model.hidden_dropout_prob'?"),
+        ("modle.hidden_size=1", "there is no setting 'modle.hidden_size'; did you mean 'model.hidden_size'?"),
+        ("zzz=1", "there is no setting 'zzz'; known are: name, model.hidden_size, model.tied, "),
+        ("name", "'name' is no assignment; write section.key=value"),
+        ("=1", "'=1' is no assignment"),
+    ],
+)
+def test_a_wrong_override_is_refused_with_the_nearest_name(assignment: str, message: str):
+    with pytest.raises(SettingsError) as caught:
+        apply_overrides(TABLE, [assignment], RunSettings)
+    assert str(caught.value).startswith(message)
+
+
+def test_the_nearest_name_is_a_synonym_or_a_similar_spelling():
+    options = ["--learning-rate", "--batch-size", "--max-length", "--output"]
+    assert nearest_name("--lr", options) == "--learning-rate"
+    assert nearest_name("--max-seq-length", options) == "--max-length"
+    assert nearest_name("--out", options) == "--output"
+    assert nearest_name("--batch-sise", options) == "--batch-size"
+    assert nearest_name("--zzz", options) is None
+    assert nearest_name("warmup", ["warmup_ratio", "warmup_steps"]) == "warmup_steps"
+
+
+def test_toml_of_a_recipe_has_every_value():
+    settings = RunSettings("小模型", ModelSettings(128, True), phases=(PhaseSettings(2.0),), data="d", workers="many")  # type: ignore[arg-type]
+    text = to_toml(settings)
+    assert 'name = "小模型"' in text
+    assert "learning_rate = 0.5" in text  # defaults are written, too
+    assert "activation" not in text  # None is not
+    assert "[model]\nhidden_size = 128\ntied = true\n" in text
+    assert "[[phases]]\nmax_length = 2.0\n" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("", None), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("0.5d", 43200)]
+)
+def test_durations(text: str, seconds: float | None):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "3", "2 h", "0s", "-1h", "1h nothing"])
+def test_what_is_no_duration_is_refused(text: str):
+    with pytest.raises(SettingsError, match="is no duration; write it as 90s, 30m, 2h or 1h30m"):
+        parse_duration(text)
+
+
+def test_a_recipe_is_written_into_an_empty_folder_and_compared_afterwards(tmp_path: Path):
+    write_recipe(tmp_path / "run", "seed = 1\n", ())
+    write_recipe(tmp_path / "run", "seed = 1\n", ())
+    with pytest.raises(FolderError, match=r"holds a run of another recipe .* with --output"):
+        write_recipe(tmp_path / "run", "seed = 2\n", ())
+
+
+def test_a_recipe_is_not_written_into_a_folder_with_other_files(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FolderError, match="already holds other files"):
+        write_recipe(tmp_path, "seed = 1\n", ("*.part",))
+    write_recipe(tmp_path, "seed = 1\n", ("*.txt",))
+    assert (tmp_path / "recipe.toml").read_text() == "seed = 1\n"
+
+
+def test_built_in_recipes_are_found_by_name():
+    assert recipe_path("mini").is_file()
+    assert recipe_path("mine.toml") == Path("mine.toml")
+    with pytest.raises(SettingsError, match=r"there is no recipe 'minni'; name a \.toml file or one of: adapt"):
+        recipe_path("minni")
