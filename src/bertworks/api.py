@@ -128,7 +128,8 @@ def _pretrain(
     on_event: EventCallback | None,
 ) -> Model:
     from bertworks.commands.pretrain.recipe import PretrainRecipe
-    from bertworks.commands.pretrain.run import PretrainRequest, run_pretrain
+    from bertworks.commands.pretrain.request import PretrainRequest
+    from bertworks.commands.pretrain.run import run_pretrain
     from bertworks.inference.model import load
     from bertworks.settings import recipe_path
 

@@ -26,15 +26,19 @@ class Command(TyperCommand):
         for parameter in self.params:
             if isinstance(parameter, TyperArgument):
                 parameter.metavar = parameter.metavar or (parameter.name or "").upper()
-                parameter.display_type_rich = lambda ctx: None  # the name alone, without its type
+                parameter.display_type_rich = _no_type  # type: ignore[method-assign]
             elif isinstance(parameter, TyperOption) and parameter.metavar is None and not parameter.is_flag:
-                parameter.metavar = _METAVARS.get(parameter.display_type(None), "TEXT")
+                parameter.metavar = _METAVARS.get(parameter.display_type(None), "TEXT")  # type: ignore[arg-type]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except NoSuchOption as error:
             raise UsageError(unknown_option(error.option_name, self, ctx.command_path), ctx) from None
+
+
+def _no_type(ctx: Any) -> None:
+    """An argument is shown by its name alone, without its type."""
 
 
 def unknown_option(option: str, command: Any, path: str) -> str:

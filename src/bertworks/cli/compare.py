@@ -83,6 +83,8 @@ def compare_command(
     Console(highlight=False).print(Markdown(report.markdown))
     for name, path in report.files.items():
         print(f"{name}: {path}")
+    if report.is_interrupted:
+        raise typer.Exit(130)
     if report.failures:
         raise typer.Exit(1)
 
@@ -95,7 +97,7 @@ class _ComparePrinter:
 
     def show(self, event: CompareEvent) -> None:
         from bertworks.commands.finetune.request import FinetuneEvent
-        from bertworks.commands.pretrain.run import TrainEvent
+        from bertworks.commands.pretrain.request import TrainEvent
 
         if isinstance(event, TrainEvent):
             self._pretrain_printer.show(event)

@@ -149,7 +149,9 @@ def _show_plan(result: Plan, path: Path, data: Path, as_json: bool) -> None:
         f"\nforecast: {result.steps:,} steps, {result.num_tokens:,.0f} tokens ({result.epochs:.1f} epochs), "
         f"{result.memory / 2**30:.2f} GiB, loss {loss.middle:.2f} ({_format_interval(loss)})"
     )
-    console.print(f"for comparison: uniform loss {summary.ln_v:.2f}, unigram entropy {summary.unigram_entropy:.2f}")
+    console.print(
+        f"for comparison: uniform loss {summary.uniform_loss:.2f}, unigram entropy {summary.unigram_entropy:.2f}"
+    )
     for reason in result.reasons:
         console.print(Text(f"- {reason}"))
     console.print(Text(f"\n{to_toml(result.recipe)}"))

@@ -220,7 +220,7 @@ def _show_training_report(vectors: StaticVectors, output: Path, as_json: bool) -
     table.add_column(justify="right")
     table.add_column()
     table.add_row(f"{len(vectors):,}", f"words, vectors of size {vectors.vector_size} ({vectors.metadata['kind']})")
-    table.add_row(f"{vectors.metadata['corpus']['words_with_a_vector']:,}", "words of training text")
+    table.add_row(f"{vectors.metadata['corpus']['num_words']:,}", "words of training text")
     for name, count in vectors.metadata["counts"].items():
         table.add_row(f"{count:,}", Text(name))
     Console().print(table)

@@ -98,13 +98,15 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def serve(serving_app: ServingApp, sock: socket.socket) -> None:
-    """Serve on a socket until the process is stopped."""
+def serve(serving_app: ServingApp, sock: socket.socket) -> bool:
+    """Serve on a socket until the process is stopped; return whether Ctrl-C stopped it, and not SIGTERM."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    server = create_server(serving_app)
     try:
-        create_server(serving_app).run([sock])
+        server.run([sock])
     finally:
         serving_app.service.close()
+    return server.is_interrupted
 
 
 def create_server(serving_app: ServingApp) -> DrainingServer:
@@ -192,10 +194,11 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._drain_deadline = 0.0
+        self.is_interrupted = False
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals while the server runs; unlike uvicorn, do not raise them again: the exit code is 0."""
+        """Handle signals while the server runs; unlike uvicorn, do not raise them again."""
         if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
             yield
             return
@@ -211,6 +214,7 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = self.force_exit = True
             return
         self._service.state.is_draining = True
+        self.is_interrupted = sig == signal.SIGINT
         self._drain_deadline = time.monotonic() + self._service.limits.seconds
 
     async def on_tick(self, counter: int) -> bool:
