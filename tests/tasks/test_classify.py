@@ -1,4 +1,4 @@
-"""Classes: labels learned and read back, probabilities, losses and scores by hand."""
+"""Classification: labels from examples and folders, probabilities, losses and scores worked out by hand."""
 
 import math
 
@@ -15,40 +15,42 @@ from bertworks.tasks.classify import Classify, ClassPrediction, labels_in
 from bertworks.tasks.contract import Features
 
 
-def case(label: str | None, text: str = "some text") -> TextExample:
+def make_example(label: str | None, text: str = "some text") -> TextExample:
     return TextExample("1", "train.tsv, line 2", (text,), label)
 
 
-def test_labels_are_learned_in_the_order_of_numbers_then_words():
-    task = Classify.from_examples([case(label) for label in ("10", "9", "b", "a", "9")], {})
+def test_labels_are_sorted_numbers_first():
+    task = Classify.from_examples([make_example(label) for label in ("10", "9", "b", "a", "9")], {})
     assert task.labels == ("9", "10", "a", "b")
     assert task.main_metric == "accuracy"
 
 
-def test_labels_and_metrics_of_a_set_go_first():
-    task = Classify.from_examples([case("1"), case("0")], {"labels": ("0", "1", "2"), "metrics": ("matthews",)})
+def test_settings_override_labels_and_metrics():
+    task = Classify.from_examples(
+        [make_example("1"), make_example("0")], {"labels": ("0", "1", "2"), "metrics": ("matthews",)}
+    )
     assert (task.labels, task.main_metric) == (("0", "1", "2"), "matthews")
 
 
-def test_several_labels_are_recognised_by_the_bar_between_them():
-    task = Classify.from_examples([case("a|b"), case("c")], {})
+def test_a_separator_in_a_label_makes_the_task_multi_label():
+    task = Classify.from_examples([make_example("a|b"), make_example("c")], {})
     assert (task.multi_label, task.labels, task.main_metric) == (True, ("a", "b", "c"), "micro_f1")
 
 
-def test_what_is_told_of_a_task_is_read_back():
+def test_metadata_and_config_restore_the_task():
     task = Classify(("no", "yes"), metrics=("f1", "accuracy"), temperature=1.5)
     assert Classify.from_metadata(task.metadata(), task.config()) == task
-    several = Classify(("a", "b"), True, ("micro_f1",))
-    assert Classify.from_metadata(several.metadata(), several.config()) == several
+    multi_label_task = Classify(("a", "b"), True, ("micro_f1",))
+    assert Classify.from_metadata(multi_label_task.metadata(), multi_label_task.config()) == multi_label_task
 
 
-def test_labels_of_a_foreign_config():
+def test_labels_of_a_transformers_config():
     assert labels_in({"id2label": {"10": "k", "2": "c", "0": "a"}}) == ("a", "c", "k")
     assert labels_in({"num_labels": 3}) == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
-def test_the_loss_is_that_of_the_mean_over_the_windows_of_a_text():
-    """Two rows of one text have logits (2, 0) and (0, 0): their mean (1, 0), the loss of class 0 ln(1 + 1/e)."""
+def test_the_loss_averages_the_logits_of_a_text_s_windows():
+    """Two windows of one text have logits (2, 0) and (0, 0): their mean (1, 0), the loss of class 0 ln(1 + 1/e)."""
     batch = Batch(
         torch.ones(3, 2, dtype=torch.long),
         torch.zeros(3, 2, dtype=torch.long),
@@ -62,57 +64,62 @@ def test_the_loss_is_that_of_the_mean_over_the_windows_of_a_text():
     assert task.num_targets(batch) == 2
 
 
-def test_probabilities_are_cooled_by_the_temperature():
+def test_probabilities_are_scaled_by_the_temperature():
     """Logits 2 and 0 at temperature 2 are 1 and 0: e / (e + 1)."""
     task = Classify(("a", "b"), temperature=2.0)
-    found = task.decode(case(None), Features(()), [np.array([3.0, 0.0], np.float32), np.array([1.0, 0.0], np.float32)])
-    assert found.label == "a"
-    assert found.probabilities["a"] == pytest.approx(math.e / (math.e + 1))
-    assert found.logits.tolist() == [2.0, 0.0]
+    prediction = task.decode(
+        make_example(None), Features(sequences=()), [np.array([3.0, 0.0], np.float32), np.array([1.0, 0.0], np.float32)]
+    )
+    assert prediction.label == "a"
+    assert prediction.probabilities["a"] == pytest.approx(math.e / (math.e + 1))
+    assert prediction.logits.tolist() == [2.0, 0.0]
 
 
-def test_of_several_labels_it_is_counted_how_each_was_found():
+def test_multi_label_scores_count_matches_of_each_label():
     task = Classify(("a", "b"), multi_label=True, metrics=("micro_f1",))
     logits = np.zeros(2, dtype=np.float32)
-    said = [("a|b", "a"), ("a", "a|b"), ("b", "")]
-    pairs = [(case(right), ClassPrediction("1", label, {"a": 0.5, "b": 0.5}, logits)) for right, label in said]
+    labels = [("a|b", "a"), ("a", "a|b"), ("b", "")]
+    pairs = [
+        (make_example(expected), ClassPrediction("1", predicted, {"a": 0.5, "b": 0.5}, logits))
+        for expected, predicted in labels
+    ]
     assert task.score(pairs).details["found"] == (Matches(2, 2, 2), Matches(0, 1, 2))
 
 
-def test_of_several_labels_those_that_are_likelier_than_not_are_said():
+def test_multi_label_predicts_labels_above_one_half():
     task = Classify(("a", "b", "c"), multi_label=True)
-    found = task.decode(case(None), Features(()), [np.array([1.0, -1.0, 0.1], np.float32)])
-    assert found.label == "a|c"
-    assert found.probabilities["b"] == pytest.approx(1 / (1 + math.e))
+    prediction = task.decode(make_example(None), Features(sequences=()), [np.array([1.0, -1.0, 0.1], np.float32)])
+    assert prediction.label == "a|c"
+    assert prediction.probabilities["b"] == pytest.approx(1 / (1 + math.e))
 
 
-def prediction(label: str, sure: float) -> ClassPrediction:
+def make_prediction(label: str, confidence: float) -> ClassPrediction:
     other = "b" if label == "a" else "a"
-    return ClassPrediction("1", label, {label: sure, other: 1 - sure}, np.zeros(2, np.float32))
+    return ClassPrediction("1", label, {label: confidence, other: 1 - confidence}, np.zeros(2, np.float32))
 
 
 def test_scores_calibration_and_mistakes_by_hand():
-    """Three right of four. Sure 0.9 twice, one of them right; 0.6 twice, both right: |1.8 - 1| and |1.2 - 2| of 4."""
+    """Three of four correct. Confidence 0.9: one of two correct; 0.6: both correct: |1.8 - 1| and |1.2 - 2| of 4."""
     pairs = [
-        (case("a", "one"), prediction("a", 0.9)),
-        (case("a", "two"), prediction("b", 0.9)),
-        (case("b", "three"), prediction("b", 0.6)),
-        (case("b", "four"), prediction("b", 0.6)),
+        (make_example("a", "one"), make_prediction("a", 0.9)),
+        (make_example("a", "two"), make_prediction("b", 0.9)),
+        (make_example("b", "three"), make_prediction("b", 0.6)),
+        (make_example("b", "four"), make_prediction("b", 0.6)),
     ]
-    scored = Classify(("a", "b")).score(pairs)
-    assert scored.metrics["accuracy"] == scored.main_value == 0.75
-    assert scored.metrics["calibration_error"] == pytest.approx(0.8 * 2 / 4)
-    assert scored.details["confusion"].tolist() == [[1, 1], [0, 2]]
-    (mistake,) = scored.details["mistakes"]
+    scores = Classify(("a", "b")).score(pairs)
+    assert scores.metrics["accuracy"] == scores.main_value == 0.75
+    assert scores.metrics["calibration_error"] == pytest.approx(0.8 * 2 / 4)
+    assert scores.details["confusion"].tolist() == [[1, 1], [0, 2]]
+    (mistake,) = scores.details["mistakes"]
     assert (mistake.texts, mistake.expected, mistake.predicted, mistake.confidence) == (("two",), "a", "b", 0.9)
 
 
-def test_a_label_that_training_never_saw_is_named():
-    with pytest.raises(InputError, match=r"train.tsv, line 2: the label 'c' does not occur.*known are: a, b"):
-        Classify(("a", "b")).score([(case("c"), prediction("a", 0.9))])
+def test_an_unknown_label_raises_an_error():
+    with pytest.raises(InputError, match=r"train.tsv, line 2: the label 'c' does not occur.*the labels are: a, b"):
+        Classify(("a", "b")).score([(make_example("c"), make_prediction("a", 0.9))])
 
 
-def test_columns_are_recognised_and_a_role_without_column_is_not_looked_for():
-    lines = [Record({"index": "7", "sentence": "so", "other": "x"}, "test.tsv, line 2")]
-    (found,) = text_examples(lines, {"label": ""}, "test.tsv")
-    assert (found.id, found.texts, found.label) == ("7", ("so",), None)
+def test_columns_are_recognized_and_a_role_with_an_empty_column_is_ignored():
+    records = [Record({"index": "7", "sentence": "so", "other": "x"}, "test.tsv, line 2")]
+    (example,) = text_examples(records, {"label": ""}, "test.tsv")
+    assert (example.id, example.texts, example.label) == ("7", ("so",), None)

@@ -1,4 +1,4 @@
-"""Recurrent heads: which places they read, that padding changes nothing, and what each of the three computes."""
+"""Recurrent heads: the positions they read, independence of padding, and what each of the three computes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bertworks.tasks.tag import Tag
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SIZES = BertConfig(
+CONFIG = BertConfig(
     20, 8, 4, 2, 16, 24, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3
 )
 TASKS: dict[str, Task] = {
@@ -36,91 +36,98 @@ TASKS: dict[str, Task] = {
     "tag": Tag(("O", "B-X", "I-X")),
     "answer": Answer(),
 }
-# Rows of these lengths; of a tagged row the places from 2 to the last but one are asked.
+# Lengths of the sequences; tagging predicts the positions from 2 to the last but one.
 LENGTHS = (9, 5, 12, 6)
 
 
-def batch_of(lengths: Sequence[int], width: int = 0, places: bool = False) -> Batch:
-    """Rows of numbered pieces, the first three places in the first segment; padded to `width`."""
-    width = width or max(lengths)
-    ids = torch.zeros(len(lengths), width, dtype=torch.int64)
-    segments = torch.zeros_like(ids)
-    asked = []
-    for row, length in enumerate(lengths):
-        ids[row, :length] = torch.arange(length) * (length + 1) % 19 + 1
-        segments[row, 3:length] = 1
-        asked += [row * width + place for place in range(2, length - 1)]
-    return Batch(ids, segments, torch.tensor(lengths), positions=torch.tensor(asked) if places else None)
+def make_batch(lengths: Sequence[int], max_length: int = 0, has_positions: bool = False) -> Batch:
+    """Sequences of consecutive ids, the first three positions in segment A; padded to `max_length`."""
+    max_length = max_length or max(lengths)
+    input_ids = torch.zeros(len(lengths), max_length, dtype=torch.int64)
+    token_type_ids = torch.zeros_like(input_ids)
+    positions = []
+    for sequence, length in enumerate(lengths):
+        input_ids[sequence, :length] = torch.arange(length) * (length + 1) % 19 + 1
+        token_type_ids[sequence, 3:length] = 1
+        positions += [sequence * max_length + position for position in range(2, length - 1)]
+    return Batch(
+        input_ids,
+        token_type_ids,
+        torch.tensor(lengths),
+        positions=torch.tensor(positions) if has_positions else None,
+    )
 
 
-def module_of(task: Task, strategy: str = "last", dropout: float = 0.0, width: int = 6) -> TaskModule:
+def make_module(task: Task, strategy: str = "last", dropout: float = 0.0, hidden_size: int = 6) -> TaskModule:
     generator = torch.Generator().manual_seed(0)
-    encoder = Bert(replace(SIZES, hidden_dropout_prob=dropout), generator)
-    return TaskModule(encoder, task, generator, recurrent=RecurrentSettings(strategy, width))
+    encoder = Bert(replace(CONFIG, hidden_dropout_prob=dropout), generator)
+    return TaskModule(encoder, task, generator, recurrent=RecurrentSettings(strategy, hidden_size))
 
 
-def asks_places(task: Task) -> bool:
+def predicts_positions(task: Task) -> bool:
     return isinstance(task, Tag)
 
 
-def test_whole_rows_are_read_where_no_place_is_asked():
-    reading = packing_of(batch_of([2, 3], width=4))
-    assert reading.lengths.tolist() == [2, 3]
-    assert reading.starts.tolist() == [0, 2]
-    assert reading.positions.tolist() == [0, 1, 4, 5, 6]
-    assert reading.padded_positions.tolist() == [0, 1, 3, 4, 5]
-    assert reading.shape == (2, 3)
-    assert reading.backward_order.padded_positions.tolist() == [1, 0, 5, 4, 3]
+def test_packing_of_whole_sequences():
+    packing = packing_of(make_batch([2, 3], max_length=4))
+    assert packing.lengths.tolist() == [2, 3]
+    assert packing.starts.tolist() == [0, 2]
+    assert packing.positions.tolist() == [0, 1, 4, 5, 6]
+    assert packing.padded_positions.tolist() == [0, 1, 3, 4, 5]
+    assert packing.shape == (2, 3)
+    assert packing.backward_order.padded_positions.tolist() == [1, 0, 5, 4, 3]
 
 
-def test_of_a_row_with_places_the_stretch_from_the_first_to_the_last_is_read():
-    batch = batch_of([6, 6, 6])
-    batch = replace(batch, positions=torch.tensor([2, 4, 12 + 1]))  # of the first and the last row; the second has none
-    reading = packing_of(batch)
-    assert reading.lengths.tolist() == [3, 1, 1]
-    assert reading.first_positions.tolist() == [2, 0, 1]
-    assert reading.positions.tolist() == [2, 3, 4, 6, 13]
+def test_packing_spans_the_first_to_the_last_target_position():
+    batch = make_batch([6, 6, 6])
+    batch = replace(
+        batch, positions=torch.tensor([2, 4, 12 + 1])
+    )  # in the first and the last sequence; the second has none
+    packing = packing_of(batch)
+    assert packing.lengths.tolist() == [3, 1, 1]
+    assert packing.first_positions.tolist() == [2, 0, 1]
+    assert packing.positions.tolist() == [2, 3, 4, 6, 13]
 
 
-def test_both_ways_is_torch_s_bidirectional_lstm_on_every_row_alone():
+def test_bilstm_layer_equals_torch_s_bidirectional_lstm_on_each_sequence():
     generator = torch.Generator().manual_seed(0)
     layer = BiLstmLayer(5, 4)
-    reading = packing_of(batch_of(LENGTHS, width=15))
+    packing = packing_of(make_batch(LENGTHS, max_length=15))
     values = torch.randn(sum(LENGTHS), 5, generator=generator)
-    found = layer(values, reading)
+    outputs = layer(values, packing)
     peer = nn.LSTM(5, 4, bidirectional=True, batch_first=True)
-    for end, own in (("", layer.forward_lstm), ("_reverse", layer.backward_lstm)):
-        for name, parameter in own.named_parameters():
-            getattr(peer, name + end).data.copy_(parameter.data)
+    for suffix, lstm in (("", layer.forward_lstm), ("_reverse", layer.backward_lstm)):
+        for name, parameter in lstm.named_parameters():
+            getattr(peer, name + suffix).data.copy_(parameter.data)
     start = 0
     for length in LENGTHS:
         alone = peer(values[start : start + length][None])[0][0]
-        torch.testing.assert_close(found[start : start + length], alone, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(outputs[start : start + length], alone, atol=1e-6, rtol=1e-5)
         start += length
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_padding_and_neighbours_change_nothing(task: Task):
-    module = module_of(task).eval()
-    places = asks_places(task)
+def test_outputs_do_not_depend_on_padding_or_batching(task: Task):
+    module = make_module(task).eval()
+    has_positions = predicts_positions(task)
     with torch.inference_mode():
-        together = module.outputs(batch_of(LENGTHS, width=20, places=places))
-        alone = [module.outputs(batch_of([length], places=places)) for length in LENGTHS]
+        together = module.outputs(make_batch(LENGTHS, max_length=20, has_positions=has_positions))
+        alone = [module.outputs(make_batch([length], has_positions=has_positions)) for length in LENGTHS]
     if isinstance(task, Answer):
-        for row, (length, own) in enumerate(zip(LENGTHS, alone, strict=True)):
-            torch.testing.assert_close(together[row, :length], own[0], atol=1e-6, rtol=1e-5)
-            assert (together[row, length:] == -math.inf).all()
+        for sequence, (length, alone_output) in enumerate(zip(LENGTHS, alone, strict=True)):
+            torch.testing.assert_close(together[sequence, :length], alone_output[0], atol=1e-6, rtol=1e-5)
+            assert (together[sequence, length:] == -math.inf).all()
     else:
         torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_gradients_reach_all_of_the_head_and_nothing_of_the_encoder(task: Task):
-    module = module_of(task, "sum-all")
+def test_gradients_reach_the_whole_head_and_not_the_encoder(task: Task):
+    module = make_module(task, "sum-all")
     module.train()
-    assert module.head.training_settings
+    assert module.head.training
     assert not module.encoder.training
-    outputs = module.outputs(batch_of(LENGTHS, places=asks_places(task)))
+    outputs = module.outputs(make_batch(LENGTHS, has_positions=predicts_positions(task)))
     weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1))
     (outputs.masked_fill(outputs == -math.inf, 0.0) * weights).sum().backward()
     assert all(parameter.grad is None for parameter in module.encoder.parameters())
@@ -131,9 +138,9 @@ def test_gradients_reach_all_of_the_head_and_nothing_of_the_encoder(task: Task):
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_what_is_dropped_follows_from_the_seeds_and_only_in_training(task: Task):
-    module = module_of(task, dropout=0.3)
-    batch = batch_of(LENGTHS, places=asks_places(task))
+def test_dropout_follows_from_the_seeds_and_only_in_training(task: Task):
+    module = make_module(task, dropout=0.3)
+    batch = make_batch(LENGTHS, has_positions=predicts_positions(task))
     seeds = [DropoutSeeds(torch.tensor(number, dtype=torch.int32)) for number in (1, 1, 2)]
     module.train()
     first, same, other = (module.outputs(batch, one) for one in seeds)
@@ -143,113 +150,125 @@ def test_what_is_dropped_follows_from_the_seeds_and_only_in_training(task: Task)
     assert torch.equal(module.outputs(batch, seeds[0]), module.outputs(batch))
 
 
-def test_the_same_generator_draws_the_same_head_whatever_torch_s_own_does():
+def test_initialization_depends_on_the_generator_only():
     heads = []
     for number in (3, 4):
         torch.manual_seed(number)
-        heads.append(module_of(TASKS["answer"]).head.state_dict())
+        heads.append(make_module(TASKS["answer"]).head.state_dict())
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
 
 
-def test_the_gate_that_forgets_begins_open():
-    head = module_of(TASKS["tag"], width=2).head
-    for way in ("ahead", "back"):
-        lstm = head.get_submodule(f"body.second.{way}")
+def test_the_forget_gate_bias_is_initialized_to_one():
+    head = make_module(TASKS["tag"], hidden_size=2).head
+    for direction in ("forward_lstm", "backward_lstm"):
+        lstm = head.get_submodule(f"body.second.{direction}")
         assert lstm.bias_ih_l0.tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
         assert lstm.bias_hh_l0.abs().max() == 0
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_each_strategy_has_its_layers_and_width(name: str):
-    module = module_of(TASKS["tag"], name)
+def test_each_strategy_selects_its_layers_and_input_size(name: str):
+    module = make_module(TASKS["tag"], name)
     head = module.head
     assert isinstance(head, RecurrentHead)
-    batch = batch_of(LENGTHS, places=True)
+    batch = make_batch(LENGTHS, has_positions=True)
     encoded = module.encoder(batch)
-    taken = head.select_layers(encoded, packing_of(batch))
-    others = {"embeddings": [0], "second-to-last": [3], "last": [4], "sum-with-embeddings": [0, 1, 2, 3, 4]}
-    layers = others.get(name, [1, 2, 3, 4])
-    assert taken.shape == (sum(length - 3 for length in LENGTHS), len(layers), 8)
+    features = head.select_layers(encoded, packing_of(batch))
+    layers_by_name = {"embeddings": [0], "second-to-last": [3], "last": [4], "sum-with-embeddings": [0, 1, 2, 3, 4]}
+    layers = layers_by_name.get(name, [1, 2, 3, 4])
+    assert features.shape == (sum(length - 3 for length in LENGTHS), len(layers), 8)
     assert head.num_layers == len(layers)
-    first = encoded.layers[layers[0]][encoded.layout.token_indices(torch.tensor([2]))]
-    assert torch.equal(taken[0, 0], first[0])
-    assert head.get_submodule("body.first.ahead").input_size == (32 if name == "concat-last-four" else 8)
+    first = encoded.hidden_states[layers[0]][encoded.layout.token_indices(torch.tensor([2]))]
+    assert torch.equal(features[0, 0], first[0])
+    assert head.get_submodule("body.first.forward_lstm").input_size == (32 if name == "concat-last-four" else 8)
     assert (head.weighted_layers is not None) == name.startswith("sum-")
 
 
-def test_a_learned_sum_begins_as_the_mean_of_the_layers():
-    module = module_of(TASKS["classify"], "sum-all").eval()
+def test_weighted_layers_are_initialized_to_the_mean():
+    module = make_module(TASKS["classify"], "sum-all").eval()
     head = module.head
     assert isinstance(head, RecurrentHead)
     assert head.weighted_layers is not None
-    taken = torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(head.weighted_layers(taken.unbind(1)), taken.mean(1))
+    features = torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(head.weighted_layers(features.unbind(1)), features.mean(1))
 
 
-def test_rows_are_the_greatest_and_the_mean_of_what_the_lstm_says():
-    module = module_of(TASKS["classify"]).eval()
-    batch = batch_of([4, 3])
+def test_sequence_outputs_are_max_and_mean_pooled():
+    module = make_module(TASKS["classify"]).eval()
+    batch = make_batch([4, 3])
     with torch.inference_mode():
-        reading = packing_of(batch)
-        features = module.head.taken(module.encoder(batch), reading)[:, 0]
-        values = module.head.body.first(features, reading)
-        pooled = torch.stack([torch.cat([own.max(0).values, own.mean(0)]) for own in (values[:4], values[4:])])
+        packing = packing_of(batch)
+        features = module.head.select_layers(module.encoder(batch), packing)[:, 0]
+        values = module.head.body.first(features, packing)
+        pooled = torch.stack(
+            [
+                torch.cat([sequence_values.max(0).values, sequence_values.mean(0)])
+                for sequence_values in (values[:4], values[4:])
+            ]
+        )
         torch.testing.assert_close(module.outputs(batch), module.head.body.score(pooled))
 
 
-def test_attention_between_passage_and_question_is_bidaf_s():
-    """One place after the other: likeness w·[h; q; h∘q], a softmax over the question, the greatest over the passage."""
+def test_attention_between_passage_and_question_equals_bidaf():
+    """Position by position: similarity w·[h; q; h∘q], softmax over the question, then over the passage."""
     body = BiLstmPointer(8, 2, 2).requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
     nn.init.normal_(body.similarity_weights, generator=generator)
-    batch = batch_of([5, 7])
-    reading = packing_of(batch)
+    batch = make_batch([5, 7])
+    packing = packing_of(batch)
     values = torch.randn(12, 4, generator=generator)
-    found = body._attend(reading.pad(values), reading, batch.token_type_ids)
+    attended = body._attend(packing.pad(values), packing, batch.token_type_ids)
     start = 0
-    for row, length in enumerate((5, 7)):
-        own = values[start : start + length]
+    for sequence, length in enumerate((5, 7)):
+        sequence_values = values[start : start + length]
         start += length
-        pairs = [[torch.stack([one, asked, one * asked]) for asked in own[:3]] for one in own]
-        alike = torch.tensor([[float((body.similarity_weights * pair).sum()) for pair in asked] for asked in pairs])
-        told = torch.softmax(alike[3:].max(1).values, 0) @ own[3:]  # the passage begins at place 3
-        for place, one in enumerate(own):
-            read = torch.softmax(alike[place], 0) @ own[:3]
-            wanted = torch.cat([one, read, one * read, one * told])
-            torch.testing.assert_close(found[row, place], wanted, atol=1e-6, rtol=1e-5)
+        pairs = [
+            [torch.stack([one, question, one * question]) for question in sequence_values[:3]]
+            for one in sequence_values
+        ]
+        similarity = torch.tensor(
+            [[float((body.similarity_weights * pair).sum()) for pair in question] for question in pairs]
+        )
+        passage_vector = (
+            torch.softmax(similarity[3:].max(1).values, 0) @ sequence_values[3:]
+        )  # the passage begins at position 3
+        for position, one in enumerate(sequence_values):
+            question_vector = torch.softmax(similarity[position], 0) @ sequence_values[:3]
+            expected = torch.cat([one, question_vector, one * question_vector, one * passage_vector])
+            torch.testing.assert_close(attended[sequence, position], expected, atol=1e-6, rtol=1e-5)
 
 
-def test_kept_features_are_used_instead_of_the_encoder():
-    module = module_of(TASKS["tag"]).eval()
-    batch = batch_of(LENGTHS, places=True)
+def test_cached_features_replace_the_encoder():
+    module = make_module(TASKS["tag"]).eval()
+    batch = make_batch(LENGTHS, has_positions=True)
     with torch.inference_mode():
-        wanted = module.outputs(batch)
-        taken = module.head.taken(module.encoder(batch), packing_of(batch))
-        module.encoder.pieces.weight.fill_(math.nan)
-        module.kept = lambda asked: taken
-        assert torch.equal(module.outputs(batch), wanted)
-        module.kept = lambda asked: None
+        expected = module.outputs(batch)
+        features = module.head.select_layers(module.encoder(batch), packing_of(batch))
+        module.encoder.token_embeddings.weight.fill_(math.nan)
+        module.feature_cache = lambda _: features
+        assert torch.equal(module.outputs(batch), expected)
+        module.feature_cache = lambda _: None
         assert module.outputs(batch).isnan().all()
 
 
-def test_the_head_s_tensors_have_names_of_our_own():
-    module = module_of(TASKS["tag"], "sum-all")
+def test_tensor_names_have_the_head_prefix():
+    module = make_module(TASKS["tag"], "sum-all")
     assert set(module.head_names) == set(module.head.state_dict())
-    assert module.head_names["weighted.gamma"] == ("bertworks.head.weighted.gamma",)
+    assert module.head_names["weighted_layers.gamma"] == ("bertworks.head.weighted_layers.gamma",)
     assert all(theirs.startswith("bertworks.head.") for (theirs,) in module.head_names.values())
 
 
-def test_the_width_is_the_encoder_s_unless_it_is_given():
-    assert module_of(TASKS["tag"], width=0).recurrent == RecurrentSettings("last", 8)
-    assert module_of(TASKS["tag"], width=3).head.get_submodule("body.score").in_features == 6
+def test_the_default_hidden_size_is_the_encoder_s():
+    assert make_module(TASKS["tag"], hidden_size=0).recurrent == RecurrentSettings("last", 8)
+    assert make_module(TASKS["tag"], hidden_size=3).head.get_submodule("body.score").in_features == 6
 
 
-def test_what_cannot_be_is_refused():
-    with pytest.raises(SettingsError, match="no choice of layers 'first'"):
+def test_invalid_settings_raise_an_error():
+    with pytest.raises(SettingsError, match="no feature strategy 'first'"):
         RecurrentSettings("first")
-    with pytest.raises(SettingsError, match="recurrent width of -1"):
+    with pytest.raises(SettingsError, match="hidden_size is -1"):
         RecurrentSettings("last", -1)
     with pytest.raises(SettingsError, match="'sum-last-four' needs 4 layers, but the model has 2"):
         TaskModule(
-            Bert(replace(SIZES, num_hidden_layers=2)), TASKS["tag"], recurrent=RecurrentSettings("sum-last-four")
+            Bert(replace(CONFIG, num_hidden_layers=2)), TASKS["tag"], recurrent=RecurrentSettings("sum-last-four")
         )

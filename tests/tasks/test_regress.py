@@ -1,4 +1,4 @@
-"""Giving texts numbers: squared error, correlations, the mean of windows, and labels that are no numbers."""
+"""Regression: squared error, correlations, the mean over windows, and labels that are not numbers."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ WORDS = ("the", "cat", "dog", "bird", "purrs", "barks", "sings", "and", "now", "
 TOKENIZER = Tokenizer.from_backend(
     wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False)
 )
-SIZES = BertConfig(
+CONFIG = BertConfig(
     len(TOKENIZER.tokens),
     16,
     2,
@@ -41,26 +41,26 @@ SIZES = BertConfig(
     attention_probs_dropout_prob=0.0,
     initializer_range=0.2,
 )
-RULE = WindowRule(32, 8)
-CLOSE = 1e-5
+WINDOW_RULE = WindowRule(32, 8)
+TOLERANCE = 1e-5
 
 
-def case(*texts: str, label: str | None = None) -> TextExample:
+def make_example(*texts: str, label: str | None = None) -> TextExample:
     return TextExample("1", "toy.tsv, line 2", texts, label)
 
 
-def module_of(seed: int = 0) -> TaskModule:
+def make_module(seed: int = 0) -> TaskModule:
     generator = torch.Generator().manual_seed(seed)
-    return TaskModule(Bert(SIZES, generator), Regress(), generator)
+    return TaskModule(Bert(CONFIG, generator), Regress(), generator)
 
 
-def batch_of(*cases: TextExample) -> Batch:
-    questions = [Regress().featurize(one, TOKENIZER, RULE) for one in cases]
-    return batch_of_features(questions, Regress(), TOKENIZER.specials.pad)
+def make_batch(*examples: TextExample) -> Batch:
+    all_features = [Regress().featurize(one, TOKENIZER, WINDOW_RULE) for one in examples]
+    return batch_of_features(all_features, Regress(), TOKENIZER.specials.pad)
 
 
-def test_the_loss_is_the_squared_error_summed_over_examples_not_rows():
-    batch = batch_of(case("the cat", label="2.5"), case("the dog " * 25, label="-1"))
+def test_the_loss_sums_squared_errors_over_examples_not_windows():
+    batch = make_batch(make_example("the cat", label="2.5"), make_example("the dog " * 25, label="-1"))
     assert batch.groups is not None
     assert batch.groups.tolist() == [1, 1, 0]  # two windows of the second text, then the short one
     assert batch.labels["value"].tolist() == [2.5, -1.0]
@@ -69,147 +69,155 @@ def test_the_loss_is_the_squared_error_summed_over_examples_not_rows():
     assert Regress().num_targets(batch) == 2
 
 
-def test_the_value_of_a_long_text_is_the_mean_of_its_windows_and_every_piece_is_covered():
-    text = " ".join(WORDS[number * number % 7] for number in range(70))
-    long = case(text)
-    question = Regress().featurize(long, TOKENIZER, RULE)
-    covered = [range(row.spans[0].first, row.spans[0].first + row.spans[0].count) for row in question.sequences]
+def test_the_value_of_a_long_text_is_the_mean_over_windows_that_cover_every_token():
+    text = " ".join(WORDS[index * index % 7] for index in range(70))
+    long = make_example(text)
+    features = Regress().featurize(long, TOKENIZER, WINDOW_RULE)
+    covered = [
+        range(sequence.spans[0].first, sequence.spans[0].first + sequence.spans[0].count)
+        for sequence in features.sequences
+    ]
     assert set().union(*covered) == set(range(70))
-    predictor = Predictor(module_of(), TOKENIZER, RULE)
-    ((_, found),) = predictor.predict([long])
-    (outputs,) = predictor.outputs([question])
-    assert len(outputs) == len(question.sequences) == 3
+    predictor = Predictor(make_module(), TOKENIZER, WINDOW_RULE)
+    ((_, prediction),) = predictor.predict([long])
+    (outputs,) = predictor.outputs([features])
+    assert len(outputs) == len(features.sequences) == 3
     assert len({float(output[0]) for output in outputs}) == 3
-    assert abs(found.value - sum(float(output[0]) for output in outputs) / 3) < 1e-6
+    assert abs(prediction.value - sum(float(output[0]) for output in outputs) / 3) < 1e-6
 
 
 @pytest.mark.parametrize("lengths", [(6, 6, 6), (20, 3, 1, 9), (1,)], ids=str)
-def test_values_equal_those_of_transformers(lengths: tuple[int, ...]):
-    config = transformers.BertConfig(**config_to_dict(SIZES, ["BertForSequenceClassification"]), **Regress().config())
+def test_values_equal_transformers(lengths: tuple[int, ...]):
+    config = transformers.BertConfig(**config_to_dict(CONFIG, ["BertForSequenceClassification"]), **Regress().config())
     assert (config.num_labels, config.problem_type) == (1, "regression")
     theirs = transformers.BertForSequenceClassification(config).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.empty_like(parameter).normal_(0.0, 0.1, generator=generator))
-    ours = module_of().eval()
-    report = load_into(ours.encoder, theirs.state_dict(), tensor_names(SIZES))
-    head = load_into(ours.head, theirs.state_dict(), HEADS["rows"])
+    ours = make_module().eval()
+    report = load_into(ours.encoder, theirs.state_dict(), tensor_names(CONFIG))
+    head = load_into(ours.head, theirs.state_dict(), HEADS["sequence"])
     assert (report.missing_keys, head.missing_keys) == ((), ())
     assert set(report.unexpected_keys) == set(head.loaded_keys)
-    texts = [" ".join(WORDS[number * length % len(WORDS)] for number in range(length)) for length in lengths]
-    batch = batch_of(*(case(text, "the bird sings", label=str(at)) for at, text in enumerate(texts)))
+    texts = [" ".join(WORDS[word * length % len(WORDS)] for word in range(length)) for length in lengths]
+    batch = make_batch(*(make_example(text, "the bird sings", label=str(index)) for index, text in enumerate(texts)))
     mask = (torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]).long()
     assert batch.groups is not None
-    wanted = batch.labels["value"][batch.groups]
+    targets = batch.labels["value"][batch.groups]
     with torch.no_grad():
-        expected = theirs(batch.input_ids, mask, batch.token_type_ids, labels=wanted)
-        found = ours.outputs(batch)
-    assert found.shape == expected.logits.shape == (len(lengths), 1)
-    assert float((found - expected.logits).abs().max()) < CLOSE
-    assert abs(float(ours.task.loss(found, batch)) / len(lengths) - float(expected.loss)) < CLOSE
+        reference = theirs(batch.input_ids, mask, batch.token_type_ids, labels=targets)
+        outputs = ours.outputs(batch)
+    assert outputs.shape == reference.logits.shape == (len(lengths), 1)
+    assert float((outputs - reference.logits).abs().max()) < TOLERANCE
+    assert abs(float(ours.task.loss(outputs, batch)) / len(lengths) - float(reference.loss)) < TOLERANCE
 
 
 def test_a_tiny_model_learns_to_count():
-    """The value is how often a cat is named, at whatever place."""
+    """The value is the number of cats, at any position."""
     generator = np.random.default_rng(0)
 
-    def drawn() -> TextExample:
+    def sample_example() -> TextExample:
         words = generator.choice(["cat", "dog", "bird", "and"], size=generator.integers(3, 9))
-        return case(" ".join(words), label=str(int((words == "cat").sum())))
+        return make_example(" ".join(words), label=str(int((words == "cat").sum())))
 
-    cases = [drawn() for _ in range(240)]
-    task = Regress.from_examples(cases[:200], {})
-    questions = [task.featurize(one, TOKENIZER, RULE) for one in cases[:200]]
+    examples = [sample_example() for _ in range(240)]
+    task = Regress.from_examples(examples[:200], {})
+    all_features = [task.featurize(one, TOKENIZER, WINDOW_RULE) for one in examples[:200]]
 
-    def draw(phase: int, step: int) -> list[Batch]:
-        own = [questions[(step * 20 + number) % 200] for number in range(20)]
-        return [batch_of_features(own, task, TOKENIZER.specials.pad)]
+    def get_batches(phase: int, step: int) -> list[Batch]:
+        batch_features = [all_features[(step * 20 + index) % 200] for index in range(20)]
+        return [batch_of_features(batch_features, task, TOKENIZER.specials.pad)]
 
-    module = module_of()
+    module = make_module()
     training = Training(
         module=module,
         trainable=module,
         optimizer=BertAdam(module, AdamSettings()),
         schedule=StepSchedule((300,), 30, 5e-3),
-        get_batches=draw,
+        get_batches=get_batches,
         seed=0,
     )
     steps = list(train(training, TrainState()))
     assert steps[-1].losses["task"] < 0.1 < steps[0].losses["task"]
-    scored = task.score(Predictor(module, TOKENIZER, RULE).predict(cases[200:]))
-    assert scored.metrics["pearson"] > 0.97
-    # Equal counts have unequal predictions, whose ranks nobody could guess: a perfect model, too, stays below 1.
-    assert scored.main_value == scored.metrics["spearman"] > 0.9
+    scores = task.score(Predictor(module, TOKENIZER, WINDOW_RULE).predict(examples[200:]))
+    assert scores.metrics["pearson"] > 0.97
+    # Equal counts have unequal predictions, whose order is arbitrary: even a perfect model is below 1.
+    assert scores.main_value == scores.metrics["spearman"] > 0.9
 
 
-def test_values_are_learned_less_their_mean_in_units_of_their_deviation():
-    cases = [case("the", label=label) for label in ("10000", "14000", "10000", "14000")]
-    task = Regress.from_examples(cases, {})
+def test_labels_are_standardized():
+    examples = [make_example("the", label=label) for label in ("10000", "14000", "10000", "14000")]
+    task = Regress.from_examples(examples, {})
     assert (task.mean, task.std) == (12_000.0, 2_000.0)
-    questions = [task.featurize(one, TOKENIZER, RULE) for one in cases]
-    assert questions[1].label == 14_000.0
-    assert task.collate_labels(questions)["value"].tolist() == [-1.0, 1.0, -1.0, 1.0]
-    assert task.decode(cases[0], questions[0], [np.array([0.5], dtype=np.float32)]).value == 13_000.0
+    all_features = [task.featurize(one, TOKENIZER, WINDOW_RULE) for one in examples]
+    assert all_features[1].label == 14_000.0
+    assert task.collate_labels(all_features)["value"].tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert task.decode(examples[0], all_features[0], [np.array([0.5], dtype=np.float32)]).value == 13_000.0
     assert Regress.from_metadata(task.metadata(), task.config()) == task
 
 
 @pytest.mark.parametrize("recurrent", [None, RecurrentSettings("last", 8)], ids=["plain", "features"])
-def test_in_the_end_the_head_says_values_as_they_are_written(recurrent: RecurrentSettings | None):
+def test_unscale_folds_mean_and_deviation_into_the_head(recurrent: RecurrentSettings | None):
     task = Regress(12_000.0, 2_000.0)
     generator = torch.Generator().manual_seed(0)
-    module = TaskModule(Bert(SIZES, generator), task, generator, recurrent=recurrent)
-    cases = [case("the cat purrs"), case("the dog barks " * 20)]
-    before = [one.value for _, one in Predictor(module, TOKENIZER, RULE).predict(cases)]
+    module = TaskModule(Bert(CONFIG, generator), task, generator, recurrent=recurrent)
+    examples = [make_example("the cat purrs"), make_example("the dog barks " * 20)]
+    scaled_values = [one.value for _, one in Predictor(module, TOKENIZER, WINDOW_RULE).predict(examples)]
     module.task = task.unscale(module.head)
     assert module.task == Regress()
     assert module.task.metadata() == {}
-    found = [one.value for _, one in Predictor(module, TOKENIZER, RULE).predict(cases)]
-    assert found == pytest.approx(before, rel=1e-6)
-    (outputs,) = Predictor(module, TOKENIZER, RULE).outputs([module.task.featurize(cases[0], TOKENIZER, RULE)])
-    assert float(outputs[0][0]) == pytest.approx(found[0], rel=1e-6)
+    values = [one.value for _, one in Predictor(module, TOKENIZER, WINDOW_RULE).predict(examples)]
+    assert values == pytest.approx(scaled_values, rel=1e-6)
+    (outputs,) = Predictor(module, TOKENIZER, WINDOW_RULE).outputs(
+        [module.task.featurize(examples[0], TOKENIZER, WINDOW_RULE)]
+    )
+    assert float(outputs[0][0]) == pytest.approx(values[0], rel=1e-6)
 
 
-def test_correlations_and_the_farthest_values_by_hand():
-    wanted, found = ("1", "2", "3", "4"), (1.0, 3.0, 2.0, 10.0)
-    pairs = [(case("the", label=one), ValuePrediction("1", other)) for one, other in zip(wanted, found, strict=True)]
-    scored = Regress().score(pairs)
+def test_correlations_and_worst_mistakes_by_hand():
+    expected, predicted = ("1", "2", "3", "4"), (1.0, 3.0, 2.0, 10.0)
+    pairs = [
+        (make_example("the", label=label), ValuePrediction("1", value))
+        for label, value in zip(expected, predicted, strict=True)
+    ]
+    scores = Regress().score(pairs)
     # Ranks 1 3 2 4 against 1 2 3 4: 1 - 6 * (1 + 1) / (4 * 15). Values: 13 / sqrt(5 * 50).
-    assert scored.metrics == {"spearman": pytest.approx(0.8), "pearson": pytest.approx(13 / 250**0.5)}
-    assert scored.main_metric == Regress().main_metric == "spearman"
-    first = scored.details["mistakes"][0]
+    assert scores.metrics == {"spearman": pytest.approx(0.8), "pearson": pytest.approx(13 / 250**0.5)}
+    assert scores.main_metric == Regress().main_metric == "spearman"
+    first = scores.details["mistakes"][0]
     assert (first.expected, first.predicted, first.confidence) == ("4", "10.00", 6.0)
 
 
-def test_a_prediction_and_the_task_survive_a_model_folder():
+def test_metadata_restores_the_task_and_predictions_have_json():
     assert ValuePrediction("7", 2.5).to_dict() == {"id": "7", "value": 2.5}
     assert Regress.from_metadata(Regress().metadata(), Regress().config()) == Regress()
     assert Regress().calibrate([], []) == Regress()
 
 
-def test_a_model_with_several_classes_is_refused():
+def test_a_classification_config_raises_an_error():
     with pytest.raises(FolderError, match=r"3 labels \(bad, fair, good\).*'classify'"):
         Regress.from_metadata({}, {"id2label": {"0": "bad", "1": "fair", "2": "good"}})
 
 
 @pytest.mark.parametrize("label", ["", "high", "nan", "inf", "1,5"])
-def test_a_label_that_is_no_number_is_refused_with_its_line(tmp_path: Path, label: str):
+def test_a_label_that_is_not_a_number_raises_an_error_with_its_line(tmp_path: Path, label: str):
     path = tmp_path / "toy.tsv"
     path.write_text(f"sentence1\tsentence2\tscore\nThe cat\tThe dog\t4.5\nThe bird\tThe cat\t{label}\n")
     columns = {"text": "sentence1", "pair": "sentence2", "label": "score"}
-    cases = list(Regress.read(path, columns))
-    assert [one.texts for one in cases] == [("The cat", "The dog"), ("The bird", "The cat")]
-    with pytest.raises(InputError, match=r"toy\.tsv, line 3: the label '.*' is no number.*--label"):
-        Regress.from_examples(cases, {})
+    examples = list(Regress.read(path, columns))
+    assert [one.texts for one in examples] == [("The cat", "The dog"), ("The bird", "The cat")]
+    with pytest.raises(InputError, match=r"toy\.tsv, line 3: the label '.*' is not a number.*--label"):
+        Regress.from_examples(examples, {})
     with pytest.raises(InputError, match=r"toy\.tsv, line 3"):
-        Regress().featurize(cases[1], TOKENIZER, RULE)
+        Regress().featurize(examples[1], TOKENIZER, WINDOW_RULE)
 
 
-def test_what_cannot_be_learned_from_is_refused():
-    with pytest.raises(InputError, match="no texts to learn from"):
+def test_examples_without_distinct_labels_raise_an_error():
+    with pytest.raises(InputError, match="there are no training texts"):
         Regress.from_examples([], {})
-    with pytest.raises(InputError, match=r"all 2 training texts have the same value 1; there is nothing to learn"):
-        Regress.from_examples([case("the", label="1"), case("cat", label="1.0")], {})
+    with pytest.raises(InputError, match=r"all 2 training texts have the same value 1, so there is nothing to learn"):
+        Regress.from_examples([make_example("the", label="1"), make_example("cat", label="1.0")], {})
     with pytest.raises(InputError, match=r"toy\.tsv, line 2: there is no label"):
-        Regress.from_examples([case("the")], {})
-    assert Regress().featurize(case("the"), TOKENIZER, RULE).label is None
+        Regress.from_examples([make_example("the")], {})
+    assert Regress().featurize(make_example("the"), TOKENIZER, WINDOW_RULE).label is None
