@@ -1,4 +1,4 @@
-"""BERT's tokenizer as it was published, plain and slow: text in, pieces out. It shares no code with bertworks."""
+"""BERT's tokenizer as published, plain and slow: text in, tokens out. It shares no code with bertworks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Container
 
 UNKNOWN = "[UNK]"
-LONGEST_WORD = 200
+MAX_WORD_LENGTH = 200
 
-# First and last code point of the blocks whose characters are words of their own.
+# First and last code point of the blocks whose characters are single words.
 IDEOGRAPH_BLOCKS = {
     "unified": (0x4E00, 0x9FFF),
     "extension A": (0x3400, 0x4DBF),
@@ -22,20 +22,20 @@ IDEOGRAPH_BLOCKS = {
 }
 
 
-def reference_pieces(text: str, vocabulary: Container[str], lower: bool) -> list[str]:
-    """The pieces of a text. Lone surrogates are the caller's business."""
-    return [piece for word in basic_words(text, lower) for piece in pieces_of_word(word, vocabulary)]
+def reference_tokens(text: str, vocabulary: Container[str], lower: bool) -> list[str]:
+    """Return the tokens of a text. The caller must replace lone surrogates."""
+    return [token for word in basic_words(text, lower) for token in tokens_of_word(word, vocabulary)]
 
 
 def basic_words(text: str, lower: bool) -> list[str]:
-    """Clean, set ideographs apart, split at white space, lower and strip accents, split at punctuation."""
-    spaced = "".join(cleaned(character) for character in text)
-    return [word for chunk in spaced.split() for word in _split_at_punctuation(normalised(chunk, lower))]
+    """Clean, separate ideographs, split at white space, lower and strip accents, split at punctuation."""
+    spaced = "".join(clean_character(character) for character in text)
+    return [word for chunk in spaced.split() for word in _split_at_punctuation(normalize(chunk, lower))]
 
 
 @functools.cache
-def cleaned(character: str) -> str:
-    """What cleaning makes of one character: nothing, a space, itself, or itself between spaces."""
+def clean_character(character: str) -> str:
+    """Return a character after cleaning: nothing, a space, itself, or itself between spaces."""
     category = unicodedata.category(character)
     if character in ("\t", "\n", "\r") or category == "Zs":
         return " "
@@ -46,8 +46,8 @@ def cleaned(character: str) -> str:
     return character
 
 
-def normalised(chunk: str, lower: bool) -> str:
-    """Lower case, then without the marks that decomposition leaves; a cased vocabulary takes text as it is."""
+def normalize(chunk: str, lower: bool) -> str:
+    """Lower and strip accents; for a cased vocabulary return the text unchanged."""
     if not lower:
         return chunk
     decomposed = unicodedata.normalize("NFD", chunk.lower())
@@ -57,7 +57,7 @@ def normalised(chunk: str, lower: bool) -> str:
 def _split_at_punctuation(chunk: str) -> list[str]:
     words = [""]
     for character in chunk:
-        if is_point(character):
+        if is_punctuation(character):
             words += [character, ""]
         else:
             words[-1] += character
@@ -65,23 +65,23 @@ def _split_at_punctuation(chunk: str) -> list[str]:
 
 
 @functools.cache
-def is_point(character: str) -> bool:
+def is_punctuation(character: str) -> bool:
     in_ascii = any(low <= ord(character) <= high for low, high in ((33, 47), (58, 64), (91, 96), (123, 126)))
     return in_ascii or unicodedata.category(character)[0] == "P"
 
 
-def pieces_of_word(word: str, vocabulary: Container[str]) -> list[str]:
-    """Take the longest piece that fits, then the longest that continues; if none does, the whole word is unknown."""
-    if len(word) > LONGEST_WORD:
+def tokens_of_word(word: str, vocabulary: Container[str]) -> list[str]:
+    """Greedy longest match first; if a part does not match, the whole word is unknown."""
+    if len(word) > MAX_WORD_LENGTH:
         return [UNKNOWN]
-    pieces: list[str] = []
-    rest = word
-    while rest:
-        mark = "##" if pieces else ""
-        fitting = (mark + rest[:length] for length in range(len(rest), 0, -1) if mark + rest[:length] in vocabulary)
-        longest = next(fitting, None)
+    tokens: list[str] = []
+    remainder = word
+    while remainder:
+        prefix = "##" if tokens else ""
+        candidates = (prefix + remainder[:length] for length in range(len(remainder), 0, -1))
+        longest = next((candidate for candidate in candidates if candidate in vocabulary), None)
         if longest is None:
             return [UNKNOWN]
-        pieces.append(longest)
-        rest = rest[len(longest) - len(mark) :]
-    return pieces
+        tokens.append(longest)
+        remainder = remainder[len(longest) - len(prefix) :]
+    return tokens

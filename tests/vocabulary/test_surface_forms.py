@@ -1,4 +1,4 @@
-"""How pieces are written out: their marks taken away, where they stand in a word, and running text."""
+"""Surface forms of tokens: text without marks, position in a word, and decoded text."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
 TEXT = "the river and the stone and the river."
-SIZES = {"wordpiece": 40, "bpe": 40, "byte-bpe": 275, "unigram": 30, "words": 12}
+VOCAB_SIZES = {"wordpiece": 40, "bpe": 40, "byte-bpe": 275, "unigram": 30, "words": 12}
 
 
 def tokenizer_of(kind: str) -> Tokenizer:
-    return Tokenizer.from_backend(train([TEXT] * 20, VocabularySettings(kind=kind, vocab_size=SIZES[kind])))
+    return Tokenizer.from_backend(train([TEXT] * 20, VocabularySettings(kind=kind, vocab_size=VOCAB_SIZES[kind])))
 
 
-@pytest.fixture(params=list(SIZES))
+@pytest.fixture(params=list(VOCAB_SIZES))
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return tokenizer_of(request.param)
 
 
-def test_the_letters_of_all_pieces_are_those_of_the_text(tokenizer: Tokenizer):
-    pieces = [surface_form(tokenizer, int(number)) for number in tokenizer.tokenize(TEXT).input_ids]
-    assert "".join(piece.text for piece in pieces) == TEXT.replace(" ", "")
+def test_surface_forms_concatenate_to_the_text(tokenizer: Tokenizer):
+    forms = [surface_form(tokenizer, int(token_id)) for token_id in tokenizer.tokenize(TEXT).input_ids]
+    assert "".join(form.text for form in forms) == TEXT.replace(" ", "")
 
 
-def test_running_text_is_the_text(tokenizer: Tokenizer):
-    found = decode_tokens(tokenizer, tokenizer.tokenize(TEXT).input_ids.tolist())
-    assert found.replace(" .", ".").strip() == TEXT
+def test_decoding_restores_the_text(tokenizer: Tokenizer):
+    text = decode_tokens(tokenizer, tokenizer.tokenize(TEXT).input_ids.tolist())
+    assert text.replace(" .", ".").strip() == TEXT
 
 
-def test_a_word_is_a_beginning_and_what_continues_it(tokenizer: Tokenizer):
-    cut = tokenizer.tokenize("the river stone")
-    second = int(cut.begins_word.nonzero()[0][1])  # the first word of a text may lack the space that marks a beginning
-    for number, begins in zip(cut.input_ids[second:].tolist(), cut.begins_word[second:].tolist(), strict=True):
-        assert surface_form(tokenizer, number).is_continuation in (None, not begins)
+def test_is_continuation_agrees_with_word_starts(tokenizer: Tokenizer):
+    tokens = tokenizer.tokenize("the river stone")
+    start = int(tokens.word_starts.nonzero()[0][1])  # the first word of a text may have no space mark
+    for token_id, begins_word in zip(
+        tokens.input_ids[start:].tolist(), tokens.word_starts[start:].tolist(), strict=True
+    ):
+        assert surface_form(tokenizer, token_id).is_continuation in (None, not begins_word)
 
 
 @pytest.mark.parametrize(
-    ("kind", "piece", "written"),
+    ("kind", "token", "expected"),
     [
         ("wordpiece", "r", SurfaceForm("r", None, False)),
         ("wordpiece", "##r", SurfaceForm("r", False, True)),
@@ -53,8 +55,8 @@ def test_a_word_is_a_beginning_and_what_continues_it(tokenizer: Tokenizer):
         ("words", "river", SurfaceForm("river", None, False, True)),
     ],
 )
-def test_marks_are_read_as_each_kind_writes_them(kind: str, piece: str, written: SurfaceForm):
+def test_surface_forms_follow_the_marks_of_each_kind(kind: str, token: str, expected: SurfaceForm):
     tokenizer = tokenizer_of(kind)
-    number = tokenizer.token_to_id(piece)
-    assert number is not None, tokenizer.tokens
-    assert surface_form(tokenizer, number) == written
+    token_id = tokenizer.token_to_id(token)
+    assert token_id is not None, tokenizer.tokens
+    assert surface_form(tokenizer, token_id) == expected
