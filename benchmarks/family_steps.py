@@ -1,7 +1,7 @@
-"""The members for `pretraining.py --family`: a recipe in, batches and one step of ours or of transformers' out.
+"""The models of `pretraining.py --family`: a recipe in, batches and a module of ours or of transformers out.
 
-Rows of random pieces, length 128, V = 30,522; what is asked of them is what the recipe's objective asks. ELMo and
-AWD-LSTM have no counterpart in transformers; an ELMo is measured with each way of scoring its whole vocabulary.
+Sequences of 128 random tokens, V = 30,522, with the targets of the recipe's objective. ELMo and AWD-LSTM have no
+counterpart in transformers; ELMo is measured with each kind of softmax.
 """
 
 from __future__ import annotations
@@ -22,116 +22,123 @@ from bertworks.settings import read_recipe, recipe_path
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.translate import Translate
 
-VOCABULARY, LENGTH, ROWS = 30_522, 128, 32
-# Pieces below are special ones somewhere; the one that stands for a hidden piece is the same to all.
-FIRST, MASK = 1_000, 103
-Asked = Callable[[Batch], dict[str, Any]]
+VOCAB_SIZE, LENGTH, BATCH_SIZE = 30_522, 128, 32
+# Ids below the first are special tokens of some family; the id of [MASK] is the same for all.
+FIRST_ID, MASK_ID = 1_000, 103
+# The arguments of transformers' forward for one of our batches.
+PeerInputs = Callable[[Batch], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A recipe, its batches, and how transformers' class is asked the same (None: it has no such class)."""
+    """A recipe, its batches, and the inputs of transformers' model (None: transformers has no such model)."""
 
     recipe: str
-    batches: Callable[[torch.Generator], Batch]
-    asked: Asked | None = None
-    scoring: str | None = None
+    make_batch: Callable[[torch.Generator], Batch]
+    peer_inputs: PeerInputs | None = None
+    softmax_kind: str | None = None
 
-    def sizes(self) -> BertConfig:
+    def config(self) -> BertConfig:
         model = read_recipe(recipe_path(self.recipe), PretrainRecipe).model
-        return replace(model, max_position_embeddings=LENGTH, softmax_kind=self.scoring).config(VOCABULARY)
+        return replace(model, max_position_embeddings=LENGTH, softmax_kind=self.softmax_kind).config(VOCAB_SIZE)
 
     def module(self) -> torch.nn.Module:
-        """Return what our loop trains."""
-        generator, sizes = torch.Generator().manual_seed(0), self.sizes()
-        encoder = family_of(sizes.model_type).build(sizes, generator)
-        if hasattr(encoder, "spelling"):  # words of eight letters
+        """Return the module that our loop trains."""
+        generator, config = torch.Generator().manual_seed(0), self.config()
+        encoder = family_of(config.model_type).build(config, generator)
+        if hasattr(encoder, "spelling"):  # words of eight characters
             encoder.spelling[:, :8].random_(2, 100, generator=generator)  # type: ignore[index]
         return OBJECTIVES[read_recipe(recipe_path(self.recipe), PretrainRecipe).objective](encoder, generator)
 
     def peer(self) -> torch.nn.Module:
-        """Return transformers' model of the same sizes."""
+        """Return transformers' model with the same config."""
         import transformers
 
-        sizes = self.sizes()
+        config = self.config()
         objective = read_recipe(recipe_path(self.recipe), PretrainRecipe).objective
-        kinds = {"masked": "masked", "masked-order": "masked and pair", "next": "next", "permuted": "permuted"}
-        told = family_of(sizes.model_type).config_to_dict(sizes, [])
-        config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)
-        found: torch.nn.Module = getattr(transformers, architecture_of(sizes, kinds[objective]))(config)
-        return found
+        heads = {"mlm": "mlm", "mlm-sop": "pretraining", "causal": "causal", "permutation": "permutation"}
+        keys = family_of(config.model_type).config_to_dict(config, [])
+        peer_config = transformers.AutoConfig.for_model(keys.pop("model_type"), **keys)
+        model: torch.nn.Module = getattr(transformers, architecture_of(config, heads[objective]))(peer_config)
+        return model
 
 
 class Translator(Member):
-    """The Transformer, which learns as a task: half of the pieces of a row are its source, half its target."""
+    """The Transformer, which is trained as a task: half of the tokens of a sequence are the source, half the target."""
 
     __slots__ = ()
 
-    def sizes(self) -> BertConfig:
+    def config(self) -> BertConfig:
         model = read_recipe(recipe_path(self.recipe, "finetune"), FinetuneRecipe).model
         assert model is not None
-        return model.config(VOCABULARY)
+        return model.config(VOCAB_SIZE)
 
     def module(self) -> torch.nn.Module:
         generator = torch.Generator().manual_seed(0)
-        encoder = family_of("marian").build(self.sizes(), generator)
+        encoder = family_of("marian").build(self.config(), generator)
         return TaskModule(encoder, Translate(smoothing=0.0), generator)
 
     def peer(self) -> torch.nn.Module:
         import transformers
 
-        told = family_of("marian").config_to_dict(self.sizes(), [])
-        special = {"pad_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 0}
-        return transformers.MarianMTModel(transformers.MarianConfig(**{**told, **special}))
+        keys = family_of("marian").config_to_dict(self.config(), [])
+        special_ids = {"pad_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 0}
+        return transformers.MarianMTModel(transformers.MarianConfig(**{**keys, **special_ids}))
 
 
-def rows(generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(FIRST, VOCABULARY, (ROWS, LENGTH), generator=generator)
+def random_ids(generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(FIRST_ID, VOCAB_SIZE, (BATCH_SIZE, LENGTH), generator=generator)
 
 
-def chosen(share: float, generator: torch.Generator) -> torch.Tensor:
-    """Return (B * k,): as many places of each row, counted through the batch."""
-    count = round(share * LENGTH)
-    each = torch.stack([torch.randperm(LENGTH, generator=generator)[:count].sort().values for _ in range(ROWS)])
-    return (each + torch.arange(ROWS)[:, None] * LENGTH).flatten()
+def random_positions(ratio: float, generator: torch.Generator) -> torch.Tensor:
+    """Return flat positions (B * k): the same number in each sequence."""
+    count = round(ratio * LENGTH)
+    columns = torch.stack(
+        [torch.randperm(LENGTH, generator=generator)[:count].sort().values for _ in range(BATCH_SIZE)]
+    )
+    return (columns + torch.arange(BATCH_SIZE)[:, None] * LENGTH).flatten()
 
 
-def batch_of(ids: torch.Tensor, **told: Any) -> Batch:
-    return Batch(ids, torch.zeros_like(ids), torch.full((ROWS,), ids.shape[1]), **told)
+def make_batch(input_ids: torch.Tensor, **fields: Any) -> Batch:
+    lengths = torch.full((BATCH_SIZE,), input_ids.shape[1])
+    return Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=lengths, **fields)
 
 
-def continued(ids: torch.Tensor, **told: Any) -> Batch:
-    """Return rows that are asked at each place for the piece behind it."""
-    places = torch.arange(ids.numel()).view_as(ids)[:, :-1].flatten()
-    return batch_of(ids, places=places, targets=ids[:, 1:].flatten(), **told)
+def with_next_token_targets(input_ids: torch.Tensor, **fields: Any) -> Batch:
+    """Return a batch whose targets are the next token of each position."""
+    positions = torch.arange(input_ids.numel()).view_as(input_ids)[:, :-1].flatten()
+    return make_batch(input_ids, positions=positions, targets=input_ids[:, 1:].flatten(), **fields)
 
 
-def masked(generator: torch.Generator) -> Batch:
-    ids, places = rows(generator), chosen(0.15, generator)
-    targets = ids.flatten()[places]
-    ids.view(-1)[places] = MASK
-    labels = {"pair": torch.randint(0, 2, (ROWS,), generator=generator)}
-    return batch_of(ids, places=places, targets=targets, labels=labels)
+def mlm_batch(generator: torch.Generator) -> Batch:
+    input_ids, positions = random_ids(generator), random_positions(0.15, generator)
+    targets = input_ids.flatten()[positions]
+    input_ids.view(-1)[positions] = MASK_ID
+    labels = {"nsp": torch.randint(0, 2, (BATCH_SIZE,), generator=generator)}
+    return make_batch(input_ids, positions=positions, targets=targets, labels=labels)
 
 
-def following(generator: torch.Generator) -> Batch:
-    return continued(rows(generator))
+def causal_batch(generator: torch.Generator) -> Batch:
+    return with_next_token_targets(random_ids(generator))
 
 
-def permuted(generator: torch.Generator) -> Batch:
-    ids, places = rows(generator), chosen(1 / 6, generator)
-    order = torch.zeros(ROWS * LENGTH, dtype=torch.int64)
-    each = len(places) // ROWS
-    order[places] = torch.stack([torch.randperm(each, generator=generator) + 1 for _ in range(ROWS)]).flatten()
-    return batch_of(ids, places=places, targets=ids.flatten()[places], permutation=order.view(ROWS, LENGTH))
+def permutation_batch(generator: torch.Generator) -> Batch:
+    input_ids, positions = random_ids(generator), random_positions(1 / 6, generator)
+    order = torch.zeros(BATCH_SIZE * LENGTH, dtype=torch.int64)
+    count = len(positions) // BATCH_SIZE
+    order[positions] = torch.stack(
+        [torch.randperm(count, generator=generator) + 1 for _ in range(BATCH_SIZE)]
+    ).flatten()
+    targets = input_ids.flatten()[positions]
+    return make_batch(input_ids, positions=positions, targets=targets, permutation=order.view(BATCH_SIZE, LENGTH))
 
 
-def translated(generator: torch.Generator) -> Batch:
-    source, ids = rows(generator).chunk(2, 1)
-    return continued(ids, source=batch_of(source))
+def translation_batch(generator: torch.Generator) -> Batch:
+    source_ids, input_ids = random_ids(generator).chunk(2, 1)
+    return with_next_token_targets(input_ids, source=make_batch(source_ids))
 
 
-def ask_masked(batch: Batch) -> dict[str, Any]:
+def mlm_inputs(batch: Batch) -> dict[str, Any]:
     assert batch.positions is not None
     assert batch.targets is not None
     labels = torch.full((batch.input_ids.numel(),), -100)
@@ -139,48 +146,48 @@ def ask_masked(batch: Batch) -> dict[str, Any]:
     return {"input_ids": batch.input_ids, "labels": labels.view_as(batch.input_ids)}
 
 
-def ask_order(batch: Batch) -> dict[str, Any]:
-    return {**ask_masked(batch), "sentence_order_label": batch.labels["pair"]}
+def sop_inputs(batch: Batch) -> dict[str, Any]:
+    return {**mlm_inputs(batch), "sentence_order_label": batch.labels["nsp"]}
 
 
-def ask_following(batch: Batch) -> dict[str, Any]:
+def causal_inputs(batch: Batch) -> dict[str, Any]:
     return {"input_ids": batch.input_ids, "labels": batch.input_ids}
 
 
-def ask_translated(batch: Batch) -> dict[str, Any]:
+def translation_inputs(batch: Batch) -> dict[str, Any]:
     assert batch.source is not None
-    labels = torch.cat([batch.input_ids[:, 1:], torch.full((ROWS, 1), -100)], 1)
+    labels = torch.cat([batch.input_ids[:, 1:], torch.full((BATCH_SIZE, 1), -100)], 1)
     return {"input_ids": batch.source.input_ids, "decoder_input_ids": batch.input_ids, "labels": labels}
 
 
-def ask_permuted(batch: Batch) -> dict[str, Any]:
-    """Return XLNet's own way to say an order: who may not be read by whom, and which places are asked."""
+def permutation_inputs(batch: Batch) -> dict[str, Any]:
+    """Return a permutation as XLNet takes it: which positions each may not attend to, and which are predicted."""
     assert batch.permutation is not None
     assert batch.positions is not None
     assert batch.targets is not None
     order = batch.permutation
-    hidden = (order[:, None, :] >= order[:, :, None]) & (order[:, None, :] > 0)
-    hidden |= (order[:, :, None] == 0) & (order[:, None, :] > 0)
-    places = (batch.positions % LENGTH).view(ROWS, -1)
-    mapping = torch.nn.functional.one_hot(places, LENGTH).float()  # (B, k, T)
-    labels = batch.targets.view(ROWS, -1)
-    return {"input_ids": batch.input_ids, "perm_mask": hidden.float(), "target_mapping": mapping, "labels": labels}
+    perm_mask = (order[:, None, :] >= order[:, :, None]) & (order[:, None, :] > 0)
+    perm_mask |= (order[:, :, None] == 0) & (order[:, None, :] > 0)
+    positions = (batch.positions % LENGTH).view(BATCH_SIZE, -1)
+    mapping = torch.nn.functional.one_hot(positions, LENGTH).float()  # (B, k, T)
+    labels = batch.targets.view(BATCH_SIZE, -1)
+    return {"input_ids": batch.input_ids, "perm_mask": perm_mask.float(), "target_mapping": mapping, "labels": labels}
 
 
 MEMBERS = {
-    "roberta": Member("roberta", masked, ask_masked),
-    "albert": Member("albert", masked, ask_order),
-    "gpt": Member("gpt", following, ask_following),
-    "xlnet": Member("xlnet", permuted, ask_permuted),
-    "transformer": Translator("transformer", translated, ask_translated),
-    "elmo_adaptive": Member("elmo", following, scoring="adaptive"),
-    "elmo_sampled": Member("elmo", following, scoring="sampled"),
-    "elmo_full": Member("elmo", following, scoring="full"),
-    "ulmfit": Member("ulmfit", following),
+    "roberta": Member("roberta", mlm_batch, mlm_inputs),
+    "albert": Member("albert", mlm_batch, sop_inputs),
+    "gpt": Member("gpt", causal_batch, causal_inputs),
+    "xlnet": Member("xlnet", permutation_batch, permutation_inputs),
+    "transformer": Translator("transformer", translation_batch, translation_inputs),
+    "elmo_adaptive": Member("elmo", causal_batch, softmax_kind="adaptive"),
+    "elmo_sampled": Member("elmo", causal_batch, softmax_kind="sampled"),
+    "elmo_full": Member("elmo", causal_batch, softmax_kind="full"),
+    "ulmfit": Member("ulmfit", causal_batch),
 }
 
 
-def batches_of(name: str, count: int) -> list[Batch]:
-    """Return the batches of a member."""
+def make_batches(name: str, count: int) -> list[Batch]:
+    """Return batches of a member."""
     generator = torch.Generator().manual_seed(1)
-    return [MEMBERS[name].batches(generator) for _ in range(count)]
+    return [MEMBERS[name].make_batch(generator) for _ in range(count)]

@@ -1,11 +1,11 @@
-"""Preparing a corpus beside its parts alone: a data folder in, rates, ratios, memory and opening times out.
+"""Preparing a corpus against its parts alone: a data folder in; throughputs, ratios, memory and opening times out.
 
     python benchmarks/preparation.py DATA_FOLDER [--repeats 3] [--json]
 
 DATA_FOLDER holds `books-en/`, `corpus-zh/modern.txt.gz` and `vocab/`. In one run, on the same cores, alternating:
-  prepare        `bertworks prepare` from files on disk to a finished corpus folder, start-up included
-  encode_batch   `tokenizers` on the same text, already in memory, all cores
-  segmenter      rjieba on the same text, already in memory, one process a core (jieba's own Python for comparison)
+  prepare        `bertworks prepare` from files on disk to a finished corpus folder, including its start
+  encode_batch   `tokenizers` on the same text in memory, all cores
+  segmenter      rjieba on the same text in memory, one process per core (and jieba itself for comparison)
 Medians of the repeats. Memory is the proportional set size of all processes together, sampled.
 """
 
@@ -32,7 +32,7 @@ import psutil
 NUM_CORES = len(os.sched_getaffinity(0))
 
 
-def texts_of(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Return the lines of a gzip file or of all those in a folder."""
     files = sorted(path.glob("*.gz")) if path.is_dir() else [path]
     lines: list[str] = []
@@ -42,24 +42,34 @@ def texts_of(path: Path) -> list[str]:
     return lines
 
 
-def start_prepare(source: Path, vocabulary: Path, out: Path, words: str) -> subprocess.Popen[bytes]:
-    shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "bertworks", "prepare", str(source), "--vocab", str(vocabulary), "--out", str(out)]
+def start_prepare(source: Path, vocabulary: Path, output: Path, words: str) -> subprocess.Popen[bytes]:
+    shutil.rmtree(output, ignore_errors=True)
+    command = [
+        sys.executable,
+        "-m",
+        "bertworks",
+        "prepare",
+        str(source),
+        "--vocab",
+        str(vocabulary),
+        "--output",
+        str(output),
+    ]
     return subprocess.Popen([*command, "--words", words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def timed_prepare(source: Path, vocabulary: Path, out: Path, words: str = "pieces") -> float:
+def timed_prepare(source: Path, vocabulary: Path, output: Path, words: str = "tokens") -> float:
     """Return the seconds of one `bertworks prepare`, from start to exit."""
     start = time.perf_counter()
-    process = start_prepare(source, vocabulary, out, words)
+    process = start_prepare(source, vocabulary, output, words)
     if process.wait():
         raise SystemExit(f"`bertworks prepare` failed with exit code {process.returncode}")
     return time.perf_counter() - start
 
 
-def peak_of_prepare(source: Path, vocabulary: Path, out: Path) -> float:
-    """Return the peak memory in MiB of one `bertworks prepare`; a run of its own, since looking costs time."""
-    process = start_prepare(source, vocabulary, out, "pieces")
+def peak_of_prepare(source: Path, vocabulary: Path, output: Path) -> float:
+    """Return the peak memory in MiB of one `bertworks prepare`; a separate run, since sampling costs time."""
+    process = start_prepare(source, vocabulary, output, "tokens")
     peak = peak_memory_until_end(process)
     if process.returncode:
         raise SystemExit(f"`bertworks prepare` failed with exit code {process.returncode}")
@@ -77,12 +87,12 @@ def peak_memory_until_end(process: subprocess.Popen[bytes]) -> float:
         while not done.wait(0.2):
             total = 0
             try:
-                family = [root, *root.children(recursive=True)]
+                processes = [root, *root.children(recursive=True)]
             except psutil.Error:
                 continue
-            for one in family:
+            for child in processes:
                 try:
-                    total += one.memory_full_info().pss
+                    total += child.memory_full_info().pss
                 except psutil.Error:
                     continue
             peak = max(peak, total / 2**20)
@@ -96,7 +106,7 @@ def peak_memory_until_end(process: subprocess.Popen[bytes]) -> float:
 
 
 def timed_encode_batch(lines: list[str], vocabulary: Path) -> float:
-    """Return the seconds that raw `tokenizers` takes, in a process of its own."""
+    """Return the seconds of raw `tokenizers`, in its own process."""
     return float(in_process(_encode_batch, lines, vocabulary))
 
 
@@ -111,7 +121,7 @@ def _encode_batch(lines: list[str], vocabulary: Path) -> float:
 
 
 def timed_segmenter(lines: list[str], name: str) -> float:
-    """Return the seconds that the segmenter takes with one process a core, each with its share of the lines."""
+    """Return the seconds of the segmenter with one process per core, each with an equal part of the lines."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(NUM_CORES)
     queue: Any = context.Queue()
@@ -130,23 +140,23 @@ def _segment(lines: list[str], name: str, barrier: Any, queue: Any) -> None:
     if name == "rjieba":
         import rjieba
 
-        cut: Callable[[str], Any] = lambda line: rjieba.cut(line, True)  # noqa: E731
+        segment: Callable[[str], Any] = lambda line: rjieba.cut(line, True)  # noqa: E731
     else:
         import jieba
 
         jieba.setLogLevel(60)
         jieba.initialize()
-        cut = jieba.lcut
-    cut("热身")
+        segment = jieba.lcut
+    segment("热身")
     barrier.wait()
     start = time.perf_counter()
     for line in lines:
-        cut(line)
+        segment(line)
     queue.put(time.perf_counter() - start)
 
 
 def in_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a function in a fresh copy of this process, so that it meets nothing that another left behind."""
+    """Run a function in a fork of this process, so that it is not affected by others."""
     context = multiprocessing.get_context("fork")
     queue: Any = context.Queue()
     process = context.Process(target=lambda: queue.put(work(*arguments)))
@@ -156,84 +166,86 @@ def in_process(work: Callable[..., Any], *arguments: Any) -> Any:
     return result
 
 
-def four_times(source: Path, out: Path) -> Path:
+def four_times(source: Path, output: Path) -> Path:
     """Write four different copies of each book: every paragraph ends with a word of its copy."""
-    out.mkdir(parents=True)
+    output.mkdir(parents=True)
     for copy in range(4):
         for file in sorted(source.glob("*.gz")):
             with gzip.open(file, "rt", encoding="utf-8") as stream:
                 text = stream.read()
             changed = "\n".join(f"{line} Copy{copy}." if line else line for line in text.split("\n"))
-            with gzip.open(out / f"{copy}-{file.name}", "wt", encoding="utf-8", compresslevel=1) as stream:
+            with gzip.open(output / f"{copy}-{file.name}", "wt", encoding="utf-8", compresslevel=1) as stream:
                 stream.write(changed)
-    return out
+    return output
 
 
-def ten_times(corpus: Path, out: Path) -> Path:
+def ten_times(corpus: Path, output: Path) -> Path:
     """Make a corpus of ten times as many shards, by links to the same files."""
     manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
-    key = manifest["pieces"][0]
-    shutil.copytree(corpus, out, ignore=shutil.ignore_patterns("*.jsonl", "*.safetensors"))
-    pieces = json.loads((out / "pieces" / key / "manifest.json").read_text(encoding="utf-8"))
+    (key,) = manifest["tokens"]
+    shutil.copytree(corpus, output, ignore=shutil.ignore_patterns("*.jsonl", "*.safetensors"))
+    tokens_manifest = json.loads((output / "tokens" / key / "manifest.json").read_text(encoding="utf-8"))
     shards = []
     for copy in range(10):
-        for shard in pieces["shards"]:
+        for shard in tokens_manifest["shards"]:
             name = f"{copy}-{shard['file']}"
-            os.link(corpus / "pieces" / key / shard["file"], out / "pieces" / key / name)
+            os.link(corpus / "tokens" / key / shard["file"], output / "tokens" / key / name)
             shards.append({**shard, "file": name})
-    (out / "pieces" / key / "manifest.json").write_text(json.dumps({**pieces, "shards": shards}), encoding="utf-8")
-    return out
+    changed = json.dumps({**tokens_manifest, "shards": shards})
+    (output / "tokens" / key / "manifest.json").write_text(changed, encoding="utf-8")
+    return output
 
 
 OPENING = """
 import json, sys, time
 import torch
-from bertworks.sampling.batch import batch_of
 from bertworks.corpus.corpus import Corpus
+from bertworks.sampling.batch import collate_examples
 from bertworks.sampling.loading import Loader
 from bertworks.sampling.masking import Masker
-from bertworks.sampling.order import Stream
+from bertworks.sampling.order import ExampleOrder
 from bertworks.sampling.pairs import NextSentencePairs
 start = time.perf_counter()
 corpus = Corpus.open(sys.argv[1])
 tokenizer = corpus.tokenizer
-opened = time.perf_counter()
-arrangement = NextSentencePairs(corpus.split("train"), 128, tokenizer.specials)
-loader = Loader(arrangement, Masker(tokenizer), Stream(0, "128", "train"))
-examples, hidden = zip(*(loader.draw(number) for number in range(32)))
-batch_of(examples, hidden, tokenizer.specials.pad)
+sampler = NextSentencePairs(corpus.split("train"), 128, tokenizer.specials)
+loader = Loader(sampler, Masker(tokenizer), ExampleOrder(0, "128", "train"))
+examples, masked = zip(*(loader.load_example(index) for index in range(32)))
+collate_examples(examples, masked, tokenizer.specials.pad)
 first = time.perf_counter()
-for number in range(32, 4032):
-    loader.draw(number)
+for index in range(32, 4032):
+    loader.load_example(index)
 print(json.dumps([1e3 * (first - start), 1e6 * (time.perf_counter() - first) / 4000]))
 """
 
 
-def opening(corpus: Path) -> tuple[float, float]:
-    """Return the milliseconds to open a corpus and draw a batch of 32, and the microseconds of a later example."""
-    printed = subprocess.run([sys.executable, "-c", OPENING, str(corpus)], capture_output=True, text=True, check=True)
-    milliseconds, microseconds = json.loads(printed.stdout)
+def time_opening(corpus: Path) -> tuple[float, float]:
+    """Return the milliseconds to open a corpus and load a batch of 32, and the microseconds of a later example."""
+    completed = subprocess.run([sys.executable, "-c", OPENING, str(corpus)], capture_output=True, text=True, check=True)
+    milliseconds, microseconds = json.loads(completed.stdout)
     return milliseconds, microseconds
 
 
-def measure_rates(data: Path, work: Path, repeats: int) -> dict[str, float]:
-    """Return the rates in MB/s of raw text, medians of alternating repeats."""
-    english, chinese = texts_of(data / "books-en"), texts_of(data / "corpus-zh" / "modern.txt.gz")
+def measure_throughputs(data: Path, work: Path, repeats: int) -> dict[str, float]:
+    """Return MB/s of raw text, medians of alternating repeats."""
+    english, chinese = read_lines(data / "books-en"), read_lines(data / "corpus-zh" / "modern.txt.gz")
     size_en, size_zh = (sum(len(line.encode()) + 1 for line in lines) / 1e6 for lines in (english, chinese))
     uncased, han = (data / "vocab" / f"bert-base-{name}-vocab.txt" for name in ("uncased", "chinese"))
-    rates: dict[str, list[float]] = {}
+    throughputs: dict[str, list[float]] = {}
     for _ in range(repeats):
-        rates.setdefault("prepare_english", []).append(size_en / timed_prepare(data / "books-en", uncased, work / "en"))
-        rates.setdefault("encode_batch_english", []).append(size_en / timed_encode_batch(english, uncased))
+        throughputs.setdefault("prepare_english", []).append(
+            size_en / timed_prepare(data / "books-en", uncased, work / "en")
+        )
+        throughputs.setdefault("encode_batch_english", []).append(size_en / timed_encode_batch(english, uncased))
         source = data / "corpus-zh" / "modern.txt.gz"
-        rates.setdefault("prepare_chinese", []).append(size_zh / timed_prepare(source, han, work / "zh"))
-        rates.setdefault("encode_batch_chinese", []).append(size_zh / timed_encode_batch(chinese, han))
+        throughputs.setdefault("prepare_chinese", []).append(size_zh / timed_prepare(source, han, work / "zh"))
+        throughputs.setdefault("encode_batch_chinese", []).append(size_zh / timed_encode_batch(chinese, han))
         seconds = timed_prepare(source, han, work / "zh-words", "jieba")
-        rates.setdefault("prepare_chinese_words", []).append(size_zh / seconds)
-        rates.setdefault("rjieba", []).append(size_zh / timed_segmenter(chinese, "rjieba"))
+        throughputs.setdefault("prepare_chinese_words", []).append(size_zh / seconds)
+        throughputs.setdefault("rjieba", []).append(size_zh / timed_segmenter(chinese, "rjieba"))
     sample = chinese[: len(chinese) // 4]
-    rates["jieba"] = [sum(len(line.encode()) + 1 for line in sample) / 1e6 / timed_segmenter(sample, "jieba")]
-    return {name: statistics.median(values) for name, values in rates.items()}
+    throughputs["jieba"] = [sum(len(line.encode()) + 1 for line in sample) / 1e6 / timed_segmenter(sample, "jieba")]
+    return {name: statistics.median(values) for name, values in throughputs.items()}
 
 
 def main() -> None:
@@ -244,26 +256,28 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        told = measure_rates(options.data, work, options.repeats)
+        results = measure_throughputs(options.data, work, options.repeats)
         uncased = options.data / "vocab" / "bert-base-uncased-vocab.txt"
-        told["peak_mib"] = peak_of_prepare(options.data / "books-en", uncased, work / "en")
+        results["peak_mib"] = peak_of_prepare(options.data / "books-en", uncased, work / "en")
         large = peak_of_prepare(four_times(options.data / "books-en", work / "four"), uncased, work / "en4")
-        small_open = [opening(work / "en") for _ in range(5)]
-        large_open = [opening(ten_times(work / "en", work / "en10"))] + [opening(work / "en10") for _ in range(4)]
-    told |= {
-        "ratio_english": told["prepare_english"] / told["encode_batch_english"],
-        "ratio_chinese": told["prepare_chinese"] / told["encode_batch_chinese"],
-        "ratio_chinese_words": told["prepare_chinese_words"] / told["rjieba"],
-        "ratio_chinese_words_to_jieba": told["prepare_chinese_words"] / told["jieba"],
-        "peak_growth": large / told["peak_mib"] - 1,
-        "open_ms": statistics.median(one for one, _ in small_open),
-        "open_ms_ten_times": statistics.median(one for one, _ in large_open),
-        "example_us": statistics.median(one for _, one in small_open),
+        small_open = [time_opening(work / "en") for _ in range(5)]
+        large_open = [time_opening(ten_times(work / "en", work / "en10"))] + [
+            time_opening(work / "en10") for _ in range(4)
+        ]
+    results |= {
+        "ratio_english": results["prepare_english"] / results["encode_batch_english"],
+        "ratio_chinese": results["prepare_chinese"] / results["encode_batch_chinese"],
+        "ratio_chinese_words": results["prepare_chinese_words"] / results["rjieba"],
+        "ratio_chinese_words_to_jieba": results["prepare_chinese_words"] / results["jieba"],
+        "peak_growth": large / results["peak_mib"] - 1,
+        "open_ms": statistics.median(milliseconds for milliseconds, _ in small_open),
+        "open_ms_ten_times": statistics.median(milliseconds for milliseconds, _ in large_open),
+        "example_us": statistics.median(microseconds for _, microseconds in small_open),
     }
     if options.json:
-        print(json.dumps({name: round(value, 4) for name, value in told.items()}))
+        print(json.dumps({name: round(value, 4) for name, value in results.items()}))
         return
-    for name, value in told.items():
+    for name, value in results.items():
         print(f"{value:12.3f}  {name}")
 
 

@@ -1,18 +1,19 @@
-"""A pretraining step, ours beside transformers': sizes in, speeds, ratios, share of the machine's limit and memory out.
+"""Pretraining steps, ours and transformers': sizes in; speeds, ratios, utilisation and memory out.
 
     python benchmarks/pretraining.py [--sizes tiny,mini,small,base] [--steps 7] [--compile] [--json]
     python benchmarks/pretraining.py --family [--members roberta,albert,…] [--steps 7] [--json]
 
-In one run, on the same batches (length 128, V = 30,522, 15 % hidden, dropout 0.1, AdamW, clipping), the two take turns,
-each in a process of its own; medians. `of_limit` is the arithmetic that a step needs (products of matrices only) to
-the rate of one large product measured between the turns. Memory is the growth of the peak resident size of a process.
-With `--family` it is the relatives' turn, each at the size of its recipe (`family_steps.py`); where transformers has no
-such model, only our speed is told.
+In one run, on the same batches (length 128, V = 30,522, 15 % masked, dropout 0.1, AdamW, clipping), the two alternate,
+each in its own process; medians. `of_limit` is the FLOP/s of a step (matmuls only) divided by those of one large matmul
+that is timed between the steps. Memory is the growth of the peak resident size of a process. `--family` measures the
+other model families, each at the size of its recipe (`family_steps.py`); where transformers has no such model, only our
+speed is reported.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -20,11 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
+from bertworks.commands.plan.forecast import step_flops
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.stack import BertConfig
 from bertworks.objectives.mlm import MlmObjective
@@ -33,37 +36,47 @@ from bertworks.training.flops import count_flops
 from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
-from family_steps import MEMBERS, ROWS, ask_masked
-from family_steps import batches_of as family_batches
+from family_steps import BATCH_SIZE, MEMBERS, mlm_inputs
+from family_steps import make_batches as family_batches
 
-VOCABULARY = 30_522
+VOCAB_SIZE = 30_522
 LENGTH = 128
-BATCH = {"tiny": 32, "mini": 32, "small": 32, "medium": 32, "base": 8, "large": 4}
+BATCH_SIZES = {"tiny": 32, "mini": 32, "small": 32, "medium": 32, "base": 8, "large": 4}
 
 
-def batches_of(rows: int, count: int) -> list[Batch]:
-    """Return batches of random pieces with 15 % of the places hidden."""
+def make_batches(batch_size: int, count: int) -> list[Batch]:
+    """Return batches of random tokens with 15 % of the positions masked."""
     generator = torch.Generator().manual_seed(1)
-    found = []
-    hidden = round(0.15 * (LENGTH - 3))
+    batches = []
+    num_masked = round(0.15 * (LENGTH - 3))
     for _ in range(count):
-        ids = torch.randint(1000, VOCABULARY, (rows, LENGTH), generator=generator)
-        segments = (torch.arange(LENGTH) >= LENGTH // 2).long().expand(rows, LENGTH).contiguous()
-        places = torch.stack([torch.randperm(LENGTH, generator=generator)[:hidden].sort().values for _ in range(rows)])
-        flat = (places + torch.arange(rows)[:, None] * LENGTH).flatten()
-        targets = ids.flatten()[flat]
-        ids.view(-1)[flat] = 103
-        labels = {"pair": torch.randint(0, 2, (rows,), generator=generator)}
-        found.append(Batch(ids, segments, torch.full((rows,), LENGTH), positions=flat, targets=targets, labels=labels))
-    return found
+        input_ids = torch.randint(1000, VOCAB_SIZE, (batch_size, LENGTH), generator=generator)
+        token_type_ids = (torch.arange(LENGTH) >= LENGTH // 2).long().expand(batch_size, LENGTH).contiguous()
+        columns = torch.stack(
+            [torch.randperm(LENGTH, generator=generator)[:num_masked].sort().values for _ in range(batch_size)]
+        )
+        positions = (columns + torch.arange(batch_size)[:, None] * LENGTH).flatten()
+        targets = input_ids.flatten()[positions]
+        input_ids.view(-1)[positions] = 103
+        batches.append(
+            Batch(
+                input_ids=input_ids,
+                token_type_ids=token_type_ids,
+                lengths=torch.full((batch_size,), LENGTH),
+                positions=positions,
+                targets=targets,
+                labels={"nsp": torch.randint(0, 2, (batch_size,), generator=generator)},
+            )
+        )
+    return batches
 
 
 def our_module(size: str, compiled: bool) -> Any:
-    """Return what our loop trains: a BERT of that size, or a member of the family."""
+    """Return the module that our loop trains: a BERT of that size, or another model family."""
     if size in MEMBERS:
         return MEMBERS[size].module()
     generator = torch.Generator().manual_seed(0)
-    module = MlmObjective(Bert(BertConfig.from_preset(size, VOCABULARY), generator), generator)
+    module = MlmObjective(Bert(BertConfig.from_preset(size, VOCAB_SIZE), generator), generator)
     if compiled:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)
@@ -72,55 +85,55 @@ def our_module(size: str, compiled: bool) -> Any:
 
 def our_step(module: Any, batches: list[Batch]) -> Callable[[], object]:
     """Return a function that does one step of our loop."""
-    pace = StepSchedule((10**6,), 10_000, 1e-4)
-    draw = lambda phase, step: [batches[step % len(batches)]]  # noqa: E731
-    steps = train(
-        Training(
-            module=module,
-            trainable=module,
-            optimizer=BertAdam(module, AdamSettings()),
-            schedule=pace,
-            get_batches=draw,
-            seed=0,
-        ),
-        TrainState(),
+    training = Training(
+        module=module,
+        trainable=module,
+        optimizer=BertAdam(module, AdamSettings()),
+        schedule=StepSchedule((10**6,), 10_000, 1e-4),
+        get_batches=lambda phase, step: [batches[step % len(batches)]],
+        seed=0,
     )
+    steps = train(training, TrainState())
     return lambda: next(steps, None)
 
 
 def peer_model(size: str) -> tuple[Any, Callable[[Batch], dict[str, Any]]]:
-    """Return transformers' model, and how it is asked what a batch asks."""
+    """Return transformers' model, and the function that makes its inputs from a batch."""
     if size in MEMBERS:
-        asked = MEMBERS[size].asked
-        assert asked is not None
-        return MEMBERS[size].peer(), asked
+        peer_inputs = MEMBERS[size].peer_inputs
+        assert peer_inputs is not None
+        return MEMBERS[size].peer(), peer_inputs
     import transformers
 
-    sizes = BertConfig.from_preset(size, VOCABULARY)
-    config = transformers.BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=sizes.hidden_size,
-        num_hidden_layers=sizes.num_hidden_layers,
-        num_attention_heads=sizes.num_attention_heads,
-        intermediate_size=sizes.intermediate_size,
+    config = BertConfig.from_preset(size, VOCAB_SIZE)
+    peer_config = transformers.BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
     )
-    return transformers.BertForPreTraining(config), _asked  # type: ignore[no-untyped-call]
+    return transformers.BertForPreTraining(peer_config), _bert_inputs  # type: ignore[no-untyped-call]
 
 
-def _asked(batch: Batch) -> dict[str, Any]:
-    more = {"token_type_ids": batch.token_type_ids, "attention_mask": torch.ones_like(batch.input_ids)}
-    return {**ask_masked(batch), **more, "next_sentence_label": batch.labels["pair"]}
+def _bert_inputs(batch: Batch) -> dict[str, Any]:
+    return {
+        **mlm_inputs(batch),
+        "token_type_ids": batch.token_type_ids,
+        "attention_mask": torch.ones_like(batch.input_ids),
+        "next_sentence_label": batch.labels["nsp"],
+    }
 
 
 def peer_step(size: str, batches: list[Batch]) -> Callable[[], None]:
     """Return a function that does one step of transformers' model in a plain loop."""
-    model, asked = peer_model(size)
+    model, make_inputs = peer_model(size)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=True)
-    at = iter(range(10**9))
+    numbers = itertools.count()
 
     def step() -> None:
-        model(**asked(batches[next(at) % len(batches)])).loss.backward()
+        model(**make_inputs(batches[next(numbers) % len(batches)])).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -128,18 +141,8 @@ def peer_step(size: str, batches: list[Batch]) -> Callable[[], None]:
     return step
 
 
-def operations(size: str, rows: int) -> float:
-    """Return the floating-point operations of the matrix products that a step needs, forward and backward."""
-    sizes = BertConfig.from_preset(size, VOCABULARY)
-    width, pieces = sizes.hidden_size, rows * LENGTH
-    layer = 2 * pieces * (4 * width * width + 2 * width * sizes.intermediate_size) + 4 * pieces * LENGTH * width
-    hidden = rows * round(0.15 * (LENGTH - 3))
-    head = 2 * hidden * (width * width + width * VOCABULARY) + 2 * rows * width * width
-    return 3.0 * (sizes.num_hidden_layers * layer + head)
-
-
-def product_rate() -> float:
-    """Return the operations per second of a large product of matrices, the best of a few."""
+def matmul_throughput() -> float:
+    """Return the FLOP/s of a large matmul, the best of a few."""
     matrix = torch.randn(2048, 2048)
     return max(2 * 2048**3 / seconds_of(lambda: matrix @ matrix) for _ in range(5))
 
@@ -150,35 +153,35 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-class Turns:
-    """An engine in a process of its own that does a step when told to; no other touches its memory and settings."""
+class EngineProcess:
+    """An engine in its own process that does one step at a time on request."""
 
     def __init__(self, engine: str, size: str, compiled: bool = False) -> None:
         command = [sys.executable, __file__, "--child", engine, "--sizes", size, *["--compile"][: int(compiled)]]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.seconds()  # the first two steps set things up
-        self.seconds()
+        self.time_step()  # the first two steps are warmup
+        self.time_step()
 
-    def seconds(self) -> float:
-        """Do one step; return how long it took."""
-        return self._asked("step")
+    def time_step(self) -> float:
+        """Do one step; return its seconds."""
+        return self._request("step")
 
-    def end(self) -> float:
-        """Return by how many MiB the peak memory grew through all steps, and end."""
-        growth = self._asked("end")
+    def finish(self) -> float:
+        """End the process; return by how many MiB its peak memory grew."""
+        growth = self._request("end")
         self._process.wait()
         return growth
 
-    def _asked(self, what: str) -> float:
+    def _request(self, command: str) -> float:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
 
 def child(engine: str, size: str, compiled: bool) -> None:
-    batches = family_batches(size, 4) if size in MEMBERS else batches_of(BATCH[size], 4)
+    batches = family_batches(size, 4) if size in MEMBERS else make_batches(BATCH_SIZES[size], 4)
     if engine == "peer":
         import transformers.models.bert.modeling_bert  # noqa: F401
     before = peak_mib()
@@ -190,13 +193,13 @@ def child(engine: str, size: str, compiled: bool) -> None:
 
 
 def peak_mib() -> float:
-    """Return the peak resident size of this process. (getrusage would count the parent's from before the start.)"""
-    told = Path("/proc/self/status").read_text()
-    return int(next(line for line in told.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+    """Return the peak resident size of this process. (getrusage would include the parent's before the fork.)"""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def loader_share(step_seconds: float, rows: int) -> float:
-    """Return the time to draw one batch from a corpus against the time of a step."""
+def loader_ratio(step_seconds: float, batch_size: int) -> float:
+    """Return the time to load one batch from a corpus relative to that of a step."""
     from bertworks.commands.prepare import PrepareRequest, prepare
     from bertworks.commands.pretrain.batches import PretrainBatches
     from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
@@ -209,9 +212,9 @@ def loader_share(step_seconds: float, rows: int) -> float:
         text = Path(folder) / "text.txt"
         words = [f"word{number}" for number in range(500)]
         generator = torch.Generator().manual_seed(0)
-        draws = torch.randint(0, 500, (4000, 12), generator=generator).tolist()
-        lines = [" ".join(words[number] for number in line).capitalize() + "." for line in draws]
-        text.write_text("\n\n".join("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20)))
+        indices = torch.randint(0, 500, (4000, 12), generator=generator).tolist()
+        lines = [" ".join(words[index] for index in line).capitalize() + "." for line in indices]
+        text.write_text("\n\n".join("\n".join(lines[start : start + 20]) for start in range(0, len(lines), 20)))
         train_vocabulary(
             VocabularyRequest((TextSource(str(text)),), Path(folder) / "v"), VocabularySettings(vocab_size=600), 1
         )
@@ -220,76 +223,80 @@ def loader_share(step_seconds: float, rows: int) -> float:
 
         phases = (PhaseRecipe(LENGTH, 1, 1),)
         recipe = PretrainRecipe(
-            model=ModelRecipe(size="tiny"), masking=MaskSettings(), batch_size=rows, warmup_steps=0, phases=phases
+            model=ModelRecipe(size="tiny"), masking=MaskSettings(), batch_size=batch_size, warmup_steps=0, phases=phases
         )
-        drawer = PretrainBatches(Corpus.open(corpus_folder), recipe)
-        seconds = statistics.median(seconds_of(lambda at=at: drawer._load_batches(0, at)) for at in range(20))  # type: ignore[misc]
+        batches = PretrainBatches(Corpus.open(corpus_folder), recipe)
+        seconds = statistics.median(seconds_of(partial(batches._load_batches, 0, step)) for step in range(20))
     return seconds / step_seconds
 
 
-def turns(size: str, num_steps: int, compiled: bool = False) -> tuple[dict[str, float], dict[str, float], float]:
-    """Return the seconds of a step, the growth of memory, both by engine, and the rate of one large product."""
-    has_peer = size not in MEMBERS or MEMBERS[size].asked is not None
-    engines = {"ours": Turns("ours", size, compiled)} | ({"peer": Turns("peer", size)} if has_peer else {})
-    times: dict[str, list[float]] = {name: [] for name in engines}
-    rates = []
+def alternate(size: str, num_steps: int, compiled: bool = False) -> tuple[dict[str, float], dict[str, float], float]:
+    """Return the seconds of a step and the growth of memory, both by engine, and the matmul throughput."""
+    has_peer = size not in MEMBERS or MEMBERS[size].peer_inputs is not None
+    engines = {"ours": EngineProcess("ours", size, compiled)} | (
+        {"peer": EngineProcess("peer", size)} if has_peer else {}
+    )
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    throughputs = []
     for _ in range(num_steps):
         for name, engine in engines.items():
-            times[name].append(engine.seconds())
-        rates.append(product_rate())
-    growth = {name: engine.end() for name, engine in engines.items()}
-    return {name: statistics.median(took) for name, took in times.items()}, growth, statistics.median(rates)
+            seconds[name].append(engine.time_step())
+        throughputs.append(matmul_throughput())
+    growth = {name: engine.finish() for name, engine in engines.items()}
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return medians, growth, statistics.median(throughputs)
 
 
 def measure(size: str, num_steps: int, compiled: bool) -> dict[str, float]:
-    """Return the figures of one size; the two engines take turns."""
-    seconds, growth, rate = turns(size, num_steps, compiled)
-    pieces = BATCH[size] * LENGTH
+    """Return the results of one size of BERT."""
+    seconds, growth, throughput = alternate(size, num_steps, compiled)
+    batch_size = BATCH_SIZES[size]
+    flops = step_flops(BertConfig.from_preset(size, VOCAB_SIZE), batch_size, LENGTH)
     return {
-        f"pieces_per_second_{size}": pieces / seconds["ours"],
-        f"pieces_per_second_peer_{size}": pieces / seconds["peer"],
+        f"pieces_per_second_{size}": batch_size * LENGTH / seconds["ours"],
+        f"pieces_per_second_peer_{size}": batch_size * LENGTH / seconds["peer"],
         f"ratio_{size}": seconds["peer"] / seconds["ours"],
-        f"of_limit_{size}": operations(size, BATCH[size]) / seconds["ours"] / rate,
+        f"of_limit_{size}": flops / seconds["ours"] / throughput,
         f"seconds_{size}": seconds["ours"],
         f"memory_ratio_{size}": growth["ours"] / growth["peer"],
     }
 
 
 def measure_family(members: list[str], num_steps: int) -> dict[str, float]:
-    """Return speed, share of the limit, ratio and memory of each member."""
-    told: dict[str, float] = {}
+    """Return speed, utilisation, ratio and memory of each model family."""
+    results: dict[str, float] = {}
     for name in members:
-        seconds, growth, rate = turns(name, num_steps)
-        needed = count_flops(cast(Any, MEMBERS[name].module()), family_batches(name, 1))
-        told[f"of_limit_{name}"] = needed / seconds["ours"] / rate
-        told[f"pieces_per_second_{name}"] = ROWS * LENGTH / seconds["ours"]
+        seconds, growth, throughput = alternate(name, num_steps)
+        flops = count_flops(cast(Any, MEMBERS[name].module()), family_batches(name, 1))
+        results[f"of_limit_{name}"] = flops / seconds["ours"] / throughput
+        results[f"pieces_per_second_{name}"] = BATCH_SIZE * LENGTH / seconds["ours"]
         if "peer" in seconds:
-            told[f"pieces_per_second_peer_{name}"] = ROWS * LENGTH / seconds["peer"]
-            told[f"ratio_{name}"] = seconds["peer"] / seconds["ours"]
-            told[f"memory_ratio_{name}"] = growth["ours"] / growth["peer"]
-        ratio = f", {told[f'ratio_{name}']:.2f} times the peer's" if "peer" in seconds else ""
-        print(f"{name}: {told[f'pieces_per_second_{name}']:,.0f} pieces a second{ratio}", file=sys.stderr, flush=True)
-    return told
+            results[f"pieces_per_second_peer_{name}"] = BATCH_SIZE * LENGTH / seconds["peer"]
+            results[f"ratio_{name}"] = seconds["peer"] / seconds["ours"]
+            results[f"memory_ratio_{name}"] = growth["ours"] / growth["peer"]
+        ratio = f", {results[f'ratio_{name}']:.2f} times the peer's" if "peer" in seconds else ""
+        print(f"{name}: {results[f'pieces_per_second_{name}']:,.0f} tokens/s{ratio}", file=sys.stderr, flush=True)
+    return results
 
 
 def measure_sizes(sizes: list[str], num_steps: int, compiled: bool) -> dict[str, float]:
-    """Return the figures of each size of BERT, and how long loading takes."""
-    told: dict[str, float] = {"product_gflops": product_rate() / 1e9}
+    """Return the results of each size of BERT, and the cost of loading batches."""
+    results: dict[str, float] = {"product_gflops": matmul_throughput() / 1e9}
     for size in sizes:
-        told |= measure(size, num_steps, compiled)
-        print(f"{size}: {told[f'ratio_{size}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
-    told["memory_ratio"] = max(told[f"memory_ratio_{size}"] for size in sizes)
-    told["loader_share"] = loader_share(told[f"seconds_{sizes[0]}"], BATCH[sizes[0]])
-    return told
+        results |= measure(size, num_steps, compiled)
+        print(f"{size}: {results[f'ratio_{size}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
+    results["memory_ratio"] = max(results[f"memory_ratio_{size}"] for size in sizes)
+    results["loader_share"] = loader_ratio(results[f"seconds_{sizes[0]}"], BATCH_SIZES[sizes[0]])
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="tiny,mini,small,base")
-    parser.add_argument("--family", action="store_true", help="the relatives of BERT instead of its sizes")
+    parser.add_argument("--family", action="store_true", help="measure other model families instead of sizes of BERT")
     parser.add_argument("--members", default=",".join(MEMBERS))
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--compile", action="store_true", help="compile our layers; off, as in a recipe")
+    parser.add_argument("--compile", action="store_true", help="compile our layers; off by default, as in recipes")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=["ours", "peer"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -298,13 +305,13 @@ def main() -> None:
         child(options.child, sizes[0], options.compile)
         return
     if options.family:
-        told = measure_family(options.members.split(","), options.steps)
+        results = measure_family(options.members.split(","), options.steps)
     else:
-        told = measure_sizes(sizes, options.steps, options.compile)
+        results = measure_sizes(sizes, options.steps, options.compile)
     if options.json:
-        print(json.dumps({name: round(value, 4) for name, value in told.items()}))
+        print(json.dumps({name: round(value, 4) for name, value in results.items()}))
         return
-    for name, value in told.items():
+    for name, value in results.items():
         print(f"{value:12.3f}  {name}")
 
 

@@ -1,13 +1,13 @@
-"""Preparation on two Ray workers beside two processes of this machine: the same text, the same bytes, taking turns.
+"""Preparation on two Ray workers against two local processes: the same text, identical corpora, alternating.
 
-Used by `scale.py`. What a turn includes:
+Used by `scale.py`. What is timed:
   local   `prepare` with two processes, which it starts
-  ray     `prepare` on two nodes of one CPU each, whose workers run but have done nothing yet
-Apart from that stand `seconds_ray_start`, for the cluster, and `seconds_ray_join`, in which the command joins it and
-two workers start; with the latter included the ratio is `ratio_ray_joined`. The cluster is started before its turn and
-ended behind it, so that it does not burden the other. The text is made up: words of two to ten letters, as frequent as
-Zipf says, in sentences and documents of various lengths; the more frequent half of its words is in the vocabulary, the
-others are cut.
+  ray     `prepare` on two nodes of one CPU each, whose workers run but are idle
+Timed separately: `seconds_ray_start`, the start of the cluster, and `seconds_ray_join`, in which the command connects
+and two workers start; `ratio_ray_joined` includes the latter. The cluster is started and stopped around its turn, so
+that it does not slow the local one down. The text is synthetic: words of two to ten letters with Zipf frequencies, in
+sentences and documents of various lengths; the more frequent half of its words is in the vocabulary, the others are
+split into subwords.
 """
 
 from __future__ import annotations
@@ -29,45 +29,50 @@ from bertworks.parallel.ray_pool import RayPool
 from bertworks.text.sources import TextSource
 
 NUM_WORKERS = 2
-STORE = 100 * 2**20
-NUM_WORDS, NUM_FILES, NUM_DOCUMENTS, MOST_WORDS = 20_000, 16, 10_000, 500
+OBJECT_STORE_BYTES = 100 * 2**20
+NUM_WORDS, NUM_FILES, NUM_DOCUMENTS, MAX_WORDS = 20_000, 16, 10_000, 500
 
 
-def beside_ray(num_turns: int) -> dict[str, float]:
-    """Return `ratio_ray`, the time here to that on the cluster, with the medians of both."""
-    with tempfile.TemporaryDirectory(prefix="bertworks-ray-") as name:
-        folder = Path(name)
+def compare_with_ray(num_turns: int) -> dict[str, float]:
+    """Return `ratio_ray`, the local time divided by that on the cluster, and the medians of both."""
+    with tempfile.TemporaryDirectory(prefix="bertworks-ray-") as temporary:
+        folder = Path(temporary)
         size = _write_text(folder)
         request = PrepareRequest((TextSource(str(folder / "text")),), folder / "vocab.txt", folder / "corpus")
         times: dict[str, list[float]] = {"local": [], "ray_start": [], "ray_join": [], "ray": []}
         for _ in range(num_turns):
             times["local"].append(_timed(request))
-            wanted = (request.output / "manifest.json").read_bytes()
-            for what, seconds in _timed_on_cluster(request).items():
-                times[what].append(seconds)
-            assert (request.output / "manifest.json").read_bytes() == wanted, "the corpora differ"
-    found = {f"seconds_{what}": statistics.median(some) for what, some in times.items()}
-    local, work, join = (found[f"seconds_{what}"] for what in ("local", "ray", "ray_join"))
-    return {"megabytes_ray": size / 1e6, **found, "ratio_ray_joined": local / (work + join), "ratio_ray": local / work}
+            expected = (request.output / "manifest.json").read_bytes()
+            for name, seconds in _timed_on_cluster(request).items():
+                times[name].append(seconds)
+            assert (request.output / "manifest.json").read_bytes() == expected, "the corpora differ"
+    medians = {f"seconds_{name}": statistics.median(values) for name, values in times.items()}
+    local, work, join = (medians[f"seconds_{name}"] for name in ("local", "ray", "ray_join"))
+    return {
+        "megabytes_ray": size / 1e6,
+        **medians,
+        "ratio_ray_joined": local / (work + join),
+        "ratio_ray": local / work,
+    }
 
 
 def _write_text(folder: Path) -> int:
     """Write a text and a vocabulary, and return the bytes of the text."""
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     letters = np.array(list(string.ascii_lowercase))
-    words = np.array(["".join(draw.choice(letters, length)) for length in draw.integers(2, 11, NUM_WORDS)])
-    rates = 1 / np.arange(1, NUM_WORDS + 1)
+    words = np.array(["".join(rng.choice(letters, length)) for length in rng.integers(2, 11, NUM_WORDS)])
+    frequencies = 1 / np.arange(1, NUM_WORDS + 1)
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "."]
-    pieces = [*specials, *letters, *(f"##{letter}" for letter in letters), *words[: NUM_WORDS // 2]]
-    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)) + "\n")
+    tokens = [*specials, *letters, *(f"##{letter}" for letter in letters), *words[: NUM_WORDS // 2]]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(tokens)) + "\n")
     (folder / "text").mkdir()
     size = 0
     for number in range(NUM_FILES):
-        chosen = iter(words[draw.choice(NUM_WORDS, NUM_DOCUMENTS * MOST_WORDS, p=rates / rates.sum())])
+        sampled = iter(words[rng.choice(NUM_WORDS, NUM_DOCUMENTS * MAX_WORDS, p=frequencies / frequencies.sum())])
         documents = []
-        for num_sentences in draw.integers(2, 40, NUM_DOCUMENTS):
-            lengths = draw.integers(4, 30, num_sentences)
-            documents.append("\n".join(" ".join(islice(chosen, int(length))) + "." for length in lengths))
+        for num_sentences in rng.integers(2, 40, NUM_DOCUMENTS):
+            lengths = rng.integers(4, 30, num_sentences)
+            documents.append("\n".join(" ".join(islice(sampled, int(length))) + "." for length in lengths))
         size += (folder / "text" / f"{number}.txt").write_bytes("\n\n".join(documents).encode())
     return size
 
@@ -80,24 +85,24 @@ def _timed(request: PrepareRequest) -> float:
 
 
 def _timed_on_cluster(request: PrepareRequest) -> dict[str, float]:
-    """Return the seconds of the cluster's start, of joining it, and of the preparation."""
-    os.environ.update(RAY_worker_niceness="0")  # it is 15 otherwise, and both sides should be of one rank
+    """Return the seconds to start the cluster, to join it, and to prepare."""
+    os.environ.update(RAY_worker_niceness="0")  # the default is 15; both sides need the same priority
     from ray.cluster_utils import Cluster
 
     shutil.rmtree(request.output, ignore_errors=True)
-    marks = [time.perf_counter()]
-    size = {"num_cpus": 1, "object_store_memory": STORE}
-    cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+    times = [time.perf_counter()]
+    node = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
-        cluster.add_node(**size)
+        cluster.add_node(**node)
         cluster.wait_for_nodes()
-        marks.append(time.perf_counter())
+        times.append(time.perf_counter())
         with ray_connection(cluster.address) as ray:
-            list(RayPool(ray)(time.sleep, [1.0] * NUM_WORKERS))  # so long that no worker does both
-            marks.append(time.perf_counter() - 1)
-            began = time.perf_counter()
+            list(RayPool(ray)(time.sleep, [1.0] * NUM_WORKERS))  # long enough that each worker does one
+            times.append(time.perf_counter() - 1)
+            start = time.perf_counter()
             prepare(request, RayPool(ray))
-            work = time.perf_counter() - began
-        return {"ray_start": marks[1] - marks[0], "ray_join": marks[2] - marks[1], "ray": work}
+            work = time.perf_counter() - start
+        return {"ray_start": times[1] - times[0], "ray_join": times[2] - times[1], "ray": work}
     finally:
         cluster.shutdown()

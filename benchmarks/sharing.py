@@ -1,10 +1,10 @@
-"""What sharing layers saves: ALBERT and BERT of one shape in, parameters, moments and peak memory of pretraining out.
+"""Memory saved by sharing layers: ALBERT and BERT of one shape in; parameters, moments and peak memory out.
 
-    python benchmarks/sharing.py [--size base] [--rows 4] [--json]
+    python benchmarks/sharing.py [--size base] [--batch-size 4] [--json]
 
-Both have the same layers, width, heads, activation (gelu), vocabulary (30,522) and batch (rows of 128, 15 % hidden,
-dropout 0.1); each does three steps of the loop in a process of its own. `grown` is by how much the peak resident size
-of that process grew from before the model was built; `estimate` is what `training.memory` says of such a step.
+Both have the same layers, hidden size, heads, activation (gelu), vocabulary size (30,522) and batch (sequences of 128,
+15 % masked, dropout 0.1); each does three training steps in its own process. `grown` is the growth of the peak resident
+size of that process from before the model was built; `estimate` is that of `training.memory`.
 """
 
 from __future__ import annotations
@@ -26,69 +26,75 @@ from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.memory import num_parameters, step_bytes
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
-from pretraining import LENGTH, VOCABULARY, batches_of
+from pretraining import LENGTH, VOCAB_SIZE, make_batches
 
-MEMBERS = {"bert": "masked-next", "albert": "masked-order"}
-_STEPS = 3
+OBJECTIVE_NAMES = {"bert": "mlm-nsp", "albert": "mlm-sop"}
+NUM_STEPS = 3
 
 
 def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def measured(family: str, size: str, rows: int) -> dict[str, Any]:
-    """Return the figures of one member, in this process."""
-    batch = batches_of(rows, 1)[0]
-    sizes = replace(family_of(family).config_from_preset(size, VOCABULARY), hidden_act="gelu")
+def measure(family: str, size: str, batch_size: int) -> dict[str, Any]:
+    """Return the results of one family, in this process."""
+    batch = make_batches(batch_size, 1)[0]
+    config = replace(family_of(family).config_from_preset(size, VOCAB_SIZE), hidden_act="gelu")
     before = peak_bytes()
     generator = torch.Generator().manual_seed(0)
-    module = OBJECTIVES[MEMBERS[family]](family_of(family).build(sizes, generator), generator)
+    module = OBJECTIVES[OBJECTIVE_NAMES[family]](family_of(family).build(config, generator), generator)
     optimizer = BertAdam(module, AdamSettings())
-    pace = StepSchedule((_STEPS + 1,), 1, 1e-4)
+    schedule = StepSchedule((NUM_STEPS + 1,), 1, 1e-4)
     steps = train(
         Training(
-            module=module, trainable=module, optimizer=optimizer, schedule=pace, get_batches=lambda *_: [batch], seed=0
+            module=module,
+            trainable=module,
+            optimizer=optimizer,
+            schedule=schedule,
+            get_batches=lambda *_: [batch],
+            seed=0,
         ),
         TrainState(),
     )
-    for _ in range(_STEPS):
+    for _ in range(NUM_STEPS):
         next(steps)
-    moments = sum(one.numel() * one.element_size() for one in optimizer.state().values())
+    moments = sum(tensor.numel() * tensor.element_size() for tensor in optimizer.state().values())
     return {
         "member": family,
         "size": size,
-        "rows": rows,
-        "parameters": num_parameters(sizes),
-        "of_layers": sum(one.numel() for one in module.encoder.layers.parameters()),
+        "rows": batch_size,
+        "parameters": num_parameters(config),
+        "of_layers": sum(parameter.numel() for parameter in module.encoder.layers.parameters()),
         "moments_bytes": moments,
         "grown_bytes": peak_bytes() - before,
-        "estimate_bytes": step_bytes(sizes, rows, LENGTH),
+        "estimate_bytes": step_bytes(config, batch_size, LENGTH),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", default="base")
-    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", choices=list(MEMBERS), help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.only:
-        print(json.dumps(measured(told.only, told.size, told.rows)))
+    parser.add_argument("--only", choices=list(OBJECTIVE_NAMES), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(measure(options.only, options.size, options.batch_size)))
         return
-    found = []
-    for family in MEMBERS:
-        command = [sys.executable, str(Path(__file__)), "--only", family, "--size", told.size, "--rows", str(told.rows)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    if told.json:
-        print(json.dumps(found))
+    results = []
+    for family in OBJECTIVE_NAMES:
+        command = [sys.executable, str(Path(__file__)), "--only", family, "--size", options.size]
+        command += ["--batch-size", str(options.batch_size)]
+        completed = subprocess.run(command, capture_output=True, text=True, check=True)
+        results.append(json.loads(completed.stdout.splitlines()[-1]))
+    if options.json:
+        print(json.dumps(results))
         return
     print(f"{'':8}{'parameters':>14}{'of layers':>14}{'moments MB':>12}{'peak MB':>10}{'estimate MB':>13}")
-    for one in found:
-        sizes = [one[f"{name}_bytes"] / 2**20 for name in ("moments", "grown", "estimate")]
-        counts = f"{one['member']:8}{one['parameters']:>14,}{one['of_layers']:>14,}"
-        print(f"{counts}{sizes[0]:>12,.0f}{sizes[1]:>10,.0f}{sizes[2]:>13,.0f}")
+    for result in results:
+        megabytes = [result[f"{name}_bytes"] / 2**20 for name in ("moments", "grown", "estimate")]
+        counts = f"{result['member']:8}{result['parameters']:>14,}{result['of_layers']:>14,}"
+        print(f"{counts}{megabytes[0]:>12,.0f}{megabytes[1]:>10,.0f}{megabytes[2]:>13,.0f}")
 
 
 if __name__ == "__main__":
