@@ -1,4 +1,4 @@
-"""Integrated gradients: values by hand, weights that add up for every task, the word that decides, and pictures."""
+"""Integrated gradients: values by hand, completeness for every task, and the token that decides."""
 
 import json
 import re
@@ -29,6 +29,7 @@ from bertworks.tasks.module import TaskModule
 from bertworks.tasks.regress import Regress
 from bertworks.tasks.tag import Tag, TagExample
 from bertworks.tasks.tag_documents import SentenceContext, join_sentences
+from bertworks.tasks.translate import Translate
 from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
@@ -41,7 +42,7 @@ WORDS = (*"the film was good bad very long john smith lives in paris who now".sp
 TOKENIZER = Tokenizer.from_backend(
     wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False)
 )
-SIZES = BertConfig(
+CONFIG = BertConfig(
     len(TOKENIZER.tokens),
     16,
     2,
@@ -52,46 +53,46 @@ SIZES = BertConfig(
     attention_probs_dropout_prob=0.0,
     initializer_range=0.3,
 )
-RULE = WindowRule(32, 8)
+WINDOW_RULE = WindowRule(32, 8)
 
 
-def predictor_of(task: Task, seed: int = 0, rule: WindowRule = RULE) -> Predictor:
+def make_predictor(task: Task, seed: int = 0, rule: WindowRule = WINDOW_RULE) -> Predictor:
     generator = torch.Generator().manual_seed(seed)
-    return Predictor(TaskModule(Bert(SIZES, generator), task, generator), TOKENIZER, rule)
+    return Predictor(TaskModule(Bert(CONFIG, generator), task, generator), TOKENIZER, rule)
 
 
-def text(*texts: str) -> TextExample:
+def make_example(*texts: str) -> TextExample:
     return TextExample("1", "the text", texts)
 
 
-class Table(nn.Module):
-    """An encoder of two values a piece and no layers; a mask is (0, 0)."""
+class EmbeddingTable(nn.Module):
+    """An encoder with hidden size 2 and no layers; the embedding of [MASK] is (0, 0)."""
 
-    num_at_once, device = 1, torch.device("cpu")
+    num_parallel_batches, device = 1, torch.device("cpu")
 
-    def __init__(self, rows: dict[str, tuple[float, float]]) -> None:
+    def __init__(self, embeddings: dict[str, tuple[float, float]]) -> None:
         super().__init__()
-        self.pieces = nn.Embedding(TOKENIZER.vocab_size, 2)
+        self.token_embeddings = nn.Embedding(TOKENIZER.vocab_size, 2)
         with torch.no_grad():
-            self.pieces.weight.zero_()
-            for piece, values in rows.items():
-                self.pieces.weight[TOKENIZER.tokens.index(piece)] = torch.tensor(values)
+            self.token_embeddings.weight.zero_()
+            for token, values in embeddings.items():
+                self.token_embeddings.weight[TOKENIZER.tokens.index(token)] = torch.tensor(values)
 
-    def laid(self, batch: Batch) -> BatchLayout:
+    def create_layout(self, batch: Batch) -> BatchLayout:
         return create_layout(batch)
 
     def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
-        return self.pieces(batch.input_ids.flatten())
+        return self.token_embeddings(batch.input_ids.flatten())
 
-    def through(self, values: torch.Tensor, layout: BatchLayout) -> Encoded:
+    def forward_layers(self, values: torch.Tensor, layout: BatchLayout) -> Encoded:
         return Encoded((values,), None, layout)
 
 
 @dataclass
-class ByHand:
-    """A model whose value is a function of the (T, 2) values of a row."""
+class FunctionModule:
+    """A module whose output is a function of the (T, 2) embeddings of a sequence."""
 
-    encoder: Table
+    encoder: EmbeddingTable
     function: Any
     task: Task
 
@@ -100,55 +101,60 @@ class ByHand:
 
     def outputs(self, batch: Batch) -> torch.Tensor:
         layout = create_layout(batch)
-        return self.head(self.encoder.through(self.encoder.embed(batch, layout), layout), batch)
+        return self.head(self.encoder.forward_layers(self.encoder.embed(batch, layout), layout), batch)
 
     def eval(self) -> None:
         self.encoder.eval()
 
 
-def by_hand(function: Any, **rows: tuple[float, float]) -> Predictor:
-    return Predictor(ByHand(Table(rows), function, Regress()), TOKENIZER, RULE)  # type: ignore[arg-type]
+def make_function_predictor(function: Any, **embeddings: tuple[float, float]) -> Predictor:
+    module = FunctionModule(EmbeddingTable(embeddings), function, Regress())
+    return Predictor(module, TOKENIZER, WINDOW_RULE)  # type: ignore[arg-type]
 
 
 def test_weights_of_a_sum_of_squares_by_hand():
-    """The slope of x² at a share a of the way is 2ax; its mean over the way times x is x²: each piece's own square."""
-    predictor = by_hand(lambda values: (values**2).sum((1, 2)), good=(3.0, 1.0), bad=(0.0, -2.0))
-    found = explain(predictor, text("good film bad"))
-    assert found.weights.tolist() == pytest.approx([10.0, 0.0, 4.0])
-    assert (found.output, found.baseline_output) == (14.0, 0.0)
-    assert found.tokens == ("good", "film", "bad")
-    assert found.offsets == ((0, 4), (5, 9), (10, 13))
-    assert (found.num_steps, found.is_complete) == (32, True)
+    """The gradient of x² at a fraction a of the path is 2ax; its mean times x is x²: each token's own square."""
+    predictor = make_function_predictor(lambda values: (values**2).sum((1, 2)), good=(3.0, 1.0), bad=(0.0, -2.0))
+    explanation = explain(predictor, make_example("good film bad"))
+    assert explanation.weights.tolist() == pytest.approx([10.0, 0.0, 4.0])
+    assert (explanation.output, explanation.baseline_output) == (14.0, 0.0)
+    assert explanation.tokens == ("good", "film", "bad")
+    assert explanation.offsets == ((0, 4), (5, 9), (10, 13))
+    assert (explanation.num_steps, explanation.is_complete) == (32, True)
 
 
 def test_weights_of_a_product_by_hand():
-    """Of x·y both factors have the mean slope of half of the other: either is credited with half of the product."""
-    predictor = by_hand(lambda values: values[:, 1, 0] * values[:, 2, 0], good=(3.0, 0.0), bad=(-4.0, 0.0))
-    assert explain(predictor, text("good bad")).weights.tolist() == pytest.approx([-6.0, -6.0])
+    """Of x·y each factor has a mean gradient of half of the other: each gets half of the product."""
+    predictor = make_function_predictor(
+        lambda values: values[:, 1, 0] * values[:, 2, 0], good=(3.0, 0.0), bad=(-4.0, 0.0)
+    )
+    assert explain(predictor, make_example("good bad")).weights.tolist() == pytest.approx([-6.0, -6.0])
 
 
-def test_the_number_of_steps_grows_where_the_output_is_steep():
-    steep = by_hand(lambda values: torch.tanh(200 * (values[:, 1, 0] - 0.7)), good=(1.0, 0.0))
-    found = explain(steep, text("good"))
-    assert found.num_steps > 32
-    assert found.is_complete
-    assert found.weights[0] == pytest.approx(2.0, rel=0.01)
+def test_the_number_of_steps_grows_until_convergence():
+    predictor = make_function_predictor(lambda values: torch.tanh(200 * (values[:, 1, 0] - 0.7)), good=(1.0, 0.0))
+    explanation = explain(predictor, make_example("good"))
+    assert explanation.num_steps > 32
+    assert explanation.is_complete
+    assert explanation.weights[0] == pytest.approx(2.0, rel=0.01)
 
 
-def test_weights_that_do_not_add_up_are_said_to_miss():
-    jump = by_hand(lambda values: (values[:, 1, 0] > 0.7).float() + 0.0 * values.sum((1, 2)), good=(1.0, 0.0))
-    found = explain(jump, text("good"))
-    assert (found.num_steps, found.convergence_delta, found.is_complete) == (864, -1.0, False)
-    assert "after 864 steps the weights still miss the difference by -1.000" in found.to_text()
+def test_a_large_convergence_delta_is_reported():
+    predictor = make_function_predictor(
+        lambda values: (values[:, 1, 0] > 0.7).float() + 0.0 * values.sum((1, 2)), good=(1.0, 0.0)
+    )
+    explanation = explain(predictor, make_example("good"))
+    assert (explanation.num_steps, explanation.convergence_delta, explanation.is_complete) == (864, -1.0, False)
+    assert "after 864 steps the convergence delta is -1.000" in explanation.to_text()
 
 
 CLASSES = Classify(("awful", "fair", "fine"))
-CASES: dict[str, tuple[Task, Any]] = {
-    "a class": (CLASSES, text("the film was very good")),
-    "a class of a pair": (CLASSES, text("the film was good", "who lives in paris now")),
-    "one of several labels": (Classify(("sad", "long"), multi_label=True), text("the film was very bad")),
-    "a class of a long text": (CLASSES, text("the film was very good and bad who lives " * 9)),
-    "a value": (Regress(), text("the film was good", "the film was bad")),
+EXAMPLES: dict[str, tuple[Task, Any]] = {
+    "a class": (CLASSES, make_example("the film was very good")),
+    "a class of a pair": (CLASSES, make_example("the film was good", "who lives in paris now")),
+    "a multi-label class": (Classify(("sad", "long"), multi_label=True), make_example("the film was very bad")),
+    "a class of a long text": (CLASSES, make_example("the film was very good and bad who lives " * 9)),
+    "a value": (Regress(), make_example("the film was good", "the film was bad")),
     "an ending": (
         Choose(),
         ChoiceExample(id="1", location="the text", prompt="the film was", endings=("good", "very bad", "long now")),
@@ -183,85 +189,85 @@ CASES: dict[str, tuple[Task, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("task", "case"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("task", "example"), EXAMPLES.values(), ids=EXAMPLES)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_weights_add_up_to_the_difference_of_the_outputs(task: Task, case: Any, seed: int):
-    found = explain(predictor_of(task, seed), case)
-    missing = found.output - found.baseline_output - found.weights.sum() - found.context_weight
-    assert abs(missing) <= 0.01 * np.abs(found.weights).sum()
-    assert found.is_complete
-    assert abs(found.output - found.baseline_output) > 1e-3  # or there would be nothing to explain
-    assert [own.text for own in found.texts] == list(case.texts)
-    for own in found.texts:
-        assert len(own.tokens) == len(own.offsets) == len(own.weights) == len(own.begins_word)
-        assert sum(word.weight for word in own.words) == pytest.approx(own.weights.sum())
-        for piece, (start, end) in zip(own.tokens, own.offsets, strict=True):
-            assert piece in ("[UNK]", own.text[start:end].lower(), "##" + own.text[start:end].lower())
+def test_weights_sum_to_the_difference_of_the_outputs(task: Task, example: Any, seed: int):
+    explanation = explain(make_predictor(task, seed), example)
+    delta = explanation.output - explanation.baseline_output - explanation.weights.sum() - explanation.context_weight
+    assert abs(delta) <= 0.01 * np.abs(explanation.weights).sum()
+    assert explanation.is_complete
+    assert abs(explanation.output - explanation.baseline_output) > 1e-3  # else there would be nothing to explain
+    assert [text.text for text in explanation.texts] == list(example.texts)
+    for text in explanation.texts:
+        assert len(text.tokens) == len(text.offsets) == len(text.weights) == len(text.begins_word)
+        assert sum(word.weight for word in text.words) == pytest.approx(text.weights.sum())
+        for token, (start, end) in zip(text.tokens, text.offsets, strict=True):
+            assert token in ("[UNK]", text.text[start:end].lower(), "##" + text.text[start:end].lower())
 
 
-def outputs_of(predictor: Predictor, case: Any) -> list[Any]:
-    return predictor.outputs([predictor.module.task.featurize(case, TOKENIZER, predictor.window_rule)])[0]
+def outputs_of(predictor: Predictor, example: Any) -> list[Any]:
+    return predictor.outputs([predictor.module.task.featurize(example, TOKENIZER, predictor.window_rule)])[0]
 
 
-def test_a_class_is_explained_against_the_mean_of_the_others():
-    predictor, case = predictor_of(CLASSES), text("the film was very good")
-    (logits,) = outputs_of(predictor, case)
-    found = explain(predictor, case, "fair")
-    assert found.target == "'fair'"
-    assert found.output == pytest.approx(logits[1] - (logits[0] + logits[2]) / 2, abs=1e-5)
-    best = explain(predictor, case)
+def test_a_class_is_explained_in_contrast_to_the_others():
+    predictor, example = make_predictor(CLASSES), make_example("the film was very good")
+    (logits,) = outputs_of(predictor, example)
+    explanation = explain(predictor, example, "fair")
+    assert explanation.target == "'fair'"
+    assert explanation.output == pytest.approx(logits[1] - (logits[0] + logits[2]) / 2, abs=1e-5)
+    best = explain(predictor, example)
     assert best.target == f"'{CLASSES.labels[int(logits.argmax())]}'"
 
 
-def test_one_of_several_labels_is_explained_by_itself():
-    task, case = CASES["one of several labels"]
-    predictor = predictor_of(task)
-    (logits,) = outputs_of(predictor, case)
-    assert explain(predictor, case, "long").output == pytest.approx(logits[1], abs=1e-5)
+def test_a_multi_label_class_is_explained_without_contrast():
+    task, example = EXAMPLES["a multi-label class"]
+    predictor = make_predictor(task)
+    (logits,) = outputs_of(predictor, example)
+    assert explain(predictor, example, "long").output == pytest.approx(logits[1], abs=1e-5)
 
 
 def test_the_value_of_a_long_text_is_explained_over_all_its_windows():
-    predictor, case = predictor_of(Regress()), text("the film was very good and bad who lives " * 9)
-    outputs = outputs_of(predictor, case)
+    predictor, example = make_predictor(Regress()), make_example("the film was very good and bad who lives " * 9)
+    outputs = outputs_of(predictor, example)
     assert len(outputs) > 2
-    found = explain(predictor, case)
-    assert found.output == pytest.approx(np.mean(outputs), abs=1e-5)
-    assert np.count_nonzero(found.weights) == len(found.weights) == 81
+    explanation = explain(predictor, example)
+    assert explanation.output == pytest.approx(np.mean(outputs), abs=1e-5)
+    assert np.count_nonzero(explanation.weights) == len(explanation.weights) == 81
 
 
-def test_an_ending_is_explained_against_the_others_whose_words_count_too():
-    task, case = CASES["an ending"]
-    predictor = predictor_of(task)
-    scores = np.concatenate(outputs_of(predictor, case))
-    by_number, by_text = explain(predictor, case, "1"), explain(predictor, case, "very bad")
+def test_an_ending_is_explained_in_contrast_to_the_others():
+    task, example = EXAMPLES["an ending"]
+    predictor = make_predictor(task)
+    scores = np.concatenate(outputs_of(predictor, example))
+    by_number, by_text = explain(predictor, example, "1"), explain(predictor, example, "very bad")
     assert by_number.target == by_text.target == "ending 1"
     assert by_number.output == pytest.approx(scores[1] - (scores[0] + scores[2]) / 2, abs=1e-5)
-    assert [own.title for own in by_number.texts] == ["prompt", "ending 0", "ending 1", "ending 2"]
-    assert all(np.abs(own.weights).sum() > 0 for own in by_number.texts)
+    assert [text.title for text in by_number.texts] == ["prompt", "ending 0", "ending 1", "ending 2"]
+    assert all(np.abs(text.weights).sum() > 0 for text in by_number.texts)
 
 
-def test_a_word_is_explained_by_number_by_name_and_for_a_label():
-    task, case = CASES["a word"]
-    predictor = predictor_of(task)
-    (logits,) = outputs_of(predictor, case)
-    found = explain(predictor, case, "Smith=I-PER")
-    assert found.target == "'Smith' as I-PER"
-    assert found.output == pytest.approx(logits[1, 2] - (logits[1, 0] + logits[1, 1]) / 2, abs=1e-5)
-    assert explain(predictor, case, "1=I-PER").weights.tolist() == found.weights.tolist()
-    assert explain(predictor, case, "Paris").target == f"'Paris' as {task.labels[int(logits[4].argmax())]}"
+def test_a_word_is_explained_by_index_by_text_and_for_a_label():
+    task, example = EXAMPLES["a word"]
+    predictor = make_predictor(task)
+    (logits,) = outputs_of(predictor, example)
+    explanation = explain(predictor, example, "Smith=I-PER")
+    assert explanation.target == "'Smith' as I-PER"
+    assert explanation.output == pytest.approx(logits[1, 2] - (logits[1, 0] + logits[1, 1]) / 2, abs=1e-5)
+    assert explain(predictor, example, "1=I-PER").weights.tolist() == explanation.weights.tolist()
+    assert explain(predictor, example, "Paris").target == f"'Paris' as {task.labels[int(logits[4].argmax())]}"
 
 
-def test_a_word_that_is_no_entity_is_explained_where_it_is_nearest_to_one():
-    task, case = CASES["a word"]
-    predictor = predictor_of(task)
-    with torch.no_grad():  # nothing is an entity
+def test_without_entities_the_word_nearest_to_one_is_explained():
+    task, example = EXAMPLES["a word"]
+    predictor = make_predictor(task)
+    with torch.no_grad():  # no entities
         predictor.module.head.score.bias.copy_(torch.tensor([50.0, 0.0, 0.0]))
-    (logits,) = outputs_of(predictor, case)
+    (logits,) = outputs_of(predictor, example)
     nearest = int((logits[:, 0] - logits[:, 1:].max(1)).argmin())
-    assert explain(predictor, case).target == f"'{case.sentence.words[nearest]}' as O"
+    assert explain(predictor, example).target == f"'{example.sentence.words[nearest]}' as O"
 
 
-def test_the_document_around_a_sentence_has_a_weight_of_its_own():
+def test_the_context_of_a_sentence_has_its_own_weight():
     words = ("John", "lives")
     sentence = Sentence(
         words=words, tags=None, text="John lives", offsets=((0, 4), (5, 10)), document=0, location="toy.txt, line 1"
@@ -274,120 +280,129 @@ def test_the_document_around_a_sentence_has_a_weight_of_its_own():
         document=0,
         location="toy.txt, line 1",
     )
-    predictor = predictor_of(Tag(("O", "B-PER", "I-PER")))
-    found = explain(predictor, TagExample("1", SentenceContext(sentence, (before,), (before,))), "John")
-    assert found.tokens == ("john", "lives")
-    assert found.context_weight != 0.0
-    assert found.is_complete
-    assert f"the document around the sentence adds {found.context_weight:+.3f}" in found.to_text()
+    predictor = make_predictor(Tag(("O", "B-PER", "I-PER")))
+    explanation = explain(predictor, TagExample("1", SentenceContext(sentence, (before,), (before,))), "John")
+    assert explanation.tokens == ("john", "lives")
+    assert explanation.context_weight != 0.0
+    assert explanation.is_complete
+    assert f"the document around the sentence adds {explanation.context_weight:+.3f}" in explanation.to_text()
     assert explain(predictor, TagExample("1", SentenceContext(sentence)), "John").context_weight == 0.0
 
 
-def test_words_behind_the_cut_end_of_a_sentence_keep_their_names():
-    """Of the first sentence fourteen words fit a row; what is asked next is the first word of the second one."""
+def test_words_after_a_truncated_sentence_are_resolved():
+    """Fourteen words of the first sentence fit; the next predicted word is the first of the second sentence."""
     texts = ("the film was good " * 4 + "Paris", "John lives in Paris")
-    sentences = [replace(TagExample.from_text(text).sentence, document=1) for text in texts]
-    predictor = predictor_of(Tag(("O", "B-PER", "I-PER")), rule=WindowRule(16, 4, truncate=True))
-    case = TagExample("1", join_sentences(sentences, (), ()))
-    first, second = outputs_of(predictor, case)
+    sentences = [replace(TagExample.from_text(make_example).sentence, document=1) for make_example in texts]
+    predictor = make_predictor(Tag(("O", "B-PER", "I-PER")), rule=WindowRule(16, 4, truncate=True))
+    example = TagExample("1", join_sentences(sentences, (), ()))
+    first, second = outputs_of(predictor, example)
     assert (len(first), len(second)) == (14, 4)
-    found = explain(predictor, case, "John=B-PER")
-    assert found.target == "'John' as B-PER"
-    assert found.output == pytest.approx(second[0, 1] - (second[0, 0] + second[0, 2]) / 2, abs=1e-5)
-    assert [number for number, weight in enumerate(found.weights) if weight] == [15, 16, 17, 18, 19, 20]  # two before
-    assert explain(predictor, case, "17=B-PER").weights.tolist() == found.weights.tolist()
-    assert explain(predictor, case, "Paris=O").output == explain(predictor, case, "20=O").output
+    explanation = explain(predictor, example, "John=B-PER")
+    assert explanation.target == "'John' as B-PER"
+    assert explanation.output == pytest.approx(second[0, 1] - (second[0, 0] + second[0, 2]) / 2, abs=1e-5)
+    assert [number for number, weight in enumerate(explanation.weights) if weight] == [
+        15,
+        16,
+        17,
+        18,
+        19,
+        20,
+    ]  # two before
+    assert explain(predictor, example, "17=B-PER").weights.tolist() == explanation.weights.tolist()
+    assert explain(predictor, example, "Paris=O").output == explain(predictor, example, "20=O").output
     logits = np.concatenate([first, second])
-    with torch.no_grad():  # nothing is an entity, and the word that is the nearest to one stands behind the cut
+    with torch.no_grad():  # no entities; the word nearest to one is after the truncated words
         predictor.module.head.score.bias.copy_(torch.tensor([50.0, 0.0, 0.0]))
     nearest = int((50 + logits[:, 0] - logits[:, 1:].max(1)).argmin())
     words = [*sentences[0].words[:14], *sentences[1].words]
-    assert explain(predictor, case).target == f"'{words[nearest]}' as O"
-    with pytest.raises(InputError, match="the word '15' was cut off by the model's window rule, and not read"):
-        explain(predictor, case, "15")
+    assert explain(predictor, example).target == f"'{words[nearest]}' as O"
+    with pytest.raises(InputError, match="the word '15' was truncated by the model's window rule"):
+        explain(predictor, example, "15")
 
 
 def test_an_answer_is_explained_where_it_starts_and_ends():
-    task, case = CASES["an answer"]
-    predictor = predictor_of(task)
-    (scores,) = outputs_of(predictor, case)
-    ((_, answered),) = predictor.predict([case])
-    pieces = ["[CLS]", *"who lives in paris [SEP] john smith lives in paris now [SEP]".split()]
-    words = answered.text.lower().split()
-    places = (pieces.index(words[0], 6), pieces.index(words[-1], 6))
-    others = [np.delete(scores[:, side], place).mean() for side, place in enumerate(places)]
-    start, end = (scores[place, side] - others[side] for side, place in enumerate(places))
-    assert explain(predictor, case, "start").output == pytest.approx(start, abs=1e-5)
-    assert explain(predictor, case, "end").output == pytest.approx(end, abs=1e-5)
-    both = explain(predictor, case)
+    task, example = EXAMPLES["an answer"]
+    predictor = make_predictor(task)
+    (scores,) = outputs_of(predictor, example)
+    ((_, prediction),) = predictor.predict([example])
+    tokens = ["[CLS]", *"who lives in paris [SEP] john smith lives in paris now [SEP]".split()]
+    words = prediction.text.lower().split()
+    positions = (tokens.index(words[0], 6), tokens.index(words[-1], 6))
+    others = [np.delete(scores[:, side], position).mean() for side, position in enumerate(positions)]
+    start, end = (scores[position, side] - others[side] for side, position in enumerate(positions))
+    assert explain(predictor, example, "start").output == pytest.approx(start, abs=1e-5)
+    assert explain(predictor, example, "end").output == pytest.approx(end, abs=1e-5)
+    both = explain(predictor, example)
     assert both.output == pytest.approx(start + end, abs=1e-5)
-    assert both.target == f"answer '{answered.text}'"
-    silent = explain(predictor, case, "no answer")
-    assert silent.output == pytest.approx(float((scores[0] - scores[1:].mean(0)).sum()), abs=1e-5)
+    assert both.target == f"answer '{prediction.text}'"
+    no_answer = explain(predictor, example, "no answer")
+    assert no_answer.output == pytest.approx(float((scores[0] - scores[1:].mean(0)).sum()), abs=1e-5)
 
 
 def test_an_answer_in_a_word_longer_than_a_window_is_explained():
-    case = PassageExample(id="1", location="the text", question="who", passage="great" + "ness" * 20)
+    example = PassageExample(id="1", location="the text", question="who", passage="great" + "ness" * 20)
     for seed in range(4):
-        found = explain(predictor_of(Answer(), seed, WindowRule(16, 4)), case)
-        assert found.target == f"answer '{case.passage}'"
-        assert len(found.tokens) == 1 + 21
-        assert found.is_complete
+        explanation = explain(make_predictor(Answer(), seed, WindowRule(16, 4)), example)
+        assert explanation.target == f"answer '{example.passage}'"
+        assert len(explanation.tokens) == 1 + 21
+        assert explanation.is_complete
 
 
 @pytest.mark.parametrize(
     ("name", "target", "reason"),
     [
         ("a class", "good", "there is no class 'good' to explain; choose one of: awful, fair, fine"),
-        ("a value", "fine", "there is no 'fine' to explain: the model gives texts a number"),
-        ("an ending", "3", "there is no ending '3' to explain; give a number from 0 to 2"),
+        ("a value", "fine", "there is no 'fine' to explain: a regression model predicts a number"),
+        ("an ending", "3", "there is no ending '3' to explain; give an index from 0 to 2"),
         ("a word", "Rome", "there is no word 'Rome' to explain"),
         ("a word", "Paris=B-LOC", "there is no label 'B-LOC'; choose one of: O, B-PER, I-PER"),
         ("an answer", "middle", "there is no 'middle' to explain in an answer; choose one of: start, end"),
     ],
 )
-def test_a_target_that_is_not_there_is_refused(name: str, target: str, reason: str):
-    task, case = CASES[name]
+def test_an_unknown_target_raises_an_error(name: str, target: str, reason: str):
+    task, example = EXAMPLES[name]
     with pytest.raises(InputError, match=re.escape(reason)):
-        explain(predictor_of(task), case, target)
+        explain(make_predictor(task), example, target)
 
 
-def test_pieces_that_were_cut_off_have_no_weight_and_are_counted():
-    found = explain(predictor_of(Regress(), rule=WindowRule(16, 4, truncate=True)), text("the film was good " * 5))
-    assert (found.num_truncated, len(found.weights)) == (6, 20)
-    assert not found.weights[14:].any()
-    assert found.weights[:14].all()
-    assert "6 pieces were cut off by the model's window rule" in found.to_text()
+def test_truncated_tokens_have_no_weight_and_are_counted():
+    explanation = explain(
+        make_predictor(Regress(), rule=WindowRule(16, 4, truncate=True)), make_example("the film was good " * 5)
+    )
+    assert (explanation.num_truncated, len(explanation.weights)) == (6, 20)
+    assert not explanation.weights[14:].any()
+    assert explanation.weights[:14].all()
+    assert "6 tokens were truncated by the model's window rule" in explanation.to_text()
 
 
-def masked(question: Features, generator: np.random.Generator) -> Features:
-    """The same with some of its pieces masked, or all, or none."""
-    (row,) = question.sequences
-    ids = row.input_ids.copy()
+def mask_randomly(features: Features, generator: np.random.Generator) -> Features:
+    """The same features with some, all or none of the tokens masked."""
+    (sequence,) = features.sequences
+    ids = sequence.input_ids.copy()
     ids[1:-1][generator.random(len(ids) - 2) < generator.uniform(0, 1.2)] = TOKENIZER.specials.mask
-    return replace(question, sequences=(replace(row, input_ids=ids),))
+    return replace(features, sequences=(replace(sequence, input_ids=ids),))
 
 
-def test_what_decides_has_the_largest_weight():
-    """A film is liked if it is good and not if it is bad, whatever else is said of it."""
+def test_the_deciding_token_has_the_largest_weight():
+    """The label depends on one word, "good" or "bad"."""
     generator = np.random.default_rng(0)
 
-    def drawn() -> TextExample:
+    def sample_example() -> TextExample:
         words = list(generator.choice(["the", "film", "was", "very", "long", "now"], size=generator.integers(3, 9)))
         word, label = (("good", "liked"), ("bad", "disliked"))[generator.integers(2)]
         words.insert(int(generator.integers(len(words) + 1)), word)
         return TextExample("1", "the text", (" ".join(words),), label)
 
-    cases = [drawn() for _ in range(200)]
-    task = Classify.from_examples(cases, {})
-    predictor = predictor_of(task)
-    questions = [task.featurize(case, TOKENIZER, RULE) for case in cases[:160]]
+    examples = [sample_example() for _ in range(200)]
+    task = Classify.from_examples(examples, {})
+    predictor = make_predictor(task)
+    all_features = [task.featurize(example, TOKENIZER, WINDOW_RULE) for example in examples[:160]]
 
-    def draw(phase: int, step: int) -> list[Batch]:
-        own = [questions[(step * 16 + number) % 160] for number in range(16)]
-        # A pretrained model knows that masked words may be anything; this one has to learn it.
-        own += [masked(question, generator) for question in own]
-        return [batch_of_features(own, task, TOKENIZER.specials.pad)]
+    def get_batches(phase: int, step: int) -> list[Batch]:
+        batch_features = [all_features[(step * 16 + number) % 160] for number in range(16)]
+        # A pretrained model knows [MASK]; this one has to learn it.
+        batch_features += [mask_randomly(features, generator) for features in batch_features]
+        return [batch_of_features(batch_features, task, TOKENIZER.specials.pad)]
 
     module = predictor.module
     training = Training(
@@ -395,22 +410,22 @@ def test_what_decides_has_the_largest_weight():
         trainable=module,
         optimizer=BertAdam(module, AdamSettings()),
         schedule=StepSchedule((150,), 15, 5e-3),
-        get_batches=draw,
+        get_batches=get_batches,
         seed=0,
     )
     list(train(training, TrainState()))
-    assert task.score(predictor.predict(cases[160:])).main_value == 1.0
-    for case in cases[160:]:
-        found = explain(predictor, case)
-        assert found.target == f"'{case.label}'"
-        assert found.tokens[int(found.weights.argmax())] in ("good", "bad")
-        other = explain(predictor, case, "liked" if case.label == "disliked" else "disliked")
+    assert task.score(predictor.predict(examples[160:])).main_value == 1.0
+    for example in examples[160:]:
+        explanation = explain(predictor, example)
+        assert explanation.target == f"'{example.label}'"
+        assert explanation.tokens[int(explanation.weights.argmax())] in ("good", "bad")
+        other = explain(predictor, example, "liked" if example.label == "disliked" else "disliked")
         assert other.tokens[int(other.weights.argmin())] in ("good", "bad")
-        assert np.allclose(other.weights, -found.weights, atol=1e-4)  # of two classes one is the other's opposite
+        assert np.allclose(other.weights, -explanation.weights, atol=1e-4)  # two classes are each other's opposite
 
 
-def explained(weights: list[float]) -> Explanation:
-    own = TextAttribution(
+def make_explanation(weights: list[float]) -> Explanation:
+    text = TextAttribution(
         title="text",
         text="Greatness <& good>, bad!",
         tokens=("great", "##ness", "good", "bad"),
@@ -418,36 +433,49 @@ def explained(weights: list[float]) -> Explanation:
         begins_word=(True, False, True, True),
         weights=np.array(weights),
     )
-    return Explanation(target="'liked'", texts=(own,), output=sum(weights), baseline_output=0.0, num_steps=32)
+    return Explanation(target="'liked'", texts=(text,), output=sum(weights), baseline_output=0.0, num_steps=32)
 
 
-def test_the_weight_of_a_word_is_the_sum_of_its_pieces():
-    (own,) = explained([1.0, 2.0, 0.1, -1.5]).texts
-    assert own.words == (WordAttribution(0, 9, 3.0), WordAttribution(13, 17, 0.1), WordAttribution(20, 23, -1.5))
+def test_the_weight_of_a_word_is_the_sum_over_its_tokens():
+    (text,) = make_explanation([1.0, 2.0, 0.1, -1.5]).texts
+    assert text.words == (WordAttribution(0, 9, 3.0), WordAttribution(13, 17, 0.1), WordAttribution(20, 23, -1.5))
 
 
 def test_plain_text_has_one_to_three_marks_by_weight():
-    assert explained([1.0, 2.0, 0.5, -1.5]).to_text() == (
+    assert make_explanation([1.0, 2.0, 0.5, -1.5]).to_text() == (
         "'liked': +2.000, and +0.000 with every word masked\ntext: Greatness[+++] <& good[+]>, bad[--]!"
     )
-    assert explained([0.0] * 4).to_text().endswith("text: Greatness <& good>, bad!")
+    assert make_explanation([0.0] * 4).to_text().endswith("text: Greatness <& good>, bad!")
 
 
-def test_json_tells_words_and_pieces():
-    told = json.loads(json.dumps(explained([1.0, 2.0, 0.5, -1.5]).to_dict()))
-    assert told["texts"][0]["words"][0] == {"word": "Greatness", "start": 0, "end": 9, "weight": 3.0}
-    assert told["texts"][0]["pieces"][1] == {"piece": "##ness", "start": 5, "end": 9, "weight": 2.0}
-    assert (told["target"], told["output"], told["baseline_output"], told["steps"]) == ("'liked'", 2.0, 0.0, 32)
+def test_to_dict_has_words_and_tokens():
+    as_json = json.loads(json.dumps(make_explanation([1.0, 2.0, 0.5, -1.5]).to_dict()))
+    assert as_json["texts"][0]["words"][0] == {"word": "Greatness", "start": 0, "end": 9, "weight": 3.0}
+    assert as_json["texts"][0]["tokens"][1] == {"token": "##ness", "start": 5, "end": 9, "weight": 2.0}
+    assert (as_json["target"], as_json["output"], as_json["baseline_output"], as_json["num_steps"]) == (
+        "'liked'",
+        2.0,
+        0.0,
+        32,
+    )
 
 
-def test_texts_become_the_case_of_a_task():
-    assert example_from_texts("classify", ["one", "two"]).texts == ("one", "two")
-    assert example_from_texts("choose", ["one", "two", "three"]).endings == ("two", "three")
-    assert example_from_texts("tag", ["John lives"]).sentence.words == ("John", "lives")
-    assert example_from_texts("answer", ["who", "John"]).passage == "John"
-    with pytest.raises(InputError, match="a model for 'choose' reads a prompt and its endings; 2 texts were given"):
-        example_from_texts("choose", ["one", "two"])
-    with pytest.raises(InputError, match="a model for 'tag' reads a text"):
-        example_from_texts("tag", [" "])
-    with pytest.raises(InputError, match="there is nothing to explain in 'fill'"):
-        example_from_texts("fill", ["one"])
+def test_texts_become_the_example_of_a_task():
+    assert example_from_texts(Regress(), ["one", "two"]).texts == ("one", "two")
+    assert example_from_texts(Choose(), ["one", "two", "three"]).endings == ("two", "three")
+    assert example_from_texts(Tag(("O", "B-PER", "I-PER")), ["John lives"]).sentence.words == ("John", "lives")
+    assert example_from_texts(Answer(), ["who", "John"]).passage == "John"
+    with pytest.raises(InputError, match=r"got 2 texts; the task 'choose' takes \{\"prompt\": TEXT, \"choices\""):
+        example_from_texts(Choose(), ["one", "two"])
+    with pytest.raises(InputError, match="text 2 is empty"):
+        example_from_texts(Answer(), ["who", " "])
+
+
+def test_a_task_without_attribution_targets_raises_an_error():
+    predictor = Predictor(
+        FunctionModule(EmbeddingTable({}), None, Translate()),  # type: ignore[arg-type]
+        TOKENIZER,
+        WINDOW_RULE,
+    )
+    with pytest.raises(InputError, match="predictions of 'translate' cannot be explained"):
+        explain(predictor, make_example("good"))
