@@ -1,8 +1,9 @@
-"""Answers: the same as `predict` and `embed` give, whatever the rows were computed with."""
+"""Work of requests: its results are those of `predict` and `encode`, however the items are batched."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from small_models import WORDS
 
 from bertworks.errors import InputError
+from bertworks.inference.attribution import example_from_texts, explain
+from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.model import load
 from bertworks.serving.answers import (
     Work,
@@ -38,54 +41,54 @@ INPUTS: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def served(folders: dict[str, Path], one_thread: None) -> dict[str, ServedModel]:
+def served_models(folders: dict[str, Path], one_thread: None) -> dict[str, ServedModel]:
     return {name: load_served_model(name, folder, lambda: None) for name, folder in folders.items()}
 
 
-def computed(*works: Work, seed: int = 0) -> list[Any]:
-    """Compute the rows of several requests of one lane, shuffled and in batches of any size, and finish each."""
-    draw = random.Random(seed)
-    places = [(number, at) for number, work in enumerate(works) for at in range(len(work.items))]
-    draw.shuffle(places)
-    found = [[None] * len(work.items) for work in works]
-    while places:
-        batch = [places.pop() for _ in range(min(len(places), draw.randint(1, 20)))]
-        outputs = works[0].queue.compute([works[number].items[at] for number, at in batch])
-        for (number, at), output in zip(batch, outputs, strict=True):
-            found[number][at] = output
-    return [work.finish(own) for work, own in zip(works, found, strict=True)]
+def compute(*works: Work, seed: int = 0) -> list[Any]:
+    """Compute the items of several requests of one queue, shuffled and in batches of random sizes; finish each."""
+    rng = random.Random(seed)
+    remaining = [(number, index) for number, work in enumerate(works) for index in range(len(work.items))]
+    rng.shuffle(remaining)
+    results = [[None] * len(work.items) for work in works]
+    while remaining:
+        batch = [remaining.pop() for _ in range(min(len(remaining), rng.randint(1, 20)))]
+        outputs = works[0].queue.compute([works[number].items[index] for number, index in batch])
+        for (number, index), output in zip(batch, outputs, strict=True):
+            results[number][index] = output
+    return [work.finish(work_results) for work, work_results in zip(works, results, strict=True)]
 
 
-def assert_close(found: Any, wanted: Any) -> None:
-    if isinstance(wanted, dict):
-        assert found.keys() == wanted.keys()
-        for name, value in wanted.items():
-            assert_close(found[name], value)
-    elif isinstance(wanted, list | tuple):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_close(one, other)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, abs=TOLERANCE)
+def assert_close(value: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert value.keys() == expected.keys()
+        for name, expected_field in expected.items():
+            assert_close(value[name], expected_field)
+    elif isinstance(expected, list | tuple):
+        assert len(value) == len(expected)
+        for element, expected_element in zip(value, expected, strict=True):
+            assert_close(element, expected_element)
+    elif isinstance(expected, float):
+        assert value == pytest.approx(expected, abs=TOLERANCE)
     else:
-        assert found == wanted
+        assert value == expected
 
 
-def offline(model: Any, inputs: list[Any]) -> list[dict[str, Any]]:
-    """What `predict` says, asked one by one."""
-    return [{**model.predict([one])[0].to_dict(), "id": str(number)} for number, one in enumerate(inputs)]
+def predict_offline(model: Any, inputs: list[Any]) -> list[dict[str, Any]]:
+    """Return the predictions of `Model.predict`, for one input at a time."""
+    return [{**model.predict([raw_input])[0].to_dict(), "id": str(index)} for index, raw_input in enumerate(inputs)]
 
 
 @pytest.mark.parametrize("task", list(INPUTS))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), seed=st.integers(0, 2**16))
-def test_predictions_are_those_of_predict_whatever_they_are_computed_with(task, data, seed, served):
-    one = served[task]
+def test_predictions_are_those_of_predict_however_they_are_batched(task, data, seed, served_models):
+    served = served_models[task]
     requests = data.draw(st.lists(st.lists(INPUTS[task], min_size=1, max_size=3), min_size=1, max_size=4))
-    works = [predict_work(one, inputs, truncate=False, by="text") for inputs in requests]
-    for inputs, answer in zip(requests, computed(*works, seed=seed), strict=True):
-        assert_close(answer["predictions"], offline(one.model, inputs))
-        assert answer["usage"]["cut"] == 0
+    works = [predict_work(served, inputs, truncate=False, by="text") for inputs in requests]
+    for inputs, response in zip(requests, compute(*works, seed=seed), strict=True):
+        assert_close(response["predictions"], predict_offline(served.model, inputs))
+        assert response["usage"]["num_truncated"] == 0
 
 
 @pytest.mark.parametrize("name", ["sentences", "pretrained"])
@@ -95,53 +98,55 @@ def test_predictions_are_those_of_predict_whatever_they_are_computed_with(task, 
     pooling=st.sampled_from([None, "mean", "first", "max"]),
     seed=st.integers(0, 2**16),
 )
-def test_vectors_are_those_of_embed_whatever_they_are_computed_with(name, requests, pooling, seed, served):
-    one = served[name]
-    works = [embed_work(one, inputs, pooling, truncate=False) for inputs in requests]
-    for inputs, answer in zip(requests, computed(*works, seed=seed), strict=True):
-        np.testing.assert_allclose(answer.values, one.model.embed(inputs, pooling), atol=TOLERANCE)
+def test_vectors_are_those_of_encode_however_they_are_batched(name, requests, pooling, seed, served_models):
+    served = served_models[name]
+    works = [embed_work(served, inputs, pooling, truncate=False) for inputs in requests]
+    for inputs, vectors in zip(requests, compute(*works, seed=seed), strict=True):
+        np.testing.assert_allclose(vectors.values, served.model.encode(inputs, pooling), atol=TOLERANCE)
 
 
-def test_usage_counts_pieces_windows_and_what_was_cut_by_request(served):
-    text = " ".join(["cat"] * 50)  # rows have room for 30 pieces between [CLS] and [SEP], 8 of them in common
-    (read,) = computed(predict_work(served["classify"], [text], truncate=False, by="text"))
-    assert read["usage"] == {"pieces": 64, "windows": 2, "cut": 0}
-    (cut,) = computed(predict_work(served["classify"], [text], truncate=True, by="text"))
-    assert cut["usage"] == {"pieces": 32, "windows": 1, "cut": 20}
-    (vectors,) = computed(embed_work(served["sentences"], [text], None, truncate=True))
-    assert (vectors.usage.pieces, vectors.usage.windows, vectors.usage.cut) == (16, 1, 36)
+def test_usage_counts_tokens_windows_and_truncated_tokens(served_models):
+    text = " ".join(["cat"] * 50)  # a window has room for 30 tokens between [CLS] and [SEP]; windows overlap by 8
+    (response,) = compute(predict_work(served_models["classify"], [text], truncate=False, by="text"))
+    assert response["usage"] == {"num_tokens": 64, "num_windows": 2, "num_truncated": 0}
+    (response,) = compute(predict_work(served_models["classify"], [text], truncate=True, by="text"))
+    assert response["usage"] == {"num_tokens": 32, "num_windows": 1, "num_truncated": 20}
+    (vectors,) = compute(embed_work(served_models["sentences"], [text], None, truncate=True))
+    assert asdict(vectors.usage) == {"num_tokens": 16, "num_windows": 1, "num_truncated": 36}
 
 
-def test_no_inputs_have_no_answers_but_a_width(served):
-    assert predict_work(served["classify"], [], False, "text").finish([])["predictions"] == []
-    assert embed_work(served["sentences"], [], None, False).finish([]).values.shape == (0, 24)
+def test_empty_inputs_give_empty_predictions_and_vectors_of_the_right_size(served_models):
+    assert predict_work(served_models["classify"], [], False, "text").finish([])["predictions"] == []
+    assert embed_work(served_models["sentences"], [], None, False).finish([]).values.shape == (0, 24)
 
 
-def test_sentences_are_told_where_they_stand(served):
+def test_predictions_by_sentence_have_the_offsets_of_the_sentences(served_models):
     text = "John sat in Paris. The cat sat on the mat."
-    (answer,) = computed(predict_work(served["tag"], [text], False, "sentence"))
-    first, second = answer["predictions"]
+    (response,) = compute(predict_work(served_models["tag"], [text], False, "sentence"))
+    first, second = response["predictions"]
     assert (first["text"], first["start"], first["end"]) == (0, 0, 19)
     assert text[second["start"] : second["end"]] == second["sentence"] == "The cat sat on the mat."
     assert "id" not in first
 
 
-def test_pieces_may_be_given_by_their_ids(served):
-    one = served["sentences"]
-    ids = one.model.tokenizer.cut("a cat sat").ids.tolist()
-    (answer,) = computed(embed_work(one, [ids, "a cat sat"], None, False))
-    np.testing.assert_array_equal(answer.values[0], answer.values[1])
-    with pytest.raises(InputError, match="input 0: pieces have ids from 0 to"):
-        embed_work(one, [[10**6]], None, False)
+def test_inputs_may_be_token_ids(served_models):
+    served = served_models["sentences"]
+    input_ids = served.model.tokenizer.tokenize("a cat sat").input_ids.tolist()
+    (vectors,) = compute(embed_work(served, [input_ids, "a cat sat"], None, False))
+    np.testing.assert_array_equal(vectors.values[0], vectors.values[1])
+    with pytest.raises(InputError, match="input 0: token ids of this model are 0 to"):
+        embed_work(served, [[10**6]], None, False)
 
 
 @pytest.mark.parametrize(
-    ("task", "given_input"),
+    ("task", "raw_input"),
     [
         ("classify", {"question": "who", "context": "john"}),
         ("classify", {"prompt": "who", "choices": ["a", "b"]}),
+        ("classify", {"text": ["a", "b"]}),
         ("answer", "just a text"),
         ("choose", {"sentence1": "a", "sentence2": "b"}),
+        ("choose", {"prompt": "a", "choices": "b"}),
         ("tag", {"sentence1": "a", "sentence2": "b"}),
         ("classify", "   "),
         ("choose", {"prompt": "a", "choices": ["b"]}),
@@ -149,49 +154,44 @@ def test_pieces_may_be_given_by_their_ids(served):
         ("answer", {"question": "who", "context": " "}),
     ],
 )
-def test_an_input_that_does_not_suit_the_task_is_refused_by_its_number(task, given_input, served):
-    good = {"choose": {"prompt": "a", "choices": ["b", "c"]}, "answer": {"question": "who", "context": "john"}}
+def test_an_invalid_input_is_rejected_with_its_index(task, raw_input, served_models):
+    valid = {"choose": {"prompt": "a", "choices": ["b", "c"]}, "answer": {"question": "who", "context": "john"}}
     with pytest.raises(InputError, match="input 1"):
-        predict_work(served[task], [good.get(task, "a cat"), given_input], False, "text")
+        predict_work(served_models[task], [valid.get(task, "a cat"), raw_input], False, "text")
 
 
-def test_pairs_are_not_read_by_sentence(served):
+def test_pairs_cannot_be_predicted_by_sentence(served_models):
     with pytest.raises(InputError, match="by sentence"):
-        predict_work(served["classify"], [{"sentence1": "a", "sentence2": "b"}], False, "sentence")
+        predict_work(served_models["classify"], [{"sentence1": "a", "sentence2": "b"}], False, "sentence")
 
 
-def test_blanks_and_explanations_are_those_of_the_command_line(served, folders):
-    from dataclasses import asdict
-
-    from bertworks.inference.attribution import example_from_texts, explain
-    from bertworks.inference.finetuned import load_predictor
-
-    (filled,) = computed(fill_mask_work(served["pretrained"], "a [MASK] [MASK] film", 3))
-    assert_close(filled, asdict(load(folders["pretrained"]).fill_mask("a [MASK] [MASK] film", 3)))
-    (why,) = computed(explain_work(served["classify"], "a good film", None))
-    wanted = explain(load_predictor(folders["classify"]), example_from_texts("classify", ["a good film"])).to_dict()
-    assert_close(why, wanted)
+def test_fill_mask_and_explain_return_what_the_library_returns(served_models, folders):
+    (response,) = compute(fill_mask_work(served_models["pretrained"], "a [MASK] [MASK] film", 3))
+    assert_close(response, asdict(load(folders["pretrained"]).fill_mask("a [MASK] [MASK] film", 3)))
+    (response,) = compute(explain_work(served_models["classify"], "a good film", None))
+    predictor = load_predictor(folders["classify"])
+    assert_close(response, explain(predictor, example_from_texts(predictor.module.task, ["a good film"])).to_dict())
 
 
-def test_long_work_pauses_again_and_again_and_leaves_no_trace_in_the_model(served):
+def test_unbatched_work_pauses_between_its_parts_and_removes_its_hook(served_models):
     pauses: list[int] = []
-    work = fill_mask_work(served["pretrained"], "a [MASK] [MASK] film", 3)
+    work = fill_mask_work(served_models["pretrained"], "a [MASK] [MASK] film", 3)
     work.items[0](lambda: pauses.append(1))
-    assert len(pauses) == 3  # once for each blank alone, then blank after blank
-    assert not served["pretrained"].model.masked._forward_pre_hooks
+    assert len(pauses) == 3  # once for all masks independently, then mask by mask
+    assert not served_models["pretrained"].model.mlm_head._forward_pre_hooks
 
 
-def test_a_plane_shows_vectors_where_they_lie_farthest_apart():
+def test_a_projection_keeps_the_directions_of_largest_variance():
     vectors = np.array([[0, 0, 5], [4, 0, 5], [0, 2, 5], [4, 2, 5]], dtype=np.float32)
     points = project_to_plane(vectors)
     np.testing.assert_allclose(points, [[-2, -1], [2, -1], [-2, 1], [2, 1]], atol=1e-5)
 
 
-def test_a_single_vector_lies_in_the_middle_of_its_plane():
+def test_a_single_vector_is_projected_to_the_origin():
     np.testing.assert_array_equal(project_to_plane(np.ones((1, 4), dtype=np.float32)), [[0, 0]])
 
 
-def test_cosines_are_those_of_angles_and_0_for_a_vector_of_nothing():
+def test_cosine_similarity_of_a_zero_vector_is_0():
     vectors = np.array([[1, 0], [1, 1], [0, 0]], dtype=np.float32)
-    found = cosines(vectors, np.array([2, 0], dtype=np.float32))
-    np.testing.assert_allclose(found, [1, np.sqrt(0.5), 0], atol=1e-6)
+    similarities = cosines(vectors, np.array([2, 0], dtype=np.float32))
+    np.testing.assert_allclose(similarities, [1, np.sqrt(0.5), 0], atol=1e-6)

@@ -1,4 +1,4 @@
-"""The interface over HTTP: what is answered, what is refused, and that requests do not disturb each other."""
+"""The HTTP API: responses, errors, limits, and independence of concurrent requests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_models import TASKS, write_tuned
+from small_models import TASKS, write_finetuned
 
+from bertworks.errors import SettingsError
 from bertworks.inference.model import load
 from bertworks.serving.batch_scheduler import QueueLimits
 from bertworks.serving.bundle import BundleRequest, bundle
@@ -30,11 +31,10 @@ INPUTS: dict[str, Any] = {
 
 
 class Gate:
-    """Holds vectors back until it is opened."""
+    """Blocks the computation of vectors until it is opened."""
 
     def __init__(self) -> None:
         self.opened, self.entered = threading.Event(), threading.Event()
-        self.num_computed = 0
 
     def open(self) -> None:
         self.opened.set()
@@ -42,247 +42,251 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    found, compute = Gate(), EmbedQueue.compute
+    gate, compute = Gate(), EmbedQueue.compute
 
-    def held(self: EmbedQueue, rows: Any) -> Any:
-        found.entered.set()
-        assert found.opened.wait(30)
-        found.num_computed += 1
-        return compute(self, rows)
+    def blocking_compute(self: EmbedQueue, sequences: Any) -> Any:
+        gate.entered.set()
+        assert gate.opened.wait(30)
+        return compute(self, sequences)
 
-    monkeypatch.setattr(EmbedQueue, "compute", held)
-    yield found
-    found.open()
-
-
-def error_of(answer: Any) -> tuple[int, str]:
-    told = answer.json()
-    assert list(told) == ["error"]
-    assert set(told["error"]) == {"type", "message"}
-    return answer.status_code, told["error"]["type"]
+    monkeypatch.setattr(EmbedQueue, "compute", blocking_compute)
+    yield gate
+    gate.open()
 
 
-def test_models_are_listed_with_what_they_can(ask):
-    told = {one["name"]: one for one in ask("GET", "/v1/models").json()["models"]}
-    assert set(told) == {*TASKS, "pretrained", "sentences"}
-    assert ask("GET", "/v1/models/tag").json() == told["tag"]
-    assert told["tag"]["labels"] == ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+def error_of(response: Any) -> tuple[int, str]:
+    fields = response.json()
+    assert list(fields) == ["error"]
+    assert set(fields["error"]) == {"type", "message"}
+    return response.status_code, fields["error"]["type"]
+
+
+def test_models_are_listed_with_their_capabilities(client):
+    models = {model["name"]: model for model in client("GET", "/v1/models").json()["models"]}
+    assert set(models) == {*TASKS, "pretrained", "sentences"}
+    assert client("GET", "/v1/models/tag").json() == models["tag"]
+    assert models["tag"]["labels"] == ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
 @pytest.mark.parametrize("task", list(TASKS))
-def test_every_task_is_predicted(task, ask, folders):
-    answer = ask("POST", f"/v1/models/{task}/predict", {"inputs": [INPUTS[task]]})
-    assert answer.status_code == 200
-    (found,) = answer.json()["predictions"]
-    wanted = json.loads(json.dumps(load(folders[task]).predict([INPUTS[task]])[0].to_dict()))
-    assert set(found) == set(wanted)
+def test_predictions_of_every_task_are_those_of_the_library(task, client, folders):
+    response = client("POST", f"/v1/models/{task}/predict", {"inputs": [INPUTS[task]]})
+    assert response.status_code == 200
+    (prediction,) = response.json()["predictions"]
+    expected = json.loads(json.dumps(load(folders[task]).predict([INPUTS[task]])[0].to_dict()))
+    assert set(prediction) == set(expected)
     for name in ("label", "tags", "text", "choice", "words"):
-        assert found.get(name) == wanted.get(name)
-    assert found.get("value") == pytest.approx(wanted.get("value"))
+        assert prediction.get(name) == expected.get(name)
+    assert prediction.get("value") == pytest.approx(expected.get("value"))
 
 
-def test_blanks_are_filled(ask):
-    told = ask("POST", "/v1/models/pretrained/fill", {"text": "a [MASK] film", "top": 3}).json()
-    assert [len(blank) for blank in told["blanks"]] == [3]
-    assert len(told["fillings"]) == 3
+def test_fill_mask_returns_top_k_candidates_and_sequences(client):
+    fields = client("POST", "/v1/models/pretrained/fill-mask", {"text": "a [MASK] film", "top_k": 3}).json()
+    assert [len(candidates) for candidates in fields["mask_candidates"]] == [3]
+    assert len(fields["sequences"]) == 3
 
 
-def test_vectors_are_those_of_embed(ask, folders):
+def test_vectors_are_those_of_the_library(client, folders):
     texts = ["a cat sat", "我喜欢看电影", ""]
-    told = ask("POST", "/v1/models/sentences/embed", {"inputs": texts}).json()
-    assert told["width"] == 24
-    np.testing.assert_allclose(told["vectors"], load(folders["sentences"]).encode(texts), atol=1e-5)
+    fields = client("POST", "/v1/models/sentences/embed", {"inputs": texts}).json()
+    assert fields["vector_size"] == 24
+    np.testing.assert_allclose(fields["vectors"], load(folders["sentences"]).encode(texts), atol=1e-5)
 
 
-def test_openai_programs_get_what_they_expect(ask, folders):
+def test_embeddings_are_compatible_with_openai(client, folders):
     body = {"model": "sentences", "input": ["a cat", "a dog"], "user": "somebody"}
-    told = ask("POST", "/v1/embeddings", body).json()
-    assert told["object"] == "list"
-    assert told["model"] == "sentences"
-    assert told["usage"] == {"prompt_tokens": 8, "total_tokens": 8}
-    assert [(one["object"], one["index"]) for one in told["data"]] == [("embedding", 0), ("embedding", 1)]
-    wanted = load(folders["sentences"]).encode(["a cat", "a dog"])
-    np.testing.assert_allclose([one["embedding"] for one in told["data"]], wanted, atol=1e-5)
+    fields = client("POST", "/v1/embeddings", body).json()
+    assert fields["object"] == "list"
+    assert fields["model"] == "sentences"
+    assert fields["usage"] == {"prompt_tokens": 8, "total_tokens": 8}
+    assert [(entry["object"], entry["index"]) for entry in fields["data"]] == [("embedding", 0), ("embedding", 1)]
+    expected = load(folders["sentences"]).encode(["a cat", "a dog"])
+    np.testing.assert_allclose([entry["embedding"] for entry in fields["data"]], expected, atol=1e-5)
 
 
-def test_openai_vectors_may_be_asked_in_base64_of_one_text_or_of_pieces(ask, folders):
+def test_openai_inputs_may_be_token_ids_and_outputs_base64(client, folders):
     model = load(folders["sentences"])
-    ids = model.tokenizer.tokenize("a cat").input_ids.tolist()
-    for given in ("a cat", ["a cat"], ids, [ids]):
-        body = {"model": "sentences", "input": given, "encoding_format": "base64", "dimensions": 24}
-        (one,) = ask("POST", "/v1/embeddings", body).json()["data"]
-        found = np.frombuffer(base64.b64decode(one["embedding"]), dtype="<f4")
-        np.testing.assert_allclose(found, model.encode(["a cat"])[0], atol=1e-5)
+    input_ids = model.tokenizer.tokenize("a cat").input_ids.tolist()
+    for value in ("a cat", ["a cat"], input_ids, [input_ids]):
+        body = {"model": "sentences", "input": value, "encoding_format": "base64", "dimensions": 24}
+        (entry,) = client("POST", "/v1/embeddings", body).json()["data"]
+        vector = np.frombuffer(base64.b64decode(entry["embedding"]), dtype="<f4")
+        np.testing.assert_allclose(vector, model.encode(["a cat"])[0], atol=1e-5)
 
 
-def test_openai_dimensions_other_than_the_models_are_refused(ask):
+def test_openai_dimensions_other_than_the_vector_size_are_rejected(client):
     body = {"model": "sentences", "input": "a cat", "dimensions": 8}
-    assert error_of(ask("POST", "/v1/embeddings", body)) == (422, "not_possible")
+    assert error_of(client("POST", "/v1/embeddings", body)) == (422, "unprocessable")
 
 
-def test_texts_are_laid_on_a_plane(ask):
+def test_texts_are_projected_onto_a_plane(client):
+    path = "/v1/embeddings/projection"
     body = {"model": "sentences", "inputs": ["a cat", "a dog", "the film"], "query": "a cat"}
-    told = ask("POST", "/v1/vectors/map", body).json()
-    assert np.array(told["points"]).shape == (3, 2)
-    assert told["scores"][0] == pytest.approx(1.0, abs=1e-5)
-    assert ask("POST", "/v1/vectors/map", {**body, "query": None}).json()["scores"] is None
-    assert error_of(ask("POST", "/v1/vectors/map", {**body, "inputs": []})) == (422, "not_possible")
+    fields = client("POST", path, body).json()
+    assert np.array(fields["points"]).shape == (3, 2)
+    assert fields["scores"][0] == pytest.approx(1.0, abs=1e-5)
+    assert client("POST", path, {**body, "query": None}).json()["scores"] is None
+    assert error_of(client("POST", path, {**body, "inputs": []})) == (422, "unprocessable")
 
 
-def test_a_text_is_shown_as_the_model_sees_it(ask):
-    told = ask("POST", "/v1/models/classify/tokenize", {"text": "a cats", "embeddings": True}).json()
-    assert told["pieces"] == ["[CLS]", "a", "cat", "##s", "[SEP]"]
-    assert told["offsets"][1] == [0, 1]
-    assert {name: len(values) for name, values in told["norms"].items()} == dict.fromkeys(
-        ("piece", "position", "segment", "sum"), 5
+def test_tokenize_returns_tokens_and_embeddings_and_attention_returns_top_k_weights(client):
+    fields = client("POST", "/v1/models/classify/tokenize", {"text": "a cats", "embeddings": True}).json()
+    assert fields["tokens"] == ["[CLS]", "a", "cat", "##s", "[SEP]"]
+    assert fields["offsets"][1] == [0, 1]
+    assert {name: len(values) for name, values in fields["embedding_norms"].items()} == dict.fromkeys(
+        ("token", "position", "token_type", "sum"), 5
     )
-    assert "norms" not in ask("POST", "/v1/models/classify/tokenize", {"text": "a cats"}).json()
-    links = ask("POST", "/v1/models/classify/attention", {"text": "a cats", "strongest": 7}).json()["links"]
-    assert len(links) == 7
+    assert "embedding_norms" not in client("POST", "/v1/models/classify/tokenize", {"text": "a cats"}).json()
+    fields = client("POST", "/v1/models/classify/attention", {"text": "a cats", "top_k": 7}).json()
+    assert len(fields["attention_weights"]) == 7
 
 
-def test_a_prediction_is_explained(ask):
-    told = ask("POST", "/v1/models/classify/explain", {"input": "a good film", "target": "good"}).json()
-    assert [word["word"] for word in told["texts"][0]["words"]] == ["a", "good", "film"]
-    refused = ask("POST", "/v1/models/classify/explain", {"input": "a good film", "target": "green"})
-    assert error_of(refused) == (422, "not_possible")
+def test_a_prediction_is_explained(client):
+    body = {"input": "a good film", "target": "good"}
+    fields = client("POST", "/v1/models/classify/explain", body).json()
+    assert [word["word"] for word in fields["texts"][0]["words"]] == ["a", "good", "film"]
+    response = client("POST", "/v1/models/classify/explain", {**body, "target": "green"})
+    assert error_of(response) == (422, "unprocessable")
 
 
-def test_many_requests_at_once_to_several_models_each_get_their_own_answer(ask, folders):
-    texts = [" ".join(["cat", "dog", "film", "good"][number % 4] for number in range(size)) for size in range(1, 70)]
+def test_concurrent_requests_to_several_models_get_their_own_responses(client, folders):
+    texts = [" ".join(["cat", "dog", "film", "good"][index % 4] for index in range(size)) for size in range(1, 70)]
     requests = [
         ("POST", f"/v1/models/{name}/embed", {"json": {"inputs": [text, text[:5]]}})
         for text in texts
         for name in ("sentences", "pretrained")
     ]
-    answers = ask.at_once(*requests)
-    assert {answer.status_code for answer in answers} == {200}
+    responses = client.send_concurrently(*requests)
+    assert {response.status_code for response in responses} == {200}
     for name, start in (("sentences", 0), ("pretrained", 1)):
-        found = [answer.json()["vectors"] for answer in answers[start::2]]
+        vectors = [response.json()["vectors"] for response in responses[start::2]]
         model = load(folders[name])
-        wanted = [[model.encode([text])[0], model.encode([text[:5]])[0]] for text in texts]
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        expected = [[model.encode([text])[0], model.encode([text[:5]])[0]] for text in texts]
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "kind"),
+    ("path", "body", "status", "error_type"),
     [
         ("/v1/models/none/predict", {"inputs": []}, 404, "not_found"),
-        ("/v1/models/pretrained/predict", {"inputs": ["a"]}, 422, "not_possible"),
-        ("/v1/models/classify/predict", {"inputs": "a"}, 400, "malformed"),
-        ("/v1/models/classify/predict", {"inputs": ["a"], "truncated": True}, 400, "malformed"),
-        ("/v1/models/classify/predict", {"inputs": [{"text": 3}]}, 400, "malformed"),
-        ("/v1/models/classify/predict", {"inputs": ["a"], "by": "word"}, 400, "malformed"),
-        ("/v1/models/classify/predict", [], 400, "malformed"),
-        ("/v1/models/classify/predict", {"inputs": [" "]}, 422, "not_possible"),
-        ("/v1/models/tag/explain", {"input": ""}, 422, "not_possible"),
-        ("/v1/models/pretrained/fill", {"text": "no blank"}, 422, "not_possible"),
-        ("/v1/models/pretrained/fill", {"text": "[MASK]", "top": 0}, 400, "malformed"),
-        ("/v1/models/pretrained/fill", {"text": "[MASK]" * 17}, 422, "not_possible"),
-        ("/v1/models/pretrained/fill", {"text": "[MASK] " + "cat " * 40}, 422, "not_possible"),
-        ("/v1/models/sentences/embed", {"inputs": ["a"], "pooling": "median"}, 400, "malformed"),
-        ("/v1/models/classify/attention", {"text": "a", "layer": 9}, 422, "not_possible"),
+        ("/v1/models/pretrained/predict", {"inputs": ["a"]}, 422, "unprocessable"),
+        ("/v1/models/classify/predict", {"inputs": "a"}, 400, "bad_request"),
+        ("/v1/models/classify/predict", {"inputs": ["a"], "truncated": True}, 400, "bad_request"),
+        ("/v1/models/classify/predict", {"inputs": [{"text": 3}]}, 400, "bad_request"),
+        ("/v1/models/classify/predict", {"inputs": [{"text": ["a"]}]}, 422, "unprocessable"),
+        ("/v1/models/classify/predict", {"inputs": [{"txt": "a"}]}, 422, "unprocessable"),
+        ("/v1/models/classify/predict", {"inputs": ["a"], "by": "word"}, 400, "bad_request"),
+        ("/v1/models/classify/predict", [], 400, "bad_request"),
+        ("/v1/models/classify/predict", {"inputs": [" "]}, 422, "unprocessable"),
+        ("/v1/models/tag/explain", {"input": ""}, 422, "unprocessable"),
+        ("/v1/models/pretrained/fill-mask", {"text": "no mask"}, 422, "unprocessable"),
+        ("/v1/models/pretrained/fill-mask", {"text": "[MASK]", "top_k": 0}, 400, "bad_request"),
+        ("/v1/models/pretrained/fill-mask", {"text": "[MASK]" * 17}, 422, "unprocessable"),
+        ("/v1/models/pretrained/fill-mask", {"text": "[MASK] " + "cat " * 40}, 422, "unprocessable"),
+        ("/v1/models/sentences/embed", {"inputs": ["a"], "pooling": "median"}, 400, "bad_request"),
+        ("/v1/models/classify/attention", {"text": "a", "layer": 9}, 422, "unprocessable"),
         ("/v1/embeddings", {"model": "none", "input": "a"}, 404, "not_found"),
-        ("/v1/embeddings", {"model": "sentences", "input": [[1, 99_999]]}, 422, "not_possible"),
-        ("/v1/embeddings", {"model": "sentences", "input": [["a"]]}, 400, "malformed"),
+        ("/v1/embeddings", {"model": "sentences", "input": [[1, 99_999]]}, 422, "unprocessable"),
+        ("/v1/embeddings", {"model": "sentences", "input": [["a"]]}, 400, "bad_request"),
         ("/v1/search", {"query": "a"}, 404, "not_found"),
         ("/v1/nothing", {}, 404, "not_found"),
         ("/v1/models", {}, 405, "method_not_allowed"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_with_the_right_status(path, body, status, kind, ask):
-    assert error_of(ask("POST", path, body)) == (status, kind)
+def test_invalid_requests_get_the_right_status(path, body, status, error_type, client):
+    assert error_of(client("POST", path, body)) == (status, error_type)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b'{"inputs": ["\xff"]}', b'{"inputs": ["\\ud800"]}', b"[" * 100_000, b"NaN", b"\x00"]
 )
-def test_bodies_that_are_no_json_are_refused(content, ask):
+def test_bodies_that_are_not_json_are_rejected(content, client):
     headers = {"Content-Type": "application/json"}
-    answer = ask("POST", "/v1/models/classify/predict", content=content, headers=headers)
-    assert error_of(answer) == (400, "malformed")
+    response = client("POST", "/v1/models/classify/predict", content=content, headers=headers)
+    assert error_of(response) == (400, "bad_request")
 
 
-def test_limits_of_inputs_and_texts_hold(ask_app, folders):
-    ask = ask_app(models=(f"one={folders['classify']}",), limits=Limits(inputs=2, characters=10, body_bytes=500))
-    path = "/v1/models/one/predict"
-    assert ask("POST", path, {"inputs": ["a" * 10, "b"]}).status_code == 200
-    assert error_of(ask("POST", path, {"inputs": ["a"] * 3})) == (422, "not_possible")
-    assert error_of(ask("POST", path, {"inputs": ["a" * 11]})) == (422, "not_possible")
-    assert error_of(ask("POST", path, {"inputs": [{"sentence1": "a", "sentence2": "b" * 11}]})) == (422, "not_possible")
-    assert error_of(ask("POST", "/v1/embeddings", {"model": "one", "input": [5] * 11})) == (422, "not_possible")
-    assert error_of(ask("POST", path, {"inputs": ["a"], "by": "x" * 500})) == (413, "body_too_large")
+def test_limits_of_inputs_texts_and_bodies_are_enforced(make_client, folders):
+    limits = Limits(inputs=2, characters=10, body_bytes=500)
+    client = make_client(models=(f"bert={folders['classify']}",), limits=limits)
+    path = "/v1/models/bert/predict"
+    assert client("POST", path, {"inputs": ["a" * 10, "b"]}).status_code == 200
+    for inputs in (["a"] * 3, ["a" * 11], [{"sentence1": "a", "sentence2": "b" * 11}]):
+        assert error_of(client("POST", path, {"inputs": inputs})) == (422, "unprocessable")
+    assert error_of(client("POST", "/v1/embeddings", {"model": "bert", "input": [5] * 11})) == (422, "unprocessable")
+    assert error_of(client("POST", path, {"inputs": ["a"], "by": "x" * 500})) == (413, "content_too_large")
 
 
-def test_a_full_line_answers_429_and_says_when_to_come_back(ask_app, folders, gate):
-    ask = ask_app(models=(f"one={folders['sentences']}",), bounds=QueueLimits(requests=2))
-    request = ("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})
+def test_a_full_queue_answers_429_with_retry_after(make_client, folders, gate):
+    client = make_client(models=(f"bert={folders['sentences']}",), queue_limits=QueueLimits(requests=2))
+    request = ("POST", "/v1/models/bert/embed", {"json": {"inputs": ["a cat"]}})
     threading.Timer(0.5, gate.open).start()
-    answers = ask.at_once(*[request] * 6)
-    statuses = sorted(answer.status_code for answer in answers)
+    responses = client.send_concurrently(*[request] * 6)
+    statuses = sorted(response.status_code for response in responses)
     assert statuses == [200, 200, 429, 429, 429, 429]
-    for answer in answers:
-        if answer.status_code == 429:
-            assert 1 <= int(answer.headers["retry-after"]) <= 60
-            assert error_of(answer) == (429, "queue_full")
+    for response in responses:
+        if response.status_code == 429:
+            assert 1 <= int(response.headers["retry-after"]) <= 60
+            assert error_of(response) == (429, "queue_full")
 
 
-def test_a_server_that_cannot_compute_any_more_says_that_it_is_not_healthy(ask_app):
-    ask = ask_app()
-    assert ask("GET", "/health").json() == {"status": "alive"}
-    ask.app.service.scheduler.close()
-    assert error_of(ask("GET", "/health")) == (503, "not_ready")
+def test_a_server_without_a_worker_thread_is_not_healthy(make_client):
+    client = make_client()
+    assert client("GET", "/health").json() == {"status": "alive"}
+    client.app.service.scheduler.close()
+    assert error_of(client("GET", "/health")) == (503, "unavailable")
 
 
-def test_who_waits_for_a_long_text_to_be_cut_stands_in_line_too(ask_app, folders):
-    ask = ask_app(models=(f"one={folders['sentences']}",), bounds=QueueLimits(requests=2))
-    service = ask.app.service
+def test_requests_that_wait_for_the_tokenizer_count_as_queued(make_client, folders):
+    client = make_client(models=(f"bert={folders['sentences']}",), queue_limits=QueueLimits(requests=2))
+    service = client.app.service
     service._tokenizer_lock.acquire()
     threading.Timer(0.5, service._tokenizer_lock.release).start()
-    answers = ask.at_once(*[("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})] * 5)
-    assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
+    request = ("POST", "/v1/models/bert/embed", {"json": {"inputs": ["a cat"]}})
+    responses = client.send_concurrently(*[request] * 5)
+    assert sorted(response.status_code for response in responses) == [200, 200, 429, 429, 429]
 
 
-def test_pieces_alone_are_refused_and_limited_like_all_else(ask_app, folders):
-    """They need the desk and never the worker."""
-    ask = ask_app(
-        models=(f"one={folders['sentences']}",),
-        bounds=QueueLimits(requests=2),
+def test_tokenize_requests_are_limited_like_all_others(make_client, folders):
+    """They need the tokenizer lock, but never the worker."""
+    client = make_client(
+        models=(f"bert={folders['sentences']}",),
+        queue_limits=QueueLimits(requests=2),
         limits=Limits(seconds=0.2, characters=9_000),
     )
-    service = ask.app.service
-    request = ("POST", "/v1/models/one/tokenize", {"json": {"text": "a cat " * 1_000}})
+    service = client.app.service
+    request = ("POST", "/v1/models/bert/tokenize", {"json": {"text": "a cat " * 1_000}})
     service._tokenizer_lock.acquire()
     try:
-        answers = ask.at_once(*[request] * 4)
+        responses = client.send_concurrently(*[request] * 4)
     finally:
         service._tokenizer_lock.release()
-    assert sorted(answer.status_code for answer in answers) == [429, 429, 504, 504]
-    assert ask(*request[:2], request[2]["json"]).status_code == 200
+    assert sorted(response.status_code for response in responses) == [429, 429, 504, 504]
+    assert client(*request[:2], request[2]["json"]).status_code == 200
 
 
-def test_a_request_that_takes_too_long_answers_504_and_leaves_the_line(ask_app, folders, gate):
-    ask = ask_app(models=(f"one={folders['sentences']}",), limits=Limits(seconds=0.3))
-    request = ("POST", "/v1/models/one/embed", {"json": {"inputs": ["a cat"]}})
-    answers = ask.at_once(request, request, request)
-    assert [error_of(answer) for answer in answers] == [(504, "time_limit")] * 3
-    assert ask.app.service.scheduler.num_requests == 0
+def test_a_request_that_takes_too_long_answers_504_and_leaves_the_queue(make_client, folders, gate):
+    client = make_client(models=(f"bert={folders['sentences']}",), limits=Limits(seconds=0.3))
+    request = ("POST", "/v1/models/bert/embed", {"json": {"inputs": ["a cat"]}})
+    responses = client.send_concurrently(request, request, request)
+    assert [error_of(response) for response in responses] == [(504, "timeout")] * 3
+    assert client.app.service.scheduler.num_requests == 0
     gate.open()
-    assert ask(*request[:2], request[2]["json"]).status_code == 200
+    assert client(*request[:2], request[2]["json"]).status_code == 200
 
 
-def test_a_client_that_goes_away_leaves_the_line(ask, gate):
+def test_the_request_of_a_disconnected_client_leaves_the_queue(client, gate):
     body = json.dumps({"inputs": ["a cat"]}).encode()
     sent: list[Any] = []
 
-    async def go() -> None:
-        gone = asyncio.Event()
+    async def run() -> None:
+        disconnected = asyncio.Event()
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> dict[str, Any]:
             if messages:
                 return messages.pop()
-            await gone.wait()
+            await disconnected.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
@@ -293,150 +297,150 @@ def test_a_client_that_goes_away_leaves_the_line(ask, gate):
             **{"type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "root_path": ""},
             **{"path": "/v1/models/sentences/embed", "query_string": b"", "headers": headers, "client": None},
         }
-        task = asyncio.create_task(ask.app.app(scope, receive, send))
+        task = asyncio.create_task(client.app.app(scope, receive, send))
         await asyncio.to_thread(gate.entered.wait, 30)
-        assert ask.app.service.scheduler.num_requests == 1
-        gone.set()
+        assert client.app.service.scheduler.num_requests == 1
+        disconnected.set()
         await asyncio.wait_for(task, 30)
-        assert ask.app.service.scheduler.num_requests == 0
+        assert client.app.service.scheduler.num_requests == 0
 
-    asyncio.run(go())
+    asyncio.run(run())
     assert sent[0]["status"] == 499
 
 
-def test_errors_tell_neither_paths_nor_traces_nor_what_others_sent(ask, monkeypatch, folders):
-    def fail(self: EmbedQueue, rows: Any) -> Any:
-        raise RuntimeError("/secret/place: somebody's text")
+def test_internal_errors_reveal_neither_paths_nor_tracebacks_nor_texts(client, monkeypatch):
+    def fail(self: EmbedQueue, sequences: Any) -> Any:
+        raise RuntimeError("/secret/path: somebody's text")
 
     monkeypatch.setattr(EmbedQueue, "compute", fail)
-    answer = ask("POST", "/v1/models/sentences/embed", {"inputs": ["a cat"]})
-    assert error_of(answer) == (500, "internal")
-    assert not re.search(r"secret|somebody|Traceback|RuntimeError|/", answer.json()["error"]["message"])
+    response = client("POST", "/v1/models/sentences/embed", {"inputs": ["a cat"]})
+    assert error_of(response) == (500, "internal_error")
+    assert not re.search(r"secret|somebody|Traceback|RuntimeError|/", response.json()["error"]["message"])
     monkeypatch.undo()
-    assert ask("POST", "/v1/models/sentences/embed", {"inputs": ["a cat"]}).status_code == 200
+    assert client("POST", "/v1/models/sentences/embed", {"inputs": ["a cat"]}).status_code == 200
 
 
-def test_health_and_readiness(ask_app, folders):
-    ask = ask_app(models=(f"one={folders['sentences']}",))
-    assert ask("GET", "/health").json() == {"status": "alive"}
-    assert ask("GET", "/ready").json() == {"status": "ready", "models": ["one"]}
-    ask.app.service.standing.is_draining = True
-    assert error_of(ask("GET", "/ready")) == (503, "not_ready")
-    assert error_of(ask("POST", "/v1/models/one/embed", {"inputs": ["a"]})) == (503, "not_ready")
-    assert ask("GET", "/health").status_code == 200
+def test_health_and_readiness(make_client, folders):
+    client = make_client(models=(f"bert={folders['sentences']}",))
+    assert client("GET", "/health").json() == {"status": "alive"}
+    assert client("GET", "/ready").json() == {"status": "ready", "models": ["bert"]}
+    client.app.service.state.is_draining = True
+    assert error_of(client("GET", "/ready")) == (503, "unavailable")
+    assert error_of(client("POST", "/v1/models/bert/embed", {"inputs": ["a"]})) == (503, "unavailable")
+    assert client("GET", "/health").status_code == 200
 
 
-def test_metrics_count_what_was_asked(ask_app, folders):
-    ask = ask_app(models=(f"one={folders['sentences']}",))
-    ask("POST", "/v1/models/one/embed", {"inputs": ["a cat", "a dog"]})
-    ask("POST", "/v1/embeddings", {"model": "one", "input": "a cat"})
-    ask("POST", "/v1/models/other/embed", {"inputs": ["a"]})
-    ask("POST", "/v1/models/one/predict", {"inputs": ["a"]})
-    told = ask("GET", "/metrics").text
-    assert 'bertworks_requests_total{endpoint="embed",model="one",status="200"} 1.0' in told
-    assert 'bertworks_requests_total{endpoint="embeddings",model="one",status="200"} 1.0' in told
-    assert 'bertworks_requests_total{endpoint="embed",model="none",status="404"} 1.0' in told
-    assert 'bertworks_requests_total{endpoint="predict",model="one",status="422"} 1.0' in told
-    assert 'bertworks_batch_rows_sum{model="one"} 3.0' in told
-    assert "bertworks_queue_requests 0.0" in told
+def test_metrics_count_requests_and_batches(make_client, folders):
+    client = make_client(models=(f"bert={folders['sentences']}",))
+    client("POST", "/v1/models/bert/embed", {"inputs": ["a cat", "a dog"]})
+    client("POST", "/v1/embeddings", {"model": "bert", "input": "a cat"})
+    client("POST", "/v1/models/other/embed", {"inputs": ["a"]})
+    client("POST", "/v1/models/bert/predict", {"inputs": ["a"]})
+    metrics = client("GET", "/metrics").text
+    assert 'bertworks_requests_total{endpoint="embed",model="bert",status="200"} 1.0' in metrics
+    assert 'bertworks_requests_total{endpoint="embeddings",model="bert",status="200"} 1.0' in metrics
+    assert 'bertworks_requests_total{endpoint="embed",model="none",status="404"} 1.0' in metrics
+    assert 'bertworks_requests_total{endpoint="predict",model="bert",status="422"} 1.0' in metrics
+    assert 'bertworks_batch_sequences_sum{model="bert"} 3.0' in metrics
+    assert "bertworks_queue_requests 0.0" in metrics
 
 
-def test_other_origins_may_not_ask_unless_they_are_named(ask, ask_app, folders):
+def test_cross_origin_requests_need_an_allowed_origin(client, make_client, folders):
     origin = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
-    assert "access-control-allow-origin" not in ask("GET", "/v1/models", headers=origin).headers
-    open_to = ask_app(models=(f"one={folders['sentences']}",), origins=("https://example.org",))
-    allowed = open_to("GET", "/v1/models", headers=origin).headers
-    assert allowed["access-control-allow-origin"] == "https://example.org"
-    assert allowed["access-control-expose-headers"] == "Retry-After"
-    assert open_to("OPTIONS", "/v1/models", headers=origin).status_code == 200
-    other = open_to("GET", "/v1/models", headers={"Origin": "https://other.org"}).headers
-    assert "access-control-allow-origin" not in other
+    assert "access-control-allow-origin" not in client("GET", "/v1/models", headers=origin).headers
+    cors_client = make_client(models=(f"bert={folders['sentences']}",), origins=("https://example.org",))
+    headers = cors_client("GET", "/v1/models", headers=origin).headers
+    assert headers["access-control-allow-origin"] == "https://example.org"
+    assert headers["access-control-expose-headers"] == "Retry-After"
+    assert cors_client("OPTIONS", "/v1/models", headers=origin).status_code == 200
+    headers = cors_client("GET", "/v1/models", headers={"Origin": "https://other.org"}).headers
+    assert "access-control-allow-origin" not in headers
 
 
-def test_keys_are_asked_for_where_there_are_some(ask_app, folders, tmp_path):
+def test_api_keys_are_required_where_they_are_configured(make_client, folders, tmp_path):
     (tmp_path / "keys").write_text("a-key-of-more-than-16-letters\n")
-    ask = ask_app(models=(f"one={folders['sentences']}",), host="0.0.0.0", key_file=tmp_path / "keys")
-    assert error_of(ask("GET", "/v1/models")) == (401, "unauthorized")
-    assert error_of(ask("GET", "/metrics")) == (401, "unauthorized")
-    assert ask("GET", "/health").status_code == 200
+    client = make_client(models=(f"bert={folders['sentences']}",), host="0.0.0.0", key_file=tmp_path / "keys")
+    assert error_of(client("GET", "/v1/models")) == (401, "unauthorized")
+    assert error_of(client("GET", "/metrics")) == (401, "unauthorized")
+    assert client("GET", "/health").status_code == 200
     headers = {"Authorization": "Bearer a-key-of-more-than-16-letters"}
-    assert ask("GET", "/v1/models", headers=headers).status_code == 200
+    assert client("GET", "/v1/models", headers=headers).status_code == 200
 
 
-def test_the_reference_has_an_example_of_every_body_and_takes_nothing_from_elsewhere(ask):
-    told = ask("GET", "/openapi.json").json()
-    posted = [one["post"] for one in told["paths"].values() if "post" in one]
-    assert len(posted) == 11
-    for operation in posted:
-        name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        assert told["components"]["schemas"][name]["examples"]
+def body_schema(spec: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
+    name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    return spec["components"]["schemas"][name]
+
+
+def test_the_reference_has_an_example_of_every_body_and_loads_nothing_from_other_origins(client):
+    spec = client("GET", "/openapi.json").json()
+    operations = [methods["post"] for methods in spec["paths"].values() if "post" in methods]
+    assert len(operations) == 11
+    for operation in operations:
+        assert body_schema(spec, operation)["examples"]
         assert {"200", "400", "404", "413", "422", "429", "504"} <= set(operation["responses"])
-    page = ask("GET", "/docs")
+    page = client("GET", "/docs")
     assert "/v1/models/{name}/predict" in page.text
     assert not re.search(r"(src|href)=\"?(https?:)?//", page.text)
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
 
 
-def test_every_example_of_the_reference_is_understood(ask):
-    told = ask("GET", "/openapi.json").json()
-    for path, methods in told["paths"].items():
+def test_every_example_of_the_reference_is_a_valid_body(client):
+    spec = client("GET", "/openapi.json").json()
+    for path, methods in spec["paths"].items():
         if "post" not in methods:
             continue
-        name = methods["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        for example in told["components"]["schemas"][name]["examples"]:
-            answer = ask("POST", path.replace("{name}", "none"), example)
-            assert error_of(answer)[0] == 404, (path, example)  # no such model, but nothing wrong with the body
+        for example in body_schema(spec, methods["post"])["examples"]:
+            response = client("POST", path.replace("{name}", "none"), example)
+            assert error_of(response)[0] == 404, (path, example)  # the model is unknown, but the body is valid
 
 
-def test_a_bundle_is_served_with_search_over_its_corpus(ask_app, make_corpus, tmp_path):
+def test_a_bundle_is_served_with_search_over_its_corpus(make_client, make_corpus, tmp_path):
     corpus = make_corpus([[5, 4, 6], [3], [7, 8]]).corpus.folder
-    tuned = write_tuned(tmp_path / "sst2", TASKS["classify"])
-    made = bundle(BundleRequest((str(tuned),), tmp_path / "bundle", corpus=corpus))
-    ask = ask_app(models=(str(made.folder),))
-    assert [one["name"] for one in ask("GET", "/v1/models").json()["models"]] == ["sst2"]
-    told = ask("POST", "/v1/search", {"query": "w3 w4", "top": 2}).json()["results"]
-    assert len(told) == 2
-    assert set(told[0]) == {"text", "score", "document", "place"}
-    assert ask("GET", "/v1/search?query=w3%20w4&top=2").json()["results"] == told
-    assert error_of(ask("GET", "/v1/search?query=w3&top=0")) == (400, "malformed")
-    assert error_of(ask("POST", "/v1/search", {"query": " "})) == (422, "not_possible")
+    model = write_finetuned(tmp_path / "sst2", TASKS["classify"])
+    folder = bundle(BundleRequest((str(model),), tmp_path / "bundle", corpus=corpus)).folder
+    client = make_client(models=(str(folder),))
+    assert [model["name"] for model in client("GET", "/v1/models").json()["models"]] == ["sst2"]
+    results = client("POST", "/v1/search", {"query": "w3 w4", "top_k": 2}).json()["results"]
+    assert len(results) == 2
+    assert set(results[0]) == {"text", "score", "document", "sentence_index"}
+    assert client("GET", "/v1/search?query=w3%20w4&top_k=2").json()["results"] == results
+    assert error_of(client("GET", "/v1/search?query=w3&top_k=0")) == (400, "bad_request")
+    assert error_of(client("POST", "/v1/search", {"query": " "})) == (422, "unprocessable")
 
 
-def test_runs_are_followed(ask_app, folders, tmp_path):
+def test_training_runs_are_listed_and_read(make_client, folders, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "metrics.jsonl").write_text(
-        "".join(json.dumps({"kind": "step", "step": number, "seconds": 1.0}) + "\n" for number in range(5))
+        "".join(json.dumps({"kind": "step", "step": step, "seconds": 1.0}) + "\n" for step in range(5))
     )
-    ask = ask_app(models=(f"one={folders['sentences']}",), runs={"one": run})
-    assert [one["name"] for one in ask("GET", "/v1/runs").json()["runs"]] == ["one"]
-    told = ask("GET", "/v1/runs/one?after=1").json()
-    assert [record["step"] for record in told["records"]] == [2, 3]
-    assert error_of(ask("GET", "/v1/runs/other")) == (404, "not_found")
-    assert error_of(ask("GET", "/v1/runs/one?after=x")) == (400, "malformed")
+    client = make_client(models=(f"bert={folders['sentences']}",), runs={"mini": run})
+    assert [run["name"] for run in client("GET", "/v1/runs").json()["runs"]] == ["mini"]
+    fields = client("GET", "/v1/runs/mini?after=1").json()
+    assert [record["step"] for record in fields["records"]] == [2, 3]
+    assert error_of(client("GET", "/v1/runs/other")) == (404, "not_found")
+    assert error_of(client("GET", "/v1/runs/mini?after=x")) == (400, "bad_request")
 
 
-def test_the_page_is_served_and_nothing_beside_it(ask):
-    assert "<html" in ask("GET", "/").text
+def test_only_the_files_of_the_page_are_served(client):
+    assert "<html" in client("GET", "/").text
     for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/page/none.js"):
-        assert error_of(ask("GET", path)) == (404, "not_found")
+        assert error_of(client("GET", path)) == (404, "not_found")
 
 
-def test_a_bundle_is_served_alone(ask_app, folders, tmp_path):
-    from bertworks.errors import SettingsError
-
-    made = bundle(BundleRequest((str(folders["classify"]),), tmp_path / "bundle"))
-    with pytest.raises(SettingsError, match="served alone"):
-        ask_app(models=(str(made.folder), f"x={folders['tag']}"))
+def test_a_bundle_must_be_the_only_argument(make_client, folders, tmp_path):
+    folder = bundle(BundleRequest((str(folders["classify"]),), tmp_path / "bundle")).folder
+    with pytest.raises(SettingsError, match="must be the only argument"):
+        make_client(models=(str(folder), f"x={folders['tag']}"))
 
 
-def test_a_long_explanation_does_not_keep_others_waiting(ask, folders):
-    long = {"question": "who sat on the mat?", "context": "john sat in paris. " * 40}
-    body = {"json": {"input": long}}
-    why, vectors = ask.at_once(
-        ("POST", "/v1/models/answer/explain", body),
+def test_a_long_explanation_does_not_block_other_requests(client, folders):
+    raw_input = {"question": "who sat on the mat?", "context": "john sat in paris. " * 40}
+    explanation, vectors = client.send_concurrently(
+        ("POST", "/v1/models/answer/explain", {"json": {"input": raw_input}}),
         ("POST", "/v1/models/sentences/embed", {"json": {"inputs": ["a cat"]}}),
     )
-    assert (why.status_code, vectors.status_code) == (200, 200)
-    wanted = load(folders["sentences"]).encode(["a cat"])
-    np.testing.assert_allclose(vectors.json()["vectors"], wanted, atol=1e-5)
+    assert (explanation.status_code, vectors.status_code) == (200, 200)
+    expected = load(folders["sentences"]).encode(["a cat"])
+    np.testing.assert_allclose(vectors.json()["vectors"], expected, atol=1e-5)

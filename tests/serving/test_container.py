@@ -1,4 +1,4 @@
-"""The Containerfile: it runs our own command with options that there are, as nobody special, and asks how it is."""
+"""The Containerfile: it runs `bertworks serve` with existing options, not as root, and has a health check."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from bertworks.cli import serve
 LINES = (Path(__file__).parents[2] / "Containerfile").read_text().replace("\\\n", " ").splitlines()
 
 
-def last(word: str) -> str:
-    """Return what stands behind the last line that begins with a word."""
-    return next(line for line in reversed(LINES) if line.startswith(word)).removeprefix(word).strip()
+def last_value(instruction: str) -> str:
+    """Return the arguments of the last line with an instruction."""
+    return next(line for line in reversed(LINES) if line.startswith(instruction)).removeprefix(instruction).strip()
 
 
-def test_a_container_serves_a_bundle_with_options_that_there_are():
-    assert json.loads(last("ENTRYPOINT")) == ["bertworks", "serve"]
-    arguments = json.loads(last("CMD"))
-    known = {name for one in typer.main.get_command(serve.app).params for name in one.opts}
-    assert {one for one in arguments if one.startswith("--")} == {"--host", "--api-key-file"} <= known
+def test_the_container_serves_with_existing_options():
+    assert json.loads(last_value("ENTRYPOINT")) == ["bertworks", "serve"]
+    arguments = json.loads(last_value("CMD"))
+    options = {name for parameter in typer.main.get_command(serve.app).params for name in parameter.opts}
+    assert {argument for argument in arguments if argument.startswith("--")} == {"--host", "--api-key-file"} <= options
 
 
-def test_a_container_does_not_run_as_root():
-    assert int(last("USER")) > 0
-    assert [line for line in LINES if line.startswith("RUN")][-1] in LINES[: LINES.index(f"USER {last('USER')}")]
+def test_the_container_does_not_run_as_root():
+    assert int(last_value("USER")) > 0
+    assert [line for line in LINES if line.startswith("RUN")][-1] in LINES[: LINES.index(f"USER {last_value('USER')}")]
 
 
-def test_a_container_is_asked_whether_it_takes_requests():
-    check = re.sub(r".*CMD", "", last("HEALTHCHECK"))
-    assert "http://127.0.0.1:8000/ready" in json.loads(check)[-1]
-    assert last("EXPOSE") == "8000"
+def test_the_health_check_requests_readiness():
+    command = re.sub(r".*CMD", "", last_value("HEALTHCHECK"))
+    assert "http://127.0.0.1:8000/ready" in json.loads(command)[-1]
+    assert last_value("EXPOSE") == "8000"

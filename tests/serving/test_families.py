@@ -1,4 +1,4 @@
-"""Every member of the family behind the port: a fine-tuned and a pretrained folder of each answer what they can."""
+"""Every encoder family served: a fine-tuned and a pretrained model of each, by all supported endpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from served_family import FAMILIES, KIN, write_pretrained_member, write_tuned_member
+from served_family import FAMILIES, PRETRAINING, write_finetuned_member, write_pretrained_member
 from small_models import TASKS
 
 from bertworks.encoders.families import family_of
@@ -20,148 +20,160 @@ from bertworks.serving.inspection import AttentionQuery, attention, truncate_enc
 
 TEXT = "john sat on the mat in paris"
 LSTMS = ("elmo", "awd-lstm")
-FILLING = [family for family in FAMILIES if "masked" in KIN[family].objective]
+MLM_FAMILIES = [family for family in FAMILIES if "mlm" in PRETRAINING[family].objective]
 
 
 @pytest.fixture(scope="module")
-def members(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> dict[str, Path]:
-    """For each family a classifier, one for entities, and a pretrained model: FAMILY, FAMILY-tag, FAMILY-base."""
+def family_folders(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> dict[str, Path]:
+    """For each family a classifier, a tagger and a pretrained model: FAMILY, FAMILY-tag, FAMILY-base."""
     folder = tmp_path_factory.mktemp("family")
-    found = {}
+    folders = {}
     for family in FAMILIES:
-        found[family] = write_tuned_member(folder / family, family, TASKS["classify"])
-        found[f"{family}-tag"] = write_tuned_member(folder / f"{family}-tag", family, TASKS["tag"])
-        found[f"{family}-base"] = write_pretrained_member(folder / f"{family}-base", family)
-    return found
+        folders[family] = write_finetuned_member(folder / family, family, TASKS["classify"])
+        folders[f"{family}-tag"] = write_finetuned_member(folder / f"{family}-tag", family, TASKS["tag"])
+        folders[f"{family}-base"] = write_pretrained_member(folder / f"{family}-base", family)
+    return folders
 
 
 @pytest.fixture(scope="module")
-def asked(ask_app: Callable[..., Any], members: dict[str, Path]) -> Callable[..., Any]:
-    """Ask one of the members: the name of its model, the endpoint and the body in; status and answer out."""
-    app = ask_app(models=tuple(f"{name}={folder}" for name, folder in members.items()))
+def post(make_client: Callable[..., Any], family_folders: dict[str, Path]) -> Callable[..., Any]:
+    """Send a request: model, endpoint and body in; status and response out."""
+    client = make_client(models=tuple(f"{name}={folder}" for name, folder in family_folders.items()))
 
-    def ask(name: str, endpoint: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        answer = app("POST", f"/v1/models/{name}/{endpoint}", body)
-        return answer.status_code, answer.json()
+    def send(name: str, endpoint: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        response = client("POST", f"/v1/models/{name}/{endpoint}", body)
+        return response.status_code, response.json()
 
-    return ask
+    return send
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_tuned_member_predicts_and_embeds_as_its_folder_does(family, asked, members):
+def test_predictions_and_vectors_are_those_of_the_library(family, post, family_folders):
     for name in (family, f"{family}-tag"):
-        status, told = asked(name, "predict", {"inputs": [TEXT]})
+        status, response = post(name, "predict", {"inputs": [TEXT]})
         assert status == 200
-        (wanted,) = load(members[name]).predict([TEXT])
-        (found,) = told["predictions"]
-        for key, value in wanted.to_dict().items():
+        (expected,) = load(family_folders[name]).predict([TEXT])
+        (prediction,) = response["predictions"]
+        for key, value in expected.to_dict().items():
             if isinstance(value, str | list | tuple) and key != "id":
-                assert found[key] == (list(value) if isinstance(value, tuple) else value)
-    status, told = asked(family, "embed", {"inputs": [TEXT, "a dull film"]})
+                assert prediction[key] == (list(value) if isinstance(value, tuple) else value)
+    status, response = post(family, "embed", {"inputs": [TEXT, "a dull film"]})
     assert status == 200
-    np.testing.assert_allclose(told["vectors"], load(members[family]).encode([TEXT, "a dull film"]), atol=1e-5)
+    expected_vectors = load(family_folders[family]).encode([TEXT, "a dull film"])
+    np.testing.assert_allclose(response["vectors"], expected_vectors, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_embeddings_of_a_piece_are_shown_and_sum_up(family, asked):
-    status, told = asked(family, "tokenize", {"text": TEXT, "embeddings": True})
+def test_the_embeddings_of_a_token_add_up(family, post):
+    status, response = post(family, "tokenize", {"text": TEXT, "embeddings": True})
     assert status == 200
-    parts = {name: np.array(values) for name, values in told["sample"].items()}
-    total = parts.pop("sum")
-    assert len(total) == len(told["pieces"])
-    np.testing.assert_allclose(sum(parts.values()), total, atol=1e-5)
-    assert "".join(told["texts"]).replace(" ", "") == TEXT.replace(" ", "")
+    components = {name: np.array(values) for name, values in response["embedding_values"].items()}
+    total = components.pop("sum")
+    assert len(total) == len(response["tokens"])
+    np.testing.assert_allclose(sum(components.values()), total, atol=1e-5)
+    assert "".join(response["texts"]).replace(" ", "") == TEXT.replace(" ", "")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_who_reads_whom_is_shown_where_pieces_read_one_another(family, asked, members):
-    status, told = asked(family, "attention", {"text": TEXT, "pair": "a cat", "strongest": 20_000})
+def test_attention_weights_are_those_of_transformers_where_there_is_attention(family, post, family_folders):
+    status, response = post(family, "attention", {"text": TEXT, "pair": "a cat", "top_k": 20_000})
     if family in LSTMS:
         assert status == 422
-        assert "do not read one another by attention" in told["error"]["message"]
-        model = load(members[family])
-        row = truncate_encoding(model.tokenizer.encode(TEXT), model.encoder)
-        with pytest.raises(SettingsError, match=f"'{family}' has no attention to show"):
-            attention(model.encoder, row, 0, AttentionQuery(5))
+        assert "its encoder has no attention" in response["error"]["message"]
+        model = load(family_folders[family])
+        encoding = truncate_encoding(model.tokenizer.encode(TEXT), model.encoder)
+        with pytest.raises(SettingsError, match=f"'{family}' has no attention"):
+            attention(model.encoder, encoding, 0, AttentionQuery(5))
         return
     assert status == 200
-    length = len(told["pieces"])
-    shares = np.zeros((told["num_layers"], told["num_heads"], length, length))
-    for layer, head, reader, read, weight in told["links"]:
-        shares[layer, head, reader, read] = weight
-    np.testing.assert_allclose(shares.sum(-1), 1.0, atol=1e-5)
-    np.testing.assert_allclose(shares, shares_of_transformers(members[family], family), atol=1e-5)
+    length = len(response["tokens"])
+    weights = np.zeros((response["num_layers"], response["num_heads"], length, length))
+    for layer, head, query, key, weight in response["attention_weights"]:
+        weights[layer, head, query, key] = weight
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(weights, transformers_attention_weights(family_folders[family], family), atol=1e-5)
 
 
-def shares_of_transformers(folder: Path, family: str) -> Any:
-    """What the peer says its heads read of the same pair: (L, H, T, T)."""
-    kind = getattr(transformers, family_of(family).class_prefix + "Model")
-    peer = kind.from_pretrained(folder, attn_implementation="eager").eval()
+def transformers_attention_weights(folder: Path, family: str) -> Any:
+    """Return transformers' attention weights for the same pair: (L, H, T, T)."""
+    model_class = getattr(transformers, family_of(family).class_prefix + "Model")
+    peer = model_class.from_pretrained(folder, attn_implementation="eager").eval()
     encoding = load(folder).tokenizer.encode(TEXT, "a cat")
-    given = {"input_ids": torch.tensor([encoding.input_ids]), "token_type_ids": torch.tensor([encoding.token_type_ids])}
-    if family in ("openai-gpt", "roberta"):  # these have no segments
-        del given["token_type_ids"]
+    inputs = {
+        "input_ids": torch.tensor([encoding.input_ids]),
+        "token_type_ids": torch.tensor([encoding.token_type_ids]),
+    }
+    if family in ("openai-gpt", "roberta"):  # these have no token types
+        del inputs["token_type_ids"]
     with torch.no_grad():
-        found = peer(**given, output_attentions=True).attentions
-    return torch.stack(found)[:, 0].numpy()
+        attentions = peer(**inputs, output_attentions=True).attentions
+    return torch.stack(attentions)[:, 0].numpy()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_prediction_is_explained_and_its_weights_add_up(family, asked):
+def test_attributions_add_up_to_the_difference_of_the_outputs(family, post):
     for name in (family, f"{family}-tag"):
-        status, told = asked(name, "explain", {"input": TEXT})
+        status, response = post(name, "explain", {"input": TEXT})
         assert status == 200
-        weights = [word["weight"] for text in told["texts"] for word in text["words"]]
+        weights = [word["weight"] for text in response["texts"] for word in text["words"]]
         assert any(weights)
-        gap = told["output"] - told["baseline_output"] - sum(weights) - told["elsewhere"]
-        assert abs(gap) <= 0.01 * sum(map(abs, weights)) + 1e-6
+        delta = response["output"] - response["baseline_output"] - sum(weights) - response["context_weight"]
+        assert abs(delta) <= 0.01 * sum(map(abs, weights)) + 1e-6
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_pretrained_member_fills_goes_on_or_tells_the_next_word_if_it_can(family, asked, members):
-    name, model = f"{family}-base", load(members[f"{family}-base"])
+def test_a_pretrained_model_fills_masks_generates_or_predicts_words_as_it_can(family, post, family_folders):
+    name, model = f"{family}-base", load(family_folders[f"{family}-base"])
     mask = model.tokenizer.tokens[model.tokenizer.specials.mask]
-    status, told = asked(name, "fill", {"text": f"john sat on the {mask}", "top": 3})
-    assert status == (200 if family in FILLING else 422)
+    status, response = post(name, "fill-mask", {"text": f"john sat on the {mask}", "top_k": 3})
+    assert status == (200 if family in MLM_FAMILIES else 422)
     if status == 200:
-        assert [one["piece"] for one in told["blanks"][0]] == [
-            one.token for one in model.fill_mask(f"john sat on the {mask}", 3).mask_candidates[0]
+        assert [candidate["token"] for candidate in response["mask_candidates"][0]] == [
+            candidate.token for candidate in model.fill_mask(f"john sat on the {mask}", 3).mask_candidates[0]
         ]
-        same = asked(name, "fill", {"text": "john sat on the [MASK]", "top": 3})[1]  # whatever its own piece is called
-        assert (same["blanks"], same["text"]) == (told["blanks"], "john sat on the [MASK]")
-    status, told = asked(name, "generate", {"text": "john sat", "pieces": 4})
+        # [MASK] stands for the mask token of any model
+        generic = post(name, "fill-mask", {"text": "john sat on the [MASK]", "top_k": 3})[1]
+        assert generic["mask_candidates"] == response["mask_candidates"]
+        assert generic["text"] == "john sat on the [MASK]"
+    status, response = post(name, "generate", {"text": "john sat", "max_new_tokens": 4})
     assert status == (200 if model.text_generator is not None else 422)
     if status == 200:
-        found = model.generate("john sat")
-        assert tuple(told["pieces"]) == found.tokens[:4]
-        assert told["text"].startswith("john sat")
-    status, told = asked(name, "next", {"text": "john sat on the", "top": 2})
+        assert tuple(response["tokens"]) == model.generate("john sat").tokens[:4]
+        assert response["text"].startswith("john sat")
+    status, response = post(name, "next", {"text": "john sat on the", "top_k": 2})
     if status == 200:
-        assert [one["word"] for one in told["words"]] == [one.word for one in model.next_words("john sat on the", 2)]
+        words = [candidate["word"] for candidate in response["words"]]
+        assert words == [candidate.word for candidate in model.next_words("john sat on the", 2)]
     assert status == (200 if model.can_predict_words else 422)
 
 
-def test_gpt_and_a_filler_say_what_stands_before_as_far_as_they_can(asked):
-    status, told = asked("openai-gpt-base", "next", {"text": "sat", "backward": True})
+def test_the_word_before_a_text_needs_a_bidirectional_model(post):
+    status, response = post("openai-gpt-base", "next", {"text": "sat", "backward": True})
     assert status == 422
-    assert "cannot tell what stood before" in told["error"]["message"]
-    status, told = asked("bert-base", "next", {"text": "sat", "backward": True})
+    assert "cannot predict the word before" in response["error"]["message"]
+    status, response = post("bert-base", "next", {"text": "sat", "backward": True})
     assert status == 200
-    assert len(told["words"]) == 5
-    assert asked("bert-base", "generate", {"text": "sat"})[0] == 422
+    assert len(response["words"]) == 5
+    assert post("bert-base", "generate", {"text": "sat"})[0] == 422
 
 
-def test_chance_follows_the_seed_and_too_much_is_refused(asked):
-    body = {"text": "the", "pieces": 6, "nucleus": 0.9, "temperature": 2.0, "seed": 3}
-    first, again = asked("openai-gpt-base", "generate", body), asked("openai-gpt-base", "generate", body)
-    assert first == again
-    assert asked("openai-gpt-base", "generate", {**body, "seed": 4}) != first
-    greedy = asked("openai-gpt-base", "generate", {"text": "the", "pieces": 6})[1]
-    assert (
-        greedy["pieces"] == asked("openai-gpt-base", "generate", {"text": "the", "pieces": 6, "top_k": 1})[1]["pieces"]
-    )
-    for wrong in ({"pieces": 513}, {"pieces": 0}, {"nucleus": 0}, {"temperature": 0}, {"top_k": -1}, {"many": 1}):
-        assert asked("openai-gpt-base", "generate", {"text": "the", **wrong})[0] == 400
-    status, told = asked("openai-gpt-base", "generate", {"text": "cat " * 40})
+def test_sampling_depends_on_the_seed_and_invalid_settings_are_rejected(post):
+    body = {"text": "the", "max_new_tokens": 6, "top_p": 0.9, "temperature": 2.0, "seed": 3}
+    response = post("openai-gpt-base", "generate", body)
+    assert post("openai-gpt-base", "generate", body) == response
+    assert post("openai-gpt-base", "generate", {**body, "seed": 4}) != response
+    greedy_body = {"text": "the", "max_new_tokens": 6}
+    greedy = post("openai-gpt-base", "generate", greedy_body)[1]
+    assert post("openai-gpt-base", "generate", {**greedy_body, "top_k": 1})[1]["tokens"] == greedy["tokens"]
+    for settings in (
+        {"max_new_tokens": 513},
+        {"max_new_tokens": 0},
+        {"top_p": 0},
+        {"temperature": 0},
+        {"top_k": -1},
+        {"unknown": 1},
+    ):
+        assert post("openai-gpt-base", "generate", {"text": "the", **settings})[0] == 400
+    status, response = post("openai-gpt-base", "generate", {"text": "cat " * 40})
     assert status == 422
-    assert "shorten it" in told["error"]["message"]
+    assert "shorten" in response["error"]["message"]

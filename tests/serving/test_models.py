@@ -1,4 +1,4 @@
-"""Which models are served: names and folders, what each can do, and that a folder may go while its model goes on."""
+"""Served models: names and folders, capabilities, and independence from the folder after loading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_models import TASKS, write_tuned
+from small_models import TASKS, write_finetuned
 
 from bertworks.errors import InputError, SettingsError
 from bertworks.serving.answers import embed_work, predict_work
@@ -16,48 +16,50 @@ from bertworks.serving.models import ServedModel, load_served_model, named_folde
 
 
 @pytest.fixture(scope="module")
-def served(folders: dict[str, Path], one_thread: None) -> dict[str, ServedModel]:
+def served_models(folders: dict[str, Path], one_thread: None) -> dict[str, ServedModel]:
     return {name: load_served_model(name, folder, lambda: None) for name, folder in folders.items()}
 
 
-def test_a_model_can_do_what_its_heads_allow(served):
-    assert served["classify"].capabilities == ("predict", "embed", "tokenize", "attention", "explain")
-    assert served["pretrained"].capabilities == ("fill", "next", "embed", "tokenize", "attention")
-    assert served["sentences"].capabilities == ("fill", "next", "embed", "tokenize", "attention")
+def test_capabilities_depend_on_the_heads(served_models):
+    assert served_models["classify"].capabilities == ("predict", "embed", "tokenize", "attention", "explain")
+    assert served_models["pretrained"].capabilities == ("fill-mask", "next", "embed", "tokenize", "attention")
+    assert served_models["sentences"].capabilities == ("fill-mask", "next", "embed", "tokenize", "attention")
 
 
-def test_a_model_tells_its_task_its_labels_and_how_much_it_reads(served):
-    told = served["classify"].to_dict()
-    assert (told["task"], told["labels"], told["length"]) == ("classify", ["bad", "good"], 32)
-    assert "fine-tuned to classify from pretrained" in told["description"]
-    assert served["pretrained"].to_dict()["task"] is None
-    assert served["answer"].to_dict()["labels"] is None
-    assert served["sentences"].length == 16
+def test_a_model_describes_its_task_inputs_labels_and_length(served_models):
+    fields = served_models["classify"].to_dict()
+    assert (fields["task"], fields["labels"], fields["max_length"]) == ("classify", ["bad", "good"], 32)
+    assert fields["input_fields"] == [["text"], ["sentence1", "sentence2"]]
+    assert "fine-tuned for classify from pretrained" in fields["description"]
+    assert served_models["pretrained"].to_dict()["task"] is None
+    assert served_models["pretrained"].to_dict()["input_fields"] is None
+    assert served_models["answer"].to_dict()["labels"] is None
+    assert served_models["sentences"].max_length == 16
 
 
-def test_a_model_goes_on_when_its_folder_is_gone(tmp_path, one_thread):
-    folder = write_tuned(tmp_path / "model", TASKS["classify"])
-    one = load_served_model("one", folder, lambda: None)
-    before = one.model.predict(["a good film"])[0].logits
+def test_a_loaded_model_does_not_need_its_folder(tmp_path, one_thread):
+    folder = write_finetuned(tmp_path / "model", TASKS["classify"])
+    served = load_served_model("served", folder, lambda: None)
+    expected = served.model.predict(["a good film"])[0].logits
     shutil.rmtree(folder)
-    work = predict_work(one, ["a good film"], False, "text")
-    assert (work.queue.compute(work.items)[0] == before).all()
-    vectors = embed_work(one, ["a good film"], "mean", False)
-    assert vectors.finish(vectors.queue.compute(vectors.items)).values.shape == (1, 24)
+    work = predict_work(served, ["a good film"], False, "text")
+    assert (work.queue.compute(work.items)[0] == expected).all()
+    work = embed_work(served, ["a good film"], "mean", False)
+    assert work.finish(work.queue.compute(work.items)).values.shape == (1, 24)
 
 
-def test_weights_that_are_overwritten_under_a_loaded_model_do_not_change_it(tmp_path, one_thread):
-    folder = write_tuned(tmp_path / "model", TASKS["classify"])
-    one = load_served_model("one", folder, lambda: None)
-    before = one.model.predict(["a good film"])[0].logits
+def test_overwriting_the_weights_of_a_loaded_model_does_not_change_it(tmp_path, one_thread):
+    folder = write_finetuned(tmp_path / "model", TASKS["classify"])
+    served = load_served_model("served", folder, lambda: None)
+    expected = served.model.predict(["a good film"])[0].logits
     size = (folder / "model.safetensors").stat().st_size
     with (folder / "model.safetensors").open("r+b") as file:
         file.write(b"\xff" * size)
-        file.truncate(10)  # a mapped file that shrinks ends whoever still reads from it
-    assert (one.model.predict(["a good film"])[0].logits == before).all()
+        file.truncate(10)  # reading a truncated memory-mapped file would kill the process
+    assert (served.model.predict(["a good film"])[0].logits == expected).all()
 
 
-def test_models_are_named_as_told_or_by_their_folders(tmp_path, folders):
+def test_models_are_named_explicitly_or_by_their_folders(tmp_path, folders):
     run = tmp_path / "sst2"
     shutil.copytree(folders["classify"], run / "model")
     assert named_folders([f"spam={folders['tag']}"]) == {"spam": str(folders["tag"])}
@@ -66,17 +68,17 @@ def test_models_are_named_as_told_or_by_their_folders(tmp_path, folders):
     assert named_folders([f"x={run}", "hub=owner/name"]) == {"x": str(run / "model"), "hub": "owner/name"}
 
 
-def test_names_that_cannot_stand_in_an_address_and_names_given_twice_are_refused(folders):
+def test_invalid_and_duplicate_names_are_rejected(folders):
     with pytest.raises(InputError, match="NAME=FOLDER"):
         named_folders([f"a b={folders['tag']}"])
-    with pytest.raises(SettingsError, match="two models are called 'one'"):
-        named_folders([f"one={folders['tag']}", f"one={folders['answer']}"])
+    with pytest.raises(SettingsError, match="two models have the name 'same'"):
+        named_folders([f"same={folders['tag']}", f"same={folders['answer']}"])
 
 
-def test_serving_imports_neither_training_nor_runs():
+def test_serving_imports_neither_training_nor_commands():
     code = (
         "import sys, bertworks.serving.server, bertworks.serving.bundle; "
-        "print([m for m in sys.modules if m.startswith(('bertworks.training', 'bertworks.runs'))])"
+        "print([m for m in sys.modules if m.startswith(('bertworks.training', 'bertworks.commands'))])"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "[]"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Static vectors behind the port: vectors of texts, classes told and explained; and what a table cannot do is said."""
+"""Served static vectors: embeddings, classification and explanations; unsupported endpoints are rejected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import RULE, TASKS, WORDS
+from small_models import TASKS, WINDOW_RULE, WORDS
 
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import write_vectors
@@ -22,44 +22,49 @@ TEXT = "john sat on the mat in paris"
 
 
 @pytest.fixture(scope="module")
-def asked(
-    ask_app: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+def post(
+    make_client: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., tuple[int, Any, Path]]:
+    """Send a request to the static vectors or a classifier on them; return status, response and model folder."""
     folder = tmp_path_factory.mktemp("static")
     table = np.random.default_rng(0).standard_normal((len(WORDS), 12)).astype(np.float32)
     write_vectors(folder / "vectors", StaticVectors(WORDS, table), "folder")
     base = load(folder / "vectors")
     module = TaskModule(base.encoder, TASKS["classify"], torch.Generator().manual_seed(1))
-    save_finetuned(folder / "classes", Predictor(module, base.tokenizer, RULE), {"base": "vectors"})
-    app = ask_app(models=(f"vectors={folder / 'vectors'}", f"classes={folder / 'classes'}"))
+    save_finetuned(folder / "classifier", Predictor(module, base.tokenizer, WINDOW_RULE), {"base": "vectors"})
+    client = make_client(models=(f"vectors={folder / 'vectors'}", f"classifier={folder / 'classifier'}"))
 
-    def ask(name: str, endpoint: str, body: dict[str, Any]) -> tuple[int, Any, Path]:
-        answer = app("POST", f"/v1/models/{name}/{endpoint}", body)
-        return answer.status_code, answer.json(), folder / name
+    def send(name: str, endpoint: str, body: dict[str, Any]) -> tuple[int, Any, Path]:
+        response = client("POST", f"/v1/models/{name}/{endpoint}", body)
+        return response.status_code, response.json(), folder / name
 
-    return ask
+    return send
 
 
-def test_texts_have_the_vectors_of_the_folder(asked: Callable[..., tuple[int, Any, Path]]):
-    status, told, folder = asked("vectors", "embed", {"inputs": [TEXT, "a dull film"]})
+def test_embeddings_are_those_of_the_library(post: Callable[..., tuple[int, Any, Path]]):
+    status, response, folder = post("vectors", "embed", {"inputs": [TEXT, "a dull film"]})
     assert status == 200
-    np.testing.assert_allclose(told["vectors"], load(folder).encode([TEXT, "a dull film"]), atol=1e-6)
+    np.testing.assert_allclose(response["vectors"], load(folder).encode([TEXT, "a dull film"]), atol=1e-6)
 
 
-def test_classes_are_told_and_explained(asked: Callable[..., tuple[int, Any, Path]]):
-    status, told, folder = asked("classes", "predict", {"inputs": [TEXT]})
+def test_texts_are_classified_and_explained(post: Callable[..., tuple[int, Any, Path]]):
+    status, response, folder = post("classifier", "predict", {"inputs": [TEXT]})
     assert status == 200
-    assert told["predictions"][0]["label"] == load(folder).predict([TEXT])[0].label
-    status, told, _ = asked("classes", "explain", {"input": TEXT})
+    assert response["predictions"][0]["label"] == load(folder).predict([TEXT])[0].label
+    status, response, _ = post("classifier", "explain", {"input": TEXT})
     assert status == 200
-    assert any(word["weight"] for word in told["texts"][0]["words"])
+    assert any(word["weight"] for word in response["texts"][0]["words"])
 
 
 @pytest.mark.parametrize(
     ("endpoint", "body"),
-    [("attention", {"text": TEXT}), ("fill", {"text": "the [MASK] sat"}), ("generate", {"text": "the", "pieces": 2})],
+    [
+        ("attention", {"text": TEXT}),
+        ("fill-mask", {"text": "the [MASK] sat"}),
+        ("generate", {"text": "the", "max_new_tokens": 2}),
+    ],
 )
-def test_what_a_table_cannot_do_is_refused(asked: Callable[..., tuple[int, Any, Path]], endpoint: str, body: dict):
-    status, told, _ = asked("vectors", endpoint, body)
+def test_unsupported_endpoints_are_rejected(post: Callable[..., tuple[int, Any, Path]], endpoint: str, body: dict):
+    status, response, _ = post("vectors", endpoint, body)
     assert status == 422
-    assert told["error"]["message"]
+    assert f"does not support {endpoint}" in response["error"]["message"]

@@ -1,4 +1,4 @@
-"""A model that translates behind the port: predict says what its folder says, embed and tokenize work as for others."""
+"""A served translation model: predictions are those of the library, and the other endpoints work as usual."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,30 +10,30 @@ from bertworks.inference.model import load
 
 
 @pytest.fixture(scope="module")
-def asked(ask_app: Callable[..., Any], translator: Path) -> Callable[..., Any]:
-    return ask_app(models=(f"old-new={translator}",))
+def client(make_client: Callable[..., Any], translator: Path) -> Callable[..., Any]:
+    return make_client(models=(f"old-new={translator}",))
 
 
-def test_texts_are_translated_as_by_the_folder(asked: Callable[..., Any], translator: Path):
-    texts = ["一二", "三四五。" * 6, "五"]  # the second is longer than a row
-    answer = asked("POST", "/v1/models/old-new/predict", {"inputs": texts})
-    assert answer.status_code == 200
-    told = answer.json()
-    assert [one["translation"] for one in told["predictions"]] == load(translator).translate(texts)
-    assert told["usage"]["windows"] == 4
-    assert told["usage"]["cut"] == 0
+def test_translations_are_those_of_the_library(client: Callable[..., Any], translator: Path):
+    texts = ["一二", "三四五。" * 6, "五"]  # the second needs two windows
+    response = client("POST", "/v1/models/old-new/predict", {"inputs": texts})
+    assert response.status_code == 200
+    fields = response.json()
+    assert [prediction["translation"] for prediction in fields["predictions"]] == load(translator).translate(texts)
+    assert fields["usage"]["num_windows"] == 4
+    assert fields["usage"]["num_truncated"] == 0
 
 
-def test_what_is_no_text_is_refused(asked: Callable[..., Any]):
-    answer = asked("POST", "/v1/models/old-new/predict", {"inputs": [{"question": "一", "context": "二"}]})
-    assert answer.status_code == 422
-    assert "a model for 'translate' reads" in answer.json()["error"]["message"]
+def test_inputs_other_than_texts_are_rejected(client: Callable[..., Any]):
+    response = client("POST", "/v1/models/old-new/predict", {"inputs": [{"question": "一", "context": "二"}]})
+    assert response.status_code == 422
+    assert "the task 'translate' takes" in response.json()["error"]["message"]
 
 
-def test_the_model_tells_what_it_can(asked: Callable[..., Any]):
-    told = asked("GET", "/v1/models/old-new").json()
-    assert told["task"] == "translate"
-    assert {"predict", "embed", "tokenize", "attention"} <= set(told["can"])
-    assert "explain" not in told["can"]
-    answer = asked("POST", "/v1/models/old-new/embed", {"inputs": ["一二"]})
-    assert answer.status_code == 200
+def test_capabilities_of_a_translation_model(client: Callable[..., Any]):
+    fields = client("GET", "/v1/models/old-new").json()
+    assert fields["task"] == "translate"
+    assert {"predict", "embed", "tokenize", "attention"} <= set(fields["capabilities"])
+    assert "explain" not in fields["capabilities"]
+    response = client("POST", "/v1/models/old-new/embed", {"inputs": ["一二"]})
+    assert response.status_code == 200
