@@ -1,4 +1,4 @@
-"""Training static vectors from text: sources and corpus folders, the same bytes each time, what is left on disk."""
+"""Training static vectors from text: sources and corpus folders, reproducibility, and files on disk."""
 
 import json
 from dataclasses import replace
@@ -25,100 +25,100 @@ SKIP_GRAM = Word2VecSettings(vector_size=6, epochs=2)
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    """Forty documents of two worlds, English and Chinese, one a line."""
+    """Forty documents of two topics, in English and Chinese, one per line."""
     generator = np.random.default_rng(0)
     english = ["Bread, milk and butter are food.", "The dog and the cat are animals."]
     chinese = ["面包和牛奶都是食物。", "小狗和小猫都是动物。"]
-    lines = [" ".join(generator.choice([english[row % 2], chinese[row % 2]], 6)) for row in range(40)]
+    lines = [" ".join(generator.choice([english[index % 2], chinese[index % 2]], 6)) for index in range(40)]
     (tmp_path / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     return tmp_path / "text.txt"
 
 
-def request_of(text: Path, training: GloveSettings | Word2VecSettings = GLOVE, **others: Any) -> VectorsRequest:
+def request_of(text: Path, training: GloveSettings | Word2VecSettings = GLOVE, **options: Any) -> VectorsRequest:
     kind = "glove" if isinstance(training, GloveSettings) else training.objective
-    return VectorsRequest((str(text),), text.parent / "vectors", kind, training, **others)
+    return VectorsRequest((str(text),), text.parent / "vectors", kind, training, **options)
 
 
 @pytest.mark.parametrize("training", [GLOVE, SKIP_GRAM])
 def test_the_same_text_and_seed_give_the_same_bytes(text: Path, training: GloveSettings | Word2VecSettings):
-    made = []
-    for number in range(2):
-        request = replace(request_of(text, training), output=text.parent / f"v{number}")
+    folders = []
+    for index in range(2):
+        request = replace(request_of(text, training), output=text.parent / f"v{index}")
         train_vectors(request, num_workers=1)
-        made.append({path.name: path.read_bytes() for path in request.output.iterdir()})
-    assert made[0] == made[1]
-    assert sorted(path.name for path in text.parent.iterdir()) == ["text.txt", "v0", "v1"], "no work is left behind"
+        folders.append({path.name: path.read_bytes() for path in request.output.iterdir()})
+    assert folders[0] == folders[1]
+    assert sorted(path.name for path in text.parent.iterdir()) == ["text.txt", "v0", "v1"], "no temporary files remain"
 
 
-def test_a_folder_tells_where_its_vectors_came_from(text: Path):
-    seen: list[Progress] = []
-    vectors = train_vectors(request_of(text), 1, seen.append)
-    found = read_vectors(text.parent / "vectors")
-    assert found.words == vectors.words
-    assert {"bread", "牛奶"} <= set(found.words)
-    assert found.metadata["kind"] == "glove"
-    assert found.metadata["settings"]["x_max"] == 10.0
-    assert found.metadata["cutting"]["min_count"] == 5
-    assert found.metadata["corpus"]["sources"] == ["text.txt"]
-    assert len(found.metadata["corpus"]["words_sha256"]) == 64
-    assert len(found.metadata["training"]["costs"]) == 4
-    assert str(text.parent) not in json.dumps(found.metadata)
-    assert {progress.stage for progress in seen} == {"reading", "counting", "training"}
-    assert all(progress.done == progress.total for progress in seen if progress is seen[-1])
+def test_a_folder_has_metadata_on_its_training(text: Path):
+    events: list[Progress] = []
+    vectors = train_vectors(request_of(text), 1, events.append)
+    loaded = read_vectors(text.parent / "vectors")
+    assert loaded.words == vectors.words
+    assert {"bread", "牛奶"} <= set(loaded.words)
+    assert loaded.metadata["kind"] == "glove"
+    assert loaded.metadata["settings"]["x_max"] == 10.0
+    assert loaded.metadata["word_settings"]["min_count"] == 5
+    assert loaded.metadata["corpus"]["sources"] == ["text.txt"]
+    assert len(loaded.metadata["corpus"]["words_sha256"]) == 64
+    assert len(loaded.metadata["training"]["costs"]) == 4
+    assert str(text.parent) not in json.dumps(loaded.metadata)
+    assert {progress.stage for progress in events} == {"reading", "counting", "training"}
+    assert all(progress.done == progress.total for progress in events if progress is events[-1])
 
 
-def test_workers_change_nothing(text: Path):
-    reading = ReadSettings(block_bytes=700)
+def test_the_number_of_workers_changes_nothing(text: Path):
+    read_settings = ReadSettings(block_bytes=700)
     tables = []
     for workers in (1, 2):
-        request = replace(request_of(text, reading=reading), output=text.parent / f"v{workers}")
+        request = replace(request_of(text, read_settings=read_settings), output=text.parent / f"v{workers}")
         tables.append(train_vectors(request, workers).table.tobytes())
     assert tables[0] == tables[1]
 
 
-def test_a_corpus_folder_gives_the_words_of_its_training_documents(text: Path, vocabulary: Path):
+def test_a_corpus_folder_as_source_uses_its_training_documents(text: Path, vocabulary: Path):
     corpus = text.parent / "corpus"
     settings = PrepareSettings(held_out_ratio=0.2, max_repeats=0)
     prepare(PrepareRequest((TextSource(str(text)),), vocabulary, corpus, settings), workers=1)
     vectors = train_vectors(request_of(corpus), 1)
-    told = [json.loads(line) for path in (corpus / "text").iterdir() for line in path.read_text().splitlines()]
-    num_held_out = sum(document["split"] == "held-out" for document in told)
+    documents = [json.loads(line) for path in (corpus / "text").iterdir() for line in path.read_text().splitlines()]
+    num_held_out = sum(document["split"] == "held-out" for document in documents)
     assert num_held_out > 0
     assert vectors.metadata["counts"]["documents left out: split 'held-out'"] == num_held_out
-    assert vectors.metadata["counts"]["documents read"] == len(told) - num_held_out
-    with pytest.raises(InputError, match="corpus is a corpus folder, which stands alone"):
+    assert vectors.metadata["counts"]["documents read"] == len(documents) - num_held_out
+    with pytest.raises(InputError, match="corpus is a corpus folder, which must be the only source"):
         train_vectors(replace(request_of(corpus), sources=(str(corpus), str(text)), output=text.parent / "other"), 1)
 
 
-def test_a_place_that_holds_something_is_refused_before_any_work(text: Path):
+def test_a_non_empty_output_folder_is_rejected_first(text: Path):
     (text.parent / "vectors").mkdir()
     (text.parent / "vectors" / "notes").write_text("mine")
-    with pytest.raises(FolderError, match="already holds something"):
+    with pytest.raises(FolderError, match="is not empty"):
         train_vectors(request_of(text), 1)
 
 
-def test_too_little_text_leaves_nothing_behind(text: Path):
-    with pytest.raises(BertworksError, match="no word occurs 5000 times"):
-        train_vectors(request_of(text, words=WordSettings(min_count=5000)), 1)
+def test_too_little_text_leaves_no_files(text: Path):
+    with pytest.raises(BertworksError, match="occurs 5000 times or more"):
+        train_vectors(request_of(text, word_settings=WordSettings(min_count=5000)), 1)
     assert [path.name for path in text.parent.iterdir()] == ["text.txt"]
 
 
-def test_a_killed_run_stands_in_nobodys_way(text: Path):
-    work = text.parent / ".vectors.work"
-    work.mkdir()
-    (work / "000000.run").write_bytes(b"half of something")
+def test_temporary_files_of_a_killed_run_are_removed(text: Path):
+    work_folder = text.parent / ".vectors.work"
+    work_folder.mkdir()
+    (work_folder / "000000.run").write_bytes(b"half of something")
     assert len(train_vectors(request_of(text), 1)) > 5
-    assert not work.exists()
+    assert not work_folder.exists()
 
 
-def test_lists_are_scored_by_what_they_hold(text: Path, tmp_path: Path):
+def test_word_lists_are_scored_by_their_type(text: Path, tmp_path: Path):
     vectors = train_vectors(request_of(text), 1)
     (tmp_path / "pairs").write_text("bread\tmilk\t9\nbread\tdog\t1\nbread\tunheard\t1\n")
-    (tmp_path / "asked").write_text(": food\nbread milk dog cat\nbread milk dog unheard\n")
-    scores = evaluate_vectors(vectors, [tmp_path / "pairs", tmp_path / "asked"])
+    (tmp_path / "questions").write_text(": food\nbread milk dog cat\nbread milk dog unheard\n")
+    scores = evaluate_vectors(vectors, [tmp_path / "pairs", tmp_path / "questions"])
     assert isinstance(scores["pairs"], Similarity)
     assert (scores["pairs"].num_pairs, scores["pairs"].num_known) == (3, 2)
-    (section,) = scores["asked"]
+    (section,) = scores["questions"]
     assert isinstance(section, SectionScore)
     assert (section.section, section.num_questions, section.num_known) == ("food", 2, 1)
 
@@ -126,6 +126,6 @@ def test_lists_are_scored_by_what_they_hold(text: Path, tmp_path: Path):
 def test_vectors_are_converted_and_back(text: Path, tmp_path: Path):
     vectors = train_vectors(request_of(text), 1)
     convert_vectors(tmp_path / "vectors", tmp_path / "v.txt", "glove")
-    back = convert_vectors(tmp_path / "v.txt", tmp_path / "again", "folder")
-    assert back.words == vectors.words
+    converted = convert_vectors(tmp_path / "v.txt", tmp_path / "again", "folder")
+    assert converted.words == vectors.words
     assert read_vectors(tmp_path / "again").table.tobytes() == vectors.table.tobytes()

@@ -1,4 +1,4 @@
-"""GloVe: an epoch equals the published algorithm written out pair by pair, and the same seed gives the same bits."""
+"""GloVe: an epoch equals the published algorithm pair by pair, and the same seed gives the same bits."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from bertworks.text.document import Counts
 SMALL = GloveSettings(vector_size=8, window=3, epochs=3, memory_mb=1)
 
 
-def silent(stage: str, done: int, total: int, unit: str) -> None:
+def check_progress(stage: str, done: int, total: int, unit: str) -> None:
     assert 0 <= done <= total
 
 
@@ -31,11 +31,11 @@ def stream_of(folder: Path, contexts: list[str]) -> WordStream:
         return writer.finish(WordSettings(min_count=1))
 
 
-def two_worlds() -> list[str]:
-    """Words a0 to a9 mostly meet each other, and so do b0 to b9; now and then they stray."""
+def two_clusters() -> list[str]:
+    """Words a0 to a9 mostly occur together, and so do b0 to b9; 20% are from the other cluster."""
     generator = np.random.default_rng(0)
-    worlds = [np.where(generator.random(12) < 0.2, 1 - row % 2, row % 2) for row in range(400)]
-    return [" ".join(f"{'ab'[world]}{generator.integers(10)}" for world in own) for own in worlds]
+    contexts = [np.where(generator.random(12) < 0.2, 1 - index % 2, index % 2) for index in range(400)]
+    return [" ".join(f"{'ab'[cluster]}{generator.integers(10)}" for cluster in context) for context in contexts]
 
 
 class Expected(NamedTuple):
@@ -43,25 +43,25 @@ class Expected(NamedTuple):
     cost: float
 
 
-def one_by_one(glove: Glove, rounds: Rounds, settings: GloveSettings) -> Expected:
-    """The published algorithm written out: AdaGrad on one pair after another, as the released tool has it."""
-    width, rate = settings.vector_size, settings.learning_rate
+def update_pair_by_pair(glove: Glove, rounds: Rounds, settings: GloveSettings) -> Expected:
+    """The published algorithm: AdaGrad on one pair after another, as in the released tool."""
+    size, learning_rate = settings.vector_size, settings.learning_rate
     values = [side[:, 0].double().numpy().copy() for side in (glove._words, glove._contexts)]
-    vectors, biases = [one[:, :width] for one in values], [values[0][:, width].copy(), values[1][:, width + 1].copy()]
-    seen, seen_biases = [np.ones_like(one) for one in vectors], [np.ones_like(one) for one in biases]
+    vectors, biases = [side[:, :size] for side in values], [values[0][:, size].copy(), values[1][:, size + 1].copy()]
+    squares, bias_squares = [np.ones_like(side) for side in vectors], [np.ones_like(side) for side in biases]
     cost = 0.0
-    for row, column, count in zip(rounds.firsts, rounds.seconds, rounds.counts.astype(np.float64), strict=True):
-        places = (row, column)
-        own = [one[place].copy() for one, place in zip(vectors, places, strict=True)]
-        miss = own[0] @ own[1] + biases[0][row] + biases[1][column] - np.log(count)
-        pull = min(1.0, count / settings.x_max) ** settings.alpha * miss
-        cost += 0.5 * pull * miss
-        for side, place in enumerate(places):
-            step = rate * pull * own[1 - side]
-            vectors[side][place] -= step / np.sqrt(seen[side][place])
-            seen[side][place] += step**2
-            biases[side][place] -= rate * pull / np.sqrt(seen_biases[side][place])
-            seen_biases[side][place] += (rate * pull) ** 2
+    for first, second, count in zip(rounds.firsts, rounds.seconds, rounds.counts.astype(np.float64), strict=True):
+        rows = (first, second)
+        pair = [side[row].copy() for side, row in zip(vectors, rows, strict=True)]
+        error = pair[0] @ pair[1] + biases[0][first] + biases[1][second] - np.log(count)
+        gradient = min(1.0, count / settings.x_max) ** settings.alpha * error
+        cost += 0.5 * gradient * error
+        for side, row in enumerate(rows):
+            step = learning_rate * gradient * pair[1 - side]
+            vectors[side][row] -= step / np.sqrt(squares[side][row])
+            squares[side][row] += step**2
+            biases[side][row] -= learning_rate * gradient / np.sqrt(bias_squares[side][row])
+            bias_squares[side][row] += (learning_rate * gradient) ** 2
     return Expected(vectors[0] + vectors[1], cost)
 
 
@@ -72,74 +72,76 @@ def pairs_of(stream: WordStream, window: int, folder: Path) -> ShuffledPairs:
     return ShuffledPairs(counter.iter_sorted(), len(stream.words), 1, folder, np.random.default_rng(0))
 
 
-def test_a_round_at_once_is_its_pairs_one_by_one(tmp_path: Path):
+def test_a_vectorized_round_equals_updates_pair_by_pair(tmp_path: Path):
     settings = GloveSettings(vector_size=5, x_max=10.0, alpha=0.75, learning_rate=0.3)
-    stream = stream_of(tmp_path, two_worlds()[:60])
+    stream = stream_of(tmp_path, two_clusters()[:60])
     glove = Glove(len(stream.words), settings)
     (rounds,) = pairs_of(stream, 5, tmp_path).epoch(np.random.default_rng(1))
     assert len(rounds.ends) <= len(stream.words)
-    expected = one_by_one(glove, rounds, settings)
-    (told,) = glove.train_rounds(rounds)
-    assert told[0] == len(rounds.counts)
-    assert told[1] == pytest.approx(expected.cost, rel=1e-4)
+    expected = update_pair_by_pair(glove, rounds, settings)
+    (reported,) = glove.train_rounds(rounds)
+    assert reported[0] == len(rounds.counts)
+    assert reported[1] == pytest.approx(expected.cost, rel=1e-4)
     np.testing.assert_allclose(glove.table(), expected.table, rtol=1e-3, atol=1e-4)
 
 
-def test_rounds_reach_what_pairs_in_any_order_reach(tmp_path: Path):
+def test_rounds_converge_like_pairs_in_any_order(tmp_path: Path):
     settings = GloveSettings(vector_size=6, x_max=10.0)
-    stream = stream_of(tmp_path, two_worlds())
+    stream = stream_of(tmp_path, two_clusters())
     pairs, generator = pairs_of(stream, 5, tmp_path), np.random.default_rng(1)
     ours, theirs = Glove(len(stream.words), settings), Glove(len(stream.words), settings)
     for _ in range(20):
         (rounds,) = pairs.epoch(generator)
         cost = sum(part for _, part in ours.train_rounds(rounds))
         order = generator.permutation(len(rounds.counts))
-        each = np.arange(1, len(order) + 1)  # a round for every pair
-        shuffled = Rounds(rounds.firsts[order], rounds.seconds[order], rounds.counts[order], each)
+        single_rounds = np.arange(1, len(order) + 1)  # one round per pair
+        shuffled = Rounds(rounds.firsts[order], rounds.seconds[order], rounds.counts[order], single_rounds)
         expected = sum(part for _, part in theirs.train_rounds(shuffled))
     assert cost == pytest.approx(expected, rel=0.1)
-    near, wanted = (one.table() @ one.table().T for one in (ours, theirs))
-    assert np.corrcoef(near.ravel(), wanted.ravel())[0, 1] > 0.9
+    similarity, expected_similarity = (glove.table() @ glove.table().T for glove in (ours, theirs))
+    assert np.corrcoef(similarity.ravel(), expected_similarity.ravel())[0, 1] > 0.9
 
 
-def test_a_word_that_a_round_does_not_hold_stays_as_it_was():
+def test_only_words_of_a_round_are_updated():
     glove = Glove(5, GloveSettings(vector_size=4))
-    before = glove.table().copy()
+    table_before = glove.table().copy()
     ids = np.array([0, 3], dtype=np.int32)
     list(glove.train_rounds(Rounds(ids, ids[::-1].copy(), np.array([7.0, 7.0], dtype=np.float32), np.array([2]))))
-    changed = (glove.table() != before).any(axis=1)
+    changed = (glove.table() != table_before).any(axis=1)
     assert changed.tolist() == [True, False, False, True, False]
 
 
-def test_words_that_meet_the_same_words_come_near_each_other(tmp_path: Path):
+def test_words_with_similar_contexts_get_similar_vectors(tmp_path: Path):
     settings = GloveSettings(vector_size=8, window=5, epochs=60, x_max=10, memory_mb=1)
-    stream = stream_of(tmp_path, two_worlds())
-    trained = train_glove(stream, settings, tmp_path, silent)
+    stream = stream_of(tmp_path, two_clusters())
+    trained = train_glove(stream, settings, tmp_path, check_progress)
     costs = trained.metadata["costs"]
     assert costs[-1] < 0.2 * costs[0]
     vectors = StaticVectors(stream.words, trained.table)
-    assert {near.word[0] for near in vectors.most_similar("a0", 9)} == {"a"}
-    assert {near.word[0] for near in vectors.most_similar("b0", 9)} == {"b"}
+    assert {neighbor.word[0] for neighbor in vectors.most_similar("a0", 9)} == {"a"}
+    assert {neighbor.word[0] for neighbor in vectors.most_similar("b0", 9)} == {"b"}
 
 
 def test_the_same_seed_gives_the_same_bits_whatever_the_threads(tmp_path: Path):
-    stream = stream_of(tmp_path, two_worlds())
+    stream = stream_of(tmp_path, two_clusters())
     tables = []
     for threads, seed in ((1, 0), (1, 0), (2, 0), (1, 1)):
         settings = GloveSettings(vector_size=8, window=3, epochs=3, memory_mb=1, seed=seed, threads=threads)
-        tables.append(train_glove(stream, settings, tmp_path, silent).table.tobytes())
+        tables.append(train_glove(stream, settings, tmp_path, check_progress).table.tobytes())
     assert tables[0] == tables[1] == tables[2]
     assert tables[0] != tables[3]
 
 
-def test_training_leaves_the_number_of_threads_as_it_was(tmp_path: Path):
-    before = torch.get_num_threads()
-    train_glove(stream_of(tmp_path, two_worlds()), SMALL, tmp_path, silent)
-    assert torch.get_num_threads() == before
+def test_training_restores_the_number_of_threads(tmp_path: Path):
+    table_before = torch.get_num_threads()
+    train_glove(stream_of(tmp_path, two_clusters()), SMALL, tmp_path, check_progress)
+    assert torch.get_num_threads() == table_before
 
 
-@pytest.mark.parametrize("wrong", [{"width": 0}, {"rate": 0.0}, {"alpha": 2.0}, {"x_max": float("inf")}])
-def test_settings_that_cannot_work_name_themselves(wrong: dict):
-    (name,) = wrong
+@pytest.mark.parametrize(
+    "setting", [{"vector_size": 0}, {"learning_rate": 0.0}, {"alpha": 2.0}, {"x_max": float("inf")}]
+)
+def test_invalid_settings_are_rejected_by_name(setting: dict):
+    (name,) = setting
     with pytest.raises(SettingsError, match=name):
-        GloveSettings(**wrong)
+        GloveSettings(**setting)

@@ -1,4 +1,4 @@
-"""What a word is to static vectors: English by letters and digits, Chinese by jieba; where windows end."""
+"""Words of static vectors: English by letters and digits, Chinese by jieba; the ends of contexts."""
 
 import pytest
 
@@ -7,13 +7,13 @@ from bertworks.errors import SettingsError
 from bertworks.text.document import Document
 
 
-def test_english_is_cut_at_whatever_is_no_letter_or_digit():
+def test_english_is_split_at_anything_but_letters_and_digits():
     assert tokenize_words("Don't stop: the U-boat's 2nd café!", WordSettings()) == (
         ["don", "t", "stop", "the", "u", "boat", "s", "2nd", "café"]
     )
 
 
-def test_case_and_signs_are_kept_when_asked_for():
+def test_case_and_punctuation_can_be_kept():
     assert tokenize_words("Yes, Ann_1.", WordSettings(cased=True, punctuation=True)) == [
         "Yes",
         ",",
@@ -24,7 +24,7 @@ def test_case_and_signs_are_kept_when_asked_for():
     ]
 
 
-def test_chinese_is_cut_into_words_and_what_is_not_chinese_like_english():
+def test_chinese_is_segmented_and_the_rest_split_like_english():
     assert tokenize_words("我来到北京清华大学，Win-32。", WordSettings()) == [
         "我",
         "来到",
@@ -36,17 +36,17 @@ def test_chinese_is_cut_into_words_and_what_is_not_chinese_like_english():
     assert tokenize_words("北京，2008。", WordSettings(punctuation=True)) == ["北京", "，", "2008", "。"]
 
 
-def test_windows_reach_to_the_ends_of_documents_or_of_sentences():
+def test_contexts_end_with_documents_or_sentences():
     document = Document(("One two. ", "...\n", "Three."), "x")
     assert document_contexts(document, WordSettings()) == ["one two three"]
-    assert document_contexts(document, WordSettings(reach="sentences")) == ["one two", "three"]
+    assert document_contexts(document, WordSettings(context="sentences")) == ["one two", "three"]
     assert document_contexts(Document(("?!",), "x"), WordSettings()) == []
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
-    [({"reach": "pages"}, "documents, sentences"), ({"min_count": 0}, "min_count"), ({"max_words": -1}, "max_words")],
+    ("settings", "message"),
+    [({"context": "pages"}, "documents, sentences"), ({"min_count": 0}, "min_count"), ({"max_words": -1}, "max_words")],
 )
-def test_settings_that_cannot_work_are_refused(wrong: dict, said: str):
-    with pytest.raises(SettingsError, match=said):
-        WordSettings(**wrong)
+def test_invalid_settings_are_rejected(settings: dict, message: str):
+    with pytest.raises(SettingsError, match=message):
+        WordSettings(**settings)

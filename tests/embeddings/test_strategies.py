@@ -1,4 +1,4 @@
-"""The six choices of layers, worked out by hand, and the sum with learned weights."""
+"""The feature strategies by hand, and the sum with learned weights."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
-# Layer k holds 10^k, the embeddings 1, so that a sum shows which layers are in it.
-LAYERS = tuple(torch.full((2, 3), 10.0**number) for number in range(6))
+# Layer k is 10^k, the embeddings 1, so that a sum shows its layers.
+LAYERS = tuple(torch.full((2, 3), 10.0**index) for index in range(6))
 
 
 @pytest.mark.parametrize(
@@ -23,23 +23,23 @@ LAYERS = tuple(torch.full((2, 3), 10.0**number) for number in range(6))
         ("sum-with-embeddings", 111_111.0),
     ],
 )
-def test_a_strategy_takes_its_layers_and_no_other(name: str, value: float):
+def test_a_strategy_uses_exactly_its_layers(name: str, value: float):
     assert torch.equal(STRATEGIES[name](LAYERS), torch.full((2, 3), value))
 
 
-def test_the_last_four_lie_side_by_side_the_lowest_first():
-    row = [100.0] * 3 + [1_000.0] * 3 + [10_000.0] * 3 + [100_000.0] * 3
-    assert torch.equal(STRATEGIES["concat-last-four"](LAYERS), torch.tensor([row, row]))
+def test_the_last_four_are_concatenated_lowest_first():
+    expected = [100.0] * 3 + [1_000.0] * 3 + [10_000.0] * 3 + [100_000.0] * 3
+    assert torch.equal(STRATEGIES["concat-last-four"](LAYERS), torch.tensor([expected, expected]))
 
 
-def test_the_six_of_the_paper_and_elmos_from_an_encoder():
-    sizes = BertConfig(
+def test_strategies_combine_the_hidden_states_of_an_encoder():
+    config = BertConfig(
         20, hidden_size=8, num_hidden_layers=5, num_attention_heads=2, intermediate_size=16, max_position_embeddings=8
     )
-    encoder = Bert(sizes, torch.Generator().manual_seed(0)).eval()
+    encoder = Bert(config, torch.Generator().manual_seed(0)).eval()
     batch = Batch(torch.tensor([[2, 7, 9, 3]]), torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))
     with torch.inference_mode():
-        layers = encoder(batch).layers
+        layers = encoder(batch).hidden_states
     expected = {
         "embeddings": layers[0],
         "second-to-last": layers[4],
@@ -51,9 +51,9 @@ def test_the_six_of_the_paper_and_elmos_from_an_encoder():
     }
     assert list(STRATEGIES) == list(expected)
     for name, strategy in STRATEGIES.items():
-        found = strategy(layers)
-        assert torch.equal(found, expected[name])
-        assert found.shape == (4, strategy.output_size(sizes.hidden_sizes))
+        features = strategy(layers)
+        assert torch.equal(features, expected[name])
+        assert features.shape == (4, strategy.output_size(config.hidden_sizes))
 
 
 def test_only_sums_of_several_layers_have_weights_to_learn():
@@ -65,22 +65,22 @@ def test_only_sums_of_several_layers_have_weights_to_learn():
 
 
 @pytest.mark.parametrize(("name", "num_layers"), [("second-to-last", 1), ("sum-last-four", 3), ("concat-last-four", 2)])
-def test_too_few_layers_are_refused(name: str, num_layers: int):
+def test_too_few_layers_are_rejected(name: str, num_layers: int):
     with pytest.raises(SettingsError, match=f"the model has {num_layers}; choose another"):
         STRATEGIES[name](LAYERS[: num_layers + 1])
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(SettingsError, match="no choice of layers 'top'; choose one of: embeddings, second-to-last"):
+def test_an_unknown_strategy_is_rejected_with_the_valid_ones():
+    with pytest.raises(SettingsError, match="no feature strategy 'top'; choose one of: embeddings, second-to-last"):
         get_strategy("top")
 
 
-def test_learned_weights_begin_as_the_mean():
+def test_weighted_layers_are_initialized_to_the_mean():
     layers = (torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 8.0]]))
     torch.testing.assert_close(WeightedLayers(2)(layers), torch.tensor([[2.0, 5.0]]))
 
 
-def test_learned_weights_are_shares_of_one_times_gamma():
+def test_the_weighted_sum_is_gamma_times_softmax_weights():
     weighted = WeightedLayers(2)
     with torch.no_grad():
         weighted.weights.copy_(torch.tensor([1.0, 3.0]).log())  # a quarter and three quarters
@@ -89,7 +89,7 @@ def test_learned_weights_are_shares_of_one_times_gamma():
     torch.testing.assert_close(weighted(layers), torch.tensor([[14.0]]))  # 2 * (1 + 6)
 
 
-def test_shares_and_gamma_learn():
+def test_weights_and_gamma_get_gradients():
     weighted = WeightedLayers(2)
     weighted((torch.tensor([[4.0]]), torch.tensor([[8.0]]))).sum().backward()
     torch.testing.assert_close(weighted.weights.grad, torch.tensor([-1.0, 1.0]))  # half of 4 - 6 and of 8 - 6

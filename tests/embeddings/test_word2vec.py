@@ -1,4 +1,4 @@
-"""Word2Vec through gensim: the same bits for a seed, also in another process; meaning; and a missing package."""
+"""Word2Vec through gensim: reproducibility, similarity, and a missing package."""
 
 import hashlib
 import subprocess
@@ -26,53 +26,57 @@ print(table_hash(Path({folder!r})))
 
 
 def stream_of(folder: Path) -> WordStream:
-    """Words a0 to a9 only ever meet each other, and so do b0 to b9."""
+    """Words a0 to a9 only occur together, and so do b0 to b9."""
     folder.mkdir(exist_ok=True)
     generator = np.random.default_rng(0)
-    contexts = [" ".join(f"{'ab'[row % 2]}{word}" for word in generator.integers(10, size=12)) for row in range(600)]
+    contexts = [
+        " ".join(f"{'ab'[index % 2]}{word}" for word in generator.integers(10, size=12)) for index in range(600)
+    ]
     with WordStreamWriter(folder / "ids", Counts()) as writer:
         writer.add(contexts)
         return writer.finish(WordSettings(min_count=1))
 
 
-def trained(folder: Path, settings: Word2VecSettings) -> StaticVectors:
+def train(folder: Path, settings: Word2VecSettings) -> StaticVectors:
     stream = stream_of(folder)
-    told: list[int] = []
-    table = train_word2vec(stream, settings, folder, lambda stage, done, total, unit: told.append(total - done)).table
-    assert told[-1] == 0, "all words of all epochs were seen"
+    remaining: list[int] = []
+    table = train_word2vec(
+        stream, settings, folder, lambda stage, done, total, unit: remaining.append(total - done)
+    ).table
+    assert remaining[-1] == 0, "all words of all epochs are processed"
     return StaticVectors(stream.words, table)
 
 
 def table_hash(folder: Path) -> str:
-    return hashlib.sha256(trained(folder, Word2VecSettings(vector_size=8, epochs=2)).table.tobytes()).hexdigest()
+    return hashlib.sha256(train(folder, Word2VecSettings(vector_size=8, epochs=2)).table.tobytes()).hexdigest()
 
 
 @pytest.mark.parametrize("objective", ["skip-gram", "cbow"])
-def test_words_that_meet_the_same_words_come_near_each_other(tmp_path: Path, objective: str):
-    vectors = trained(tmp_path, Word2VecSettings(objective, vector_size=8, window=2, epochs=30, sample=0.0))
-    assert {near.word[0] for near in vectors.most_similar("a0", 9)} == {"a"}
-    assert {near.word[0] for near in vectors.most_similar("b0", 9)} == {"b"}
+def test_words_with_similar_contexts_get_similar_vectors(tmp_path: Path, objective: str):
+    vectors = train(tmp_path, Word2VecSettings(objective=objective, vector_size=8, window=2, epochs=30, sample=0.0))
+    assert {neighbor.word[0] for neighbor in vectors.most_similar("a0", 9)} == {"a"}
+    assert {neighbor.word[0] for neighbor in vectors.most_similar("b0", 9)} == {"b"}
 
 
-def test_the_same_seed_gives_the_same_bits_also_in_another_process(tmp_path: Path):
+def test_the_same_seed_gives_the_same_bits_in_another_process(tmp_path: Path):
     program = PROGRAM.format(tests=str(Path(__file__).parent), folder=str(tmp_path / "other"))
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == table_hash(tmp_path / "here")
 
 
 def test_another_seed_gives_other_vectors(tmp_path: Path):
-    one, two = (trained(tmp_path, Word2VecSettings(vector_size=8, epochs=1, seed=seed)) for seed in (0, 1))
-    assert not np.array_equal(one.table, two.table)
+    first, second = (train(tmp_path, Word2VecSettings(vector_size=8, epochs=1, seed=seed)) for seed in (0, 1))
+    assert not np.array_equal(first.table, second.table)
 
 
-def test_without_gensim_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_without_gensim_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[vectors\]'"):
         require_gensim()
 
 
-@pytest.mark.parametrize("wrong", [{"objective": "glove"}, {"negative": 0}, {"rate": 1e-6}, {"sample": 1.0}])
-def test_settings_that_cannot_work_name_themselves(wrong: dict):
-    (name,) = wrong
+@pytest.mark.parametrize("setting", [{"objective": "glove"}, {"negative": 0}, {"learning_rate": 1e-6}, {"sample": 1.0}])
+def test_invalid_settings_are_rejected_by_name(setting: dict):
+    (name,) = setting
     with pytest.raises(SettingsError, match=name):
-        Word2VecSettings(**wrong)
+        Word2VecSettings(**setting)

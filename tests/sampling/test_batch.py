@@ -1,4 +1,4 @@
-"""Examples become a batch: padding at the right, lengths, and places that point at their targets."""
+"""Collation: padding on the right, lengths, and flat positions with their targets."""
 
 from __future__ import annotations
 
@@ -12,28 +12,33 @@ from bertworks.sampling.masking import MaskedExample
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 
 
-def row(
-    ids: list[int], segments: list[int], label: int | None, hidden: dict[int, int]
+def make_example(
+    token_ids: list[int], token_type_ids: list[int], label: int | None, replacements: dict[int, int]
 ) -> tuple[Example, MaskedExample]:
-    """An example and what is hidden in it; `hidden` gives, by place, what the model sees there instead."""
-    true = np.array(ids, dtype=np.int32)
-    is_special = np.isin(true, [CLS, SEP])
-    example = Example(true, np.array(segments, dtype=np.int8), np.ones(len(ids), np.bool_), is_special, label)
-    seen = true.copy()
-    places = np.array(sorted(hidden), dtype=np.int32)
-    seen[places] = [hidden[place] for place in sorted(hidden)]
-    return example, MaskedExample(seen, places, true[places])
+    """An example and its masked form; `replacements` maps positions to the ids that the model sees there."""
+    input_ids = np.array(token_ids, dtype=np.int32)
+    example = Example(
+        input_ids=input_ids,
+        token_type_ids=np.array(token_type_ids, dtype=np.int8),
+        word_starts=np.ones(len(token_ids), np.bool_),
+        is_special=np.isin(input_ids, [CLS, SEP]),
+        label=label,
+    )
+    masked_ids = input_ids.copy()
+    positions = np.array(sorted(replacements), dtype=np.int32)
+    masked_ids[positions] = [replacements[position] for position in sorted(replacements)]
+    return example, MaskedExample(masked_ids, positions, input_ids[positions])
 
 
-ROWS = [
-    row([CLS, 11, 12, SEP, 13, SEP], [0, 0, 0, 0, 1, 1], 0, {2: MASK}),
-    row([CLS, 21, SEP, 22, 23, 24, 25, SEP], [0, 0, 0, 1, 1, 1, 1, 1], 1, {1: 99, 6: 25}),
-    row([CLS, 31, SEP, 32, SEP], [0, 0, 0, 1, 1], 0, {3: MASK}),
+EXAMPLES = [
+    make_example([CLS, 11, 12, SEP, 13, SEP], [0, 0, 0, 0, 1, 1], 0, {2: MASK}),
+    make_example([CLS, 21, SEP, 22, 23, 24, 25, SEP], [0, 0, 0, 1, 1, 1, 1, 1], 1, {1: 99, 6: 25}),
+    make_example([CLS, 31, SEP, 32, SEP], [0, 0, 0, 1, 1], 0, {3: MASK}),
 ]
 
 
-def test_a_batch_holds_what_its_examples_hold() -> None:
-    batch = collate_examples([example for example, _ in ROWS], [hidden for _, hidden in ROWS], PAD)
+def test_collation_pads_examples_and_flattens_positions() -> None:
+    batch = collate_examples([example for example, _ in EXAMPLES], [masked for _, masked in EXAMPLES], PAD)
     assert batch.input_ids.tolist() == [
         [CLS, 11, MASK, SEP, 13, SEP, PAD, PAD],
         [CLS, 99, SEP, 22, 23, 24, 25, SEP],
@@ -49,29 +54,29 @@ def test_a_batch_holds_what_its_examples_hold() -> None:
     assert batch.targets is not None
     assert batch.positions.tolist() == [2, 8 + 1, 8 + 6, 16 + 3]
     assert batch.targets.tolist() == [12, 21, 25, 32]
-    assert batch.labels["pair"].tolist() == [0, 1, 0]
+    assert batch.labels["nsp"].tolist() == [0, 1, 0]
     assert batch.attention is None
 
 
-def test_everything_is_of_the_type_that_torch_takes_as_an_index() -> None:
-    batch = collate_examples([example for example, _ in ROWS], [hidden for _, hidden in ROWS], PAD)
+def test_all_tensors_are_int64() -> None:
+    batch = collate_examples([example for example, _ in EXAMPLES], [masked for _, masked in EXAMPLES], PAD)
     for tensor in (
         batch.input_ids,
         batch.token_type_ids,
         batch.lengths,
         batch.positions,
         batch.targets,
-        batch.labels["pair"],
+        batch.labels["nsp"],
     ):
         assert tensor is not None
         assert tensor.dtype == torch.int64
 
 
-def test_a_batch_without_a_question_about_pairs_has_no_labels() -> None:
-    example, hidden = row([CLS, 11, 12, SEP], [0, 0, 0, 0], None, {1: MASK})
-    assert collate_examples([example], [hidden], PAD).labels == {}
+def test_a_batch_without_pair_labels_has_no_labels() -> None:
+    example, masked = make_example([CLS, 11, 12, SEP], [0, 0, 0, 0], None, {1: MASK})
+    assert collate_examples([example], [masked], PAD).labels == {}
 
 
-def test_the_padding_is_the_vocabularys_own() -> None:
-    batch = collate_examples([example for example, _ in ROWS], [hidden for _, hidden in ROWS], pad=1)
+def test_padding_uses_the_given_pad_id() -> None:
+    batch = collate_examples([example for example, _ in EXAMPLES], [masked for _, masked in EXAMPLES], pad=1)
     assert batch.input_ids[0, 6:].tolist() == [1, 1]
