@@ -1,7 +1,7 @@
-"""The Transformer: a Batch in, an Encoded out; of a batch with a source, what its decoder makes of the rows.
+"""The Transformer: a Batch in, an Encoded out; the decoder's, if the batch has a source.
 
-Without a source its encoder reads rows as any other does. With one, rows are read to the left, and besides their own
-pieces each reads what the encoder made of its source. Its counterpart in transformers is Marian. N pieces, D width.
+Without a source the encoder encodes the sequences. With one, the decoder does, with causal attention and with
+cross-attention to the encoded source. Its counterpart in transformers is Marian. N tokens, D hidden size.
 """
 
 from __future__ import annotations
@@ -10,86 +10,168 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from bertworks.encoders import bert
+from bertworks.encoders.config import (
+    SUPPORTED_VALUES,
+    TRANSFORMER_PRESETS,
+    EncoderConfig,
+    check_activation,
+    check_num_heads,
+)
 from bertworks.encoders.cross_attention import DecoderLayer
 from bertworks.encoders.encoded import BatchLayout, CrossAttentionCache, Encoded, EncoderState, create_attention_mask
-from bertworks.encoders.layers import DropoutSeeds, Layer
-from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.encoder import Encoder, init_weights
+from bertworks.encoders.family import Family
+from bertworks.encoders.layers import ACTIVATIONS, DropoutSeeds, Layer, LayerConfig
 from bertworks.encoders.tensor_names import expand_weight_and_bias
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
+# Marian's layer norms, whose epsilon is no key of its config.json.
+_LAYER_NORM_EPS = 1e-5
+# The activation functions that transformers has two names for.
+_ALIASES = {"swish": "silu"}
 
-@dataclass(frozen=True, slots=True)
-class TransformerConfig(BertConfig):
-    """What a Transformer is made of. Positions are waves and not learned; their number is the longest row's.
 
-    num_decoder_layers   0: as many as the encoder has
-    scales_pieces        whether embeddings are multiplied by the root of the width, as in the paper
-    """
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(EncoderConfig):
+    """Marian's config.json. The presets have the paper's activation, scale of embeddings and initialization."""
 
-    num_decoder_layers: int = 0
-    scale_embedding: bool = True
+    model_type: ClassVar[str] = "marian"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {
+            **preset,
+            "activation_function": "relu",
+            "init_std": preset["hidden_size"] ** -0.5,
+            "scale_embedding": True,
+        }
+        for name, preset in TRANSFORMER_PRESETS.items()
+    }
+    attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "hidden_size": ("d_model",),
+        "num_hidden_layers": ("encoder_layers", "decoder_layers"),
+        "num_attention_heads": ("encoder_attention_heads", "decoder_attention_heads"),
+        "intermediate_size": ("encoder_ffn_dim", "decoder_ffn_dim"),
+        "max_length": ("max_position_embeddings",),
+        "hidden_act": ("activation_function",),
+        "dropout_prob": ("dropout", "attention_dropout"),
+    }
+    supported_values: ClassVar[Mapping[str, Any]] = {
+        **SUPPORTED_VALUES,
+        "activation_dropout": 0.0,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+    }
+
+    vocab_size: int = 58_101
+    d_model: int = 1_024
+    encoder_layers: int = 12
+    decoder_layers: int = 12
+    encoder_attention_heads: int = 16
+    decoder_attention_heads: int = 16
+    encoder_ffn_dim: int = 4_096
+    decoder_ffn_dim: int = 4_096
+    max_position_embeddings: int = 512
+    activation_function: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    init_std: float = 0.02
+    scale_embedding: bool = False
+
+    def __post_init__(self) -> None:
+        check_num_heads(self.d_model, self.encoder_attention_heads)
+        check_activation(_ALIASES.get(self.activation_function, self.activation_function), ACTIVATIONS)
+        for key in ("attention_heads", "ffn_dim"):
+            encoder, decoder = getattr(self, f"encoder_{key}"), getattr(self, f"decoder_{key}")
+            if encoder != decoder:
+                raise SettingsError(
+                    f"decoder_{key} is {decoder} and encoder_{key} {encoder}; only a model with equal ones is supported"
+                )
 
     @property
-    def decoder_config(self) -> TransformerConfig:
-        """The sizes of the decoder alone."""
-        return replace(self, num_hidden_layers=self.num_decoder_layers or self.num_hidden_layers, num_decoder_layers=0)
+    def hidden_size(self) -> int:
+        return self.d_model
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return self.encoder_layers
+
+    @property
+    def max_length(self) -> int:
+        return self.max_position_embeddings
+
+    @property
+    def hidden_dropout_prob(self) -> float:
+        return self.dropout
+
+    @property
+    def initializer_range(self) -> float:
+        return self.init_std
+
+    @property
+    def layer_config(self) -> LayerConfig:
+        return LayerConfig(
+            hidden_size=self.d_model,
+            num_attention_heads=self.encoder_attention_heads,
+            intermediate_size=self.encoder_ffn_dim,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.attention_dropout,
+            hidden_act=_ALIASES.get(self.activation_function, self.activation_function),
+            layer_norm_eps=_LAYER_NORM_EPS,
+        )
 
 
 class Decoder(Encoder):
-    """The layers over rows that have a source. It embeds nothing: the table of pieces is the encoder's."""
+    """The layers of the decoder. The token embeddings are the encoder's."""
 
+    config: TransformerConfig
     supported_attention = ("causal",)
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__(config.decoder_config)
-        self.layers = nn.ModuleList(
-            DecoderLayer(config.layer_config, number) for number in range(self.config.num_hidden_layers)
-        )
+        super().__init__(config)
+        self.layers = nn.ModuleList(DecoderLayer(config.layer_config, index) for index in range(config.decoder_layers))
 
     @property
     def decoder_layers(self) -> Sequence[DecoderLayer]:
-        """Its layers."""
         return list(self.layers)  # type: ignore[arg-type]
 
     def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
-        """Return (B,): the last piece of each row, which has read all others."""
+        """Return (B,): the index of the last token of each sequence."""
         return layout.starts + layout.lengths - 1
 
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return them as they are."""
+        """Return the vectors unchanged: there is no pooler."""
         return vectors
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderState:
-    """What rows of the decoder leave for those that go on behind them: what was read, and their source. An empty one
-    begins, with the source that the batch has."""
+    """The state of a decoder: its key/value cache and the encoded source. An empty one takes the batch's source."""
 
     cache: EncoderState = field(default_factory=EncoderState)
     source_cache: CrossAttentionCache | None = None
 
 
 class Transformer(Encoder):
-    """An encoder and a decoder that share one table of pieces; no segments, no norm before the first layer, no pooler.
+    """An encoder and a decoder with shared token embeddings; no token types, no norm after the embeddings, no pooler.
 
-    The first piece sums a row up, as it is.
+    The pooled output is that of the first token.
     """
 
     config: TransformerConfig
 
     def __init__(self, config: TransformerConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
-        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_layers))
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.d_model)
+        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.encoder_layers))
         self.decoder = Decoder(config)
-        initialise(self, config.initializer_range, generator)
+        init_weights(self, config.init_std, generator)
 
     def forward(
         self,
@@ -97,117 +179,73 @@ class Transformer(Encoder):
         state: object | None = None,
         seeds: DropoutSeeds | None = None,
         positions: torch.Tensor | None = None,
+        sparse_grad: bool = False,
     ) -> Encoded:
-        """Return all layers: of the encoder, or of the decoder where the batch has a source.
+        """Return all hidden states: the encoder's, or the decoder's if the batch has a source.
 
-        With a `Going` as state the decoder's rows go on behind others, and a new one leaves.
+        With a `DecoderState` the decoder's sequences continue earlier ones, and a new state is returned.
         """
         if state is None and batch.source is None:
-            return super().forward(batch, None, seeds, positions)
+            return super().forward(batch, None, seeds, positions, sparse_grad)
         self.decoder.activation_checkpointing = self.activation_checkpointing
         if state is None:
             layout = replace(self.decoder.create_layout(batch), source_cache=self._encode_source(batch.source, seeds))
-            later = (
-                None if seeds is None else DropoutSeeds(seeds.base + 1)
-            )  # so that it drops other values than the encoder
-            return self.decoder.forward_layers(self.embed(batch, layout), layout, later, positions)
+            # Other seeds than the encoder's, so that other values are dropped.
+            decoder_seeds = None if seeds is None else DropoutSeeds(seeds.base + 1)
+            embeddings = self.embed(batch, layout, sparse_grad)
+            return self.decoder.forward_layers(embeddings, layout, decoder_seeds, positions)
         assert isinstance(state, DecoderState), "the state of another encoder"
-        source = state.source_cache or self._encode_source(batch.source, None)
-        layout = replace(self.decoder.create_layout_with_cache(batch, state.cache), source_cache=source)
-        found = self.decoder.forward_layers_with_cache(self.embed(batch, layout), layout, state.cache)
-        assert isinstance(found.state, EncoderState)
-        return replace(found, state=DecoderState(found.state, source))
+        source_cache = state.source_cache or self._encode_source(batch.source, None)
+        layout = replace(self.decoder.create_layout_with_cache(batch, state.cache), source_cache=source_cache)
+        encoded = self.decoder.forward_layers_with_cache(self.embed(batch, layout), layout, state.cache)
+        assert isinstance(encoded.state, EncoderState)
+        return replace(encoded, state=DecoderState(encoded.state, source_cache))
 
     def _encode_source(self, batch: Batch | None, seeds: DropoutSeeds | None) -> CrossAttentionCache:
-        """Return what the encoder makes of source rows."""
-        assert batch is not None, "a decoder has to be given a source"
-        values = super().forward(batch, None, seeds).to_padded()  # (C, S, D)
+        """Encode the source and return the keys and values of each decoder layer."""
+        assert batch is not None, "a decoder needs a source"
+        source_states = super().forward(batch, None, seeds).to_padded()  # (C, S, D)
         return CrossAttentionCache(
-            tuple(layer.cross_attention.compute_cache(values) for layer in self.decoder.decoder_layers),
+            tuple(layer.cross_attention.compute_cache(source_states) for layer in self.decoder.decoder_layers),
             create_attention_mask(batch, "bidirectional"),
         )
 
-    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
-        """Return (N, D): piece and position."""
-        pieces, places, _ = self.lookup_embeddings(batch, layout)
-        return self._scale_embeddings(pieces) + self._position_encodings(places, pieces)
+    def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
+        """Return (N, D): scaled token embedding + sinusoidal position."""
+        embeddings, positions, _ = self.lookup_embeddings(batch, layout, sparse_grad)
+        return self._scale_embeddings(embeddings) + self._position_encodings(positions, embeddings)
 
     def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return what is summed for the pieces of one row (T,), each (T, D), by what it tells."""
-        pieces = self._scale_embeddings(self.token_embeddings(input_ids))
-        return {
-            "token": pieces,
-            "position": self._position_encodings(torch.arange(len(input_ids), device=input_ids.device), pieces),
-        }
+        """Return the embeddings that are summed for one sequence (T,), each (T, D), by name."""
+        embeddings = self._scale_embeddings(self.token_embeddings(input_ids))
+        positions = torch.arange(len(input_ids), device=input_ids.device)
+        return {"token": embeddings, "position": self._position_encodings(positions, embeddings)}
 
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return them as they are."""
+        """Return the vectors unchanged: there is no pooler."""
         return vectors
 
     def set_dropout(self, dropout_prob: float) -> None:
-        """Drop at another rate than the sizes say, everywhere."""
+        """Set the dropout probability of all layers and of both configs."""
         super().set_dropout(dropout_prob)
         self.decoder.set_dropout(dropout_prob)
 
     def _scale_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        return embeddings * math.sqrt(self.config.hidden_size) if self.config.scale_embedding else embeddings
+        return embeddings * math.sqrt(self.config.d_model) if self.config.scale_embedding else embeddings
 
     def _position_encodings(self, positions: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        return sinusoidal_positions(self.config.max_position_embeddings, self.config.hidden_size).to(like)[positions]
+        return sinusoidal_positions(self.config.max_position_embeddings, self.config.d_model).to(like)[positions]
 
 
 @functools.lru_cache(maxsize=8)
 def sinusoidal_positions(num_positions: int, hidden_size: int) -> torch.Tensor:
-    """Return (positions, D): the paper's sines and cosines, all sines first as transformers has them."""
+    """Return (num_positions, D): the paper's position encodings, all sines first as in transformers."""
     with torch.device("cpu"), torch.inference_mode(False):
-        rates = 10_000.0 ** -(torch.arange(0, hidden_size, 2, dtype=torch.float64) / hidden_size)
-        angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * rates
+        frequencies = 10_000.0 ** -(torch.arange(0, hidden_size, 2, dtype=torch.float64) / hidden_size)
+        angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
         return torch.cat([angles.sin(), angles.cos()], 1)[:, :hidden_size].float()
 
 
-_FAMILY_CONFIG: dict[str, Any] = {
-    "type_vocab_size": 1,
-    "hidden_act": "relu",
-    "layer_norm_eps": 1e-5,
-    "model_type": "marian",
-}
-CONFIG_KEYS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "d_model",
-    "num_hidden_layers": "encoder_layers",
-    "num_attention_heads": "encoder_attention_heads",
-    "intermediate_size": "encoder_ffn_dim",
-    "max_position_embeddings": "max_position_embeddings",
-    "hidden_act": "activation_function",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "initializer_range": "init_std",
-}
-# What a decoder must have in common with its encoder, and settings that must be as they are by default.
-_TIED_KEYS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
-_SUPPORTED_VALUES = {
-    "activation_dropout": 0.0,
-    "encoder_layerdrop": 0.0,
-    "decoder_layerdrop": 0.0,
-    "share_encoder_decoder_embeddings": True,
-    "tie_word_embeddings": True,
-}
-_ACTIVATIONS = {"swish": "silu"}
-
-# A translation begins with the first special piece, and the one that ends a text ends it.
-SPECIAL_IDS = {
-    "pad_token_id": "pad",
-    "bos_token_id": "first",
-    "eos_token_id": "separator",
-    "forced_eos_token_id": "separator",
-    "decoder_start_token_id": "first",
-}
-HEADS = {"translation": {"bias": ("final_logits_bias",)}}
-COPIES = {
-    "model.encoder.embed_tokens.weight": "model.shared.weight",
-    "model.decoder.embed_tokens.weight": "model.shared.weight",
-    "lm_head.weight": "model.shared.weight",
-}
 _LAYER_NAMES = {
     "attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "attention.out": ("self_attn.out_proj",),
@@ -223,50 +261,43 @@ _CROSS_ATTENTION_NAMES = {
 }
 
 
-def config_from_preset(name: str, vocab_size: int) -> TransformerConfig:
-    """Return BERT's sizes by name, for encoder and decoder; weights are drawn as widely as the paper's were."""
-    sizes = TransformerConfig.from_preset(name, vocab_size)
-    return replace(sizes, initializer_range=sizes.hidden_size**-0.5, **_FAMILY_CONFIG)
-
-
-def config_from_dict(config_dict: Mapping[str, Any]) -> TransformerConfig:
-    """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    bert.check_supported(config_dict, _SUPPORTED_VALUES)
-    found = {**_FAMILY_CONFIG, **bert.read_config_fields(config_dict, CONFIG_KEYS)}
-    found["hidden_act"] = _ACTIVATIONS.get(found["hidden_act"], found["hidden_act"])
-    for key, like in _TIED_KEYS.items():
-        if config_dict.get(key, config_dict[like]) != config_dict[like]:
-            raise SettingsError(
-                f"{key} is {config_dict[key]} and {like} {config_dict[like]}; only a model with both alike is read"
-            )
-    layers = config_dict.get("decoder_layers", found["num_hidden_layers"])
-    if not isinstance(layers, int) or layers < 1:
-        raise SettingsError(f"decoder_layers should be a whole number above 0, but is {layers!r}")
-    own = 0 if layers == found["num_hidden_layers"] else layers
-    return TransformerConfig(
-        **found, num_decoder_layers=own, scale_embedding=bool(config_dict.get("scale_embedding", False))
-    )  # fmt: skip
-
-
-def config_to_dict(config: TransformerConfig, architectures: Sequence[str]) -> dict[str, Any]:
-    """Return the config.json of these sizes; `architectures` are transformers' classes."""
-    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
-    like = {key: told[of] for key, of in _TIED_KEYS.items()}
-    own = {"decoder_layers": config.decoder_config.num_hidden_layers, "scale_embedding": config.scale_embedding}
-    return {"model_type": "marian", "architectures": list(architectures), **told, **like, **own}
-
-
 def tensor_names(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
-    """Return the whole table: our name of each tensor -> Hugging Face's."""
+    """Return our name of each tensor -> transformers'."""
     names: dict[str, tuple[str, ...]] = {"token_embeddings.weight": ("model.shared.weight",)}
-    encoder, decoder = config.num_hidden_layers, config.decoder_config.num_hidden_layers
     stacks = (
-        ("", "encoder", encoder, _LAYER_NAMES),
-        ("decoder.", "decoder", decoder, {**_LAYER_NAMES, **_CROSS_ATTENTION_NAMES}),
+        ("", "encoder", config.encoder_layers, _LAYER_NAMES),
+        ("decoder.", "decoder", config.decoder_layers, {**_LAYER_NAMES, **_CROSS_ATTENTION_NAMES}),
     )
-    for here, there, num_layers, table in stacks:
-        for number in range(num_layers):
-            path = f"model.{there}.layers.{number}."
-            parts = {f"{here}layers.{number}.{our}": tuple(path + one for one in own) for our, own in table.items()}
-            names |= expand_weight_and_bias(parts)
+    for prefix, stack, num_layers, table in stacks:
+        for index in range(num_layers):
+            hf_prefix = f"model.{stack}.layers.{index}."
+            names |= expand_weight_and_bias(
+                {
+                    f"{prefix}layers.{index}.{ours}": tuple(hf_prefix + name for name in theirs)
+                    for ours, theirs in table.items()
+                }
+            )
     return names
+
+
+FAMILY = Family(
+    config_class=TransformerConfig,
+    build=Transformer,
+    tensor_names=tensor_names,
+    class_prefix="Marian",
+    prefix="model.",
+    copies={
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
+        "model.decoder.embed_tokens.weight": "model.shared.weight",
+        "lm_head.weight": "model.shared.weight",
+    },
+    heads={"translation": {"bias": ("final_logits_bias",)}},
+    # A translation starts with the first special token and ends with the separator.
+    special_ids={
+        "pad_token_id": "pad",
+        "bos_token_id": "first",
+        "eos_token_id": "sep",
+        "forced_eos_token_id": "sep",
+        "decoder_start_token_id": "first",
+    },
+)
