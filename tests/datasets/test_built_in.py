@@ -1,4 +1,4 @@
-"""The built-in labelled set: real sentences of the running Python, each once, in both files all labels."""
+"""The built-in labelled dataset: sentences of the running Python, without duplicates, all labels in both files."""
 
 from pathlib import Path
 
@@ -16,17 +16,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_files_are_written_when_they_are_asked_for_and_then_stay(folder: Path) -> None:
+def test_the_files_are_written_once(folder: Path) -> None:
     before = (folder / "train.tsv").read_bytes()
     target = resolve_dataset("python-docs", {}, folder, {})
     assert (target.task, set(target.files)) == ("classify", {"train", "dev"})
     assert (folder / "train.tsv").read_bytes() == before
 
 
-def test_every_package_has_sentences_in_both_files_and_no_sentence_stands_twice(folder: Path) -> None:
-    rows = {name: [line.fields for line in read_records(folder / f"{name}.tsv")] for name in ("train", "dev")}
-    for found in rows.values():
-        assert {row["label"] for row in found} == set(PACKAGES)
-    texts = [row["text"] for found in rows.values() for row in found]
+def test_every_package_is_in_both_files_and_no_sentence_is_repeated(folder: Path) -> None:
+    rows = {name: [record.fields for record in read_records(folder / f"{name}.tsv")] for name in ("train", "dev")}
+    for split_rows in rows.values():
+        assert {row["label"] for row in split_rows} == set(PACKAGES)
+    texts = [row["text"] for split_rows in rows.values() for row in split_rows]
     assert len(texts) == len(set(texts))
     assert 3.5 < len(rows["train"]) / len(rows["dev"]) < 4.5  # one in five

@@ -1,4 +1,4 @@
-"""Tagged sentences from files written by hand, and the arithmetic of tags and spans."""
+"""Tagged sentences: CoNLL columns, JSON Lines, and conversion between tags and spans."""
 
 import json
 from pathlib import Path
@@ -46,21 +46,40 @@ def write_records(folder: Path, *records: object) -> Path:
 
 def test_columns_give_words_tags_offsets_and_documents(tmp_path: Path):
     assert list(read_sentences(write(tmp_path, "train.txt", CONLL))) == [
-        Sentence(("EU", "rejects"), ("B-ORG", "O"), "EU rejects", ((0, 2), (3, 10)), 0, "train.txt, line 3"),
         Sentence(
-            ("Peter", "Blackburn"), ("B-PER", "I-PER"), "Peter Blackburn", ((0, 5), (6, 15)), 0, "train.txt, line 6"
+            words=("EU", "rejects"),
+            tags=("B-ORG", "O"),
+            text="EU rejects",
+            offsets=((0, 2), (3, 10)),
+            document=0,
+            location="train.txt, line 3",
         ),
-        Sentence(("BRUSSELS",), ("B-LOC",), "BRUSSELS", ((0, 8),), 1, "train.txt, line 11"),
+        Sentence(
+            words=("Peter", "Blackburn"),
+            tags=("B-PER", "I-PER"),
+            text="Peter Blackburn",
+            offsets=((0, 5), (6, 15)),
+            document=0,
+            location="train.txt, line 6",
+        ),
+        Sentence(
+            words=("BRUSSELS",),
+            tags=("B-LOC",),
+            text="BRUSSELS",
+            offsets=((0, 8),),
+            document=1,
+            location="train.txt, line 11",
+        ),
     ]
 
 
-def test_the_tag_may_stand_in_a_named_column(tmp_path: Path):
+def test_the_columns_can_be_chosen(tmp_path: Path):
     sentences = list(read_sentences(write(tmp_path, "t.txt", CONLL), word=1, tag=2))
     assert (sentences[1].words, sentences[1].tags) == (("NNP", "NNP"), ("B-NP", "I-NP"))
     assert next(read_sentences(tmp_path / "t.txt", tag=None)).tags is None
 
 
-def test_tabs_separate_too_and_a_word_may_then_hold_a_blank(tmp_path: Path):
+def test_with_tabs_a_word_may_contain_a_space(tmp_path: Path):
     sentences = list(read_sentences(write(tmp_path, "t.tsv", "New York\tB-LOC\r\nis\tO\r\n\r\n")))
     assert [(one.words, one.tags) for one in sentences] == [(("New York", "is"), ("B-LOC", "O"))]
 
@@ -74,29 +93,29 @@ def test_one_column_has_words_and_no_tags(tmp_path: Path):
     assert (sentence.words, sentence.tags) == (("line", "b"), None)
 
 
-def test_tags_are_read_as_bio_and_the_changes_counted(tmp_path: Path):
+def test_tags_are_converted_to_bio_and_changes_counted(tmp_path: Path):
     counts = Counts()
     sentences = list(read_sentences(write(tmp_path, "t.txt", "a I-PER\nb I-PER\n\nc S-LOC\nd O\n"), counts))
     assert [one.tags for one in sentences] == [("B-PER", "I-PER"), ("B-LOC", "O")]
     assert counts == {CHANGED_TAGS: 2}
 
 
-def test_a_tag_that_is_not_bio_is_named_with_its_line(tmp_path: Path):
-    with pytest.raises(InputError, match=r"t\.txt, line 3: 'PERSON' is no BIO tag"):
+def test_a_tag_that_is_not_bio_raises_an_error_with_its_line(tmp_path: Path):
+    with pytest.raises(InputError, match=r"t\.txt, line 3: 'PERSON' is not a BIO tag"):
         list(read_sentences(write(tmp_path, "t.txt", "a O\nb O\nc PERSON\n")))
 
 
-def test_a_line_with_another_number_of_columns_is_named(tmp_path: Path):
-    with pytest.raises(InputError, match=r"t\.txt, line 5: 1 columns where 2 are expected"):
+def test_a_line_with_another_number_of_columns_raises_an_error(tmp_path: Path):
+    with pytest.raises(InputError, match=r"t\.txt, line 5: expected 2 columns, got 1"):
         list(read_sentences(write(tmp_path, "t.txt", "a O\nb O\n\nd O\nbroken\n")))
 
 
-def test_a_column_that_is_not_there_is_refused(tmp_path: Path):
+def test_a_missing_column_raises_an_error(tmp_path: Path):
     with pytest.raises(InputError, match="no column 4; the file has 4"):
         list(read_sentences(write(tmp_path, "t.txt", CONLL), tag=4))
 
 
-def test_spans_become_tags_and_the_text_stays_as_it_is(tmp_path: Path):
+def test_spans_become_tags_and_the_text_is_unchanged(tmp_path: Path):
     text = "  Ms. Smith left New York."
     spans = [{"start": 17, "end": 25, "label": "LOC"}, {"start": 6, "end": 11, "label": "PER"}]
     sentence = next(read_sentences(write_records(tmp_path, {"text": text, "spans": spans})))
@@ -106,7 +125,7 @@ def test_spans_become_tags_and_the_text_stays_as_it_is(tmp_path: Path):
     assert tuple(text[start:end] for start, end in sentence.offsets) == sentence.words
 
 
-def test_chinese_goes_by_character(tmp_path: Path):
+def test_chinese_is_split_into_characters(tmp_path: Path):
     record = {"text": "我在北京看iPhone15。", "spans": [{"start": 2, "end": 4, "label": "LOC"}]}
     sentence = next(read_sentences(write_records(tmp_path, record)))
     assert sentence.words == ("我", "在", "北", "京", "看", "iPhone15", "。")
@@ -121,36 +140,39 @@ def test_a_span_through_a_word_is_widened_and_counted(tmp_path: Path):
     assert counts == {WIDENED_SPANS: 1, CONFLICTING_SPANS: 1}
 
 
-def test_a_span_with_blanks_around_it_is_not_widened(tmp_path: Path):
+def test_a_span_with_spaces_around_it_is_not_widened(tmp_path: Path):
     counts = Counts()
     record = {"text": "in Rome now", "spans": [{"start": 2, "end": 8, "label": "LOC"}]}
     assert next(read_sentences(write_records(tmp_path, record), counts)).tags == ("O", "B-LOC", "O")
     assert counts == {}
 
 
-def test_tokens_are_placed_in_the_text_if_it_is_given(tmp_path: Path):
+def test_tokens_have_offsets_in_the_text_if_it_is_given(tmp_path: Path):
     record = {"tokens": ["don", "'t", "go"], "tags": ["O", "O", "B-ACT"]}
-    joined, placed = read_sentences(write_records(tmp_path, record, {**record, "text": "don't  go"}))
-    assert (joined.text, joined.offsets) == ("don 't go", ((0, 3), (4, 6), (7, 9)))
-    assert (placed.text, placed.offsets) == ("don't  go", ((0, 3), (3, 5), (7, 9)))
-    assert joined.tags == placed.tags == ("O", "O", "B-ACT")
+    without_text, with_text = read_sentences(write_records(tmp_path, record, {**record, "text": "don't  go"}))
+    assert (without_text.text, without_text.offsets) == ("don 't go", ((0, 3), (4, 6), (7, 9)))
+    assert (with_text.text, with_text.offsets) == ("don't  go", ((0, 3), (3, 5), (7, 9)))
+    assert without_text.tags == with_text.tags == ("O", "O", "B-ACT")
 
 
-def test_records_without_spans_have_no_tags_and_empty_spans_mean_none(tmp_path: Path):
+def test_records_without_spans_have_no_tags_and_empty_spans_are_all_o(tmp_path: Path):
     sentences = list(read_sentences(write_records(tmp_path, {"text": "a b"}, {"text": "a b", "spans": []})))
     assert [one.tags for one in sentences] == [None, ("O", "O")]
 
 
-def test_neighbours_with_one_document_name_belong_together(tmp_path: Path):
+def test_consecutive_records_with_one_document_name_are_one_document(tmp_path: Path):
     records = [{"text": "a", "document": name} for name in ("x", "x", "y", None, None)]
     assert [one.document for one in read_sentences(write_records(tmp_path, *records))] == [0, 0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("record", "words"),
+    ("record", "message"),
     [
-        ({"text": "a b", "spans": [{"start": 0, "end": 9, "label": "X"}]}, "from 0 to 9 in 3 characters"),
-        ({"text": "a b", "spans": [{"start": 1, "end": 2, "label": "X"}]}, "holds no text"),
+        (
+            {"text": "a b", "spans": [{"start": 0, "end": 9, "label": "X"}]},
+            "from 0 to 9 is not within the 3 characters",
+        ),
+        ({"text": "a b", "spans": [{"start": 1, "end": 2, "label": "X"}]}, "has no text"),
         ({"text": "a b", "spans": [{"start": 0, "end": 1}]}, "'start', 'end' and 'label'"),
         ({"text": "a b", "spans": [{"start": 0, "end": 1, "label": ""}]}, "no label"),
         (
@@ -158,15 +180,15 @@ def test_neighbours_with_one_document_name_belong_together(tmp_path: Path):
             "overlap",
         ),
         ({"tokens": ["a", "b"], "tags": ["O"]}, "1 tags for 2 tokens"),
-        ({"tokens": ["a"], "tags": [0]}, "the tags are no list of texts"),
-        ({"tokens": ["a"], "tags": ["person"]}, "'person' is no BIO tag"),
+        ({"tokens": ["a"], "tags": [0]}, "the tags are not a list of strings"),
+        ({"tokens": ["a"], "tags": ["person"]}, "'person' is not a BIO tag"),
         ({"tokens": ["a", " "]}, "one of the tokens is empty"),
-        ({"tokens": ["a", "b"], "text": "b a"}, "the token 'b' does not follow"),
+        ({"tokens": ["a", "b"], "text": "b a"}, "the token 'b' is not in the rest of the text"),
         ({"sentence": "a"}, "neither 'tokens' nor 'text' among the fields 'sentence'"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_named(tmp_path: Path, record: object, words: str):
-    with pytest.raises(InputError, match=rf"t\.jsonl, line 2: .*{words}"):
+def test_an_invalid_record_raises_an_error_with_its_line(tmp_path: Path, record: object, message: str):
+    with pytest.raises(InputError, match=rf"t\.jsonl, line 2: .*{message}"):
         list(read_sentences(write_records(tmp_path, {"text": "fine"}, record)))
 
 
@@ -176,7 +198,7 @@ def test_a_record_that_makes_no_sense_is_named(tmp_path: Path, record: object, w
         ("O B-PER I-PER O", "O B-PER I-PER O", 0),
         ("O I-PER I-PER O", "O B-PER I-PER O", 1),
         ("B-PER I-LOC I-LOC", "B-PER B-LOC I-LOC", 1),
-        ("I-PER I-PER B-PER I-PER", "B-PER I-PER B-PER I-PER", 1),  # IOB1: B- only between neighbours
+        ("I-PER I-PER B-PER I-PER", "B-PER I-PER B-PER I-PER", 1),  # IOB1: B- only between adjacent entities
         ("S-PER B-LOC I-LOC E-LOC O", "B-PER B-LOC I-LOC I-LOC O", 2),
         ("U-PER B-LOC L-LOC", "B-PER B-LOC I-LOC", 2),
         ("B-PER M-PER E-PER", "B-PER I-PER I-PER", 2),
@@ -192,22 +214,22 @@ def test_illegal_sequences_and_other_schemes_become_bio(tags: str, expected: str
 
 
 @pytest.mark.parametrize("tag", ["PER", "B", "B-", "b-PER", "X-PER", "", "O "])
-def test_what_is_no_tag_is_refused_with_the_place(tag: str):
-    with pytest.raises(InputError, match=r"^t\.txt, line 7: .* is no BIO tag"):
+def test_an_invalid_tag_raises_an_error_with_its_location(tag: str):
+    with pytest.raises(InputError, match=r"^t\.txt, line 7: .* is not a BIO tag"):
         repair_tags(["O", tag], "t.txt, line 7")
 
 
-def test_spans_are_read_from_tags():
+def test_spans_of_tags():
     tags = ["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]
     assert spans_of(tags) == (TagSpan(0, 2, "PER"), TagSpan(2, 3, "PER"), TagSpan(4, 5, "LOC"), TagSpan(5, 6, "ORG"))
 
 
-def test_tags_are_written_from_spans():
+def test_tags_of_spans():
     assert tags_of([TagSpan(1, 3, "LOC"), TagSpan(3, 4, "LOC")], 5) == ("O", "B-LOC", "I-LOC", "B-LOC", "O")
 
 
 @given(st.lists(st.sampled_from(["O", *(f"{letter}-{label}" for letter in "BIESLUM" for label in "XY")])))
-def test_repair_is_done_once_and_spans_say_the_same_as_tags(tags: list[str]):
+def test_repair_is_idempotent_and_spans_equal_tags(tags: list[str]):
     legal, _ = repair_tags(tags)
     assert repair_tags(legal) == (legal, 0)
     assert tags_of(spans_of(tags), len(tags)) == legal

@@ -1,4 +1,4 @@
-"""Questions from SQuAD's JSON shape and from flat records, with offsets right, wrong and missing."""
+"""Questions from SQuAD's JSON and from flat records, with correct, wrong and missing offsets."""
 
 import gzip
 import json
@@ -7,20 +7,29 @@ from typing import Any
 
 import pytest
 
-from bertworks.datasets.squad import GoldAnswer, SquadQuestion, SquadReport, find_nearest, read_questions
+from bertworks.datasets.files import Record
+from bertworks.datasets.squad import (
+    GoldAnswer,
+    SquadQuestion,
+    SquadReport,
+    find_nearest,
+    is_squad_file,
+    read_questions,
+    unlabelled_records,
+)
 from bertworks.errors import InputError
 
 CONTEXT = "Rome fell. Rome rose. Paris slept."
 
 
-def squad(*entries: dict[str, Any], context: str = CONTEXT, title: str | None = "Cities") -> dict[str, Any]:
+def make_squad(*entries: dict[str, Any], context: str = CONTEXT, title: str | None = "Cities") -> dict[str, Any]:
     article: dict[str, Any] = {"paragraphs": [{"context": context, "qas": list(entries), "id": "P1"}]}
     return {"version": "v2.0", "data": [article if title is None else {"title": title, **article}]}
 
 
-def entry(*answers: tuple[str, int], **more: Any) -> dict[str, Any]:
-    given = [{"text": text, "answer_start": start} for text, start in answers]
-    return {"question": "What?", "id": "q1", "answers": given, **more}
+def make_entry(*answers: tuple[str, int], **extra: Any) -> dict[str, Any]:
+    gold_answers = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"question": "What?", "id": "q1", "answers": gold_answers, **extra}
 
 
 def read(folder: Path, value: object, name: str = "dev.json") -> tuple[list[SquadQuestion], SquadReport]:
@@ -36,46 +45,61 @@ def read_flat(folder: Path, *records: dict[str, Any]) -> tuple[list[SquadQuestio
     return list(read_questions(folder / "t.jsonl", report)), report
 
 
-def test_a_question_of_squad_1_is_read(tmp_path: Path):
-    questions, report = read(tmp_path, squad(entry(("Paris", 22), ("Rome", 11))))
-    place = "dev.json, article 1, question q1"
+def test_a_squad_1_question(tmp_path: Path):
+    questions, report = read(tmp_path, make_squad(make_entry(("Paris", 22), ("Rome", 11))))
+    location = "dev.json, article 1, question q1"
     answers = (GoldAnswer("Paris", 22), GoldAnswer("Rome", 11))
-    assert questions == [SquadQuestion("q1", "Cities", CONTEXT, "What?", answers, False, place)]
+    assert questions == [
+        SquadQuestion(
+            id="q1",
+            title="Cities",
+            context=CONTEXT,
+            question="What?",
+            answers=answers,
+            is_impossible=False,
+            location=location,
+        )
+    ]
     assert report == SquadReport(num_questions=1, num_answers=2)
 
 
-def test_a_question_of_squad_2_may_have_no_answer(tmp_path: Path):
+def test_an_impossible_squad_2_question(tmp_path: Path):
     plausible = [{"text": "Rome", "answer_start": 0}]
-    entries = [entry(is_impossible=True, plausible_answers=plausible), entry(("Rome", 0), is_impossible=False)]
-    questions, report = read(tmp_path, squad(*entries))
+    entries = [
+        make_entry(is_impossible=True, plausible_answers=plausible),
+        make_entry(("Rome", 0), is_impossible=False),
+    ]
+    questions, report = read(tmp_path, make_squad(*entries))
     assert [(one.is_impossible, one.answers) for one in questions] == [(True, ()), (False, (GoldAnswer("Rome", 0),))]
     assert report == SquadReport(num_questions=2, num_impossible=1, num_answers=1)
 
 
-def test_extra_keys_and_a_missing_title_do_no_harm(tmp_path: Path):
+def test_extra_keys_and_a_missing_title_are_ignored(tmp_path: Path):
     context = "范廷颂于1919年6月15日出生。"
-    questions, _ = read(tmp_path, squad(entry(("1919年", 4), evidences=["1919年"]), context=context, title=None))
+    questions, _ = read(
+        tmp_path, make_squad(make_entry(("1919年", 4), evidences=["1919年"]), context=context, title=None)
+    )
     assert (questions[0].title, questions[0].answers) == ("", (GoldAnswer("1919年", 4),))
 
 
 @pytest.mark.parametrize(
     ("start", "expected"), [(1, 0), (5, 0), (6, 11), (10, 11), (12, 11), (30, 11), (999, 11), (-1, 0)]
 )
-def test_a_wrong_offset_goes_to_the_nearest_occurrence(tmp_path: Path, start: int, expected: int):
-    questions, report = read(tmp_path, squad(entry(("Rome", start))))
+def test_a_wrong_offset_is_repaired_to_the_nearest_occurrence(tmp_path: Path, start: int, expected: int):
+    questions, report = read(tmp_path, make_squad(make_entry(("Rome", start))))
     assert questions[0].answers == (GoldAnswer("Rome", expected),)
     assert report == SquadReport(num_questions=1, num_answers=1, num_repaired=1)
 
 
-def test_of_two_occurrences_as_near_the_earlier_is_taken():
+def test_of_two_equally_near_occurrences_the_earlier_is_used():
     assert find_nearest("a", "a---a", 2) == 0
     assert find_nearest("aa", "aaaa", 1) == 1
     assert find_nearest("b", "aaaa", 1) is None
     assert find_nearest("", "aaaa", 1) is None
 
 
-def test_an_absent_answer_stays_without_an_offset_and_is_named_and_counted(tmp_path: Path):
-    questions, report = read(tmp_path, squad(entry(("London", 3), ("Paris", 22)), entry(("", 0))))
+def test_an_absent_answer_has_no_offset_and_is_counted(tmp_path: Path):
+    questions, report = read(tmp_path, make_squad(make_entry(("London", 3), ("Paris", 22)), make_entry(("", 0))))
     assert questions[0].answers == (GoldAnswer("London", None), GoldAnswer("Paris", 22))
     assert questions[0].answers_in_context == (GoldAnswer("Paris", 22),)
     assert questions[1].answers_in_context == ()
@@ -83,7 +107,7 @@ def test_an_absent_answer_stays_without_an_offset_and_is_named_and_counted(tmp_p
     assert report.absent_answers[0] == "dev.json, article 1, question q1: the answer 'London' is not in its context"
 
 
-def test_flat_records_may_give_answers_in_four_ways(tmp_path: Path):
+def test_flat_records_may_give_answers_in_four_formats(tmp_path: Path):
     record = {"question": "What?", "context": CONTEXT}
     questions, report = read_flat(
         tmp_path,
@@ -103,17 +127,17 @@ def test_flat_records_may_give_answers_in_four_ways(tmp_path: Path):
     assert report == SquadReport(num_questions=4, num_answers=5, num_searched=3)
 
 
-def test_in_flat_records_an_empty_answer_means_none_and_a_missing_one_nothing(tmp_path: Path):
+def test_in_flat_records_an_empty_answer_is_impossible_and_a_missing_one_unknown(tmp_path: Path):
     record = {"question": "What?", "context": CONTEXT}
     empty = {"text": [], "answer_start": []}
     questions, _ = read_flat(tmp_path, {**record, "answers": []}, {**record, "answers": empty}, record)
     assert [one.is_impossible for one in questions] == [True, True, False]
 
 
-def test_articles_larger_than_what_is_read_at_once_are_whole(tmp_path: Path):
+def test_articles_larger_than_a_chunk_are_parsed(tmp_path: Path):
     long = "x" * 700_000 + " 汉字"
-    value = squad(entry(("汉字", 700_001)), context=long)
-    value["data"] = value["data"] * 3 + squad(entry(("Rome", 0)))["data"]
+    value = make_squad(make_entry(("汉字", 700_001)), context=long)
+    value["data"] = value["data"] * 3 + make_squad(make_entry(("Rome", 0)))["data"]
     value["end"] = "more"
     (tmp_path / "dev.json.gz").write_bytes(gzip.compress(json.dumps(value, indent=1, ensure_ascii=False).encode()))
     questions = list(read_questions(tmp_path / "dev.json.gz"))
@@ -126,28 +150,34 @@ def test_an_empty_list_of_articles_gives_no_questions(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "message"),
     [
         ({"version": "v2.0"}, 'dev.json has no list "data"'),
         ([1], 'dev.json has no list "data"'),
         ({"data": [{"title": "t"}]}, "dev.json, article 1: no 'paragraphs' among 'title'"),
-        ({"data": [{"paragraphs": {}}]}, "'paragraphs' is no list"),
-        ({"data": ["text"]}, "a str where an object with 'title' was expected"),
-        (squad({"question": "What?"}), "no 'id' among 'question'"),
-        (squad({"id": "q1", "answers": []}), "question q1: no 'question' among"),
-        (squad(entry(("Rome", 0)), context=7), "'context' is no text"),  # type: ignore[arg-type]
-        (squad({**entry(), "answers": [{"answer_start": 1}]}), "question q1: an answer is {'answer_start': 1}"),
-        (squad(entry(("Rome", 0), is_impossible=True)), "question q1: is_impossible, yet it has the answer 'Rome'"),
+        ({"data": [{"paragraphs": {}}]}, "'paragraphs' is not a list"),
+        ({"data": ["text"]}, "expected an object with 'title', got a str"),
+        (make_squad({"question": "What?"}), "no 'id' among 'question'"),
+        (make_squad({"id": "q1", "answers": []}), "question q1: no 'question' among"),
+        (make_squad(make_entry(("Rome", 0)), context=7), "'context' is not a string"),  # type: ignore[arg-type]
+        (
+            make_squad({**make_entry(), "answers": [{"answer_start": 1}]}),
+            "question q1: the answer {'answer_start': 1} needs a 'text'",
+        ),
+        (
+            make_squad(make_entry(("Rome", 0), is_impossible=True)),
+            "question q1: is_impossible, yet it has the answer 'Rome'",
+        ),
     ],
 )
-def test_another_shape_is_refused_with_its_place(tmp_path: Path, value: object, words: str):
+def test_another_format_raises_an_error_with_its_location(tmp_path: Path, value: object, message: str):
     with pytest.raises(InputError) as caught:
         read(tmp_path, value)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_truncated_file_is_refused_behind_its_whole_articles(tmp_path: Path):
-    value = squad(entry(("Rome", 0)))
+def test_a_truncated_file_raises_an_error_after_its_complete_articles(tmp_path: Path):
+    value = make_squad(make_entry(("Rome", 0)))
     value["data"] *= 2
     (tmp_path / "dev.json").write_text(json.dumps(value)[:-30])
     questions = read_questions(tmp_path / "dev.json")
@@ -156,7 +186,20 @@ def test_a_truncated_file_is_refused_behind_its_whole_articles(tmp_path: Path):
         next(questions)
 
 
-def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path):
+def test_a_file_that_is_not_utf8_raises_an_error(tmp_path: Path):
     (tmp_path / "dev.json").write_bytes('{"data": ["汉字"]}'.encode("gb18030"))
     with pytest.raises(InputError, match=r"dev\.json is not UTF-8"):
         list(read_questions(tmp_path / "dev.json"))
+
+
+def test_a_squad_file_is_recognized_by_its_content(tmp_path: Path):
+    (tmp_path / "dev.json").write_text(json.dumps(make_squad(make_entry(("Rome", 0))), indent=1))
+    (tmp_path / "lines.json").write_text('{"question": "What?", "context": "Rome", "data": [1]}\n')
+    (tmp_path / "dev.jsonl").write_text((tmp_path / "dev.json").read_text())
+    assert [is_squad_file(tmp_path / name) for name in ("dev.json", "lines.json", "dev.jsonl")] == [True, False, False]
+
+
+def test_unlabelled_records_have_no_answers(tmp_path: Path):
+    (tmp_path / "dev.json").write_text(json.dumps(make_squad(make_entry(("Rome", 0)))))
+    fields = {"id": "q1", "title": "Cities", "question": "What?", "context": CONTEXT}
+    assert list(unlabelled_records(tmp_path / "dev.json")) == [Record(fields, "dev.json, article 1, question q1")]

@@ -1,4 +1,4 @@
-"""Texts of a file: a line each, or a column of a table."""
+"""Texts of a file: one per line, or a column of a table."""
 
 import gzip
 import io
@@ -11,17 +11,17 @@ from bertworks.datasets.texts import texts_in
 from bertworks.errors import InputError
 
 
-def test_each_line_is_a_text_whatever_it_holds(tmp_path: Path):
+def test_each_line_is_a_text_whatever_it_contains(tmp_path: Path):
     (tmp_path / "a.txt").write_bytes('text\n\n今天\t好\r\n{"a": 1}\nlast'.encode())
     assert list(texts_in(str(tmp_path / "a.txt"))) == ["text", "", "今天\t好", '{"a": 1}', "last"]
 
 
-def test_packed_lines_are_unpacked(tmp_path: Path):
+def test_compressed_lines_are_decompressed(tmp_path: Path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfone\ntwo\n"))
     assert list(texts_in(str(tmp_path / "a.txt.gz"))) == ["one", "two"]
 
 
-def test_a_column_is_named_or_found(tmp_path: Path):
+def test_a_column_is_named_or_recognized(tmp_path: Path):
     (tmp_path / "a.tsv").write_text("sentence\tnote\none\tx\n\ty\n")
     assert list(texts_in(str(tmp_path / "a.tsv"))) == ["one", ""]
     assert list(texts_in(str(tmp_path / "a.tsv"), "note")) == ["x", "y"]
@@ -36,25 +36,27 @@ def test_standard_input_is_read_as_lines_or_as_a_table(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "column", "said"),
+    ("name", "content", "column", "message"),
     [
         ("missing.txt", None, None, "missing.txt does not exist"),
         ("empty.txt", "", None, "empty.txt is empty"),
         ("zero.txt", "a\0\0\0", None, "zero.txt is binary"),
-        ("a.jsonl", '{"text": 5}\n', None, "a.jsonl, line 1: 'text' holds a int, not text"),
-        ("a.jsonl", '{"text": "a"}\n{"b": "c"}\n', None, "a.jsonl, line 2: no column 'text'; it has 'b'"),
+        ("a.jsonl", '{"text": 5}\n', None, "a.jsonl, line 1: 'text' is a int, not a string"),
+        ("a.jsonl", '{"text": "a"}\n{"b": "c"}\n', None, "a.jsonl, line 2: no column 'text'; there are 'b'"),
         ("a.csv", "x,y\n1,2\n", None, "no column looks like the text"),
-        ("a.csv", "x,y\n1,2\n", "z", "a.csv, line 2: no column 'z'; it has 'x', 'y'"),
-        ("a.tsv", "x\ty\n1\t2\n3\n", "x", "a.tsv, line 3: 1 field where 2"),
+        ("a.csv", "x,y\n1,2\n", "z", "a.csv, line 2: no column 'z'; there are 'x', 'y'"),
+        ("a.tsv", "x\ty\n1\t2\n3\n", "x", "a.tsv, line 3: expected 2 fields"),
     ],
 )
-def test_bad_input_is_named(tmp_path: Path, name: str, content: str | None, column: str | None, said: str):
+def test_invalid_input_raises_an_error(
+    tmp_path: Path, name: str, content: str | None, column: str | None, message: str
+):
     if content is not None:
         (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         list(texts_in(str(tmp_path / name), column))
 
 
-def test_a_folder_is_refused(tmp_path: Path):
+def test_a_folder_raises_an_error(tmp_path: Path):
     with pytest.raises(InputError, match="is a folder; name a file"):
         list(texts_in(str(tmp_path)))
