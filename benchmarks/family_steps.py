@@ -14,8 +14,8 @@ import torch
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.pretrain.recipe import PretrainRecipe
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import architecture_of, family_of
-from bertworks.encoders.stack import BertConfig
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe, recipe_path
@@ -38,7 +38,7 @@ class Member:
     peer_inputs: PeerInputs | None = None
     softmax_kind: str | None = None
 
-    def config(self) -> BertConfig:
+    def config(self) -> EncoderConfig:
         model = read_recipe(recipe_path(self.recipe), PretrainRecipe).model
         return replace(model, max_position_embeddings=LENGTH, softmax_kind=self.softmax_kind).config(VOCAB_SIZE)
 
@@ -48,7 +48,7 @@ class Member:
         encoder = family_of(config.model_type).build(config, generator)
         if hasattr(encoder, "spelling"):  # words of eight characters
             encoder.spelling[:, :8].random_(2, 100, generator=generator)  # type: ignore[index]
-        return OBJECTIVES[read_recipe(recipe_path(self.recipe), PretrainRecipe).objective](encoder, generator)
+        return OBJECTIVES[read_recipe(recipe_path(self.recipe), PretrainRecipe).objective].build(encoder, generator)
 
     def peer(self) -> torch.nn.Module:
         """Return transformers' model with the same config."""
@@ -68,7 +68,7 @@ class Translator(Member):
 
     __slots__ = ()
 
-    def config(self) -> BertConfig:
+    def config(self) -> EncoderConfig:
         model = read_recipe(recipe_path(self.recipe, "finetune"), FinetuneRecipe).model
         assert model is not None
         return model.config(VOCAB_SIZE)

@@ -28,9 +28,8 @@ from typing import Any, cast
 import torch
 
 from bertworks.commands.plan.forecast import step_flops
-from bertworks.encoders.bert import Bert
-from bertworks.encoders.stack import BertConfig
-from bertworks.objectives.mlm import MlmObjective
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.objectives.mlm import MlmModule
 from bertworks.sampling.batch import Batch
 from bertworks.training.flops import count_flops
 from bertworks.training.loop import Training, TrainState, train
@@ -76,7 +75,7 @@ def our_module(size: str, compiled: bool) -> Any:
     if size in MEMBERS:
         return MEMBERS[size].module()
     generator = torch.Generator().manual_seed(0)
-    module = MlmObjective(Bert(BertConfig.from_preset(size, VOCAB_SIZE), generator), generator)
+    module = MlmModule(Bert(BertConfig.from_preset(size, VOCAB_SIZE), generator), generator)
     if compiled:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)

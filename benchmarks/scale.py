@@ -28,9 +28,8 @@ from pathlib import Path
 import torch
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
-from bertworks.encoders.bert import Bert
-from bertworks.encoders.stack import BertConfig
-from bertworks.objectives.mlm import MlmObjective
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.objectives.mlm import MlmModule
 from bertworks.parallel.process_group import all_gather, process_group, world_size
 from bertworks.training.checkpoint import CheckpointProcessGroup, save_checkpoint
 from bertworks.training.data_parallel import wrap_ddp
@@ -88,7 +87,7 @@ def child(kind: str, size: str, folder: Path) -> None:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     with process_group():
         generator = torch.Generator().manual_seed(0)
-        module = MlmObjective(Bert(BertConfig.from_preset(size, VOCAB_SIZE), generator), generator)
+        module = MlmModule(Bert(BertConfig.from_preset(size, VOCAB_SIZE), generator), generator)
         if kind == "sharded":
             shard(module, module.encoder.layers, Precision())
         batches = make_batches(BATCH_SIZE // world_size(), NUM_BATCHES)

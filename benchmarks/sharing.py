@@ -14,7 +14,6 @@ import json
 import resource
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,10 @@ def peak_bytes() -> int:
 def measure(family: str, size: str, batch_size: int) -> dict[str, Any]:
     """Return the results of one family, in this process."""
     batch = make_batches(batch_size, 1)[0]
-    config = replace(family_of(family).config_from_preset(size, VOCAB_SIZE), hidden_act="gelu")
+    config = family_of(family).config_from_preset(size, VOCAB_SIZE).resized(hidden_act="gelu")
     before = peak_bytes()
     generator = torch.Generator().manual_seed(0)
-    module = OBJECTIVES[OBJECTIVE_NAMES[family]](family_of(family).build(config, generator), generator)
+    module = OBJECTIVES[OBJECTIVE_NAMES[family]].build(family_of(family).build(config, generator), generator)
     optimizer = BertAdam(module, AdamSettings())
     schedule = StepSchedule((NUM_STEPS + 1,), 1, 1e-4)
     steps = train(

@@ -88,8 +88,8 @@ def peer_loss(corpus: Corpus, seconds: float) -> tuple[float, int]:
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         num_hidden_layers=config.num_hidden_layers,
-        num_attention_heads=config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
+        num_attention_heads=config.layer_config.num_attention_heads,
+        intermediate_size=config.layer_config.intermediate_size,
     )
     model = BertForPreTraining(peer_config).train()  # type: ignore[no-untyped-call]
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, eps=1e-6, weight_decay=0.01, fused=True)

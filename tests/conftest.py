@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     """The folder of an untrained Transformer with a vocabulary of six characters."""
     import torch
 
-    from bertworks.encoders.transformer import Transformer, config_from_preset
+    from bertworks.encoders.transformer import Transformer, TransformerConfig
     from bertworks.inference.finetuned import save_finetuned
     from bertworks.inference.predictor import Predictor
     from bertworks.sampling.windows import WindowRule
@@ -115,13 +114,8 @@ def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     folder = tmp_path_factory.mktemp("translator")
     tokens = [*SPECIALS, *"一二三四五。"]
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-    config = replace(
-        config_from_preset("tiny", len(tokens)),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=16,
+    config = TransformerConfig.from_preset("tiny", len(tokens)).resized(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_length=16
     )
     encoder = Transformer(config, torch.Generator().manual_seed(3))
     task = Translate(bleu_tokenizer="zh", search_settings=BeamSearchSettings(num_beams=2, max_extra_tokens=3))

@@ -25,7 +25,15 @@ from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the film was good bad john lives in paris who".split()]
-SIZES = BertConfig(len(PIECES), 16, 1, 2, 32, 32, initializer_range=0.3)
+SIZES = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=32,
+    initializer_range=0.3,
+)
 TASKS: dict[str, Task] = {
     "liked": Classify(("no", "yes")),
     "alike": Regress(),

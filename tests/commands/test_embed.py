@@ -15,7 +15,8 @@ import torch
 from bertworks.commands.embed import EmbedRequest, EmbedResult, embed, fingerprint
 from bertworks.embeddings import vectors
 from bertworks.embeddings.formats import read_metadata
-from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import InputError, SettingsError
 from bertworks.models.folder import write_folder
 from bertworks.models.tensor_names import to_hf_names
@@ -33,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pa
     """A folder with a small model and 100 texts of 0 to 60 words, of which 14 fit into a window."""
     folder = tmp_path_factory.mktemp("embed")
     config = BertConfig(
-        tokenizer.vocab_size,
+        vocab_size=tokenizer.vocab_size,
         hidden_size=HIDDEN_SIZE,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -150,7 +151,12 @@ def test_a_killed_and_resumed_run_gives_the_same_bytes(
 
 def test_any_weight_changes_the_fingerprint():
     config = BertConfig(
-        20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=8
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=8,
     )
     encoder, copy = (Bert(config, torch.Generator().manual_seed(0)) for _ in range(2))
     assert fingerprint(encoder) == fingerprint(copy)

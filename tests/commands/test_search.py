@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from bertworks.commands.search import SearchRequest, nearest, search
-from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.models.folder import write_folder
 from bertworks.models.tensor_names import to_hf_names
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def write_model(path: Path, tokenizer: Tokenizer, seed: int) -> None:
     config = BertConfig(
-        tokenizer.vocab_size,
+        vocab_size=tokenizer.vocab_size,
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,

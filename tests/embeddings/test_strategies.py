@@ -34,7 +34,12 @@ def test_the_last_four_are_concatenated_lowest_first():
 
 def test_strategies_combine_the_hidden_states_of_an_encoder():
     config = BertConfig(
-        20, hidden_size=8, num_hidden_layers=5, num_attention_heads=2, intermediate_size=16, max_position_embeddings=8
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=5,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=8,
     )
     encoder = Bert(config, torch.Generator().manual_seed(0)).eval()
     batch = Batch(torch.tensor([[2, 7, 9, 3]]), torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))

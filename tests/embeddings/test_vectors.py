@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def encoder(tokenizer: Tokenizer) -> Bert:
     config = BertConfig(
-        tokenizer.vocab_size,
+        vocab_size=tokenizer.vocab_size,
         hidden_size=HIDDEN_SIZE,
         num_hidden_layers=4,
         num_attention_heads=2,

@@ -16,7 +16,12 @@ from bertworks.sampling.batch import Batch, collate_sequences
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
 SIZES = BertConfig(
-    10_012, hidden_size=4, num_hidden_layers=3, num_attention_heads=2, intermediate_size=8, max_position_embeddings=400
+    vocab_size=10_012,
+    hidden_size=4,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=8,
+    max_position_embeddings=400,
 )
 Ints = npt.NDArray[np.int64]
 

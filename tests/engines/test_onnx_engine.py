@@ -16,7 +16,7 @@ from bertworks.engines.onnx_graph import GraphHead, build_graph
 from bertworks.sampling.batch import Batch
 
 SIZES = BertConfig(
-    40,
+    vocab_size=40,
     hidden_size=24,
     num_hidden_layers=2,
     num_attention_heads=3,

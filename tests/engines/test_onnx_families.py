@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
 import torch
 
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import Encoder
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.onnx_graph import GraphHead, build_graph
@@ -28,13 +26,8 @@ def encoder(request: pytest.FixtureRequest) -> Encoder:
     """Three layers, every parameter drawn anew, so that none of them is without effect."""
     name, _, reads = str(request.param).partition(" ")
     family = family_of(name)
-    sizes = replace(
-        family.config_from_preset("tiny", 40),
-        hidden_size=24,
-        num_hidden_layers=3,
-        num_attention_heads=3,
-        intermediate_size=96,
-        max_position_embeddings=16,
+    sizes = family.config_from_preset("tiny", 40).resized(
+        hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=96, max_length=16
     )
     found = family.build(sizes, None).eval()
     found.attention = "left" if reads else found.attention
@@ -70,7 +63,7 @@ def test_a_layer_that_is_shared_is_written_once():
     family = family_of("albert")
     graphs = []
     for num_layers in (1, 6):
-        sizes = replace(family.config_from_preset("tiny", 40), num_hidden_layers=num_layers)
+        sizes = family.config_from_preset("tiny", 40).resized(num_hidden_layers=num_layers)
         graphs.append(build_graph(family.build(sizes, None), None, True))
     few, many = ({one.name for one in graph.graph.initializer} for graph in graphs)
     assert few == many

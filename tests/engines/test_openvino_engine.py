@@ -13,7 +13,7 @@ from bertworks.errors import FolderError
 from bertworks.sampling.batch import Batch
 
 SIZES = BertConfig(
-    40,
+    vocab_size=40,
     hidden_size=24,
     num_hidden_layers=2,
     num_attention_heads=3,

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def encoder(tokenizer: Tokenizer) -> Bert:
     sizes = BertConfig(
-        tokenizer.vocab_size,
+        vocab_size=tokenizer.vocab_size,
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +33,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     lines = [" ".join(WORDS[at:] + WORDS[:at]) for at in range(len(WORDS))]
     tokenizer = Tokenizer.from_backend(train(lines, VocabularySettings(kind=KINDS[name], vocab_size=70)))
     family, generator = family_of(name), torch.Generator().manual_seed(3)
-    sizes = replace(
-        family.config_from_preset("tiny", tokenizer.vocab_size),
-        hidden_size=32,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=32,
-        initializer_range=0.2,
+    sizes = family.config_from_preset("tiny", tokenizer.vocab_size).resized(
+        hidden_size=32, num_attention_heads=4, intermediate_size=128, max_length=32, initializer_range=0.2
     )
     module = TaskModule(family.build(sizes, generator), Classify(("no", "yes", "perhaps")), generator)
     save_finetuned(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})

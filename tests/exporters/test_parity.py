@@ -35,7 +35,7 @@ def test_the_built_in_texts_are_in_both_languages_and_of_many_lengths():
 
 def test_rows_are_cut_where_a_model_is_short(tmp_path: Path):
     model = load(sentence_model(tmp_path / "model"))
-    assert max(map(len, builtin_sample(model).sequences)) == model.encoder.config.max_position_embeddings == 32
+    assert max(map(len, builtin_sample(model).sequences)) == model.encoder.config.max_length == 32
     assert [len(row) for row in sample_of_texts(model, ["who", "john lives"], "f").sequences] == [3, 4]
 
 

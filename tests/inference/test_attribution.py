@@ -43,12 +43,12 @@ TOKENIZER = Tokenizer.from_backend(
     wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False)
 )
 CONFIG = BertConfig(
-    len(TOKENIZER.tokens),
-    16,
-    2,
-    2,
-    32,
-    64,
+    vocab_size=len(TOKENIZER.tokens),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=64,
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
     initializer_range=0.3,

@@ -129,12 +129,10 @@ def test_a_next_word_is_a_first_token_with_its_continuation():
 
 
 def folder_of(path: Path, family: str) -> Path:
-    config = replace(
-        ENCODERS[family].config_from_preset("tiny", TOKENIZER.vocab_size),
-        hidden_size=16,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=16,
+    config = (
+        ENCODERS[family]
+        .config_from_preset("tiny", TOKENIZER.vocab_size)
+        .resized(hidden_size=16, num_attention_heads=2, intermediate_size=64, max_length=16)
     )
     encoder = ENCODERS[family].build(config, torch.Generator().manual_seed(0))
     config_dict = ENCODERS[family].config_to_dict(config, [architecture_of(config)])

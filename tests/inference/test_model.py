@@ -8,12 +8,13 @@ import torch
 import transformers
 
 import bertworks
-from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError, InputError
 from bertworks.inference.model import Model, load
 from bertworks.models.folder import write_folder
 from bertworks.models.tensor_names import combine_name_tables, to_hf_names
-from bertworks.objectives.mlm import MlmObjective
+from bertworks.objectives.mlm import MlmModule
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "i", "like", "soccer", ".", *"我喜欢足球。"]
@@ -35,10 +36,10 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 
 @pytest.fixture
-def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, MlmObjective]:
+def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, MlmModule]:
     """A model folder as `bertworks pretrain` writes it, and its module."""
     generator = torch.Generator().manual_seed(0)
-    module = MlmObjective(Bert(CONFIG, generator), generator)
+    module = MlmModule(Bert(CONFIG, generator), generator)
     names = combine_name_tables({"encoder": tensor_names(CONFIG), "mlm_head": HEADS["mlm"], "pair_head": HEADS["nsp"]})
     folder = tmp_path / "pretrained"
     metadata = {"objective": "mlm-nsp"}
@@ -61,7 +62,7 @@ def transformers_folder(folder: Path, kind: type[transformers.PreTrainedModel]) 
     return folder
 
 
-def test_a_pretrained_folder_is_loaded_completely(pretrained: tuple[Path, MlmObjective]):
+def test_a_pretrained_folder_is_loaded_completely(pretrained: tuple[Path, MlmModule]):
     folder, module = pretrained
     model = load(folder)
     assert isinstance(model, Model)
@@ -74,7 +75,7 @@ def test_a_pretrained_folder_is_loaded_completely(pretrained: tuple[Path, MlmObj
             assert torch.equal(loaded.state_dict()[name], tensor), name
 
 
-def test_a_pretrained_folder_has_no_missing_tensors(pretrained: tuple[Path, MlmObjective]):
+def test_a_pretrained_folder_has_no_missing_tensors(pretrained: tuple[Path, MlmModule]):
     report = load(pretrained[0]).report
     heads = {name for names in HEADS["mlm"].values() for name in names}
     assert report.missing_keys == ()
@@ -82,7 +83,7 @@ def test_a_pretrained_folder_has_no_missing_tensors(pretrained: tuple[Path, MlmO
     assert sorted(report.unexpected_keys) == ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]
 
 
-def test_a_loaded_model_has_no_dropout(pretrained: tuple[Path, MlmObjective]):
+def test_a_loaded_model_has_no_dropout(pretrained: tuple[Path, MlmModule]):
     model = load(str(pretrained[0]))
     assert model.mlm_head is not None
     assert not model.encoder.training
@@ -90,7 +91,7 @@ def test_a_loaded_model_has_no_dropout(pretrained: tuple[Path, MlmObjective]):
     assert model.fill_mask("我喜欢[MASK]球。") == model.fill_mask("我喜欢[MASK]球。")
 
 
-def test_fill_mask_has_top_k_candidates_for_each_mask(pretrained: tuple[Path, MlmObjective]):
+def test_fill_mask_has_top_k_candidates_for_each_mask(pretrained: tuple[Path, MlmModule]):
     result = bertworks.load(pretrained[0]).fill_mask("I like [MASK] [MASK].", top_k=3)
     assert [len(candidates) for candidates in result.mask_candidates] == [3, 3]
     assert len(result.sequences) == 3

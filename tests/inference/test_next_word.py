@@ -12,10 +12,10 @@ import torch
 
 from bertworks.cli import main
 from bertworks.commands.pretrain.build import write_model
-from bertworks.encoders.elmo import SOFTMAX_KINDS, Elmo, config_from_preset
+from bertworks.encoders.elmo import SOFTMAX_KINDS, Elmo, ElmoConfig
 from bertworks.errors import InputError
 from bertworks.inference.model import load
-from bertworks.objectives.bilm import BiLmObjective
+from bertworks.objectives.bilm import BiLmModule
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -29,17 +29,13 @@ SEQUENCES = ("the river stone", "the cloud garden")
 @pytest.fixture(scope="module", params=SOFTMAX_KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     """A model that has memorized two sequences."""
-    config = replace(
-        config_from_preset("tiny", len(TOKENS)),
-        hidden_size=24,
-        intermediate_size=20,
-        max_position_embeddings=12,
-        filters=((1, 8), (2, 8)),
+    config = ElmoConfig.from_preset("tiny", len(TOKENS)).resized(
+        hidden_size=24, intermediate_size=20, max_length=12, filters=((1, 8), (2, 8))
     )
     generator = torch.Generator().manual_seed(0)
     encoder = Elmo(replace(config, softmax_kind=request.param, hidden_dropout_prob=0.0), generator)
     encoder.set_tokenizer(TOKENIZER)
-    module = BiLmObjective(encoder, generator)
+    module = BiLmModule(encoder, generator)
     input_ids = torch.tensor([TOKENIZER.encode(sequence).input_ids for sequence in SEQUENCES])
     positions = torch.arange(2)[:, None] * 5 + torch.arange(4)
     batch = Batch(

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import bertworks
-from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError
 from bertworks.models.folder import load_encoder, read_folder, write_folder
 from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
@@ -56,7 +57,14 @@ class Written:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Written:
-    sizes = BertConfig(tokenizer.vocab_size, 16, 2, 2, 24, 32)
+    sizes = BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=32,
+    )
     parts = Parts(sizes).eval()
     path = tmp_path_factory.mktemp("written") / "model"
     write_folder(
@@ -195,7 +203,14 @@ LACKING = {
 @pytest.mark.parametrize("name", LACKING)
 def test_a_folder_of_transformers_is_read(name: str, tmp_path: Path):
     torch.manual_seed(0)
-    sizes = BertConfig(50, 16, 2, 2, 24, 32)
+    sizes = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=32,
+    )
     theirs = getattr(transformers, name)(transformers.BertConfig(**config_to_dict(sizes, [name]))).eval()
     theirs.save_pretrained(tmp_path)
     folder = read_folder(tmp_path)
@@ -209,7 +224,14 @@ def test_a_folder_of_transformers_is_read(name: str, tmp_path: Path):
 
 def test_a_folder_of_transformers_in_several_files_is_read(tmp_path: Path):
     torch.manual_seed(0)
-    sizes = BertConfig(50, 16, 2, 2, 24, 32)
+    sizes = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=32,
+    )
     theirs = transformers.BertModel(transformers.BertConfig(**config_to_dict(sizes, ["BertModel"]))).eval()
     theirs.save_pretrained(tmp_path, max_shard_size="8KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
@@ -221,7 +243,14 @@ def test_a_folder_of_transformers_in_several_files_is_read(tmp_path: Path):
 def test_an_old_folder_is_read_too(tmp_path: Path):
     """A pytorch_model.bin, gamma and beta, a buffer, tied copies, and a config without model_type."""
     torch.manual_seed(0)
-    sizes = BertConfig(50, 16, 2, 2, 24, 32)
+    sizes = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=32,
+    )
     theirs = transformers.BertForPreTraining(transformers.BertConfig(**config_to_dict(sizes, []))).eval()
     old = {"bert.embeddings.position_ids": torch.arange(32)}
     for name, values in theirs.state_dict().items():
@@ -240,7 +269,20 @@ def test_an_old_folder_is_read_too(tmp_path: Path):
 
 def test_a_release_of_google_is_read():
     folder = read_folder(FIXTURES / "release")
-    assert folder.encoder_config == BertConfig(40, 16, 2, 2, 20, 24, 2, "gelu", 0.3, 0.2, 1e-12, 0.04)
+    assert folder.encoder_config == BertConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=24,
+        type_vocab_size=2,
+        hidden_act="gelu",
+        hidden_dropout_prob=0.3,
+        attention_probs_dropout_prob=0.2,
+        layer_norm_eps=1e-12,
+        initializer_range=0.04,
+    )
     _, report = load_encoder(folder)
     assert report.missing_keys == ()
     assert all(name.startswith("cls.") for name in report.unexpected_keys)

@@ -8,7 +8,8 @@ import pytest
 import torch
 import transformers
 
-from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.encoders.families import ENCODERS, shapes_of
 from bertworks.errors import FolderError
 from bertworks.models.folder import ModelFolder, read_folder, write_folder
@@ -40,7 +41,7 @@ def make(tmp_path: Path) -> Make:
 
     def write(num_rows: int = len(PIECES), tokenizer: Tokenizer | None = None, bias: bool = True) -> ModelFolder:
         sizes = BertConfig(
-            num_rows,
+            vocab_size=num_rows,
             hidden_size=2,
             num_hidden_layers=1,
             num_attention_heads=1,
@@ -75,13 +76,8 @@ def test_a_new_piece_is_the_mean_of_the_pieces_it_replaces_in_table_and_bias(mak
 )
 def test_relatives_grow_in_their_narrow_table_and_in_the_bias_of_their_head(family: str, bias: str, tmp_path: Path):
     own = ENCODERS[family]
-    sizes = replace(
-        own.config_from_preset("tiny", len(PIECES)),
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=8,
+    sizes = own.config_from_preset("tiny", len(PIECES)).resized(
+        hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, max_length=8
     )
     tensors = {name: torch.ones(shape) for name, shape in shapes_of(own, sizes).items()}
     (table,) = own.tensor_names(sizes)["pieces.weight"]

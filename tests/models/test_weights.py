@@ -13,7 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from bertworks.encoders.families import ENCODERS, NameTable
+from bertworks.encoders.families import ENCODERS
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import FolderError
 from bertworks.models.weights import Weights, find_weights, normalize_names, open_weights, wrap_tensors, write_weights
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from small_models import TASKS
 
 from bertworks.commands.finetune.feature_cache import FeatureCache
 from bertworks.datasets.files import Record
-from bertworks.encoders.elmo import Elmo, config_from_preset
+from bertworks.encoders.elmo import Elmo, ElmoConfig
 from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.model import load
 from bertworks.inference.predictor import Predictor
@@ -36,12 +35,8 @@ RECURRENT_HEAD = RecurrentSettings("sum-with-embeddings", 6)
 def write_elmo(folder: Path, task: Task, tokens: tuple[str, ...], recurrent: RecurrentSettings | None = None) -> Path:
     """Write a character-level ELMo: it has no word embeddings, so its weights do not depend on the vocabulary."""
     tokenizer = Tokenizer.from_backend(KINDS["words"].build(Inventory(tokens), cased=False))
-    config = replace(
-        config_from_preset("tiny", len(tokens)),
-        hidden_size=12,
-        intermediate_size=10,
-        filters=((1, 8), (2, 8)),
-        max_position_embeddings=32,
+    config = ElmoConfig.from_preset("tiny", len(tokens)).resized(
+        hidden_size=12, intermediate_size=10, filters=((1, 8), (2, 8)), max_length=32
     )
     generator = torch.Generator().manual_seed(0)
     encoder = Elmo(config, generator)

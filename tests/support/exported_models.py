@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import write_folder
 from bertworks.models.tensor_names import combine_name_tables, to_hf_names
-from bertworks.objectives.mlm import MlmObjective
+from bertworks.objectives.mlm import MlmModule
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.answer import Answer
 from bertworks.tasks.choose import Choose
@@ -29,7 +30,15 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 WORDS = "the film was good bad john lives in paris who a b c 我 喜 欢 足 球 。 .".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-SIZES = BertConfig(len(PIECES), 32, 2, 4, 64, 32, initializer_range=0.3)
+SIZES = BertConfig(
+    vocab_size=len(PIECES),
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=32,
+    initializer_range=0.3,
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ def tuned(folder: Path, task: Task, recurrent: RecurrentSettings | None = None) 
 def pretrained(folder: Path) -> Path:
     """A model folder as `bertworks pretrain` writes it."""
     generator = torch.Generator().manual_seed(0)
-    module = MlmObjective(Bert(SIZES, generator), generator)
+    module = MlmModule(Bert(SIZES, generator), generator)
     names = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
     tensors = to_hf_names(module.state_dict(), names)
     write_folder(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from small_models import WINDOW_RULE, WORDS
 
 from bertworks.commands.pretrain.build import write_model
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.families import ENCODERS, family_of
-from bertworks.encoders.stack import Encoder
 from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.objectives.registry import OBJECTIVES
@@ -51,12 +51,8 @@ def train_tokenizer(family: str) -> Tokenizer:
 def random_encoder(family_name: str, tokenizer: Tokenizer) -> Encoder:
     """Return an encoder of two layers; biases and norms are random too, so that each affects the output."""
     family = family_of(family_name)
-    config = replace(
-        family.config_from_preset("tiny", tokenizer.vocab_size),
-        hidden_size=24,
-        num_attention_heads=3,
-        intermediate_size=96,
-        max_position_embeddings=32,
+    config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(
+        hidden_size=24, num_attention_heads=3, intermediate_size=96, max_length=32
     )
     generator = torch.Generator().manual_seed(7)
     encoder = family.build(config, generator)
@@ -76,6 +72,6 @@ def write_finetuned_member(folder: Path, family: str, task: Task) -> Path:
 
 def write_pretrained_member(folder: Path, family: str) -> Path:
     tokenizer, objective = train_tokenizer(family), PRETRAINING[family].objective
-    module = OBJECTIVES[objective](random_encoder(family, tokenizer), torch.Generator().manual_seed(1))
+    module = OBJECTIVES[objective].build(random_encoder(family, tokenizer), torch.Generator().manual_seed(1))
     write_model(folder, module, tokenizer, {"objective": objective})
     return folder

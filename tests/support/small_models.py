@@ -12,7 +12,7 @@ from bertworks.commands.pretrain.build import write_model
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
-from bertworks.objectives.mlm import MlmObjective
+from bertworks.objectives.mlm import MlmModule
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.answer import Answer
 from bertworks.tasks.choose import Choose
@@ -63,7 +63,7 @@ def write_finetuned(folder: Path, task: Task, seed: int = 0, metadata: Mapping[s
 def write_pretrained(folder: Path, seed: int = 0, metadata: Mapping[str, object] | None = None) -> Path:
     """Write a model folder as `bertworks pretrain` does."""
     generator = torch.Generator().manual_seed(seed)
-    module = MlmObjective(Bert(CONFIG, generator), generator)
+    module = MlmModule(Bert(CONFIG, generator), generator)
     tokenizer = write_tokenizer(folder.parent / f"{folder.name}-vocabulary")
     write_model(folder, module, tokenizer, {"objective": "mlm-nsp", **(metadata or {})})
     return folder

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.squad import GoldAnswer
-from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.tensor_names import load_into
@@ -44,7 +45,15 @@ ANIMALS = ("cat", "dog", "fox")  # in a passage always two tokens: cat ##s
 TOKENS = (*SPECIALS, *FILLERS, *COLORS, *ANIMALS, "##s", "which", "color", "animal", "who", "?")
 TOKENIZER = Tokenizer.from_backend(wordpiece_backend(list(TOKENS), cased=False))
 CONFIG = BertConfig(
-    len(TOKENS), 32, 2, 2, 64, 64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.1
+    vocab_size=len(TOKENS),
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=64,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    initializer_range=0.1,
 )
 WINDOW_RULE = WindowRule(12, 3)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bertworks.encoders.transformer import Transformer, config_from_preset
+from bertworks.encoders.transformer import Transformer, TransformerConfig
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 from bertworks.tasks.beam_search import BeamSearchDecoder, BeamSearchSettings, Hypothesis
@@ -19,13 +19,8 @@ ALLOWED = (3, 4, 5, 6)  # tokens that may be generated
 
 def make_decoder(seed: int = 0) -> BeamSearchDecoder:
     """A model with random weights, large enough that token probabilities differ much."""
-    config = replace(
-        config_from_preset("tiny", VOCAB_SIZE),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=20,
+    config = TransformerConfig.from_preset("tiny", VOCAB_SIZE).resized(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_length=20
     )
     encoder = Transformer(config).eval()
     generator = torch.Generator().manual_seed(seed)

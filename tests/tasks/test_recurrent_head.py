@@ -27,7 +27,15 @@ from bertworks.tasks.tag import Tag
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CONFIG = BertConfig(
-    20, 8, 4, 2, 16, 24, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=4,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=24,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    initializer_range=0.3,
 )
 TASKS: dict[str, Task] = {
     "classify": Classify(("a", "b", "c")),

@@ -8,7 +8,8 @@ import torch
 import transformers
 
 from bertworks.datasets.labelled_texts import TextExample
-from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError, InputError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.tensor_names import load_into
@@ -31,12 +32,12 @@ TOKENIZER = Tokenizer.from_backend(
     wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False)
 )
 CONFIG = BertConfig(
-    len(TOKENIZER.tokens),
-    16,
-    2,
-    2,
-    32,
-    64,
+    vocab_size=len(TOKENIZER.tokens),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=64,
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
     initializer_range=0.2,

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertworks.datasets.conll import Sentence, join_words
-from bertworks.encoders.bert import HEADS, Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import InputError
 from bertworks.inference.predictor import Predictor
 from bertworks.metrics.calibration import fit_temperature

@@ -9,8 +9,8 @@ import sacrebleu
 import torch
 
 from bertworks.datasets.labelled_texts import TextExample
-from bertworks.encoders.stack import BertConfig
-from bertworks.encoders.transformer import Transformer, config_from_preset
+from bertworks.encoders.bert import BertConfig
+from bertworks.encoders.transformer import Transformer, TransformerConfig
 from bertworks.errors import SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.inference.translator import UNFINISHED_TRANSLATIONS, translate_texts, with_search_settings
@@ -36,13 +36,8 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 @pytest.fixture
 def predictor(tokenizer: Tokenizer) -> Predictor:
-    config = replace(
-        config_from_preset("tiny", len(TOKENS)),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=16,
+    config = TransformerConfig.from_preset("tiny", len(TOKENS)).resized(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_length=16
     )
     task = Translate.from_examples([make_example("一", "二")], {})
     module = TaskModule(Transformer(config, torch.Generator().manual_seed(0)), task)

@@ -105,7 +105,7 @@ def build_extraction(model: Model, request: EmbedRequest) -> Extraction:
     strategy.check(model.encoder.config.hidden_sizes)
     model_pooling = read_pooling(model.folder)
     window_rule = resolve_window_rule(
-        model_pooling, model.encoder.config.max_position_embeddings, request.truncate, read_window_rule(model.folder)
+        model_pooling, model.encoder.config.max_length, request.truncate, read_window_rule(model.folder)
     )
     if request.unit == "texts":
         pooling = model_pooling.with_kind(request.pooling) if request.pooling else model_pooling

@@ -36,7 +36,7 @@ def senses(request: SensesRequest) -> list[Panel]:
     for name in request.models:
         model = load(name)
         strategy.check(model.encoder.config.hidden_sizes)
-        window_rule = resolve_window_rule(Pooling(), model.encoder.config.max_position_embeddings)
+        window_rule = resolve_window_rule(Pooling(), model.encoder.config.max_length)
         extraction = Extraction("tokens", strategy, Pooling(), window_rule)
         vectors = embed_uses(TorchEngine(model.encoder, model.tokenizer), uses, extraction)
         if not vectors.any():

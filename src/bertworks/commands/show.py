@@ -9,11 +9,10 @@ from pathlib import Path
 
 from bertworks.corpus.corpus import MANIFEST, Corpus, read_manifest
 from bertworks.corpus.text_shard import SplitDocument, read_text
-from bertworks.errors import FolderError, InputError
+from bertworks.errors import FolderError
 from bertworks.sampling.loading import Loader
 from bertworks.sampling.masking import MaskSettings
 from bertworks.sampling.order import ExampleOrder
-from bertworks.sampling.samplers import OBJECTIVE_INPUTS, SAMPLERS
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts, Document
 from bertworks.text.sources import ReadSettings, TextSource, blocks, read
@@ -61,13 +60,12 @@ def kind_of_folder(path: Path) -> str:
 
 def examples(request: ShowRequest) -> Iterator[ExampleView]:
     """Yield the first examples of an epoch, exactly as a training run with this seed samples them."""
-    if request.objective not in OBJECTIVE_INPUTS:
-        raise InputError(f"there is no objective '{request.objective}'; choose one of: {', '.join(OBJECTIVE_INPUTS)}")
-    objective = OBJECTIVE_INPUTS[request.objective]
-    kind = SAMPLERS[objective.sampler]
+    from bertworks.objectives.registry import objective_of  # imports torch, which the other views do without
+
+    objective = objective_of(request.objective)
     corpus = Corpus.open(request.folder, request.vocabulary)
     tokenizer = corpus.tokenizer
-    sampler = kind.build(corpus.split(request.split), request.max_length, tokenizer.specials)
+    sampler = objective.sampler(corpus.split(request.split), request.max_length, tokenizer.specials)
     mask_settings = MaskSettings(whole_words=request.whole_words, max_ngram=request.max_ngram)
     loader = Loader(
         sampler, objective.corruption(tokenizer, mask_settings), ExampleOrder(request.seed, "show", request.split)
@@ -80,7 +78,7 @@ def examples(request: ShowRequest) -> Iterator[ExampleView]:
                 position: tokenizer.tokens[target]
                 for position, target in zip(masked.positions.tolist(), masked.targets.tolist(), strict=True)
             },
-            label=None if example.label is None else kind.label_names[example.label],
+            label=None if example.label is None else objective.label_names[example.label],
         )
 
 

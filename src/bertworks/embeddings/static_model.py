@@ -14,8 +14,9 @@ import torch
 from tokenizers import normalizers
 
 from bertworks.embeddings.static import StaticVectors
+from bertworks.encoders.config import config_to_dict
 from bertworks.encoders.families import architecture_of
-from bertworks.encoders.static import TABLE, config_to_dict, static_config
+from bertworks.encoders.static import TABLE, StaticConfig
 from bertworks.models.folder import write_folder
 from bertworks.vocabulary.algorithms import KINDS, Inventory
 from bertworks.vocabulary.characters import IDEOGRAPH
@@ -29,7 +30,7 @@ def write_static_model(folder: Path, vectors: StaticVectors) -> None:
     assert specials == list(range(len(specials))), "special tokens come first"
     table = np.zeros((tokenizer.vocab_size, vectors.vector_size), dtype=np.float32)
     table[len(specials) :] = vectors.table
-    config = static_config(*table.shape)
+    config = StaticConfig(vocab_size=table.shape[0], hidden_size=table.shape[1])
     config_dict = config_to_dict(config, [architecture_of(config)])
     metadata = {**vectors.metadata, "words": len(vectors), "vector_size": vectors.vector_size}
     write_folder(folder, config_dict, {TABLE: torch.from_numpy(table)}, tokenizer, metadata)

@@ -22,7 +22,7 @@ import torch
 from bertworks.disk import read_json
 from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.embeddings.strategies import STRATEGIES, Strategy
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
 from bertworks.errors import FolderError, InputError
 from bertworks.sampling.windows import WindowRule, Windows, make_windows
@@ -116,7 +116,7 @@ def embed(encoder: Encoder, tokenizer: Tokenizer, folder: Path, texts: Iterable[
     """Return (N, D): one vector per text, with that kind of pooling, or else that of the model folder."""
     if isinstance(texts, str):
         raise InputError("a single text was given instead of several; put it into a list: [text]")
-    extraction = _load_extraction(folder, encoder.config.max_position_embeddings, kind)
+    extraction = _load_extraction(folder, encoder.config.max_length, kind)
     vector_size = encoder.config.hidden_size * len(extraction.pooling.kinds)
     batches = [batch.vectors for batch in extract_vectors(TorchEngine(encoder, tokenizer), texts, extraction)]
     return np.concatenate([np.empty((0, vector_size), dtype=np.float32), *batches])

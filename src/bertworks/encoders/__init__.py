@@ -1,1 +1,1 @@
-"""A Batch in, an Encoded out: BERT, and later its family."""
+"""A Batch in, an Encoded out: the encoders of BERT and related models, one file a family."""

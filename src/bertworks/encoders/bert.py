@@ -1,119 +1,100 @@
-"""BERT: a Batch in, an Encoded out. Two-way Transformer layers over summed piece, position and segment embeddings."""
+"""BERT: a Batch in, an Encoded out. Bidirectional Transformer layers over token, position and token type embeddings.
+
+N tokens, D hidden size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from bertworks.encoders.config import (
+    SUPPORTED_VALUES,
+    TRANSFORMER_PRESETS,
+    EncoderConfig,
+    check_activation,
+    check_num_heads,
+)
 from bertworks.encoders.encoded import BatchLayout
-from bertworks.encoders.layers import Layer
-from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.encoder import Encoder, init_weights
+from bertworks.encoders.family import Family
+from bertworks.encoders.layers import ACTIVATIONS, Layer, LayerConfig
 from bertworks.encoders.tensor_names import expand_weight_and_bias
-from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
 
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(EncoderConfig):
+    """The config.json of a BERT. The defaults are the paper's Base."""
+
+    model_type: ClassVar[str] = "bert"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = TRANSFORMER_PRESETS
+    attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "max_length": ("max_position_embeddings",),
+        "dropout_prob": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    }
+    supported_values: ClassVar[Mapping[str, Any]] = SUPPORTED_VALUES
+
+    vocab_size: int = 30_522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3_072
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_num_heads(self.hidden_size, self.num_attention_heads)
+        check_activation(self.hidden_act, ACTIVATIONS)
+
+    @property
+    def max_length(self) -> int:
+        return self.max_position_embeddings
+
+    @property
+    def layer_config(self) -> LayerConfig:
+        return LayerConfig(
+            hidden_size=self.hidden_size,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=self.intermediate_size,
+            hidden_dropout_prob=self.hidden_dropout_prob,
+            attention_probs_dropout_prob=self.attention_probs_dropout_prob,
+            hidden_act=self.hidden_act,
+            layer_norm_eps=self.layer_norm_eps,
+        )
+
+
 class Bert(Encoder):
-    """The encoder of BERT, with its pooler."""
+    """The encoder of BERT and RoBERTa, with its pooler."""
+
+    config: BertConfig
 
     def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
         self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = nn.Embedding(
-            config.first_position + config.max_position_embeddings, config.hidden_size
-        )
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        initialise(self, config.initializer_range, generator)
+        init_weights(self, config.initializer_range, generator)
 
-    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
-        """Return (N, D): the three embeddings of each piece, summed and normalised."""
-        pieces, places, segments = self.lookup_embeddings(batch, layout)
-        return self.norm(pieces + self.position_embeddings(places) + self.token_type_embeddings(segments))
-
-
-# Hugging Face's key in config.json for each size. Whole numbers have to be there; for the others both sides assume the
-# same where a key is left out.
-CONFIG_KEYS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_hidden_layers",
-    "num_attention_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_position_embeddings": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "hidden_act": "hidden_act",
-    "hidden_dropout_prob": "hidden_dropout_prob",
-    "attention_probs_dropout_prob": "attention_probs_dropout_prob",
-    "layer_norm_eps": "layer_norm_eps",
-    "initializer_range": "initializer_range",
-}
-# Settings that would change the numbers, and the only value of each that is computed here.
-SUPPORTED_VALUES: dict[str, Any] = {
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "position_embedding_type": "absolute",
-    "pruned_heads": {},
-    "quantization_config": {},
-}
+    def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
+        """Return (N, D): norm(token + position + token type embedding)."""
+        embeddings, positions, token_types = self.lookup_embeddings(batch, layout, sparse_grad)
+        return self.norm(embeddings + self.position_embeddings(positions) + self.token_type_embeddings(token_types))
 
 
-def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
-    """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    check_supported(config_dict)
-    return BertConfig(**read_config_fields(config_dict, CONFIG_KEYS))
-
-
-def check_supported(config_dict: Mapping[str, Any], supported: Mapping[str, Any] | None = None) -> None:
-    """Refuse settings that would change the numbers; `only` are those of a relative beside BERT's."""
-    for key, value in {**SUPPORTED_VALUES, **(supported or {})}.items():
-        if config_dict.get(key) not in (None, value):
-            raise SettingsError(f"{key} is {config_dict[key]!r}, but only {value!r} is supported; choose another model")
-
-
-def read_config_fields(config_dict: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the sizes that a config.json states under these keys; whole numbers have to be there."""
-    found = {}
-    for part in fields(BertConfig):
-        if part.name not in keys:
-            continue
-        key = keys[part.name]
-        value = config_dict.get(key, None if isinstance(part.default, int) else part.default)
-        if not _is_valid(value, part.default):
-            wanted = _EXPECTED[type(part.default)]
-            raise SettingsError(f"{key} should be {wanted}, but is {value!r}; bring the model's own config.json")
-        found[part.name] = value
-    return found
-
-
-_EXPECTED = {int: "a whole number above 0", float: "a number from 0 to below 1", str: "a name"}
-
-
-def _is_valid(value: object, default: object) -> bool:
-    """Whether a setting is of the kind of its default, and in the range of that kind."""
-    if isinstance(value, bool):
-        return False
-    if isinstance(default, str):
-        return isinstance(value, str)
-    if isinstance(default, int):
-        return isinstance(value, int) and value > 0
-    return isinstance(value, int | float) and 0 <= value < 1
-
-
-def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
-    """Return the config.json of these sizes; `architectures` are transformers' classes, such as BertForPreTraining."""
-    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
-    return {"model_type": "bert", "architectures": list(architectures), **told}
-
-
-# Our name of each tensor and Hugging Face's. Where they have several, ours is theirs, one under the other: their query,
-# key and value are three products, ours is one.
+# Our query, key and value are one matrix.
 NAMES: dict[str, tuple[str, ...]] = {
     "token_embeddings.weight": ("bert.embeddings.word_embeddings.weight",),
     "position_embeddings.weight": ("bert.embeddings.position_embeddings.weight",),
@@ -123,7 +104,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "pooler.weight": ("bert.pooler.dense.weight",),
     "pooler.bias": ("bert.pooler.dense.bias",),
 }
-# The parts of a layer, each with a weight and a bias: below "layers.N." here, "bert.encoder.layer.N." there.
 LAYER_NAMES = {
     "attention.query_key_value": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.out": ("attention.output.dense",),
@@ -132,21 +112,7 @@ LAYER_NAMES = {
     "output": ("output.dense",),
     "norm": ("output.LayerNorm",),
 }
-
-
-def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
-    """Return the whole table: our name of each tensor -> Hugging Face's, in the order of their rows."""
-    names = dict(NAMES)
-    for number in range(config.num_hidden_layers):
-        there = f"bert.encoder.layer.{number}."
-        names |= expand_weight_and_bias(
-            {f"layers.{number}.{ours}": tuple(there + one for one in theirs) for ours, theirs in LAYER_NAMES.items()}
-        )
-    return names
-
-
-# The heads of a BERT. `cls.predictions.decoder` repeats the piece embeddings and the bias; transformers ties it by
-# itself, so it is not written.
+# transformers ties `cls.predictions.decoder` to the embeddings and the bias on loading, so it is not written.
 HEADS = {
     "mlm": {
         **expand_weight_and_bias(
@@ -160,7 +126,29 @@ HEADS = {
     "choices": expand_weight_and_bias({"score": ("classifier",)}),
     "spans": expand_weight_and_bias({"score": ("qa_outputs",)}),
 }
-COPIES = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
+
+
+def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
+    """Return our name of each tensor -> transformers'."""
+    names = dict(NAMES)
+    for index in range(config.num_hidden_layers):
+        prefix = f"bert.encoder.layer.{index}."
+        names |= expand_weight_and_bias(
+            {f"layers.{index}.{ours}": tuple(prefix + name for name in theirs) for ours, theirs in LAYER_NAMES.items()}
+        )
+    return names
+
+
+FAMILY = Family(
+    config_class=BertConfig,
+    build=Bert,
+    tensor_names=tensor_names,
+    class_prefix="Bert",
+    prefix="bert.",
+    optional_prefixes=("bert.pooler.",),
+    copies={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    heads=HEADS,
+)

@@ -1,6 +1,6 @@
-"""What a decoder's layer has more than an encoder's: places that have read their own row and a source in, values out.
+"""The layer of a decoder: hidden states and the cache of a source in, hidden states out.
 
-N pieces of R rows of T places, C sources of S places, D width, H heads, d = D / H.
+N tokens, C sources of S positions, D hidden size, H heads, d = D / H.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ import torch
 from torch import nn
 
 from bertworks.encoders.encoded import BatchLayout, OutputPositions
-from bertworks.encoders.layers import Attention, KeyValueCache, Layer, LayerConfig, attend
+from bertworks.encoders.layers import NO_SEEDS, Attention, KeyValueCache, Layer, LayerConfig, LayerSeeds, attend
 from bertworks.encoders.linear import apply_linear
 
-# How far apart the seeds of the second attention lie from those of the first.
+# Added to the seeds of self-attention for those of cross-attention.
 _SEED_OFFSET = 0x5BD1E995 % 2**31
 
 
 class CrossAttention(Attention):
-    """Every piece reads a source instead of its own row: queries are of the piece, keys and values of the source."""
+    """Attention of a decoder's tokens (queries) to a source (keys and values)."""
 
     def compute_cache(self, source_states: torch.Tensor) -> KeyValueCache:
-        """Return keys and values of what an encoder made of sources (C, S, D), each (C, H, S, d)."""
-        rows, places, width = source_states.shape
-        mixed = apply_linear(source_states.flatten(0, 1), self.query_key_value, slice(width, None))  # (C * S, 2D)
-        keys, read = mixed.view(rows, places, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        return keys, read
+        """Return the keys and values (C, H, S, d) of encoded sources (C, S, D)."""
+        num_sources, length, hidden_size = source_states.shape
+        key_value = apply_linear(source_states.flatten(0, 1), self.query_key_value, slice(hidden_size, None))
+        keys, values = key_value.view(num_sources, length, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        return keys, values
 
     def attend_source(
-        self, hidden_states: torch.Tensor, cache: KeyValueCache, mask: torch.Tensor | None, seed: torch.Tensor | None
+        self, x: torch.Tensor, cache: KeyValueCache, mask: torch.Tensor | None, seed: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return (N, D): what every piece read, before the product `out`. Rows of a source lie together."""
-        keys, read = cache
-        width = hidden_states.shape[1]
-        asked = apply_linear(hidden_states, self.query_key_value, slice(width)).view(len(keys), -1, *keys.shape[1::2])
-        found = attend(asked.transpose(1, 2), keys, read, mask, seed, self.dropout_prob)  # (C, H, R / C * T, d)
-        return found.transpose(1, 2).reshape(-1, width)
+        """Return the context vectors (N, D), before the projection `out`. Sequences of one source are consecutive."""
+        keys, values = cache
+        hidden_size = x.shape[1]
+        queries = apply_linear(x, self.query_key_value, slice(hidden_size)).view(len(keys), -1, *keys.shape[1::2])
+        context = attend(queries.transpose(1, 2), keys, values, mask, seed, self.dropout_prob)  # (C, H, N / C, d)
+        return context.transpose(1, 2).reshape(-1, hidden_size)
 
 
 class DecoderLayer(Layer):
-    """A layer of a decoder, its number given: attention to one's own row, to a source, then a feed-forward network."""
+    """A layer of a decoder: self-attention, cross-attention to a source, a feed-forward network."""
 
     def __init__(self, config: LayerConfig, layer_index: int) -> None:
         super().__init__(config)
@@ -48,52 +48,37 @@ class DecoderLayer(Layer):
         )
         self.cross_attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(
-        self, hidden_states: torch.Tensor, layout: BatchLayout, seeds: tuple[torch.Tensor, ...] | None = None
-    ) -> torch.Tensor:
-        first = None if seeds is None else seeds[0]
-        return self._after_self_attention(hidden_states, self.attention(hidden_states, layout, first), layout, seeds)
+    def forward(self, x: torch.Tensor, layout: BatchLayout, seeds: LayerSeeds | None = None) -> torch.Tensor:
+        """Return (N, D): x = norm(x + attention(x)), norm(x + cross_attention(x)), norm(x + feed_forward(x))."""
+        seeds = seeds or NO_SEEDS
+        return self._add_sublayers(x, self.attention(x, layout, seeds[0]), layout, seeds)
 
     def forward_at(
-        self,
-        hidden_states: torch.Tensor,
-        layout: BatchLayout,
-        seeds: tuple[torch.Tensor, ...] | None,
-        output_positions: OutputPositions,
+        self, x: torch.Tensor, layout: BatchLayout, seeds: LayerSeeds | None, outputs: OutputPositions
     ) -> torch.Tensor:
-        """Return (M, D): the same, of the wanted pieces only. A decoder is mostly asked about all of them."""
-        return self(hidden_states, layout, seeds)[output_positions.token_indices]
+        """Return (M, D): the same for some tokens; nearly all are needed, so all are computed."""
+        return self(x, layout, seeds)[outputs.token_indices]
 
     def forward_with_cache(
-        self, hidden_states: torch.Tensor, layout: BatchLayout, cache: KeyValueCache | None
+        self, x: torch.Tensor, layout: BatchLayout, cache: KeyValueCache | None
     ) -> tuple[torch.Tensor, KeyValueCache]:
-        """Return (N, D): the same of pieces that go on behind others; and keys and values of all."""
-        read, kept = self.attention.forward_with_cache(hidden_states, layout, cache)
-        return self._after_self_attention(hidden_states, read, layout, None), kept
+        """Return (N, D): the same for tokens that continue the cached ones; and the extended cache."""
+        context, cache = self.attention.forward_with_cache(x, layout, cache)
+        return self._add_sublayers(x, context, layout, NO_SEEDS), cache
 
-    def _after_self_attention(
-        self,
-        hidden_states: torch.Tensor,
-        attention_output: torch.Tensor,
-        layout: BatchLayout,
-        seeds: tuple[torch.Tensor, ...] | None,
+    def _add_sublayers(
+        self, x: torch.Tensor, context: torch.Tensor, layout: BatchLayout, seeds: LayerSeeds
     ) -> torch.Tensor:
-        """Return what follows the first attention, of pieces that have read."""
-        assert layout.source_cache is not None, "a decoder has to be given a source"
-        first, second, third = seeds or (None, None, None)
-        hidden_states = self._add_attention(
-            hidden_states, attention_output, self.attention, self.attention_norm, second
+        """Return the output of the layer, given the context vectors of self-attention."""
+        assert layout.source_cache is not None, "a decoder needs a source"
+        weights_seed, attention_seed, output_seed = seeds
+        x = self.attention_norm(self.add_attention(x, context, attention_seed))
+        keys_values, mask = layout.source_cache.keys_values[self.layer_index], layout.source_cache.mask
+        context = self.cross_attention.attend_source(x, keys_values, mask, _offset_seed(weights_seed))
+        x = self.cross_attention_norm(
+            self.add_projection(x, context, self.cross_attention.out, _offset_seed(attention_seed))
         )
-        across = self.cross_attention.attend_source(
-            hidden_states,
-            layout.source_cache.keys_values[self.layer_index],
-            layout.source_cache.mask,
-            _offset_seed(first),
-        )
-        hidden_states = self._add_attention(
-            hidden_states, across, self.cross_attention, self.cross_attention_norm, _offset_seed(second)
-        )
-        return self._add_feed_forward(hidden_states, third)
+        return self.norm(self.add_feed_forward(x, output_seed))
 
 
 def _offset_seed(seed: torch.Tensor | None) -> torch.Tensor | None:

@@ -1,10 +1,10 @@
-"""Dropout as a pure function: values, a seed and a rate in; values with some set to zero out.
+"""Dropout as a pure function: values, a seed and a probability in, values with some set to zero out.
 
-torch draws a random float for every value it may drop, on a CPU with one thread, which takes 20 to 45 % of a training
-step. Here a seed and the number of a value decide, in any process and for any number of threads, also when a step is
-repeated after a crash. Inside a compiled layer the decision is a hash of (seed, number), which costs next to nothing
-there. Otherwise, on a CPU, it is sixteen bits of numpy's Philox generator, which is the fastest there. Each value is
-dropped independently with the stated rate, to within 2^-17.
+torch's dropout draws a random float for every value, on a CPU with one thread, which takes 20 to 45 % of a training
+step. Here the seed and the index of a value decide: the same in any process, with any number of threads, and when a
+step is repeated after a crash. In a compiled layer and on a GPU the decision is a hash of (seed, index), which costs
+next to nothing there. Otherwise it is sixteen bits of numpy's Philox generator, which is the fastest on a CPU. Each
+value is dropped independently with the given probability, to within 2^-17.
 """
 
 from __future__ import annotations
@@ -27,37 +27,36 @@ _FIRST_MULTIPLIER, _SECOND_MULTIPLIER = _to_signed(0x7FEB352D), _to_signed(0x846
 
 
 def dropout_mask(shape: torch.Size, seed: torch.Tensor, dropout_prob: float) -> torch.Tensor:
-    """Return a boolean tensor: which values stay. `seed` is an int32 tensor of no dimension on the wanted device."""
+    """Return a boolean tensor that is False where a value is dropped. `seed` is an int32 scalar on the device."""
     if torch.compiler.is_compiling() or seed.device.type != "cpu":
         return _hash_mask(shape, seed, dropout_prob)
     return _philox_mask(shape, int(seed), dropout_prob)
 
 
 def _hash_mask(shape: torch.Size, seed: torch.Tensor, dropout_prob: float) -> torch.Tensor:
-    number = torch.arange(shape.numel(), dtype=torch.int32, device=seed.device)
-    number = _mix(_mix(number + seed) ^ seed)
-    return (number >= round(dropout_prob * _WORD) - _WORD // 2).view(shape)
+    index = torch.arange(shape.numel(), dtype=torch.int32, device=seed.device)
+    bits = _mix(_mix(index + seed) ^ seed)
+    return (bits >= round(dropout_prob * _WORD) - _WORD // 2).view(shape)
 
 
 def _philox_mask(shape: torch.Size, seed: int, dropout_prob: float) -> torch.Tensor:
-    generator = np.random.Philox(key=seed % _WORD)
-    words = generator.random_raw(-(-shape.numel() // 4))
-    halves = torch.from_numpy(words.view(np.int16))[: shape.numel()]
-    return (halves >= round(dropout_prob * _HALF) - _HALF // 2).view(shape)
+    words = np.random.Philox(key=seed % _WORD).random_raw(-(-shape.numel() // 4))
+    bits = torch.from_numpy(words.view(np.int16))[: shape.numel()]
+    return (bits >= round(dropout_prob * _HALF) - _HALF // 2).view(shape)
 
 
 def dropout(values: torch.Tensor, seed: torch.Tensor | None, dropout_prob: float) -> torch.Tensor:
-    """Return `values` with each set to zero at the given rate and the others scaled up; as they are without a seed."""
+    """Drop values with the given probability and scale up the others; without a seed, return `values`."""
     if seed is None or dropout_prob == 0.0:
         return values
-    stays = dropout_mask(values.shape, seed, dropout_prob)
+    mask = dropout_mask(values.shape, seed, dropout_prob)
     if torch.compiler.is_compiling():
-        return torch.where(stays, values * (1.0 / (1.0 - dropout_prob)), 0.0)
-    return _Dropout.apply(values, stays, 1.0 / (1.0 - dropout_prob))  # type: ignore[no-untyped-call]
+        return torch.where(mask, values * (1.0 / (1.0 - dropout_prob)), 0.0)
+    return _Dropout.apply(values, mask, 1.0 / (1.0 - dropout_prob))  # type: ignore[no-untyped-call]
 
 
 class _Dropout(torch.autograd.Function):
-    """values * stays * scale, keeping one byte a value for the way back instead of four."""
+    """values * mask * scale, which saves one byte a value for the backward pass instead of four."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
@@ -67,12 +66,12 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (stays,) = ctx.saved_tensors
-        return grad_output * (stays * ctx.scale).to(grad_output.dtype), None, None
+        (mask,) = ctx.saved_tensors
+        return grad_output * (mask * ctx.scale).to(grad_output.dtype), None, None
 
 
-def _mix(number: torch.Tensor) -> torch.Tensor:
-    # int32 has no unsigned shift, so the copies of the sign bit are cut off.
-    number = (number ^ ((number >> 16) & 0xFFFF)) * _FIRST_MULTIPLIER
-    number = (number ^ ((number >> 15) & 0x1FFFF)) * _SECOND_MULTIPLIER
-    return number ^ ((number >> 16) & 0xFFFF)
+def _mix(bits: torch.Tensor) -> torch.Tensor:
+    # int32 has no unsigned shift, so the copies of the sign bit are masked out.
+    bits = (bits ^ ((bits >> 16) & 0xFFFF)) * _FIRST_MULTIPLIER
+    bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * _SECOND_MULTIPLIER
+    return bits ^ ((bits >> 16) & 0xFFFF)

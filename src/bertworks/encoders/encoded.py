@@ -1,12 +1,12 @@
-"""What leaves an encoder, and how its rows of pieces lie: a Batch in, a Layout out; layers in, an Encoded out.
+"""The layout and the output of an encoder: a Batch in, a BatchLayout out; hidden states in, an Encoded out.
 
-B rows of T places; N pieces (rows that are computed); D width; M pieces of which the last layer is wanted.
+B sequences, T positions, N tokens that are computed, D hidden size, M tokens whose last layer is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -15,9 +15,10 @@ from bertworks.sampling.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """Rows of a batch that are attended together: `count` rows of `length` places, from piece `start` on.
+    """Consecutive sequences of a batch whose attention is computed together: `length` positions each.
 
-    `mask` (count, 1, 1 or length, length) is what is added to the scores, or None where all may read all.
+    `start` is the index of the first token. `mask` (num_sequences, 1, 1 or length, length) is added to the attention
+    scores; None where all tokens attend to all.
     """
 
     start: int
@@ -25,34 +26,42 @@ class SequenceGroup:
     length: int
     mask: torch.Tensor | None = None
 
+    @property
+    def tokens(self) -> slice:
+        """The tokens of the group among the N."""
+        return slice(self.start, self.start + self.num_sequences * self.length)
+
 
 @dataclass(frozen=True, slots=True)
 class CrossAttentionCache:
-    """What the rows of a decoder read besides their own: C rows of S places.
+    """The keys and values of C source sequences of S positions, which a decoder attends to.
 
-    Where there are more rows than that, as in a search, those that read the same source lie together.
+    A decoder may have several sequences for each source, as in beam search; those of one source are consecutive.
 
-    kept   for each layer of the decoder the keys and values of the source, each (C, heads, S, D / heads)
-    mask   (C, 1, 1, S) what is added to the scores, or None where no row has padding
+    keys_values   for each layer of the decoder the keys and the values, each (C, H, S, D / H)
+    mask          (C, 1, 1, S) added to the attention scores, or None without padding
     """
 
     keys_values: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     mask: torch.Tensor | None
 
     def select_sequences(self, indices: torch.Tensor) -> CrossAttentionCache:
-        """Return some of the sources."""
-        kept = tuple((keys[indices], values[indices]) for keys, values in self.keys_values)
-        return CrossAttentionCache(kept, None if self.mask is None else self.mask[indices])
+        """Return the cache of some sources."""
+        keys_values = tuple((keys[indices], values[indices]) for keys, values in self.keys_values)
+        return CrossAttentionCache(keys_values, None if self.mask is None else self.mask[indices])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLayout:
-    """How the places of a batch lie in the (N, D) tensor that the layers work on.
+    """How the tokens of a batch are arranged in the (N, D) tensor that the layers compute.
 
-    `index` (N,) names the place of each piece, counted through the batch (row * T + place); None where N = B * T and
-    every place is computed, padding too. `starts` (B,) is the first piece of each row, `lengths` (B,) how many it has.
-    `before` counts the pieces of each row that were read earlier, and are carried along; `source` is what the rows read
-    besides their own.
+    groups         the sequences whose attention is computed together
+    starts         (B,) index of the first token of each sequence
+    lengths        (B,) number of tokens of each sequence
+    index          (N,) the position of each token (sequence * T + position); None where N = B * T, padding included
+    shape          (B, T)
+    num_cached     number of earlier tokens of each sequence, whose keys and values are cached
+    source_cache   the source that a decoder attends to
     """
 
     groups: tuple[SequenceGroup, ...]
@@ -60,26 +69,38 @@ class BatchLayout:
     lengths: torch.Tensor
     index: torch.Tensor | None
     shape: tuple[int, int]
-    num_cached: int = field(default=0, kw_only=True)
-    source_cache: CrossAttentionCache | None = field(default=None, kw_only=True)
+    num_cached: int = 0
+    source_cache: CrossAttentionCache | None = None
+
+    @staticmethod
+    def padded(batch: Batch, mask: torch.Tensor | None = None, num_cached: int = 0) -> BatchLayout:
+        """Return the layout that computes every position of a batch, padding included."""
+        num_sequences, length = batch.input_ids.shape
+        return BatchLayout(
+            groups=(SequenceGroup(0, num_sequences, length, mask),),
+            starts=torch.arange(num_sequences, device=batch.input_ids.device) * length,
+            lengths=batch.lengths,
+            index=None,
+            shape=(num_sequences, length),
+            num_cached=num_cached,
+        )
 
     def token_indices(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return where the given places (row * T + place) lie among the pieces."""
+        """Return the token indices of positions (sequence * T + position)."""
         if self.index is None:
             return positions
-        width = self.shape[1]
-        return self.starts[positions // width] + positions % width
+        length = self.shape[1]
+        return self.starts[positions // length] + positions % length
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderState:
-    """What pieces that were read leave for those behind them, in a model that reads to the left.
+    """What an encoder keeps of the tokens it has read, for tokens that continue them.
 
-    length   how many places of each row were read
-    layers   for each layer two tensors with a row for each of the batch's; empty before the first piece. Those of a
-             Transformer are keys and values, each (B, heads, length, D / heads), an LSTM's its output and cells, each
-             (B, cells), an XLNet's what entered the layer for the last M of them, (B, M, D), and how many of these
-             are real, (B,)
+    length   number of positions of each sequence that were read
+    layers   two tensors a layer, with a row for each sequence; empty before the first token. A Transformer: keys and
+             values, each (B, H, length, D / H). An LSTM: output and cell state, each (B, cells). XLNet: the memory, the
+             inputs of the layer at the last M positions (B, M, D), and how many of these are no padding (B,)
     """
 
     length: int = 0
@@ -90,30 +111,32 @@ class EncoderState:
         return len(self.layers[0][0]) if self.layers else 0
 
     def slice_sequences(self, first: int, num_sequences: int) -> EncoderState:
-        """Return what belongs to some of the rows."""
+        """Return the state of some consecutive sequences."""
         span = slice(first, first + num_sequences)
         return EncoderState(self.length, tuple((one[span], other[span]) for one, other in self.layers))
 
     def to(self, device: torch.device) -> EncoderState:
-        """Return it on that device."""
+        """Return the state on a device."""
         return EncoderState(self.length, tuple((one.to(device), other.to(device)) for one, other in self.layers))
 
     @staticmethod
     def concat(states: Sequence[EncoderState]) -> EncoderState:
-        """Return what several batches of rows carry as that of one; all have read equally far."""
-        numbers = range(len(states[0].layers))
-        both = [[torch.cat([part.layers[number][side] for part in states]) for side in (0, 1)] for number in numbers]
-        return EncoderState(states[0].length, tuple((one, other) for one, other in both))
+        """Concatenate the states of several batches of the same length."""
+        layers = [
+            [torch.cat([state.layers[index][side] for state in states]) for side in (0, 1)]
+            for index in range(len(states[0].layers))
+        ]
+        return EncoderState(states[0].length, tuple((one, other) for one, other in layers))
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPositions:
-    """The pieces of which the last layer is wanted: the one that sums each row up, then those at the places asked.
+    """The tokens whose last layer is needed: the pooled one of each sequence, then those at the requested positions.
 
-    pieces   (M,) where they lie among the N
-    lined    (R,) the same row by row, those of a group's rows each filled up to as many as its fullest row has
-    counts   how many pieces each row of a group has in `lined`, by group
-    order    (M,) where each of `pieces` lies in `lined`
+    token_indices    (M,) their indices among the N tokens
+    padded_indices   (R,) the same ordered by sequence, each sequence of a group padded to the longest of the group
+    counts           for each group the number of tokens of a sequence in `padded_indices`
+    order            (M,) where each of `token_indices` is in `padded_indices`
     """
 
     token_indices: torch.Tensor
@@ -125,105 +148,106 @@ class OutputPositions:
 def select_output_positions(
     layout: BatchLayout, pooled_positions: torch.Tensor, positions: torch.Tensor
 ) -> OutputPositions:
-    """Return how the piece that sums each row up (B,) and the given places (row * T + place) are computed."""
-    rows, width = layout.shape
-    owners = torch.cat([torch.arange(rows, device=positions.device), positions // width])
-    return pad_output_positions(layout, torch.cat([pooled_positions, layout.token_indices(positions)]), owners)
+    """Select the pooled token of each sequence (B,) and the given positions (sequence * T + position)."""
+    num_sequences, length = layout.shape
+    sequences = torch.cat([torch.arange(num_sequences, device=positions.device), positions // length])
+    return pad_output_positions(layout, torch.cat([pooled_positions, layout.token_indices(positions)]), sequences)
 
 
 def pad_output_positions(
     layout: BatchLayout, token_indices: torch.Tensor, sequence_indices: torch.Tensor
 ) -> OutputPositions:
-    """Return how pieces (M,) are computed, given the row of each (M,)."""
-    by_row = torch.argsort(sequence_indices, stable=True)
-    each = torch.bincount(sequence_indices, minlength=layout.shape[0])  # (B,) pieces of a row
-    firsts = torch.cumsum(each, 0) - each
-    slots = torch.empty_like(sequence_indices)
-    slots[by_row] = (
-        torch.arange(len(sequence_indices), device=sequence_indices.device) - firsts[sequence_indices[by_row]]
-    )
-    counts, begins, at, row = [], [], 0, 0
+    """Return the padded arrangement of tokens (M,), given the sequence of each (M,)."""
+    device = sequence_indices.device
+    by_sequence = torch.argsort(sequence_indices, stable=True)
+    num_tokens = torch.bincount(sequence_indices, minlength=layout.shape[0])  # (B,)
+    firsts = torch.cumsum(num_tokens, 0) - num_tokens
+    slots = torch.empty_like(sequence_indices)  # (M,) the rank of each token in its sequence
+    slots[by_sequence] = torch.arange(len(sequence_indices), device=device) - firsts[sequence_indices[by_sequence]]
+    counts, starts, start, sequence = [], [], 0, 0
     for group in layout.groups:
-        most = int(each[row : row + group.num_sequences].max())
-        counts.append(most)
-        begins.append(at + most * torch.arange(group.num_sequences, device=sequence_indices.device))
-        at += most * group.num_sequences
-        row += group.num_sequences
-    order = torch.cat(begins)[sequence_indices] + slots
-    # What a row is filled up with is computed and not looked at: its first piece.
-    lined = torch.repeat_interleave(layout.starts, _repeats(layout, counts))
-    return OutputPositions(token_indices, lined.index_copy(0, order, token_indices), tuple(counts), order)
+        count = int(num_tokens[sequence : sequence + group.num_sequences].max())
+        counts.append(count)
+        starts.append(start + count * torch.arange(group.num_sequences, device=device))
+        start += count * group.num_sequences
+        sequence += group.num_sequences
+    order = torch.cat(starts)[sequence_indices] + slots
+    # The padding is the first token of the sequence, whose output is ignored.
+    padded = torch.repeat_interleave(layout.starts, _repeats(layout, counts))
+    return OutputPositions(token_indices, padded.index_copy(0, order, token_indices), tuple(counts), order)
 
 
 def _repeats(layout: BatchLayout, counts: list[int]) -> torch.Tensor:
-    numbers = [count for group, count in zip(layout.groups, counts, strict=True) for _ in range(group.num_sequences)]
-    return torch.tensor(numbers, device=layout.starts.device)
+    repeats = [count for group, count in zip(layout.groups, counts, strict=True) for _ in range(group.num_sequences)]
+    return torch.tensor(repeats, device=layout.starts.device)
 
 
 def create_layout(batch: Batch, attention: str | torch.Tensor = "bidirectional") -> BatchLayout:
-    """Choose how a batch is computed in which `reads` says who may read whom.
+    """Choose the layout of a batch.
 
-    A nearly full batch keeps its shape, so that a compiled layer always meets the same one; otherwise padding is left
-    out, and rows of equal length that lie together are attended together without a mask.
+    A nearly full batch is computed with its padding, so that a compiled layer always gets the same shapes. Otherwise
+    padding is left out, and consecutive sequences of equal length are attended together without a mask.
     """
-    rows, width = batch.input_ids.shape
+    num_sequences, length = batch.input_ids.shape
     lengths = batch.lengths.tolist()
-    if not isinstance(attention, str) or attention != "bidirectional" or sum(lengths) >= 0.9 * rows * width:
-        mask = create_attention_mask(batch, attention)
-        starts = torch.arange(rows, device=batch.input_ids.device) * width
-        return BatchLayout((SequenceGroup(0, rows, width, mask),), starts, batch.lengths, None, (rows, width))
+    if not isinstance(attention, str) or attention != "bidirectional" or sum(lengths) >= 0.9 * num_sequences * length:
+        return BatchLayout.padded(batch, create_attention_mask(batch, attention))
     groups = []
-    at = 0
-    row = 0
-    while row < rows:
+    start, first = 0, 0
+    while first < num_sequences:
         count = 1
-        while row + count < rows and lengths[row + count] == lengths[row]:
+        while first + count < num_sequences and lengths[first + count] == lengths[first]:
             count += 1
-        groups.append(SequenceGroup(at, count, lengths[row]))
-        at += count * lengths[row]
-        row += count
-    places = torch.arange(width, device=batch.input_ids.device)
-    index = torch.nonzero((places < batch.lengths[:, None]).flatten()).flatten()
-    starts = torch.cumsum(batch.lengths, 0) - batch.lengths
-    return BatchLayout(tuple(groups), starts, batch.lengths, index, (rows, width))
-
-
-def create_layout_with_cache(batch: Batch, num_cached: int) -> BatchLayout:
-    """Return how full rows are computed that go on behind `before` places and read those, and their own to the left."""
-    rows, width = batch.input_ids.shape
-    places = torch.arange(num_cached + width, device=batch.input_ids.device)
-    ahead = places > places[num_cached:, None]  # (T, before + T)
-    mask = torch.zeros(1, 1, *ahead.shape, device=places.device).masked_fill_(ahead, float("-inf"))
-    starts = torch.arange(rows, device=places.device) * width
+        groups.append(SequenceGroup(start, count, lengths[first]))
+        start += count * lengths[first]
+        first += count
+    positions = torch.arange(length, device=batch.input_ids.device)
     return BatchLayout(
-        (SequenceGroup(0, rows, width, mask),), starts, batch.lengths, None, (rows, width), num_cached=num_cached
+        groups=tuple(groups),
+        starts=torch.cumsum(batch.lengths, 0) - batch.lengths,
+        lengths=batch.lengths,
+        index=torch.nonzero((positions < batch.lengths[:, None]).flatten()).flatten(),
+        shape=(num_sequences, length),
     )
 
 
+def create_layout_with_cache(batch: Batch, num_cached: int) -> BatchLayout:
+    """Return the layout of full sequences with causal attention to themselves and to `num_cached` earlier tokens."""
+    length = batch.input_ids.shape[1]
+    positions = torch.arange(num_cached + length, device=batch.input_ids.device)
+    is_future = positions > positions[num_cached:, None]  # (T, num_cached + T)
+    mask = torch.zeros(1, 1, *is_future.shape, device=positions.device).masked_fill_(is_future, float("-inf"))
+    return BatchLayout.padded(batch, mask, num_cached)
+
+
 def create_attention_mask(batch: Batch, attention: str | torch.Tensor) -> torch.Tensor | None:
-    """Return (B, 1, 1 or T, T): 0 where a place may be read, minus infinity where not; None if all may be.
+    """Return the additive mask (B, 1, 1 or T, T): 0, or -inf where attention is not allowed; None if it all is.
 
-    A place that may read nothing (padding under some masks) reads itself, so that no row of scores is empty.
+    A position that may attend to nothing (padding under some masks) attends to itself, so that no softmax is empty.
     """
-    width = batch.input_ids.shape[1]
-    places = torch.arange(width, device=batch.input_ids.device)
-    real = places < batch.lengths[:, None]  # (B, T)
+    length = batch.input_ids.shape[1]
+    positions = torch.arange(length, device=batch.input_ids.device)
+    is_token = positions < batch.lengths[:, None]  # (B, T)
     if isinstance(attention, str) and attention == "bidirectional":
-        if bool(real.all()):
+        if bool(is_token.all()):
             return None
-        allowed = real[:, None, None, :]
+        allowed = is_token[:, None, None, :]
     else:
-        given = attention if isinstance(attention, torch.Tensor) else (places <= places[:, None])[None]
-        allowed = (given & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=places.device)
+        mask = attention if isinstance(attention, torch.Tensor) else (positions <= positions[:, None])[None]
+        allowed = (mask & is_token[:, None, :]) | torch.eye(length, dtype=torch.bool, device=positions.device)
         allowed = allowed[:, None]
-    return torch.zeros(allowed.shape, device=places.device).masked_fill_(~allowed, float("-inf"))
+    return torch.zeros(allowed.shape, device=positions.device).masked_fill_(~allowed, float("-inf"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """All layers of an encoder, each (N, D), the embeddings first; the summary of each row (B, D); carried state.
+    """The output of an encoder.
 
-    Where only some `places` (row * T + place) of the last layer were wanted, it is theirs, in their order.
+    hidden_states   of all layers, the embeddings first, each (N, D). Where only some `positions` were requested, the
+                    last one is (P, D), in their order
+    pooled          (B, D) the pooled output
+    state           for sequences that continue these
+    positions       (P,) the positions of the last layer (sequence * T + position); None: all
     """
 
     hidden_states: tuple[torch.Tensor, ...]
@@ -237,22 +261,22 @@ class Encoded:
         return self.hidden_states[-1]
 
     def gather(self, positions: torch.Tensor, layer: int = -1) -> torch.Tensor:
-        """Return (P, D): a layer at the given places (row * T + place)."""
+        """Return (P, D): a layer at the given positions (sequence * T + position)."""
         if self._is_partial(layer):
-            assert positions is self.positions, "the last layer was computed at other places"
+            assert positions is self.positions, "the last layer was computed at other positions"
             return self.last_hidden_state
         return self.hidden_states[layer][self.layout.token_indices(positions)]
 
     def to_padded(self, layer: int = -1) -> torch.Tensor:
-        """Return (B, T, D): a layer in the shape of the batch, zero where there is padding."""
-        rows, width = self.layout.shape
+        """Return (B, T, D): a layer in the shape of the batch, zero at padding."""
+        num_sequences, length = self.layout.shape
         values = self.hidden_states[layer]
-        assert not self._is_partial(layer), "the last layer was computed at some places only"
+        assert not self._is_partial(layer), "the last layer was computed at some positions only"
         if self.layout.index is None:
-            padding = torch.arange(width, device=values.device) >= self.layout.lengths[:, None]  # (B, T)
-            return values.view(rows, width, -1).masked_fill(padding[..., None], 0.0)
-        spread = values.new_zeros(rows * width, values.shape[1])
-        return spread.index_copy(0, self.layout.index, values).view(rows, width, -1)
+            is_padding = torch.arange(length, device=values.device) >= self.layout.lengths[:, None]  # (B, T)
+            return values.view(num_sequences, length, -1).masked_fill(is_padding[..., None], 0.0)
+        padded = values.new_zeros(num_sequences * length, values.shape[1])
+        return padded.index_copy(0, self.layout.index, values).view(num_sequences, length, -1)
 
     def _is_partial(self, layer: int) -> bool:
         return self.positions is not None and layer in (-1, len(self.hidden_states) - 1)

@@ -1,75 +1,126 @@
-"""GPT, the first: a Batch in, an Encoded out. Each piece reads those before it; the last one sums a row up.
+"""GPT (the first): a Batch in, an Encoded out. Causal attention; the pooled output is that of the last token.
 
-N pieces, D width.
+N tokens, D hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
-from bertworks.encoders import bert
+from bertworks.encoders.config import TRANSFORMER_PRESETS, EncoderConfig, check_activation, check_num_heads
 from bertworks.encoders.encoded import BatchLayout
-from bertworks.encoders.layers import Layer
-from bertworks.encoders.stack import BertConfig, Encoder, initialise
+from bertworks.encoders.encoder import Encoder, init_weights
+from bertworks.encoders.family import Family
+from bertworks.encoders.layers import Layer, LayerConfig
 from bertworks.encoders.tensor_names import expand_weight_and_bias, mark_transposed
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
-_FAMILY_CONFIG: dict[str, Any] = {
-    "type_vocab_size": 1,
-    "hidden_act": "gelu_new",
-    "layer_norm_eps": 1e-5,
-    "model_type": "openai-gpt",
-}
+# The activation functions by transformers' names for this family, whose "gelu" is the approximation by tanh.
+_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptConfig(EncoderConfig):
+    """The config.json of a GPT. The defaults are the paper's; the intermediate size is always 4 * n_embd."""
+
+    model_type: ClassVar[str] = "openai-gpt"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = TRANSFORMER_PRESETS
+    attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "hidden_size": ("n_embd",),
+        "num_hidden_layers": ("n_layer",),
+        "num_attention_heads": ("n_head",),
+        "max_length": ("n_positions",),
+        "hidden_act": ("afn",),
+        "dropout_prob": ("embd_pdrop", "resid_pdrop", "attn_pdrop"),
+    }
+
+    vocab_size: int = 40_478
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_positions: int = 512
+    afn: str = "gelu"
+    resid_pdrop: float = 0.1
+    embd_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    layer_norm_epsilon: float = 1e-5
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_num_heads(self.n_embd, self.n_head)
+        check_activation(self.afn, _ACTIVATIONS)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.n_embd
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return self.n_layer
+
+    @property
+    def max_length(self) -> int:
+        return self.n_positions
+
+    @property
+    def hidden_dropout_prob(self) -> float:
+        return self.resid_pdrop
+
+    @property
+    def layer_config(self) -> LayerConfig:
+        return LayerConfig(
+            hidden_size=self.n_embd,
+            num_attention_heads=self.n_head,
+            intermediate_size=4 * self.n_embd,
+            hidden_dropout_prob=self.resid_pdrop,
+            attention_probs_dropout_prob=self.attn_pdrop,
+            hidden_act=_ACTIVATIONS[self.afn],
+            layer_norm_eps=self.layer_norm_epsilon,
+        )
+
+    def resized(self, **changes: Any) -> Self:
+        intermediate_size = changes.pop("intermediate_size", None)
+        config = super().resized(**changes)
+        if intermediate_size not in (None, 4 * config.n_embd):
+            raise SettingsError(
+                f"intermediate_size is {intermediate_size}, but a GPT's is 4 * hidden_size; leave it out"
+            )
+        return config
 
 
 class Gpt(Encoder):
-    """The decoder of the first GPT: no segments, no norm before the first layer, no pooler."""
+    """The decoder of the first GPT: no token types, no norm after the embeddings, no pooler."""
 
+    config: GptConfig
     supported_attention = ("causal",)
 
-    def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
+    def __init__(self, config: GptConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
-        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_layers))
-        initialise(self, config.initializer_range, generator)
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.n_embd)
+        self.position_embeddings = nn.Embedding(config.n_positions, config.n_embd)
+        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.n_layer))
+        init_weights(self, config.initializer_range, generator)
 
-    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
-        """Return (N, D): piece and position."""
-        pieces, places, _ = self.lookup_embeddings(batch, layout)
-        return pieces + self.position_embeddings(places)
+    @property
+    def embedding_dropout_prob(self) -> float:
+        return self.config.embd_pdrop
+
+    def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
+        """Return (N, D): token + position embedding."""
+        embeddings, positions, _ = self.lookup_embeddings(batch, layout, sparse_grad)
+        return embeddings + self.position_embeddings(positions)
 
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return them as they are."""
+        """Return the vectors unchanged: there is no pooler."""
         return vectors
 
 
-CONFIG_KEYS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "max_position_embeddings": "n_positions",
-    "hidden_dropout_prob": "resid_pdrop",
-    "attention_probs_dropout_prob": "attn_pdrop",
-    "layer_norm_eps": "layer_norm_epsilon",
-    "initializer_range": "initializer_range",
-}
-# transformers calls the approximation by tanh "gelu" here.
-_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
-
-# No head has a bias: transformers' has none either.
-HEADS = {
-    "causal": {},
-    "sequence": {"score.weight": ("score.weight",)},
-}
-COPIES = {"lm_head.weight": "transformer.tokens_embed.weight"}
 _LAYER_NAMES = {
     "attention.query_key_value": "attn.c_attn",
     "attention.out": "attn.c_proj",
@@ -80,40 +131,30 @@ _LAYER_NAMES = {
 }
 
 
-def config_from_preset(name: str, vocab_size: int) -> BertConfig:
-    """Return BERT's sizes by name; the paper's GPT is as large as base."""
-    return replace(BertConfig.from_preset(name, vocab_size), **_FAMILY_CONFIG)
-
-
-def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
-    """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    found = bert.read_config_fields(config_dict, CONFIG_KEYS)
-    told = config_dict.get("afn", "gelu")
-    if told not in _ACTIVATIONS:
-        raise SettingsError(f"there is no activation '{told}'; choose one of: {', '.join(_ACTIVATIONS)}")
-    own = {**_FAMILY_CONFIG, "hidden_act": _ACTIVATIONS[told], "layer_norm_eps": found.pop("layer_norm_eps")}
-    return BertConfig(intermediate_size=4 * found["hidden_size"], **found, **own)
-
-
-def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
-    """Return the config.json of these sizes; `architectures` are transformers' classes."""
-    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
-    names = {ours: theirs for theirs, ours in _ACTIVATIONS.items() if theirs != "swish"}
-    if config.hidden_act not in names or config.intermediate_size != 4 * config.hidden_size:
-        raise SettingsError(f"a GPT is four widths wide inside and has one of: {', '.join(names)}; change the recipe")
-    own = {"afn": names[config.hidden_act], "embd_pdrop": config.hidden_dropout_prob}
-    return {"model_type": "openai-gpt", "architectures": list(architectures), **told, **own}
-
-
-def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
-    """Return the whole table: our name of each tensor -> Hugging Face's. Their products have matrices on their side."""
+def tensor_names(config: GptConfig) -> dict[str, tuple[str, ...]]:
+    """Return our name of each tensor -> transformers', whose matrices are transposed."""
     names: dict[str, tuple[str, ...]] = {
         "token_embeddings.weight": ("transformer.tokens_embed.weight",),
         "position_embeddings.weight": ("transformer.positions_embed.weight",),
     }
-    for number in range(config.num_hidden_layers):
-        parts = {f"layers.{number}.{our}": (f"transformer.h.{number}.{one}",) for our, one in _LAYER_NAMES.items()}
-        for ours, (theirs,) in expand_weight_and_bias(parts).items():
+    for index in range(config.n_layer):
+        modules = {
+            f"layers.{index}.{ours}": (f"transformer.h.{index}.{theirs}",) for ours, theirs in _LAYER_NAMES.items()
+        }
+        for ours, (theirs,) in expand_weight_and_bias(modules).items():
             is_matrix = ours.endswith("weight") and not ours.endswith("norm.weight")
             names[ours] = (mark_transposed(theirs) if is_matrix else theirs,)
     return names
+
+
+FAMILY = Family(
+    config_class=GptConfig,
+    build=Gpt,
+    tensor_names=tensor_names,
+    class_prefix="OpenAIGPT",
+    prefix="transformer.",
+    copies={"lm_head.weight": "transformer.tokens_embed.weight"},
+    # transformers' heads have no bias, so ours have none.
+    heads={"causal": {}, "sequence": {"score.weight": ("score.weight",)}},
+    can_lack_special_tokens=True,
+)

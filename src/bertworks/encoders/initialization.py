@@ -1,12 +1,12 @@
-"""Where an encoder's weights begin, when not at random alone: an encoder in, the same with a head start out.
+"""Better initial weights for short runs: a BERT in, the same with sinusoidal positions and neighbor attention out.
 
-A masked piece can only be told from its neighbours, and BERT has to find out where these stand: its positions and its
-attention begin at random, so that each place reads all others alike. A run of hours spends most of its time on that.
-Here positions begin as waves, in which a step to the left or right is a rotation; and the heads of the first layers
-begin with that rotation, each looking at one neighbour and handing its piece on. The fastest waves have the first d
-numbers of a vector to themselves: pieces and segments begin with zeros there. All of it goes on being learned.
+A masked token is predicted from its neighbors, and BERT must first learn where these are: positions and attention are
+initialized randomly, so that every position attends to all others alike. A run of hours spends most of its time on
+that. Here positions are initialized as sinusoids, in which a step to the left or right is a rotation; and the heads of
+the first layers with that rotation, each attending to one neighbor and passing its token on. The first d dimensions,
+of the highest frequencies, are reserved for positions: the other embeddings are zero there. All of it is trained.
 
-D width, H heads, d = D / H.
+D hidden size, H heads, d = D / H.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import torch
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.layers import Layer
 
-# How many layers begin with a look at neighbours.
+# The number of layers that are initialized with neighbor attention.
 _NUM_LAYERS = 2
-# By how much the score of the neighbour in question stands above that of places far away: e to the power of it is a
-# share of about a half among a hundred places.
+# The attention score of the neighbor above that of distant positions: a weight of about a half among 100 positions.
 _SCORE_MARGIN = 5.3
-# How much of a neighbour's piece a head hands on: the spread of its values, and again of the product behind them.
+# How strongly a head passes on the token of a neighbor: the scale of its values, and of the projection after them.
 _VALUE_GAIN = 0.7
 
 
 def scaled_sinusoidal_positions(num_positions: int, hidden_size: int, initializer_range: float) -> torch.Tensor:
-    """Return (positions, D): sines and cosines of the Transformer, as widely spread as drawn weights would be."""
+    """Return (num_positions, D): the Transformer's sinusoids with a root mean square of `initializer_range`."""
     angles = torch.arange(num_positions)[:, None] * _frequencies(hidden_size)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :hidden_size] * (
         initializer_range * math.sqrt(2)
@@ -37,34 +36,37 @@ def scaled_sinusoidal_positions(num_positions: int, hidden_size: int, initialize
 
 @torch.no_grad()
 def init_sinusoidal_positions(encoder: Bert) -> None:
-    """Let the learned positions begin as waves."""
-    sizes = encoder.config
-    encoder.position_embeddings.weight[sizes.first_position :].copy_(
-        scaled_sinusoidal_positions(sizes.max_position_embeddings, sizes.hidden_size, sizes.initializer_range)
+    """Initialize the learned position embeddings as sinusoids."""
+    config = encoder.config
+    encoder.position_embeddings.weight[config.first_position :].copy_(
+        scaled_sinusoidal_positions(config.max_length, config.hidden_size, config.initializer_range)
     )
 
 
 @torch.no_grad()
 def init_neighbor_attention(encoder: Bert, generator: torch.Generator | None = None) -> None:
-    """Let each head of the first layers begin with a look at one neighbour: 1 to the left, 1 to the right, 2 to the
-    left, and so on. Positions have to be waves."""
-    sizes = encoder.config
-    width, depth = sizes.hidden_size, sizes.hidden_size // sizes.num_attention_heads
+    """Let each head of the first layers attend to one neighbor: 1 to the left, 1 to the right, 2 to the left, and so
+    on. Positions must be sinusoidal."""
+    config = encoder.config
+    hidden_size, head_size = config.hidden_size, config.hidden_size // config.num_attention_heads
     for table in (encoder.token_embeddings, encoder.token_type_embeddings):
-        table.weight[:, :depth] = 0.0
-    # After the first norm: of D numbers, d hold the position alone, the others the sum of three embeddings.
-    variance = (depth + 3 * (width - depth)) / width
-    strength = math.sqrt(_SCORE_MARGIN * variance / math.sqrt(depth))
-    for number, layer in enumerate(list(encoder.layers)[:_NUM_LAYERS]):
+        table.weight[:, :head_size] = 0.0
+    # After the first norm: d of the D dimensions hold the position alone, the others the sum of three embeddings.
+    variance = (head_size + 3 * (hidden_size - head_size)) / hidden_size
+    strength = math.sqrt(_SCORE_MARGIN * variance / math.sqrt(head_size))
+    for index, layer in enumerate(list(encoder.layers)[:_NUM_LAYERS]):
         assert isinstance(layer, Layer)
         attention = layer.attention
-        queries, keys, values = attention.query_key_value.weight.view(3, sizes.num_attention_heads, depth, width)
-        for head in range(sizes.num_attention_heads):
-            away = 1 + head // 2 + number * (sizes.num_attention_heads + 1) // 2
-            queries[head, :, :depth] += strength * _position_rotation(away if head % 2 else -away, depth, width)
-            keys[head, :, :depth] += strength * torch.eye(depth)
-        values[..., depth:].normal_(0.0, _VALUE_GAIN / math.sqrt(width - depth), generator=generator)
-        attention.out.weight.normal_(0.0, _VALUE_GAIN / math.sqrt(width), generator=generator)
+        queries, keys, values = attention.query_key_value.weight.view(
+            3, config.num_attention_heads, head_size, hidden_size
+        )
+        for head in range(config.num_attention_heads):
+            distance = 1 + head // 2 + index * (config.num_attention_heads + 1) // 2
+            rotation = _position_rotation(distance if head % 2 else -distance, head_size, hidden_size)
+            queries[head, :, :head_size] += strength * rotation
+            keys[head, :, :head_size] += strength * torch.eye(head_size)
+        values[..., head_size:].normal_(0.0, _VALUE_GAIN / math.sqrt(hidden_size - head_size), generator=generator)
+        attention.out.weight.normal_(0.0, _VALUE_GAIN / math.sqrt(hidden_size), generator=generator)
 
 
 def _frequencies(hidden_size: int) -> torch.Tensor:
@@ -72,7 +74,7 @@ def _frequencies(hidden_size: int) -> torch.Tensor:
 
 
 def _position_rotation(offset: int, head_size: int, hidden_size: int) -> torch.Tensor:
-    """Return (d, d): the rotation that turns the fastest waves of a place into those of the place `offset` away."""
+    """Return (d, d): the rotation from the sinusoids of a position to those of the position `offset` away."""
     angles = offset * _frequencies(hidden_size)[: (head_size + 1) // 2]
     rotation = torch.zeros(head_size + head_size % 2, head_size + head_size % 2)
     even = torch.arange(0, len(rotation), 2)

@@ -1,11 +1,11 @@
-"""The two halves of a layer with a way back written by hand: tensors in, tensors out, less kept between.
+"""Attention and the feed-forward network as autograd functions that save fewer tensors: tensors in, tensors out.
 
-Left to itself, autograd keeps the inner values of the feed-forward network twice (before and after the activation) and
-the scores of attention three times. Here the copy of the first is made again on the way back, which takes a hundredth
-of the time and a third of the memory of a training step, the scores are kept twice, whole and with what stays;
-queries, keys and values are laid out by one copy instead of six.
+Plain autograd saves the intermediate values of the feed-forward network twice (before and after the activation) and
+the attention scores three times. Here the activation is recomputed in the backward pass, which takes a hundredth of
+the time and saves a third of the memory of a training step; attention weights are saved twice, before and after
+dropout; queries, keys and values are made contiguous by one copy instead of six.
 
-N pieces, D width, I inner width, C rows of T places, H heads, d = D / H.
+N tokens, D hidden size, I intermediate size, C sequences of T positions, H heads, d = D / H.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bertworks.encoders.linear import linear
 
 
 class GeluFeedForward(torch.autograd.Function):
-    """outer(gelu(inner(values))), keeping the inner values once."""
+    """output(gelu(intermediate(values))), which saves the intermediate values once."""
 
     @staticmethod
     def forward(
@@ -32,23 +32,29 @@ class GeluFeedForward(torch.autograd.Function):
         output_weight: torch.Tensor,
         output_bias: torch.Tensor,
     ) -> torch.Tensor:
-        before = linear(values, intermediate_weight, intermediate_bias)  # (N, I)
-        ctx.save_for_backward(values, intermediate_weight, output_weight, before)
-        return linear(F.gelu(before), output_weight, output_bias)  # (N, D)
+        intermediate = linear(values, intermediate_weight, intermediate_bias)  # (N, I)
+        ctx.save_for_backward(values, intermediate_weight, output_weight, intermediate)
+        return linear(F.gelu(intermediate), output_weight, output_bias)  # (N, D)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values, inner, outer, before = ctx.saved_tensors
-        outer_slopes = grad_output.t() @ F.gelu(before)
-        inside = torch.ops.aten.gelu_backward(linear(grad_output, outer.t()), before)  # (N, I)
-        return linear(inside, inner.t()), inside.t() @ values, inside.sum(0), outer_slopes, grad_output.sum(0)
+        values, intermediate_weight, output_weight, intermediate = ctx.saved_tensors
+        grad_output_weight = grad_output.t() @ F.gelu(intermediate)
+        grad_intermediate = torch.ops.aten.gelu_backward(linear(grad_output, output_weight.t()), intermediate)  # (N, I)
+        return (
+            linear(grad_intermediate, intermediate_weight.t()),
+            grad_intermediate.t() @ values,
+            grad_intermediate.sum(0),
+            grad_output_weight,
+            grad_output.sum(0),
+        )
 
 
 class DropoutAttention(torch.autograd.Function):
-    """softmax(queries keys / sqrt(d) + mask), some of it dropped, times values.
+    """dropout(softmax(queries keys / sqrt(d) + mask)) values, with queries, keys and values in one tensor (N, 3D).
 
-    `mixed` (N, 3D) holds queries, keys and values of C rows of T places; `stays` (C, H, T, T) says what is not dropped.
+    `shape` is (C, T, H), and `dropout_mask` (C, H, T, T) is False where an attention weight is dropped.
     """
 
     @staticmethod
@@ -60,35 +66,33 @@ class DropoutAttention(torch.autograd.Function):
         dropout_mask: torch.Tensor,
         dropout_prob: float,
     ) -> torch.Tensor:
-        rows, length, num_heads = shape
-        parts = (
-            query_key_value.view(rows, length, 3, num_heads, -1).permute(2, 0, 3, 1, 4).contiguous()
-        )  # (3, C, H, T, d)
-        queries, keys, values = parts
-        scores = (queries @ keys.transpose(-2, -1)).mul_(1 / math.sqrt(parts.shape[-1]))  # (C, H, T, T)
+        num_sequences, length, num_heads = shape
+        split = query_key_value.view(num_sequences, length, 3, num_heads, -1)
+        split = split.permute(2, 0, 3, 1, 4).contiguous()  # (3, C, H, T, d)
+        queries, keys, values = split
+        scores = (queries @ keys.transpose(-2, -1)).mul_(1 / math.sqrt(split.shape[-1]))  # (C, H, T, T)
         if mask is not None:
             scores += mask
-        shares = torch.softmax(scores, -1)
-        left = shares * dropout_mask
-        ctx.save_for_backward(parts, shares, left)
+        weights = torch.softmax(scores, -1)
+        dropped_weights = weights * dropout_mask
+        ctx.save_for_backward(split, weights, dropped_weights)
         ctx.dropout_prob = dropout_prob
-        read = left @ (values * (1 / (1 - dropout_prob)))  # (C, H, T, d)
-        return read.transpose(1, 2).reshape(rows * length, -1)
+        context = dropped_weights @ (values * (1 / (1 - dropout_prob)))  # (C, H, T, d)
+        return context.transpose(1, 2).reshape(num_sequences * length, -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        parts, shares, left = ctx.saved_tensors
-        queries, keys, values = parts
-        rows, num_heads, length, depth = queries.shape
-        scaled = grad_output.view(rows, length, num_heads, depth).transpose(1, 2) * (
-            1 / (1 - ctx.dropout_prob)
-        )  # (C, H, T, d)
-        found = torch.empty_like(parts)
-        torch.matmul(left.transpose(-2, -1), scaled, out=found[2])
-        # The slope of a softmax, shares * (slopes - sum of slopes * shares), with no slope for what was dropped.
-        inside = (scaled @ values.transpose(-2, -1)).mul_(left)
-        inside.addcmul_(shares, inside.sum(-1, keepdim=True), value=-1.0).mul_(1 / math.sqrt(depth))
-        torch.matmul(inside, keys, out=found[0])
-        torch.matmul(inside.transpose(-2, -1), queries, out=found[1])
-        return found.permute(1, 3, 0, 2, 4).reshape(rows * length, -1), None, None, None, None
+        split, weights, dropped_weights = ctx.saved_tensors
+        queries, keys, values = split
+        num_sequences, num_heads, length, head_size = queries.shape
+        grad_context = grad_output.view(num_sequences, length, num_heads, head_size).transpose(1, 2)
+        grad_context = grad_context * (1 / (1 - ctx.dropout_prob))  # (C, H, T, d)
+        grad_split = torch.empty_like(split)
+        torch.matmul(dropped_weights.transpose(-2, -1), grad_context, out=grad_split[2])
+        # The gradient of a softmax is weights * (grad - sum of grad * weights); dropped weights have none.
+        grad_scores = (grad_context @ values.transpose(-2, -1)).mul_(dropped_weights)
+        grad_scores.addcmul_(weights, grad_scores.sum(-1, keepdim=True), value=-1.0).mul_(1 / math.sqrt(head_size))
+        torch.matmul(grad_scores, keys, out=grad_split[0])
+        torch.matmul(grad_scores.transpose(-2, -1), queries, out=grad_split[1])
+        return grad_split.permute(1, 3, 0, 2, 4).reshape(num_sequences * length, -1), None, None, None, None

@@ -1,7 +1,7 @@
-"""The bricks of a Transformer: tensors in, tensors out.
+"""Attention and the Transformer layer: hidden states in, hidden states out.
 
-N pieces, D width, H heads, d = D / H, T places of a row, C rows of a group, I inner width; M pieces that are wanted, at
-most K of a row of a group.
+N tokens, D hidden size, H heads, d = D / H, I intermediate size. A group of C sequences has T positions each. M tokens
+whose output is needed, at most K of a sequence.
 """
 
 from __future__ import annotations
@@ -28,24 +28,39 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
 }
 
-
-# What a layer read of some places: each (C, H, T, d).
+# The keys and values of a layer, each (C, H, T, d).
 KeyValueCache = tuple[torch.Tensor, torch.Tensor]
+# The seeds of a layer: of the attention weights, of the attention's output, of the feed-forward network's output.
+LayerSeeds = tuple[torch.Tensor | None, ...]
+NO_SEEDS: LayerSeeds = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class DropoutSeeds:
-    """Where dropout takes its decisions from: one number a step, from which each place of the network makes its own."""
+    """The seeds of dropout in a step: one number, from which each dropout of the network derives its own."""
 
     base: torch.Tensor
 
     def seed_for(self, index: int) -> torch.Tensor:
-        """Return the seed of place `number`; a large odd stride keeps the places apart."""
+        """Return the seed of dropout number `index`; a large odd stride keeps the seeds apart."""
         return self.base + torch.tensor(index * 0x3C6EF35 % 2**31, dtype=torch.int32, device=self.base.device)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerConfig:
+    """The config of one Transformer layer."""
+
+    hidden_size: int
+    num_attention_heads: int
+    intermediate_size: int
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    hidden_act: str = "gelu"
+    layer_norm_eps: float = 1e-12
+
+
 class Attention(nn.Module):
-    """Every piece reads the others of its row: one product for queries, keys and values, then one for the outcome."""
+    """Multi-head self-attention. One matrix gives queries, keys and values; the caller applies the projection `out`."""
 
     def __init__(self, hidden_size: int, num_heads: int, dropout_prob: float) -> None:
         super().__init__()
@@ -54,75 +69,74 @@ class Attention(nn.Module):
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.out = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, hidden_states: torch.Tensor, layout: BatchLayout, seed: torch.Tensor | None) -> torch.Tensor:
-        """Return (N, D): what every piece read, before the product `out`."""
-        mixed = apply_linear(hidden_states, self.query_key_value)  # (N, 3D)
+    def forward(self, x: torch.Tensor, layout: BatchLayout, seed: torch.Tensor | None) -> torch.Tensor:
+        """Return the context vectors (N, D) of all tokens (N, D), before the projection `out`."""
+        query_key_value = apply_linear(x, self.query_key_value)  # (N, 3D)
         if len(layout.groups) == 1:
-            return self._attend(mixed, layout.groups[0], seed)
-        parts = [
-            self._attend(
-                mixed[group.start : group.start + group.num_sequences * group.length],
-                group,
-                offset_seed(seed, group.start),
-            )
+            return self._attend(query_key_value, layout.groups[0], seed)
+        contexts = [
+            self._attend(query_key_value[group.tokens], group, offset_seed(seed, group.start))
             for group in layout.groups
         ]
-        return torch.cat(parts)
+        return torch.cat(contexts)
 
     def _attend(self, query_key_value: torch.Tensor, group: SequenceGroup, seed: torch.Tensor | None) -> torch.Tensor:
         if seed is not None and use_custom_kernels(query_key_value):
             size = torch.Size((group.num_sequences, self.num_heads, group.length, group.length))
-            rows = (group.num_sequences, group.length, self.num_heads)
+            shape = (group.num_sequences, group.length, self.num_heads)
             return DropoutAttention.apply(
-                query_key_value, rows, group.mask, dropout_mask(size, seed, self.dropout_prob), self.dropout_prob
+                query_key_value, shape, group.mask, dropout_mask(size, seed, self.dropout_prob), self.dropout_prob
             )  # type: ignore[no-untyped-call]
-        width = query_key_value.shape[1] // 3
-        shape = (group.num_sequences, group.length, 3, self.num_heads, width // self.num_heads)
-        queries, keys, values = query_key_value.view(shape).permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
-        read = attend(queries, keys, values, group.mask, seed, self.dropout_prob)
-        return read.transpose(1, 2).reshape(group.num_sequences * group.length, width)
+        queries, keys, values = self._split_heads(query_key_value, group, 3)
+        context = attend(queries, keys, values, group.mask, seed, self.dropout_prob)
+        return _merge_heads(context)
 
     def forward_at(
-        self,
-        hidden_states: torch.Tensor,
-        layout: BatchLayout,
-        seed: torch.Tensor | None,
-        output_positions: OutputPositions,
+        self, x: torch.Tensor, layout: BatchLayout, seed: torch.Tensor | None, outputs: OutputPositions
     ) -> torch.Tensor:
-        """Return (M, D): the same of the wanted pieces. All others are read, and do not read."""
-        width = hidden_states.shape[1]
-        queries = apply_linear(hidden_states[output_positions.padded_indices], self.query_key_value, slice(width))
-        mixed = apply_linear(hidden_states, self.query_key_value, slice(width, None))  # (N, 2D)
-        parts, at = [], 0
-        for group, count in zip(layout.groups, output_positions.counts, strict=True):
-            own = slice(at, at := at + group.num_sequences * count)
-            shape = (group.num_sequences, -1, self.num_heads, width // self.num_heads)
-            rows = mixed[group.start : group.start + group.num_sequences * group.length].view(*shape[:2], 2, *shape[2:])
-            keys, read = rows.permute(2, 0, 3, 1, 4)  # each (C, H, T, d)
-            mask = mask_at(group, output_positions.padded_indices[own])
-            asked = queries[own].view(shape).transpose(1, 2)  # (C, H, K, d)
-            found = attend(asked, keys, read, mask, offset_seed(seed, group.start), self.dropout_prob)
-            parts.append(found.transpose(1, 2).reshape(-1, width))
-        return torch.cat(parts)[output_positions.order]
+        """Return the context vectors (M, D) of the tokens whose output is needed; they attend to all tokens (N, D)."""
+        hidden_size = x.shape[1]
+        queries = apply_linear(x[outputs.padded_indices], self.query_key_value, slice(hidden_size))
+        key_value = apply_linear(x, self.query_key_value, slice(hidden_size, None))  # (N, 2D)
+        contexts, start = [], 0
+        for group, count in zip(layout.groups, outputs.counts, strict=True):
+            span = slice(start, start := start + group.num_sequences * count)
+            keys, values = self._split_heads(key_value[group.tokens], group, 2)
+            mask = mask_at(group, outputs.padded_indices[span])
+            shape = (group.num_sequences, count, self.num_heads, hidden_size // self.num_heads)
+            group_queries = queries[span].view(shape).transpose(1, 2)  # (C, H, K, d)
+            context = attend(group_queries, keys, values, mask, offset_seed(seed, group.start), self.dropout_prob)
+            contexts.append(_merge_heads(context))
+        return torch.cat(contexts)[outputs.order]
 
-    def attention_weights(self, hidden_states: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
-        """Return (C, H, T, T): how much of each place every place reads. The rows lie in one group."""
+    def attention_weights(self, x: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
+        """Return the attention weights (C, H, T, T) of tokens (N, D) that are one group."""
         (group,) = layout.groups
-        shape = (group.num_sequences, group.length, 3, self.num_heads, -1)
-        queries, keys, _ = apply_linear(hidden_states, self.query_key_value).view(shape).permute(2, 0, 3, 1, 4)
+        queries, keys, _ = self._split_heads(apply_linear(x, self.query_key_value), group, 3)
         return attention_weights(queries, keys, group.mask)
 
     def forward_with_cache(
-        self, hidden_states: torch.Tensor, layout: BatchLayout, cache: KeyValueCache | None
+        self, x: torch.Tensor, layout: BatchLayout, cache: KeyValueCache | None
     ) -> tuple[torch.Tensor, KeyValueCache]:
-        """Return (N, D): the same of pieces that also read those before them; and keys and values of all."""
-        (group,), width = layout.groups, hidden_states.shape[1]
-        shape = (group.num_sequences, group.length, 3, self.num_heads, width // self.num_heads)
-        queries, keys, read = apply_linear(hidden_states, self.query_key_value).view(shape).permute(2, 0, 3, 1, 4)
+        """Return the context vectors (N, D) of tokens that also attend to the cache, and the extended cache."""
+        (group,) = layout.groups
+        queries, keys, values = self._split_heads(apply_linear(x, self.query_key_value), group, 3)
         if cache is not None:
-            keys, read = torch.cat([cache[0], keys], 2), torch.cat([cache[1], read], 2)  # (C, H, before + T, d)
-        found = attend(queries, keys, read, group.mask, None, self.dropout_prob)
-        return found.transpose(1, 2).reshape(-1, width), (keys, read)
+            keys, values = torch.cat([cache[0], keys], 2), torch.cat([cache[1], values], 2)
+        context = attend(queries, keys, values, group.mask, None, self.dropout_prob)
+        return _merge_heads(context), (keys, values)
+
+    def _split_heads(self, projected: torch.Tensor, group: SequenceGroup, count: int) -> torch.Tensor:
+        """Return `count` tensors (C, H, T, d) from (C * T, count * D)."""
+        head_size = projected.shape[1] // (count * self.num_heads)
+        shape = (group.num_sequences, group.length, count, self.num_heads, head_size)
+        return projected.view(shape).permute(2, 0, 3, 1, 4)
+
+
+def _merge_heads(context: torch.Tensor) -> torch.Tensor:
+    """Return (C * T, D) from (C, H, T, d)."""
+    num_sequences, num_heads, length, head_size = context.shape
+    return context.transpose(1, 2).reshape(num_sequences * length, num_heads * head_size)
 
 
 def attend(
@@ -133,27 +147,27 @@ def attend(
     seed: torch.Tensor | None,
     dropout_prob: float,
 ) -> torch.Tensor:
-    """Return (C, H, K, d): the values that queries (C, H, K, d) find by keys (C, H, T, d); scores have `mask` added."""
+    """Return (C, H, K, d): scaled dot-product attention with an additive mask and dropout of the weights."""
     if seed is None:
-        # A mask of another precision than the queries' gives wrong numbers in double precision, without a word.
+        # A mask of another dtype than the queries silently gives wrong results in double precision.
         mask = None if mask is None else mask.to(queries.dtype)
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
     return dropout(attention_weights(queries, keys, mask), seed, dropout_prob) @ values
 
 
 def attention_weights(queries: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return (C, H, K, T): how much of each place is read by queries (C, H, K, d), given its keys (C, H, T, d)."""
+    """Return (C, H, K, T): softmax(queries keys / sqrt(d) + mask)."""
     scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))
     return torch.softmax(scores if mask is None else scores + mask, -1)
 
 
 def mask_at(group: SequenceGroup, token_indices: torch.Tensor) -> torch.Tensor | None:
-    """Return (C, 1, 1 or K, T): the mask of those pieces of a group's rows, which lie row by row."""
+    """Return (C, 1, 1 or K, T): the mask of some tokens of a group, which are ordered by sequence."""
     if group.mask is None or group.mask.shape[2] == 1:
         return group.mask
-    places = (token_indices - group.start).view(group.num_sequences, -1) % group.length  # (C, K)
-    rows = torch.arange(group.num_sequences, device=places.device)[:, None]
-    return group.mask[rows, 0, places][:, None]
+    positions = (token_indices - group.start).view(group.num_sequences, -1) % group.length  # (C, K)
+    sequences = torch.arange(group.num_sequences, device=positions.device)[:, None]
+    return group.mask[sequences, 0, positions][:, None]
 
 
 def offset_seed(seed: torch.Tensor | None, offset: int) -> torch.Tensor | None:
@@ -161,7 +175,7 @@ def offset_seed(seed: torch.Tensor | None, offset: int) -> torch.Tensor | None:
 
 
 class Layer(nn.Module):
-    """Attention, then a feed-forward network; each is added to what came in, and the sum is normalised (post-norm)."""
+    """A post-norm Transformer layer: attention and a feed-forward network, each with a residual connection."""
 
     def __init__(self, config: LayerConfig, attention: Attention | None = None) -> None:
         super().__init__()
@@ -175,88 +189,58 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.hidden_act]
 
-    def forward(
-        self, hidden_states: torch.Tensor, layout: BatchLayout, seeds: tuple[torch.Tensor, ...] | None = None
-    ) -> torch.Tensor:
-        first, *others = seeds or (None, None, None)
-        return self._after_attention(hidden_states, self.attention(hidden_states, layout, first), *others)
+    def forward(self, x: torch.Tensor, layout: BatchLayout, seeds: LayerSeeds | None = None) -> torch.Tensor:
+        """Return (N, D): x = norm(x + attention(x)), then x = norm(x + feed_forward(x))."""
+        weights_seed, attention_seed, output_seed = seeds or NO_SEEDS
+        context = self.attention(x, layout, weights_seed)
+        x = self.attention_norm(self.add_attention(x, context, attention_seed))
+        return self.norm(self.add_feed_forward(x, output_seed))
 
     def forward_at(
-        self,
-        hidden_states: torch.Tensor,
-        layout: BatchLayout,
-        seeds: tuple[torch.Tensor, ...] | None,
-        output_positions: OutputPositions,
+        self, x: torch.Tensor, layout: BatchLayout, seeds: LayerSeeds | None, outputs: OutputPositions
     ) -> torch.Tensor:
-        """Return (M, D): the same, of the wanted pieces only. They read all pieces of their row."""
-        first, *others = seeds or (None, None, None)
-        return self._after_attention(
-            hidden_states[output_positions.token_indices],
-            self.attention.forward_at(hidden_states, layout, first, output_positions),
-            *others,
-        )
+        """Return (M, D): the same for the tokens whose output is needed."""
+        weights_seed, attention_seed, output_seed = seeds or NO_SEEDS
+        residual = x[outputs.token_indices]
+        context = self.attention.forward_at(x, layout, weights_seed, outputs)
+        x = self.attention_norm(self.add_attention(residual, context, attention_seed))
+        return self.norm(self.add_feed_forward(x, output_seed))
 
     def forward_with_cache(
-        self, hidden_states: torch.Tensor, layout: BatchLayout, cache: KeyValueCache | None
+        self, x: torch.Tensor, layout: BatchLayout, cache: KeyValueCache | None
     ) -> tuple[torch.Tensor, KeyValueCache]:
-        """Return (N, D): the same of pieces that go on behind others; and keys and values of all."""
-        read, kept = self.attention.forward_with_cache(hidden_states, layout, cache)
-        return self._after_attention(hidden_states, read, None, None), kept
+        """Return (N, D): the same for tokens that continue the cached ones; and the extended cache."""
+        context, cache = self.attention.forward_with_cache(x, layout, cache)
+        x = self.attention_norm(self.add_attention(x, context, None))
+        return self.norm(self.add_feed_forward(x, None)), cache
 
-    def _after_attention(
-        self,
-        hidden_states: torch.Tensor,
-        attention_output: torch.Tensor,
-        attention_seed: torch.Tensor | None,
-        feed_forward_seed: torch.Tensor | None,
+    def add_attention(self, x: torch.Tensor, context: torch.Tensor, seed: torch.Tensor | None) -> torch.Tensor:
+        """Return x + attention(x), given the context vectors of the attention."""
+        return self.add_projection(x, context, self.attention.out, seed)
+
+    def add_feed_forward(self, x: torch.Tensor, seed: torch.Tensor | None) -> torch.Tensor:
+        """Return x + feed_forward(x), in one kernel after the activation where possible."""
+        if seed is None and can_fuse(x):
+            return fused_linear(self._activate_intermediate(x), self.output, x)
+        return x + dropout(self._feed_forward(x), seed, self.dropout_prob)
+
+    def add_projection(
+        self, x: torch.Tensor, values: torch.Tensor, projection: nn.Linear, seed: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return what follows attention, of pieces that have read."""
-        return self._add_feed_forward(
-            self._add_attention(hidden_states, attention_output, self.attention, self.attention_norm, attention_seed),
-            feed_forward_seed,
-        )
+        """Return x + dropout(projection(values)), in one kernel where possible."""
+        if seed is None and can_fuse(x):
+            return fused_linear(values, projection, x)
+        return x + dropout(apply_linear(values, projection), seed, self.dropout_prob)
 
-    def _add_attention(
-        self,
-        hidden_states: torch.Tensor,
-        attention_output: torch.Tensor,
-        attention: Attention,
-        norm: nn.LayerNorm,
-        seed: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Return (N, D): the values and what they read by an attention, normalised."""
-        if seed is None and can_fuse(hidden_states):
-            return norm(fused_linear(attention_output, attention.out, hidden_states))
-        return norm(hidden_states + dropout(apply_linear(attention_output, attention.out), seed, self.dropout_prob))
+    def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return output(activation(intermediate(x)))."""
+        if self.activation is F.gelu and torch.is_grad_enabled() and use_custom_kernels(x):
+            weights = (self.intermediate.weight, self.intermediate.bias, self.output.weight, self.output.bias)
+            return GeluFeedForward.apply(x, *weights)  # type: ignore[no-untyped-call]
+        return apply_linear(self._activate_intermediate(x), self.output)
 
-    def _add_feed_forward(self, hidden_states: torch.Tensor, seed: torch.Tensor | None) -> torch.Tensor:
-        """Return (N, D): the values and what the feed-forward network makes of them, normalised."""
-        if seed is None and can_fuse(hidden_states):
-            return self.norm(fused_linear(self._activate_intermediate(hidden_states), self.output, hidden_states))
-        return self.norm(hidden_states + dropout(self._feed_forward(hidden_states), seed, self.dropout_prob))
-
-    def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        inner, outer = self.intermediate, self.output
-        if self.activation is F.gelu and torch.is_grad_enabled() and use_custom_kernels(hidden_states):
-            weights = (inner.weight, inner.bias, outer.weight, outer.bias)
-            return GeluFeedForward.apply(hidden_states, *weights)  # type: ignore[no-untyped-call]
-        return apply_linear(self._activate_intermediate(hidden_states), outer)
-
-    def _activate_intermediate(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return (N, I): the inner values."""
-        if self.activation is F.gelu and can_fuse(hidden_states):
-            return fused_linear(hidden_states, self.intermediate, activation="gelu")
-        return self.activation(apply_linear(hidden_states, self.intermediate))
-
-
-@dataclass(frozen=True, slots=True)
-class LayerConfig:
-    """What one layer is made of."""
-
-    hidden_size: int
-    num_attention_heads: int
-    intermediate_size: int
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    hidden_act: str = "gelu"
-    layer_norm_eps: float = 1e-12
+    def _activate_intermediate(self, x: torch.Tensor) -> torch.Tensor:
+        """Return activation(intermediate(x)): (N, I)."""
+        if self.activation is F.gelu and can_fuse(x):
+            return fused_linear(x, self.intermediate, activation="gelu")
+        return self.activation(apply_linear(x, self.intermediate))

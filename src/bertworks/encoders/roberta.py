@@ -1,72 +1,87 @@
-"""RoBERTa: BERT's encoder with one segment; its config.json and foreign names.
+"""RoBERTa: BERT's encoder with its own config.json and tensor names.
 
-Positions are counted from behind the number of the padding piece, which is 1 in its own vocabulary.
-
-What makes it another model is how it is trained: byte-level pieces, full blocks, fresh masks, no pairs.
+Positions are counted from the id of the padding token plus one, and there is one token type. The rest is how it is
+trained: byte-level BPE, full blocks, dynamic masking, no next sentence prediction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 from bertworks.encoders import bert
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.encoders.config import OPTIONAL_OR_ZERO
+from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import expand_weight_and_bias
 from bertworks.errors import SettingsError
 
-_FAMILY_CONFIG: dict[str, Any] = {
-    "type_vocab_size": 1,
-    "layer_norm_eps": 1e-5,
-    "model_type": "roberta",
-    "first_position": 2,
-}
 
-HEADS = {
-    "mlm": {
-        **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
-        "bias": ("lm_head.bias",),
-    },
-    "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
-    "tokens": bert.HEADS["tokens"],
-    "choices": bert.HEADS["choices"],
-    "spans": bert.HEADS["spans"],
-}
-# Beside a head for whole rows the pooler is called a part of that head.
-PREFIX_OVERRIDES = {"sequence": {"roberta.pooler.dense.": "classifier.dense."}}
-COPIES = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
+@dataclass(frozen=True, kw_only=True)
+class RobertaConfig(BertConfig):
+    """The config.json of a RoBERTa: max_position_embeddings counts the unused rows up to that of the padding token."""
 
+    model_type: ClassVar[str] = "roberta"
 
-def config_from_preset(name: str, vocab_size: int) -> BertConfig:
-    """Return one of the released sizes by name."""
-    return replace(BertConfig.from_preset(name, vocab_size), **_FAMILY_CONFIG)
+    max_position_embeddings: int = 514
+    type_vocab_size: int = 1
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int = field(default=1, metadata=OPTIONAL_OR_ZERO)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_length < 1:
+            raise SettingsError(
+                f"pad_token_id should be the id of the padding token, but {self.pad_token_id} leaves none of the "
+                f"{self.max_position_embeddings} position embeddings; correct config.json"
+            )
 
-def config_from_dict(config_dict: Mapping[str, Any]) -> BertConfig:
-    """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    bert.check_supported(config_dict)
-    found = bert.read_config_fields(config_dict, bert.CONFIG_KEYS)
-    padding = config_dict.get("pad_token_id", 1)
-    if not isinstance(padding, int) or not 0 <= padding < found["max_position_embeddings"] - 1:
-        raise SettingsError(f"pad_token_id should be the number of the padding piece, but is {padding!r}; mend it")
-    found["max_position_embeddings"] -= padding + 1
-    return BertConfig(**found, model_type="roberta", first_position=padding + 1)
+    @property
+    def first_position(self) -> int:
+        return self.pad_token_id + 1
 
+    @property
+    def max_length(self) -> int:
+        return self.max_position_embeddings - self.first_position
 
-def config_to_dict(config: BertConfig, architectures: Sequence[str]) -> dict[str, Any]:
-    """Return the config.json of these sizes; `architectures` are transformers' classes, such as RobertaForMaskedLM."""
-    own = {"model_type": "roberta", "pad_token_id": config.first_position - 1}
-    return {
-        **bert.config_to_dict(config, architectures),
-        **own,
-        "max_position_embeddings": config.max_position_embeddings + config.first_position,
-    }
+    def resized(self, **changes: Any) -> Self:
+        if "max_length" in changes:
+            changes["max_position_embeddings"] = changes.pop("max_length") + self.first_position
+        return super().resized(**changes)
+
+    def with_pad_token_id(self, pad_token_id: int) -> Self:
+        return replace(self, pad_token_id=pad_token_id, max_position_embeddings=self.max_length + pad_token_id + 1)
 
 
-def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
-    """Return the whole table: our name of each tensor -> Hugging Face's, in the order of their rows."""
+def tensor_names(config: RobertaConfig) -> dict[str, tuple[str, ...]]:
+    """Return our name of each tensor -> transformers'."""
     return {
         ours: tuple(name.replace("bert.", "roberta.", 1) for name in theirs)
         for ours, theirs in bert.tensor_names(config).items()
     }
+
+
+FAMILY = Family(
+    config_class=RobertaConfig,
+    build=Bert,
+    tensor_names=tensor_names,
+    class_prefix="Roberta",
+    prefix="roberta.",
+    optional_prefixes=("roberta.pooler.",),
+    copies={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    heads={
+        "mlm": {
+            **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
+            "bias": ("lm_head.bias",),
+        },
+        "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
+        "tokens": bert.HEADS["tokens"],
+        "choices": bert.HEADS["choices"],
+        "spans": bert.HEADS["spans"],
+    },
+    # With a head for sequences the pooler is part of that head.
+    prefix_overrides={"sequence": {"roberta.pooler.dense.": "classifier.dense."}},
+)

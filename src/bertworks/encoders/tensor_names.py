@@ -1,21 +1,20 @@
-"""Foreign names of tensors: what a table of them may say. Ours -> theirs; a name may say that theirs lies on its side.
+"""Tables of tensor names: our name of a tensor -> its names in a model folder, which are transformers'.
 
-Where they have several tensors for one of ours, ours is theirs, one under the other.
+Where transformers has several tensors for one of ours, ours is theirs stacked along the first dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Our name of each tensor -> Hugging Face's.
 NameTable = Mapping[str, tuple[str, ...]]
 
-# What a name ends with where their matrix is (inputs, outputs) and ours (outputs, inputs).
+# The end of a name whose matrix is stored as (inputs, outputs), while ours is (outputs, inputs).
 _TRANSPOSED_MARK = "ᵀ"
 
 
 def mark_transposed(name: str) -> str:
-    """Return the name of a matrix that lies on its side there."""
+    """Mark the name of a tensor that is stored transposed."""
     return name + _TRANSPOSED_MARK
 
 
@@ -24,14 +23,14 @@ def is_transposed(name: str) -> bool:
 
 
 def strip_mark(name: str) -> str:
-    """Return the name as it stands in a file."""
+    """Return the name as it is written in a file."""
     return name.removesuffix(_TRANSPOSED_MARK)
 
 
-def expand_weight_and_bias(parts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the table of parts that have a weight and a bias each."""
+def expand_weight_and_bias(modules: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the table of the weights and biases of these modules."""
     return {
-        f"{ours}.{end}": tuple(f"{name}.{end}" for name in theirs)
-        for ours, theirs in parts.items()
-        for end in ("weight", "bias")
+        f"{ours}.{tensor}": tuple(f"{name}.{tensor}" for name in theirs)
+        for ours, theirs in modules.items()
+        for tensor in ("weight", "bias")
     }

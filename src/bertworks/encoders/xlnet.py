@@ -1,21 +1,32 @@
-"""XLNet: a Batch in, an Encoded out. Pieces read by distance; a row can be told in any order; texts can be remembered.
+"""XLNet: a Batch in, an Encoded out. Relative attention, permutations of the prediction order, and a memory.
 
-B rows of T places, N pieces, D width, M remembered places, P places to predict, R of them with what fills rows up.
+B sequences, T positions, N tokens, D hidden size, M positions of memory, P positions to predict, R with padding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from bertworks.encoders import bert
+from bertworks.encoders.config import (
+    OPTIONAL,
+    OPTIONAL_OR_ZERO,
+    SUPPORTED_VALUES,
+    TRANSFORMER_PRESETS,
+    EncoderConfig,
+    check_activation,
+    check_num_heads,
+)
 from bertworks.encoders.dropout import dropout
 from bertworks.encoders.encoded import BatchLayout, Encoded, EncoderState, SequenceGroup, pad_output_positions
-from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.encoder import Encoder, init_truncated_normal, init_weights
+from bertworks.encoders.family import Family
+from bertworks.encoders.layers import ACTIVATIONS, DropoutSeeds, LayerConfig
 from bertworks.encoders.relative_attention import (
     QueryStream,
     RelativeAttention,
@@ -23,53 +34,118 @@ from bertworks.encoders.relative_attention import (
     RelativeLayout,
     make_distance_embeddings,
 )
-from bertworks.encoders.stack import BertConfig, Encoder, initialise
-from bertworks.encoders.tensor_names import NameTable, expand_weight_and_bias
+from bertworks.encoders.tensor_names import expand_weight_and_bias
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 
-# The number of the first place where the second stream drops values.
+# The first dropout seed of the query stream.
 _QUERY_STREAM_SEED = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class XlnetConfig(BertConfig):
-    """What an XLNet is made of. Segments are only compared with one another, so there is no table of them; nor of
-    positions, which are the longest rows that are read at once.
+@dataclass(frozen=True, kw_only=True)
+class XlnetConfig(EncoderConfig):
+    """The config.json of an XLNet. The defaults are the released Large.
 
-    memory   how many pieces are remembered from one batch to the next, where somebody asks for that; 0: all
+    mem_len       number of positions that are remembered from one batch to the next; None: all
+    n_positions   the longest sequence; a key of ours, as XLNet has no position embeddings and no limit
     """
 
-    mem_len: int = 0
+    model_type: ClassVar[str] = "xlnet"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = TRANSFORMER_PRESETS
+    attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "hidden_size": ("d_model",),
+        "num_hidden_layers": ("n_layer",),
+        "num_attention_heads": ("n_head",),
+        "intermediate_size": ("d_inner",),
+        "max_length": ("n_positions",),
+        "hidden_act": ("ff_activation",),
+        "dropout_prob": ("dropout",),
+    }
+    supported_values: ClassVar[Mapping[str, Any]] = {
+        **SUPPORTED_VALUES,
+        "attn_type": "bi",
+        "bi_data": False,
+        "clamp_len": -1,
+        "reuse_len": None,
+        "same_length": False,
+        "untie_r": True,
+        "summary_type": "last",
+        "summary_use_proj": True,
+        "summary_activation": "tanh",
+    }
+
+    vocab_size: int = 32_000
+    d_model: int = 1_024
+    n_layer: int = 24
+    n_head: int = 16
+    d_inner: int = 4_096
+    ff_activation: str = "gelu"
+    dropout: float = 0.1
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    n_positions: int = field(default=512, metadata=OPTIONAL)
+    mem_len: int | None = field(default=None, metadata=OPTIONAL_OR_ZERO)
+
+    def __post_init__(self) -> None:
+        check_num_heads(self.d_model, self.n_head)
+        check_activation(self.ff_activation, ACTIVATIONS)
+
+    def check_supported(self, config_dict: Mapping[str, Any]) -> None:
+        super().check_supported(config_dict)
+        if config_dict.get("d_head") not in (None, self.d_model // self.n_head):
+            raise SettingsError(
+                f"d_head is {config_dict['d_head']}, but only d_model / n_head is supported; choose another model"
+            )
+
+    @property
+    def hidden_size(self) -> int:
+        return self.d_model
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return self.n_layer
+
+    @property
+    def max_length(self) -> int:
+        return self.n_positions
+
+    @property
+    def hidden_dropout_prob(self) -> float:
+        return self.dropout
+
+    @property
+    def layer_config(self) -> LayerConfig:
+        return LayerConfig(
+            hidden_size=self.d_model,
+            num_attention_heads=self.n_head,
+            intermediate_size=self.d_inner,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.dropout,
+            hidden_act=self.ff_activation,
+            layer_norm_eps=self.layer_norm_eps,
+        )
 
 
 class Xlnet(Encoder):
-    """The encoder of XLNet, with the product that sums a row up (its last piece).
+    """The encoder of XLNet, with the pooler of the last token (transformers' sequence summary).
 
-    With a permutation in the batch two streams pass the layers: the first knows the piece of each place, the second,
-    at the places to predict, only where they are. The last layer is then the second stream's at these places.
+    With a permutation in the batch two streams are computed: the content stream knows the token at each position, the
+    query stream, at the positions to predict, does not. The last hidden state is then that of the query stream.
     """
 
     config: XlnetConfig
 
     def __init__(self, config: XlnetConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
-        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.mask_embedding = nn.Parameter(torch.empty(1, 1, config.hidden_size))  # what the second stream begins with
-        self.layers = nn.ModuleList(RelativeLayer(config.layer_config) for _ in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        initialise(self, config.initializer_range, generator)
-        for part in self.modules():
-            if isinstance(part, Xlnet | RelativeAttention):
-                for own in part.parameters(recurse=False):
-                    nn.init.trunc_normal_(
-                        own,
-                        0.0,
-                        config.initializer_range,
-                        -2 * config.initializer_range,
-                        2 * config.initializer_range,
-                        generator=generator,
-                    )
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.d_model)
+        self.mask_embedding = nn.Parameter(torch.empty(1, 1, config.d_model))  # the input of the query stream
+        self.layers = nn.ModuleList(RelativeLayer(config.layer_config) for _ in range(config.n_layer))
+        self.pooler = nn.Linear(config.d_model, config.d_model)
+        init_weights(self, config.initializer_range, generator)
+        for module in self.modules():
+            if isinstance(module, Xlnet | RelativeAttention):
+                for parameter in module.parameters(recurse=False):
+                    init_truncated_normal(parameter, config.initializer_range, generator)
 
     def forward(
         self,
@@ -77,155 +153,160 @@ class Xlnet(Encoder):
         state: object | None = None,
         seeds: DropoutSeeds | None = None,
         positions: torch.Tensor | None = None,
+        sparse_grad: bool = False,
     ) -> Encoded:
-        """Return all layers. With a `Carried` as state, what it remembers is read too, and a new one leaves.
-
-        It has for each layer what entered it for the pieces before (B, M, D), and how many of a row are real (B,), the
-        last ones.
-        """
+        """Return all hidden states. With an `EncoderState`, tokens also attend to its memory, and a new one is
+        returned."""
         if state is None and batch.permutation is None:
-            return super().forward(batch, None, seeds, positions)
+            return super().forward(batch, None, seeds, positions, sparse_grad)
         if self.training and state is not None and not self.config.mem_len:
             raise SettingsError(
-                "rows that go on need a bound to what is remembered of them; say how many pieces, such as memory = 128 "
-                "under [model], or choose an objective whose rows stand alone"
+                "training on a stream needs a limit of the memory; set mem_len under [model], such as mem_len = 128, "
+                "or choose an objective without -stream"
             )
         memory = EncoderState() if state is None else state
         assert isinstance(memory, EncoderState), "the state of another encoder"
-        layout, asking = self._create_memory_layout(batch, memory, positions)
+        layout, query_stream = self._create_memory_layout(batch, memory, positions)
         seeds = seeds if self.training else None
-        values = dropout(
-            self.embed(batch, layout), seeds.seed_for(0) if seeds else None, self.config.hidden_dropout_prob
+        embeddings = self.embed(batch, layout, sparse_grad)
+        embeddings = dropout(embeddings, seeds.seed_for(0) if seeds else None, self.config.dropout)
+        hidden_states = self._forward_streams(embeddings, layout, seeds, (memory, query_stream))
+        new_state = None if state is None else self._update_memory(hidden_states, batch, memory)
+        pooled = None
+        if query_stream is None:
+            positions = None
+            pooled = self.pool(hidden_states[-1][self.pooled_positions(layout)])
+        else:
+            hidden_states[-1] = hidden_states[-1][query_stream.output_positions.order]
+        return Encoded(
+            hidden_states=tuple(hidden_states), pooled=pooled, layout=layout, state=new_state, positions=positions
         )
-        found = self._forward_streams(values, layout, seeds, (memory, asking))
-        kept = None if state is None else self._update_memory(found, batch, memory)
-        if asking is None:
-            return Encoded(tuple(found), self.pool(found[-1][self.pooled_positions(layout)]), layout, kept)
-        found[-1] = found[-1][asking.output_positions.order]
-        return Encoded(tuple(found), None, layout, kept, positions)
 
-    def embed(self, batch: Batch, layout: BatchLayout) -> torch.Tensor:
-        """Return (N, D): the pieces alone. Where they stand, layers find out."""
-        return self.lookup_embeddings(batch, layout)[0]
+    def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
+        """Return (N, D): the token embeddings; positions enter in the attention."""
+        return self.lookup_embeddings(batch, layout, sparse_grad)[0]
 
     def create_layout(self, batch: Batch) -> RelativeLayout:
-        """Return how a batch is computed; refuse what cannot be read."""
+        """Return the layout of a batch."""
         return self._create_relative_layout(super().create_layout(batch), batch, 0)
 
     def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
-        """Return (B,): the last piece of each row."""
+        """Return (B,): the index of the last token of each sequence."""
         return layout.starts + layout.lengths - 1
 
     def set_dropout(self, dropout_prob: float) -> None:
-        """Drop at another rate than the sizes say, everywhere."""
+        """Set the dropout probability of all layers and of the config."""
         super().set_dropout(dropout_prob)
-        for part in self.modules():
-            if isinstance(part, RelativeAttention):
-                part.dropout_prob = dropout_prob
+        for module in self.modules():
+            if isinstance(module, RelativeAttention):
+                module.dropout_prob = dropout_prob
 
     def _create_relative_layout(self, layout: BatchLayout, batch: Batch, num_memory: int) -> RelativeLayout:
-        segments = batch.token_type_ids.flatten()
-        segments = segments if layout.index is None else segments[layout.index]
-        widest = max(group.length for group in layout.groups)
-        waves = make_distance_embeddings(widest, num_memory, self.token_embeddings.weight)
+        token_type_ids = batch.token_type_ids.flatten()
+        max_length = max(group.length for group in layout.groups)
         return RelativeLayout(
-            layout.groups, layout.starts, layout.lengths, layout.index, layout.shape, segments, waves
-        )  # fmt: skip
+            **{part.name: getattr(layout, part.name) for part in fields(BatchLayout)},
+            token_type_ids=token_type_ids if layout.index is None else token_type_ids[layout.index],
+            distance_embeddings=make_distance_embeddings(max_length, num_memory, self.token_embeddings.weight),
+        )
 
     def _create_memory_layout(
         self, batch: Batch, memory: EncoderState, positions: torch.Tensor | None
     ) -> tuple[RelativeLayout, QueryStream | None]:
-        """Return how a batch is computed in its own shape, behind a memory, and what the second stream asks, if any."""
+        """Return the padded layout of a batch with a memory, and the query stream if it has a permutation."""
         if memory.layers and memory.num_sequences != len(batch.input_ids):
             raise InputError(
-                f"the memory is of {memory.num_sequences} rows, but the batch has {len(batch.input_ids)}; let rows continue "
-                f"those of the batch before, in the same order"
+                f"the memory is of {memory.num_sequences} sequences, but the batch has {len(batch.input_ids)}; the "
+                f"sequences must continue those of the batch before, in the same order"
             )
-        earlier = _permutation_mask(batch)
-        reads = self.attention if batch.attention is None else batch.attention
-        if batch.permutation is not None or (isinstance(reads, str) and reads == "bidirectional"):
-            reads = earlier  # a mask keeps the batch in its shape
-        layout = super().create_layout(replace(batch, attention=reads))
+        permutation_mask = _permutation_mask(batch)
+        attention = self.attention if batch.attention is None else batch.attention
+        if batch.permutation is not None or (isinstance(attention, str) and attention == "bidirectional"):
+            attention = permutation_mask  # with an explicit mask the layout is padded
+        layout = super().create_layout(replace(batch, attention=attention))
         (group,) = layout.groups
-        real = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device) < batch.lengths[:, None]
+        is_token = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device) < batch.lengths[:, None]
         layout = replace(layout, groups=(_add_memory_mask(group, memory),))
-        relative = self._create_relative_layout(layout, batch, _memory_length(memory))
+        relative_layout = self._create_relative_layout(layout, batch, _memory_length(memory))
         if batch.permutation is None:
-            return relative, None
-        assert positions is not None, "a permutation is for places to predict"
-        mask = _additive_mask(earlier & real[:, None])[:, None]  # the second stream does not read its own piece
-        wanted = pad_output_positions(layout, positions, positions // layout.shape[1])
-        return relative, QueryStream(wanted, (_add_memory_mask(replace(group, mask=mask), memory),))
+            return relative_layout, None
+        assert positions is not None, "a permutation needs positions to predict"
+        mask = _additive_mask(permutation_mask & is_token[:, None])[:, None]  # a query does not see its own token
+        outputs = pad_output_positions(layout, positions, positions // layout.shape[1])
+        return relative_layout, QueryStream(outputs, (_add_memory_mask(replace(group, mask=mask), memory),))
 
     def _forward_streams(
         self,
-        hidden_states: torch.Tensor,
+        embeddings: torch.Tensor,
         layout: RelativeLayout,
         seeds: DropoutSeeds | None,
         memory_and_queries: tuple[EncoderState, QueryStream | None],
     ) -> list[torch.Tensor]:
-        """Return what enters the first layer and what leaves each: (N, D), or (R, D) where the second stream ends."""
-        memory, asking = memory_and_queries
-        found = [hidden_states]
-        asked = hidden_states.new_empty(0)
-        if asking is not None:
-            asked = self.mask_embedding[0].expand(len(asking.output_positions.padded_indices), -1)
-            asked = dropout(
-                asked, seeds.seed_for(_QUERY_STREAM_SEED) if seeds else None, self.config.hidden_dropout_prob
-            )
-        for number, layer in enumerate(self.layers):
+        """Return the embeddings and the output of each layer: (N, D), or the last (R, D) with a query stream."""
+        memory, query_stream = memory_and_queries
+        hidden_states = [embeddings]
+        queries = embeddings.new_empty(0)
+        if query_stream is not None:
+            queries = self.mask_embedding[0].expand(len(query_stream.output_positions.padded_indices), -1)
+            queries = dropout(queries, seeds.seed_for(_QUERY_STREAM_SEED) if seeds else None, self.config.dropout)
+        for index, layer in enumerate(self.layers):
             assert isinstance(layer, RelativeLayer)
-            here = replace(layout, memory=memory.layers[number][0] if memory.layers else None)
-            own = _stream_seeds(seeds, number) if seeds else None
-            if asking is None:
-                found.append(self._run_layer(layer, found[-1], here, own[:3] if own else None))
-            elif number == len(self.layers) - 1:
-                found.append(self._run_layer(layer.forward_query_stream, found[-1], asked, here, asking, own))
+            layout = replace(layout, memory=memory.layers[index][0] if memory.layers else None)
+            layer_seeds = _stream_seeds(seeds, index) if seeds else None
+            x = hidden_states[-1]
+            if query_stream is None:
+                x = self._run_layer(layer, x, layout, layer_seeds[:3] if layer_seeds else None)
+            elif index == len(self.layers) - 1:
+                x = self._run_layer(layer.forward_query_stream, x, queries, layout, query_stream, layer_seeds)
             else:
-                both = self._run_layer(layer.forward_streams, found[-1], asked, here, asking, own)  # type: ignore[arg-type]
-                hidden_states, asked = both
-                found.append(hidden_states)
-        return found
+                x, queries = self._run_layer(
+                    layer.forward_streams,  # type: ignore[arg-type]
+                    x,
+                    queries,
+                    layout,
+                    query_stream,
+                    layer_seeds,
+                )
+            hidden_states.append(x)
+        return hidden_states
 
     def _update_memory(self, hidden_states: Sequence[torch.Tensor], batch: Batch, memory: EncoderState) -> EncoderState:
-        """Return what is carried on: the last pieces of each row, those of the old memory and of the batch."""
-        rows, width = batch.input_ids.shape
-        before = _memory_length(memory)
-        size = min(self.config.mem_len or before + width, before + width)
+        """Return the new memory: the last positions of each sequence, of the old memory and the batch."""
+        num_sequences, length = batch.input_ids.shape
+        num_memory = _memory_length(memory)
+        size = min(self.config.mem_len or num_memory + length, num_memory + length)
         lengths = batch.lengths + memory.layers[0][1] if memory.layers else batch.lengths
-        # Real pieces of a row end at before + its length; they become the end of the new memory.
-        ends = (before + batch.lengths)[:, None]
+        # The tokens of a sequence end at num_memory + its length, which becomes the end of the new memory.
+        ends = (num_memory + batch.lengths)[:, None]
         index = (ends - size + torch.arange(size, device=ends.device)).clamp(min=0)[..., None]  # (B, size, 1)
-        kept = []
-        for number, values in enumerate(hidden_states[:-1]):
-            all_values = values.detach().view(rows, width, -1)
+        memories = []
+        for layer, values in enumerate(hidden_states[:-1]):
+            inputs = values.detach().view(num_sequences, length, -1)
             if memory.layers:
-                all_values = torch.cat([memory.layers[number][0], all_values], 1)
-            kept.append(all_values.gather(1, index.expand(-1, -1, all_values.shape[2])))
-        real = lengths.clamp(max=size)
-        return EncoderState(memory.length + width, tuple((values, real) for values in kept))
+                inputs = torch.cat([memory.layers[layer][0], inputs], 1)
+            memories.append(inputs.gather(1, index.expand(-1, -1, inputs.shape[2])))
+        memory_lengths = lengths.clamp(max=size)
+        return EncoderState(memory.length + length, tuple((values, memory_lengths) for values in memories))
 
 
 def _stream_seeds(seeds: DropoutSeeds, layer_index: int) -> tuple[torch.Tensor, ...]:
-    """Return the seeds of a layer: three of the first stream, three of the second."""
+    """Return the seeds of a layer: three of the content stream, three of the query stream."""
     return tuple(
-        seeds.seed_for(first + 3 * layer_index + place) for first in (0, _QUERY_STREAM_SEED) for place in (1, 2, 3)
+        seeds.seed_for(first + 3 * layer_index + offset) for first in (0, _QUERY_STREAM_SEED) for offset in (1, 2, 3)
     )
 
 
 def _permutation_mask(batch: Batch) -> torch.Tensor:
-    """Return (B, T, T): whether a place is told the piece of another one before its own is asked. A place that is not
-    asked is told all others that are not."""
-    if batch.permutation is None:
-        return torch.ones(
-            1, batch.input_ids.shape[1], batch.input_ids.shape[1], dtype=torch.bool, device=batch.input_ids.device
-        )
-    told = batch.permutation
-    return told[:, None, :] < told.clamp(min=1)[..., None]
+    """Return (B, T, T): whether a position may attend to another, that is, precedes it in the permutation. Positions
+    that are not predicted attend to one another."""
+    order, length = batch.permutation, batch.input_ids.shape[1]
+    if order is None:
+        return torch.ones(1, length, length, dtype=torch.bool, device=batch.input_ids.device)
+    return order[:, None, :] < order.clamp(min=1)[..., None]
 
 
 def _additive_mask(allowed: torch.Tensor) -> torch.Tensor:
-    """Return what is added to scores: 0 where reading is allowed, minus infinity elsewhere."""
+    """Return what is added to attention scores: 0 where allowed, -inf elsewhere."""
     return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, float("-inf"))
 
 
@@ -234,113 +315,62 @@ def _memory_length(memory: EncoderState) -> int:
 
 
 def _add_memory_mask(group: SequenceGroup, memory: EncoderState) -> SequenceGroup:
-    """Return the group with a mask that reaches over the memory too: (B, 1, 1 or T, M + T)."""
+    """Return the group with its mask extended to the memory: (B, 1, 1 or T, M + T)."""
     if not memory.layers:
         return group
     values, lengths = memory.layers[0]
-    numbers = torch.arange(values.shape[1], device=lengths.device)
-    remembered = _additive_mask(numbers >= values.shape[1] - lengths[:, None])[:, None, None]  # (B, 1, 1, M)
+    positions = torch.arange(values.shape[1], device=lengths.device)
+    memory_mask = _additive_mask(positions >= values.shape[1] - lengths[:, None])[:, None, None]  # (B, 1, 1, M)
     mask = group.mask
     if mask is None:
-        mask = remembered.new_zeros(group.num_sequences, 1, 1, group.length)
-    return replace(group, mask=torch.cat([remembered.expand(-1, -1, mask.shape[2], -1), mask], -1))
+        mask = memory_mask.new_zeros(group.num_sequences, 1, 1, group.length)
+    return replace(group, mask=torch.cat([memory_mask.expand(-1, -1, mask.shape[2], -1), mask], -1))
 
 
-CONFIG_KEYS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "d_model",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "intermediate_size": "d_inner",
-    "hidden_act": "ff_activation",
-    "hidden_dropout_prob": "dropout",
-    "layer_norm_eps": "layer_norm_eps",
-    "initializer_range": "initializer_range",
-}
-# Settings that would change the numbers, and the only value of each that is computed here.
-SUPPORTED_VALUES: dict[str, Any] = {
-    "attn_type": "bi",
-    "bi_data": False,
-    "clamp_len": -1,
-    "reuse_len": None,
-    "same_length": False,
-    "untie_r": True,
-    "summary_type": "last",
-    "summary_use_proj": True,
-    "summary_activation": "tanh",
-}
-# transformers has no word for the longest rows, as it reads any; this key is ours.
-_MAX_LENGTH_KEY = "n_positions"
-_FAMILY_CONFIG: dict[str, Any] = {"type_vocab_size": 3, "model_type": "xlnet"}  # the third is that of <cls>
-
-HEADS: dict[str, NameTable] = {
-    "permutation": {"bias": ("lm_loss.bias",)},
-    "sequence": expand_weight_and_bias({"score": ("logits_proj",)}),
-    "choices": expand_weight_and_bias({"score": ("logits_proj",)}),
-    "tokens": bert.HEADS["tokens"],
-    "spans": bert.HEADS["spans"],
-}
-# Beside heads for whole rows what sums them up is called a part of the head.
-PREFIX_OVERRIDES = {kind: {"transformer.pooler.": "sequence_summary.summary."} for kind in ("sequence", "choices")}
-COPIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
-CLASS_SUFFIXES = {"spans": "ForQuestionAnsweringSimple"}
 _ATTENTION_NAMES = {
     "query": "q", "key": "k", "value": "v", "out": "o", "distance": "r", "content_bias": "r_w_bias",
     "distance_bias": "r_r_bias", "segment_bias": "r_s_bias", "segment_embeddings": "seg_embed",
 }  # fmt: skip
 _LAYER_NAMES = {
-    "attention_norm": ("rel_attn.layer_norm",),
-    "intermediate": ("ff.layer_1",),
-    "output": ("ff.layer_2",),
-    "norm": ("ff.layer_norm",),
+    "attention_norm": "rel_attn.layer_norm",
+    "intermediate": "ff.layer_1",
+    "output": "ff.layer_2",
+    "norm": "ff.layer_norm",
 }
 
 
-def config_from_preset(name: str, vocab_size: int) -> XlnetConfig:
-    """Return BERT's sizes by name, which are those of the released XLNets."""
-    usual = BertConfig.from_preset(name, vocab_size)
-    return XlnetConfig(
-        vocab_size,
-        usual.hidden_size,
-        usual.num_hidden_layers,
-        usual.num_attention_heads,
-        usual.intermediate_size,
-        **_FAMILY_CONFIG,
-    )
-
-
-def config_from_dict(config_dict: Mapping[str, Any]) -> XlnetConfig:
-    """Return the sizes that a config.json states; refuse what cannot be obeyed."""
-    bert.check_supported(config_dict, SUPPORTED_VALUES)
-    found = bert.read_config_fields(config_dict, CONFIG_KEYS)
-    if config_dict.get("d_head") not in (None, found["hidden_size"] // found["num_attention_heads"]):
-        raise SettingsError(f"d_head is {config_dict['d_head']}, but should be d_model / n_head; choose another model")
-    numbers = {
-        "max_position_embeddings": config_dict.get(_MAX_LENGTH_KEY, 512),
-        "mem_len": config_dict.get("mem_len") or 0,
-    }
-    for key, number in numbers.items():
-        if not isinstance(number, int) or number < 0:
-            raise SettingsError(f"{key} should be a whole number, but is {number!r}; bring the model's own config.json")
-    return XlnetConfig(**found, **numbers, attention_probs_dropout_prob=found["hidden_dropout_prob"], **_FAMILY_CONFIG)
-
-
-def config_to_dict(config: XlnetConfig, architectures: Sequence[str]) -> dict[str, Any]:
-    """Return the config.json of these sizes; `architectures` are transformers' classes, such as XLNetLMHeadModel."""
-    told = {key: getattr(config, name) for name, key in CONFIG_KEYS.items()}
-    own = {_MAX_LENGTH_KEY: config.max_position_embeddings, "mem_len": config.mem_len or None}
-    return {"model_type": "xlnet", "architectures": list(architectures), **told, **own}
-
-
 def tensor_names(config: XlnetConfig) -> dict[str, tuple[str, ...]]:
-    """Return the whole table: our name of each tensor -> Hugging Face's."""
+    """Return our name of each tensor -> transformers'."""
     names = {
         "token_embeddings.weight": ("transformer.word_embedding.weight",),
         "mask_embedding": ("transformer.mask_emb",),
         **expand_weight_and_bias({"pooler": ("transformer.pooler",)}),
     }
-    for number in range(config.num_hidden_layers):
-        here, there = f"layers.{number}.", f"transformer.layer.{number}."
-        names |= {f"{here}attention.{ours}": (f"{there}rel_attn.{one}",) for ours, one in _ATTENTION_NAMES.items()}
-        names |= expand_weight_and_bias({here + ours: (there + one,) for ours, (one,) in _LAYER_NAMES.items()})
+    for index in range(config.n_layer):
+        ours, theirs = f"layers.{index}.", f"transformer.layer.{index}."
+        names |= {f"{ours}attention.{name}": (f"{theirs}rel_attn.{hf}",) for name, hf in _ATTENTION_NAMES.items()}
+        names |= expand_weight_and_bias({ours + name: (theirs + hf,) for name, hf in _LAYER_NAMES.items()})
     return names
+
+
+FAMILY = Family(
+    config_class=XlnetConfig,
+    build=Xlnet,
+    tensor_names=tensor_names,
+    class_prefix="XLNet",
+    prefix="transformer.",
+    optional_prefixes=("transformer.pooler.",),
+    copies={"lm_loss.weight": "transformer.word_embedding.weight"},
+    heads={
+        "permutation": {"bias": ("lm_loss.bias",)},
+        "sequence": expand_weight_and_bias({"score": ("logits_proj",)}),
+        "choices": expand_weight_and_bias({"score": ("logits_proj",)}),
+        "tokens": bert.HEADS["tokens"],
+        "spans": bert.HEADS["spans"],
+    },
+    # With a head for sequences the pooler is part of that head.
+    prefix_overrides={kind: {"transformer.pooler.": "sequence_summary.summary."} for kind in ("sequence", "choices")},
+    class_suffixes={"spans": "ForQuestionAnsweringSimple"},
+    padding_side="left",
+    can_carry_state=True,
+)

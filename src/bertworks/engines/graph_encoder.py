@@ -17,9 +17,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoded import BatchLayout, Encoded
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.layers import DropoutSeeds
-from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.engines.onnx_graph import END_LOGITS, LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT, START_LOGITS
 from bertworks.errors import FolderError, SettingsError
 from bertworks.sampling.batch import Batch
@@ -116,7 +117,7 @@ class GraphEncoder(Encoder):
     With the outputs of an MLM head it returns logits instead of hidden states.
     """
 
-    def __init__(self, config: BertConfig, runtime: Runtime, graph_outputs: GraphOutputs | None = None) -> None:
+    def __init__(self, config: EncoderConfig, runtime: Runtime, graph_outputs: GraphOutputs | None = None) -> None:
         nn.Module.__init__(self)  # not Encoder's: there are no layers
         self.config = config
         self.attention = "bidirectional"
@@ -153,11 +154,13 @@ class GraphEncoder(Encoder):
         state: object | None = None,
         seeds: DropoutSeeds | None = None,
         positions: torch.Tensor | None = None,
+        sparse_grad: bool = False,
     ) -> Encoded:
         """Return the last hidden state and the pooled output; a graph always computes all positions."""
         layout = self.create_layout(batch)
         if self.graph_outputs is HEAD_OUTPUTS["mlm"]:
-            return LazyLogits((torch.empty(0, self.config.vocab_size),), None, layout, encoder=self, batch=batch)
+            empty = torch.empty(0, self.config.vocab_size)
+            return LazyLogits(hidden_states=(empty,), pooled=None, layout=layout, encoder=self, batch=batch)
         results = [self._run(batch, group, layout.index is not None) for group in _group_by_length(layout)]
         last = (
             torch.cat([hidden_state for hidden_state, _ in results])
@@ -165,7 +168,8 @@ class GraphEncoder(Encoder):
             else torch.empty(0, self.config.hidden_size)
         )
         pooled = torch.cat([part for _, part in results if part is not None]) if self.graph_outputs.pooled else None
-        return Encoded(LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name), pooled, layout)
+        hidden_states = LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name)
+        return Encoded(hidden_states=hidden_states, pooled=pooled, layout=layout)
 
     def compute_outputs(
         self, batch: Batch, sequences: slice, output_names: Sequence[str]
@@ -179,7 +183,7 @@ class GraphEncoder(Encoder):
         outputs = self.runtime.run((input_ids, attention_mask, token_type_ids), output_names)
         return [torch.from_numpy(values) for values in outputs], mask
 
-    def embed(self, batch: Batch, layout: BatchLayout) -> NoReturn:
+    def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> NoReturn:
         refuse(self.runtime.name)
 
     def forward_layers(

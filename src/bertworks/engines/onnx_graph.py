@@ -23,8 +23,8 @@ import torch
 from bertworks.encoders.albert import Albert
 from bertworks.encoders.bert import Bert
 from bertworks.encoders.encoded import BatchLayout, SequenceGroup
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.gpt import Gpt
-from bertworks.encoders.stack import Encoder
 from bertworks.encoders.xlnet import Xlnet
 from bertworks.engines.onnx_nodes import Floats, GraphNodes, LinearOp, Shapes, activate, build_model, float_linear
 from bertworks.engines.onnx_relative import RelativeInputs, build_relative_inputs, relative_scores
@@ -118,7 +118,7 @@ class _GraphWriter:
             attended = self.attention(f"{name}.attention", hidden_states, mask, relative_inputs)
             hidden_states = self.norm(f"{name}.attention_norm", op("Add", (attended, hidden_states)))
             intermediate = self.linear(f"{name}.intermediate", hidden_states)
-            intermediate = activate(self.nodes, intermediate, self.encoder.config.hidden_act)
+            intermediate = activate(self.nodes, intermediate, self.encoder.config.layer_config.hidden_act)
             output = self.linear(f"{name}.output", intermediate)
             is_last = index + 1 == len(names)
             hidden_states = self.norm(
@@ -167,8 +167,8 @@ class _GraphWriter:
     def split_heads(self, values: str) -> str:
         """Return (B, H, T, d) of (B, T, D)."""
         config = self.encoder.config
-        head_size = config.hidden_size // config.num_attention_heads
-        shape = self.nodes.weight("heads_shape", np.array([0, 0, config.num_attention_heads, head_size]))
+        head_size = config.hidden_size // config.layer_config.num_attention_heads
+        shape = self.nodes.weight("heads_shape", np.array([0, 0, config.layer_config.num_attention_heads, head_size]))
         return self.nodes.op(
             "Transpose", (self.nodes.op("Reshape", (values, shape)),), attributes={"perm": [0, 2, 1, 3]}
         )
@@ -178,7 +178,9 @@ class _GraphWriter:
 
     def scale(self) -> str:
         config = self.encoder.config
-        return self.nodes.weight("scale", np.float32(1 / math.sqrt(config.hidden_size // config.num_attention_heads)))
+        return self.nodes.weight(
+            "scale", np.float32(1 / math.sqrt(config.hidden_size // config.layer_config.num_attention_heads))
+        )
 
     def linear(self, name: str, values: str) -> str:
         """Add a linear of a layer. Those of XLNet's attention have one matrix per head and no bias."""
@@ -194,7 +196,10 @@ class _GraphWriter:
     def layer_norm(self, values: str, name: str, weight: Floats, bias: Floats, output: str = "") -> str:
         tensors = (self.nodes.weight(f"{name}.weight", weight), self.nodes.weight(f"{name}.bias", bias))
         return self.nodes.op(
-            "LayerNormalization", (values, *tensors), output, {"epsilon": self.encoder.config.layer_norm_eps}
+            "LayerNormalization",
+            (values, *tensors),
+            output,
+            {"epsilon": self.encoder.config.layer_config.layer_norm_eps},
         )
 
     def pooled_output(self, last_hidden_state: str) -> str:
@@ -228,8 +233,14 @@ _ROLES = ("query", "key", "value")
 
 def _pools_last_token(encoder: Encoder) -> bool:
     """Return whether the pooled position is the last token, tested with a sequence of two tokens."""
-    starts, lengths = torch.tensor([0]), torch.tensor([2])
-    return bool(encoder.pooled_positions(BatchLayout((SequenceGroup(0, 1, 2),), starts, lengths, None, (1, 2)))[0])
+    layout = BatchLayout(
+        groups=(SequenceGroup(0, 1, 2),),
+        starts=torch.tensor([0]),
+        lengths=torch.tensor([2]),
+        index=None,
+        shape=(1, 2),
+    )
+    return bool(encoder.pooled_positions(layout)[0])
 
 
 def _sequence_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
@@ -251,7 +262,7 @@ def _span_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
 
 
 def _mlm_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
-    op, activation = writer.nodes.op, writer.encoder.config.hidden_act
+    op, activation = writer.nodes.op, writer.encoder.config.layer_config.hidden_act
     values = activate(writer.nodes, writer.dense(LAST_HIDDEN_STATE, "dense", tensors), activation)
     values = writer.layer_norm(values, "mlm_norm", tensors["norm.weight"], tensors["norm.bias"])
     output_embeddings = op("Transpose", ("token_embeddings",), attributes={"perm": [1, 0]})  # tied, stored once

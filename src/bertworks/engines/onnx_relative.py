@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.relative_attention import make_distance_embeddings
-from bertworks.encoders.stack import BertConfig
 from bertworks.engines.onnx_nodes import Floats, GraphNodes
 
 
@@ -32,11 +32,13 @@ class RelativeInputs:
     shifted_shape: str
 
 
-def build_relative_inputs(nodes: GraphNodes, config: BertConfig, positions: str, token_type_ids: str) -> RelativeInputs:
+def build_relative_inputs(
+    nodes: GraphNodes, config: EncoderConfig, positions: str, token_type_ids: str
+) -> RelativeInputs:
     """Add the inputs that all layers share, for sequences up to the maximal length."""
     op, weight = nodes.op, nodes.weight
-    max_length = weight("max_length", np.array([config.max_position_embeddings]))
-    table = make_distance_embeddings(config.max_position_embeddings, 0, torch.empty(0, config.hidden_size)).numpy()
+    max_length = weight("max_length", np.array([config.max_length]))
+    table = make_distance_embeddings(config.max_length, 0, torch.empty(0, config.hidden_size)).numpy()
     length = op("Shape", (positions,))
     begin, end = op("Sub", (max_length, length)), op("Add", (max_length, length))
     # OpenVINO needs all operands of matmuls with four dimensions.

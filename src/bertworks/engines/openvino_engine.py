@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from bertworks.disk import sha256
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.engines.graph_encoder import Ints
 from bertworks.engines.onnx_graph import INPUTS, GraphHead, build_graph
 from bertworks.engines.optional import import_optional

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 
 from bertworks.encoders.encoded import Encoded
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.engines.batching import TOKEN_BUDGET, WINDOW, batch_by_token_budget, restore_order
 from bertworks.engines.workers import map_parallel
 from bertworks.sampling.batch import TokenSequence, collate_sequences

@@ -165,7 +165,9 @@ def plan_quantization(model: Model, sequences: Sequence[Window], bits: int) -> I
             outliers[layer] = OutlierChannels(indices, weight, bias, matrix[indices])
             values = np.where(np.isin(np.arange(values.shape[1]), indices), np.float32(0), values)
         linears[name] = LinearQuantization(_quantization_error(values, matrix, factors, bits), factors)
-    return Int8Quantizer(linears=linears, outliers=outliers, activation=model.encoder.config.hidden_act, bits=bits)
+    return Int8Quantizer(
+        linears=linears, outliers=outliers, activation=model.encoder.config.layer_config.hidden_act, bits=bits
+    )
 
 
 def bisect_smallest(upper: int, passes: Callable[[int], bool]) -> int:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from bertworks.embeddings.pooling import Pooling, read_pooling
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.engines.batching import batch_by_token_budget
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT
 from bertworks.exporters.sample_texts import TEXTS
@@ -61,7 +61,7 @@ def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> ParitySamp
 
 
 def _truncated_sequences(model: Model, texts: Iterable[str]) -> tuple[Window, ...]:
-    rule = WindowRule(model.encoder.config.max_position_embeddings, 0, truncate=True)
+    rule = WindowRule(model.encoder.config.max_length, 0, truncate=True)
     tokenizer = model.tokenizer
     return tuple(make_windows(tokenizer, [tokenizer.tokenize(text)], rule).sequences[0] for text in texts)
 

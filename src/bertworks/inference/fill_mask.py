@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
 from bertworks.inference.generate import NextWord
 from bertworks.objectives.heads import MlmHead
@@ -86,7 +86,7 @@ class MaskFiller:
 
     def _encode(self, text: str) -> Encoding:
         encoding = self.tokenizer.encode(text, parse_masks=True)
-        mask, max_length = self.tokenizer.specials.mask, self.encoder.config.max_position_embeddings
+        mask, max_length = self.tokenizer.specials.mask, self.encoder.config.max_length
         if mask not in encoding.input_ids:
             raise InputError(
                 f"the text has no mask token; write {self.tokenizer.tokens[mask]} where a token is missing"

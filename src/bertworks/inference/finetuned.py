@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.families import architecture_of
-from bertworks.encoders.stack import Encoder
 from bertworks.errors import FolderError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder, read_folder, write_folder
@@ -93,9 +93,7 @@ def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predic
             f"`bertworks finetune {task.name}`"
         )
     module.eval()
-    return Predictor(
-        module, folder.tokenizer, read_window_rule(folder.metadata, task, encoder.config.max_position_embeddings)
-    )
+    return Predictor(module, folder.tokenizer, read_window_rule(folder.metadata, task, encoder.config.max_length))
 
 
 def read_window_rule(metadata: Mapping[str, Any], task: Task, max_position_embeddings: int) -> WindowRule:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from bertworks.encoders.encoded import EncoderState
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.surface_forms import decode_tokens, surface_form
@@ -167,7 +167,7 @@ class TextGenerator:
     def _encode(self, text: str) -> list[int]:
         """Return the token ids of a text after the start token, as blocks of a corpus begin."""
         input_ids = [self.tokenizer.specials.cls, *self.tokenizer.tokenize(text).input_ids.tolist()]
-        max_length = self.encoder.config.max_position_embeddings
+        max_length = self.encoder.config.max_length
         if len(input_ids) > max_length:
             raise InputError(
                 f"the text has {len(input_ids)} tokens, but the model reads at most {max_length}; shorten it"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bertworks.disk import read_json
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.engines.graph_encoder import HEAD_OUTPUTS, GraphEncoder, Runtime, refuse
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, GraphHead
 from bertworks.engines.processor import check_processor
@@ -47,7 +47,7 @@ def _tensors(head: nn.Module) -> dict[str, npt.NDArray[np.float32]]:
 class GraphMlmHead(MlmHead):
     """A masked-LM head inside a graph: its `encoder` returns logits instead of hidden states."""
 
-    def __init__(self, config: BertConfig, runtime: Runtime) -> None:
+    def __init__(self, config: EncoderConfig, runtime: Runtime) -> None:
         nn.Module.__init__(self)  # not MlmHead's: the weights are in the graph
         self.encoder = GraphEncoder(config, runtime, HEAD_OUTPUTS["mlm"])
 
@@ -81,7 +81,7 @@ def load_graph_parts(
         raise FolderError(f"{folder.path}: the graph has no output {missing}; export the model with `bertworks export`")
     encoder = GraphEncoder(folder.encoder_config, runtime)
     if is_finetuned(folder):
-        window_rule = read_window_rule(folder.metadata, task, folder.encoder_config.max_position_embeddings)
+        window_rule = read_window_rule(folder.metadata, task, folder.encoder_config.max_length)
         module = TaskModule(GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind]), task)
         module.head.score = nn.Identity()  # the linear layer is in the graph: only the selection of positions is left
         module.eval()

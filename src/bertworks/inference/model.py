@@ -14,7 +14,8 @@ from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.embeddings.vectors import embed
-from bertworks.encoders.stack import BertConfig, Encoder
+from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.encoder import Encoder
 from bertworks.engines.graph_encoder import Runtime
 from bertworks.engines.runtimes import RUNTIMES, TORCH, choose_engine
 from bertworks.errors import FolderError
@@ -208,7 +209,7 @@ def _load_in_torch(folder: ModelFolder) -> Model:
 
 
 def _load_head(
-    folder: ModelFolder, kind: str, make: Callable[[BertConfig], H], report: LoadReport
+    folder: ModelFolder, kind: str, make: Callable[[EncoderConfig], H], report: LoadReport
 ) -> tuple[H | None, LoadReport]:
     """Return the pretraining head of a kind if the folder has all its tensors, and the report of all tensors so far."""
     names = folder.family.heads.get(kind)

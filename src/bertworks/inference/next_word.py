@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
 from bertworks.inference.generate import NextWord
 from bertworks.objectives.bilm import neighbor_log_probs
@@ -43,7 +43,7 @@ class BilmWordPredictor:
     def _encode(self, text: str, backward: bool) -> Batch:
         """Return a batch of the text after the start token, or before the end token if `backward`."""
         tokens, specials = self.tokenizer.tokenize(text), self.tokenizer.specials
-        max_length = self.encoder.config.max_position_embeddings - 1  # one position is the special token's
+        max_length = self.encoder.config.max_length - 1  # one position is the special token's
         if len(tokens) > max_length:
             raise InputError(f"the text has {len(tokens)} words, but the model reads at most {max_length}; shorten it")
         token_ids = tokens.input_ids.tolist()

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.encoders.families import Family
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.family import Family
 
 
-def vocab_tensor_names(family: Family, config: BertConfig) -> tuple[str, ...]:
+def vocab_tensor_names(family: Family, config: EncoderConfig) -> tuple[str, ...]:
     """Return the Hugging Face names of tensors with one row per token: the embeddings and the biases of LM heads."""
     biases = [name for table in family.heads.values() for name in table.get("bias", ())]
     return (*family.tensor_names(config)["token_embeddings.weight"], *biases)

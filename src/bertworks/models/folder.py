@@ -19,8 +19,10 @@ import torch
 
 import bertworks
 from bertworks.disk import read_json, staged_folder, write_json
-from bertworks.encoders.families import ENCODERS, Family, family_of, initialise_part, shapes_of
-from bertworks.encoders.stack import BertConfig, Encoder
+from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.encoder import Encoder, init_weights
+from bertworks.encoders.families import ENCODERS, family_of, shapes_of
+from bertworks.encoders.family import Family
 from bertworks.errors import FolderError, SettingsError
 from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
 from bertworks.models.tensor_names import LoadReport, load_into
@@ -53,7 +55,7 @@ class ModelFolder:
         return family_of(self.config["model_type"])
 
     @property
-    def encoder_config(self) -> BertConfig:
+    def encoder_config(self) -> EncoderConfig:
         return self.family.config_from_dict(self.config)
 
     @functools.cached_property
@@ -123,7 +125,7 @@ def load_encoder(folder: ModelFolder, generator: torch.Generator | None = None) 
     for part in encoder.modules():
         if any(parameter.is_meta for parameter in part.parameters(recurse=False)):
             part.to_empty(device="cpu", recurse=False)
-            initialise_part(part, config, generator)
+            init_weights(part, config.initializer_range, generator)
     encoder.attention = folder.metadata.get("attention", encoder.attention)
     return encoder, report
 
@@ -175,7 +177,7 @@ def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor]
     raise FolderError(f"{path / 'config.json'} has no model_type; add one of: {', '.join(ENCODERS)}")
 
 
-def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: BertConfig) -> None:
+def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: EncoderConfig) -> None:
     """Refuse weights that lack tensors of the encoder or whose shapes do not fit the config."""
     expected = shapes_of(family, config)
     missing = [name for name in expected if name not in entries and not name.startswith(family.optional_prefixes)]

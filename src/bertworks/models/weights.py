@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from bertworks.disk import atomic_write, read_json
-from bertworks.encoders.families import Family
+from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import FolderError
 

@@ -1,1 +1,1 @@
-"""An Encoded in, a Loss out: what a model is asked while it is pretrained."""
+"""An Encoded in, a Loss out: the pretraining objectives."""

@@ -1,8 +1,8 @@
-"""Cross entropy over a vocabulary, only where it is asked: vectors and a table in, the loss and its gradients out.
+"""Cross entropy over a vocabulary: vectors and the output layer in, the loss and its gradients out.
 
-P places, D width, V pieces. The (P, V) scores are the largest thing in pretraining. They are made a block of rows at a
-time, and the gradients with them, so that a block is read while it is still in the cache and nothing of that size is
-ever kept.
+P positions, D hidden size, V vocabulary. The (P, V) logits are the largest tensor of pretraining. They are computed a
+block of positions at a time, together with the gradients, so that a block is still in the cache and the whole tensor
+never exists.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ from torch.autograd.function import once_differentiable
 
 from bertworks.objectives.loss import LossPart
 
-# Scores in one block: 32 MB of floats.
+# Logits of one block: 32 MB of floats.
 _BLOCK = 8 * 2**20
 
 
 def block_size(vocab_size: int) -> int:
-    """Return for how many places the scores of all pieces are made at once."""
+    """Return the number of positions whose logits are computed at once."""
     return max(1, _BLOCK // vocab_size)
 
 
 class _ScaledCrossEntropy(torch.autograd.Function):
-    """scale * sum of the cross entropies. The gradients are worked out together with the value.
-
-    With `smoothing`, so much of what is right is shared equally by all pieces.
-    """
+    """scale * sum of the cross entropies with label smoothing; the gradients are computed with the value."""
 
     @staticmethod
     def forward(
@@ -40,30 +37,29 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         scale: float,
         smoothing: float,
     ) -> torch.Tensor:
-        total, shared = bias.new_zeros(()), smoothing / len(table)
+        total, smoothed = bias.new_zeros(()), smoothing / len(table)
         vectors_grad = torch.empty_like(vectors, dtype=table.dtype)
         table_grad = torch.empty_like(table) if len(vectors) else torch.zeros_like(table)
         bias_grad = torch.zeros_like(bias)
-        rows = block_size(len(table))
-        low = _matmul_dtype(vectors)
-        low_table = table.to(low)
-        for start in range(0, len(vectors), rows):
-            block, wanted = vectors[start : start + rows].to(low), targets[start : start + rows]
-            scores = F.log_softmax(_logits(block, low_table, bias), -1)  # (rows, V)
-            places = wanted[:, None]
-            total -= scores.gather(1, places).sum() * (1 - smoothing)
+        size = block_size(len(table))
+        dtype = _matmul_dtype(vectors)
+        low_table = table.to(dtype)
+        for start in range(0, len(vectors), size):
+            block, index = vectors[start : start + size].to(dtype), targets[start : start + size, None]
+            log_probs = F.log_softmax(_logits(block, low_table, bias), -1)  # (size, V)
+            total -= log_probs.gather(1, index).sum() * (1 - smoothing)
             if smoothing:
-                total -= scores.sum() * shared
-            slopes = scores.exp_()
+                total -= log_probs.sum() * smoothed
+            logits_grad = log_probs.exp_()
             if smoothing:
-                slopes -= shared
-            slopes.scatter_add_(1, places, slopes.new_full(places.shape, smoothing - 1.0))
-            bias_grad += slopes.sum(0)
-            slopes = slopes.to(low)
-            _matmul_into(vectors_grad[start : start + rows], slopes, low_table, scale, accumulate=False)
-            _matmul_into(table_grad, slopes.t(), block, scale, accumulate=start > 0)
-            del scores, slopes  # before the next block is made
-        # Not saved the usual way: autograd copies a gradient that somebody else still holds, here the largest of all.
+                logits_grad -= smoothed
+            logits_grad.scatter_add_(1, index, logits_grad.new_full(index.shape, smoothing - 1.0))
+            bias_grad += logits_grad.sum(0)
+            logits_grad = logits_grad.to(dtype)
+            _matmul_into(vectors_grad[start : start + size], logits_grad, low_table, scale, accumulate=False)
+            _matmul_into(table_grad, logits_grad.t(), block, scale, accumulate=start > 0)
+            del log_probs, logits_grad  # before the next block is allocated
+        # Not by save_for_backward: autograd copies a gradient that is referenced elsewhere, and this is the largest.
         ctx.grads = (vectors_grad.to(vectors.dtype), table_grad, bias_grad.mul_(scale))
         return total * scale
 
@@ -78,20 +74,20 @@ class _ScaledCrossEntropy(torch.autograd.Function):
 
 
 def _matmul_dtype(values: torch.Tensor) -> torch.dtype:
-    """Return the precision in which products are computed now."""
-    kind = values.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else values.dtype
+    """Return the dtype that matmuls compute in: autocast's, or that of the values."""
+    device = values.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
 
 
 def _logits(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return vectors @ table.T + bias, in the precision of the bias."""
+    """Return vectors @ table.T + bias, in the dtype of the bias."""
     if vectors.dtype == bias.dtype:
         return torch.addmm(bias, vectors, table.t())
     return (vectors @ table.t()).to(bias.dtype).add_(bias)
 
 
 def _matmul_into(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, scale: float, accumulate: bool) -> None:
-    """Put scale * left @ right into `place`, in its precision, or add it to what is there."""
+    """Write scale * left @ right to `out`, or add it, in the dtype of `out`."""
     if left.dtype == out.dtype:
         out.addmm_(left, right, beta=float(accumulate), alpha=scale)
     elif accumulate:
@@ -108,7 +104,7 @@ def cross_entropy_sum(
     scale: float,
     smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Return scale * the summed cross entropy of the scores vectors @ table.T + bias, ready for backward."""
+    """Return scale * the summed cross entropy of the logits vectors @ table.T + bias, ready for backward."""
     return _ScaledCrossEntropy.apply(vectors, table, bias, targets, scale, smoothing)  # type: ignore[no-untyped-call]
 
 
@@ -116,41 +112,40 @@ def cross_entropy_sum(
 def evaluate_cross_entropy(
     vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
 ) -> tuple[torch.Tensor, int]:
-    """Return the summed cross entropy and how many targets have the highest score; for evaluation."""
+    """Return the summed cross entropy and the number of targets with the highest logit, without gradients."""
     total = bias.new_zeros(())
-    num_right = 0
-    rows = block_size(len(table))
-    low = _matmul_dtype(vectors)
-    low_table = table.to(low)
-    for start in range(0, len(vectors), rows):
-        wanted = targets[start : start + rows]
-        scores = _logits(vectors[start : start + rows].to(low), low_table, bias)
-        total += F.cross_entropy(scores, wanted, reduction="sum")
-        num_right += int((scores.argmax(-1) == wanted).sum())
-    return total, num_right
+    num_correct = 0
+    size = block_size(len(table))
+    dtype = _matmul_dtype(vectors)
+    low_table = table.to(dtype)
+    for start in range(0, len(vectors), size):
+        block_targets = targets[start : start + size]
+        logits = _logits(vectors[start : start + size].to(dtype), low_table, bias)
+        total += F.cross_entropy(logits, block_targets, reduction="sum")
+        num_correct += int((logits.argmax(-1) == block_targets).sum())
+    return total, num_correct
 
 
 @torch.no_grad()
 def token_losses(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return (P,): the cross entropy of each target; for evaluation."""
-    rows = block_size(len(table))
-    low = _matmul_dtype(vectors)
-    low_table = table.to(low)
-    blocks = (slice(start, start + rows) for start in range(0, len(vectors), rows))
-    found = [
-        F.cross_entropy(_logits(vectors[own].to(low), low_table, bias), targets[own], reduction="none")
-        for own in blocks
+    """Return (P,): the cross entropy of each target, without gradients."""
+    size = block_size(len(table))
+    dtype = _matmul_dtype(vectors)
+    low_table = table.to(dtype)
+    blocks = (slice(start, start + size) for start in range(0, len(vectors), size))
+    losses = [
+        F.cross_entropy(_logits(vectors[block].to(dtype), low_table, bias), targets[block], reduction="none")
+        for block in blocks
     ]
-    return torch.cat(found) if found else bias.new_zeros(0)
+    return torch.cat(losses) if losses else bias.new_zeros(0)
 
 
 def cross_entropy_loss(
     vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, LossPart]:
-    """Return scale * the summed cross entropy, and the part of the loss that it is; where nothing is learned, the part
-    says how many targets had the highest score, too."""
+    """Return scale * the summed cross entropy and the part of the loss; without gradients, correct ones are counted."""
     if torch.is_grad_enabled():
         value = cross_entropy_sum(vectors, table, bias, targets, scale)
         return value, LossPart(value.detach() / scale, len(targets))
-    total, num_right = evaluate_cross_entropy(vectors, table, bias, targets)
-    return total * scale, LossPart(total, len(targets), num_right)
+    total, num_correct = evaluate_cross_entropy(vectors, table, bias, targets)
+    return total * scale, LossPart(total, len(targets), num_correct)

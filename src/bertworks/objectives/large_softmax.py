@@ -1,15 +1,13 @@
-"""How likely each word of a large vocabulary is: vectors and the words that stood there in, the part of a loss out.
+"""Softmax over a large vocabulary: vectors and target words in, a part of a loss out.
 
-All heads say exact probabilities wherever nothing is learned; they differ in what learning costs. Words are numbered by
-how frequent they are. `names` is the kind of head whose names its tensors have in a folder.
+Without gradients all heads compute exact probabilities; they differ in what training costs. Word ids are ranks by
+frequency. `head_kind` is the kind of head that its tensors are named by in a folder.
 
-  adaptive   the frequent words are scored at once, the others in two bands only where one of them stands, and from
-             shorter vectors
-  sampled    one table; learning compares with all frequent words, and of the rare ones with some that are drawn anew in
-             every step
-  full       one table, and learning compares with all words
+  adaptive   frequent words are scored at once, the others in two clusters only where they occur, with smaller vectors
+  sampled    one table; training compares with all frequent words and a random sample of the rare ones in each step
+  full       one table; training compares with all words
 
-P places, D width of a vector, V words, C words that are compared with.
+P positions, D size of a vector, V vocabulary, C words of a sample.
 """
 
 from __future__ import annotations
@@ -26,21 +24,21 @@ from torch import nn
 from bertworks.objectives.cross_entropy import cross_entropy_loss
 from bertworks.objectives.loss import LossPart
 
-# Where the frequent words end, and where the rare ones begin; a small vocabulary has them at a quarter and a half.
+# Where the frequent words end and the rare ones begin, at most at this fraction of the vocabulary: (id, divisor).
 _CUTOFFS = ((2_000, 4), (10_000, 2))
-# By how much the vectors are shorter for each band of rarer words.
+# The factor by which the vectors of each cluster are smaller.
 _DIV_VALUE = 2.0
-# With how many words a sampled softmax compares on average.
+# The mean number of words of a sampled softmax.
 _NUM_SAMPLES = 2_048
 
 
 class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
-    """Three bands of words, the rarer the shorter their vectors."""
+    """torch's adaptive softmax with three clusters of words."""
 
     head_kind = "bilm"
 
     def __init__(self, hidden_size: int, vocab_size: int, generator: torch.Generator | None = None) -> None:
-        cutoffs = [min(most, vocab_size // part) for most, part in _CUTOFFS]
+        cutoffs = [min(cutoff, vocab_size // divisor) for cutoff, divisor in _CUTOFFS]
         super().__init__(hidden_size, vocab_size, cutoffs, div_value=_DIV_VALUE)
         for values in self.parameters():
             _init_uniform(values, generator)
@@ -48,14 +46,14 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
     def compute_loss(
         self, vectors: torch.Tensor, targets: torch.Tensor, scale: float, seed: torch.Tensor | None
     ) -> tuple[torch.Tensor, LossPart]:
-        """Return scale * the summed cross entropy of vectors (P, D), and the part of the loss that it is."""
+        """Return scale * the summed cross entropy of vectors (P, D), and the part of the loss."""
         total = -self(vectors, targets).output.sum()
-        right = None if torch.is_grad_enabled() else int((self.predict(vectors) == targets).sum())
-        return total * scale, LossPart(total.detach(), len(targets), right)
+        num_correct = None if torch.is_grad_enabled() else int((self.predict(vectors) == targets).sum())
+        return total * scale, LossPart(total.detach(), len(targets), num_correct)
 
 
 class TableSoftmax(nn.Module):
-    """A vector and a bias for each word; learning compares with `num_samples` words on average, 0: with all."""
+    """A softmax with a vector and a bias for each word; trained with `num_samples` words on average, 0: with all."""
 
     head_kind = "bilm-table"
 
@@ -75,48 +73,46 @@ class TableSoftmax(nn.Module):
     def compute_loss(
         self, vectors: torch.Tensor, targets: torch.Tensor, scale: float, seed: torch.Tensor | None
     ) -> tuple[torch.Tensor, LossPart]:
-        """Return scale * the summed cross entropy of vectors (P, D), and the part of the loss that it is: exact where
-        nothing is learned, else with the words that a seed draws."""
+        """Return scale * the summed cross entropy of vectors (P, D), and the part of the loss: with a sample of words
+        in training, exact otherwise."""
         if seed is None or not torch.is_grad_enabled() or self.sampling_probs.min() == 1.0:
             return cross_entropy_loss(vectors, self.weight, self.bias, targets, scale)
-        drawn = (
-            np.random.Generator(np.random.Philox(key=int(seed) % 2**32)).random(len(self.sampling_probs))
-            < self.sampling_probs
-        )
-        total = self.sampled_cross_entropy(vectors, targets, np.flatnonzero(drawn))
+        generator = np.random.Generator(np.random.Philox(key=int(seed) % 2**32))
+        is_sampled = generator.random(len(self.sampling_probs)) < self.sampling_probs
+        total = self.sampled_cross_entropy(vectors, targets, np.flatnonzero(is_sampled))
         return total * scale, LossPart(total.detach(), len(targets))
 
     def sampled_cross_entropy(
         self, vectors: torch.Tensor, targets: torch.Tensor, sample: npt.NDArray[np.int64]
     ) -> torch.Tensor:
-        """Return the summed cross entropy, where the sum over all words is estimated by those that were drawn.
+        """Return the summed cross entropy, with the sum over all words estimated from a sample.
 
-        A word that is drawn with the chance c counts for 1 / c words, the target itself for one: so the estimate of
-        that sum, before its logarithm is taken, is right on average.
+        A word with the inclusion probability p counts 1 / p times, the target once: so the estimate of the sum, before
+        its logarithm, is unbiased.
         """
-        numbers = torch.from_numpy(sample).to(targets.device)
-        shift = torch.from_numpy(np.log(self.sampling_probs[sample])).to(self.bias)
-        others = F.linear(vectors, self.weight[numbers], self.bias[numbers] - shift)  # (P, C)
-        others = others.masked_fill(numbers == targets[:, None], -math.inf)
-        own = (vectors * self.weight[targets]).sum(1) + self.bias[targets]  # (P,)
-        return (torch.logaddexp(own, others.logsumexp(1)) - own).sum()
+        word_ids = torch.from_numpy(sample).to(targets.device)
+        log_probs = torch.from_numpy(np.log(self.sampling_probs[sample])).to(self.bias)
+        sample_logits = F.linear(vectors, self.weight[word_ids], self.bias[word_ids] - log_probs)  # (P, C)
+        sample_logits = sample_logits.masked_fill(word_ids == targets[:, None], -math.inf)
+        target_logits = (vectors * self.weight[targets]).sum(1) + self.bias[targets]  # (P,)
+        return (torch.logaddexp(target_logits, sample_logits.logsumexp(1)) - target_logits).sum()
 
     def log_prob(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return (P, V): the logarithm of how likely each word is."""
+        """Return (P, V): the log probabilities of all words."""
         return F.log_softmax(F.linear(vectors, self.weight, self.bias), -1)
 
 
 def inclusion_probs(vocab_size: int, num_samples: int) -> npt.NDArray[np.float64]:
-    """Return (V,): with what chance each word is compared with, `num_samples` on average.
+    """Return (V,): the probability of each word to be in a sample of `num_samples` on average.
 
-    The k-th word occurs about in proportion to 1 / k, and so is its chance, but no more than 1: the most frequent words
-    always take part.
+    The frequency of the k-th word is roughly proportional to 1 / k, and so is its probability, up to 1: the most
+    frequent words are in every sample.
     """
     if num_samples >= vocab_size:
         return np.ones(vocab_size)
     rank = np.arange(1, vocab_size + 1, dtype=np.float64)
     low, high = 0.0, float(vocab_size)
-    for _ in range(60):  # halved so often that nothing is left to halve
+    for _ in range(60):  # bisection down to the precision of a double
         middle = (low + high) / 2
         low, high = (middle, high) if np.minimum(1.0, middle / rank).sum() < num_samples else (low, middle)
     return np.minimum(1.0, high / rank)
@@ -128,9 +124,9 @@ def _init_uniform(values: torch.Tensor, generator: torch.Generator | None) -> No
 
 
 Softmax = AdaptiveSoftmax | TableSoftmax
-# By the names that `encoders.elmo.SCORINGS` has.
+# By the names of `encoders.elmo.SOFTMAX_KINDS`.
 SOFTMAXES: dict[str, Callable[[int, int, torch.Generator | None], Softmax]] = {
     "adaptive": AdaptiveSoftmax,
     "sampled": TableSoftmax,
-    "full": lambda width, vocabulary, generator: TableSoftmax(width, vocabulary, generator, num_samples=0),
+    "full": lambda hidden_size, vocab_size, generator: TableSoftmax(hidden_size, vocab_size, generator, num_samples=0),
 }

@@ -1,4 +1,4 @@
-"""What leaves an objective: named parts, each a sum and a count, which the loop adds up and divides once."""
+"""The loss of a batch: named parts, each a sum and a count, which the training loop adds up and divides once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class LossPart:
-    """One part of a loss: the sum over its answers, how many there were, and how many were right (if anyone asked)."""
+    """One part of a loss: the sum over its targets, their number, and how many were predicted correctly, if counted."""
 
     total: torch.Tensor
     count: int
@@ -19,11 +19,10 @@ class LossPart:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The parts of a loss, and `value`: their scaled sum, from which the gradients come.
+    """The parts of a loss, and `value`: their scaled sum, to call backward on.
 
-    The scale of a part is one over its count in the whole step, over all micro-batches and processes. So splitting a
-    step in more micro-batches or processes changes nothing. `state` is what the rows leave for those that go on behind
-    them, if any do.
+    The scale of a part is one over its count in the whole step, over all micro-batches and processes. So accumulation
+    and more processes change nothing. `state` is the encoder state for sequences that continue those of the batch.
     """
 
     value: torch.Tensor

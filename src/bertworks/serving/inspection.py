@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
 from bertworks.sampling.batch import collate_sequences
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
@@ -57,7 +57,7 @@ def tokenize_text(tokenizer: Tokenizer, text: str, pair: str | None) -> tuple[En
 
 def truncate_encoding(encoding: Encoding, encoder: Encoder) -> TruncatedEncoding:
     """Truncate an encoding to the positions of the model."""
-    max_length = encoder.config.max_position_embeddings
+    max_length = encoder.config.max_length
     return TruncatedEncoding(
         encoding,
         encoding.input_ids[:max_length],
@@ -97,7 +97,7 @@ class AttentionQuery:
 @torch.inference_mode()
 def attention(encoder: Encoder, encoding: TruncatedEncoding, pad: int, query: AttentionQuery) -> dict[str, Any]:
     """Return the largest attention weights, each as [layer, head, query position, key position, weight]."""
-    num_layers, num_heads = encoder.config.num_hidden_layers, encoder.config.num_attention_heads
+    num_layers, num_heads = encoder.config.num_hidden_layers, encoder.config.layer_config.num_attention_heads
     query.check(num_layers, num_heads)
     batch = collate_sequences([encoding], pad).to(encoder.device)
     heads = slice(None) if query.head is None else slice(query.head, query.head + 1)

@@ -79,9 +79,7 @@ class ServedModel:
 
     def embed_window_rule(self, pooling: Pooling, truncate: bool) -> WindowRule:
         """Return the window rule for texts to embed."""
-        return resolve_window_rule(
-            pooling, self.model.encoder.config.max_position_embeddings, truncate, self.stored_window_rule
-        )
+        return resolve_window_rule(pooling, self.model.encoder.config.max_length, truncate, self.stored_window_rule)
 
     def to_dict(self) -> dict[str, Any]:
         task = self.task

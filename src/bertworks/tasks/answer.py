@@ -20,7 +20,7 @@ from torch import nn
 
 from bertworks.datasets import squad
 from bertworks.datasets.files import Record
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.question_answering import RULES, AnswerTally, NoAnswerTally
 from bertworks.sampling.batch import Batch
@@ -214,7 +214,7 @@ class Answer:
     def config(self) -> dict[str, Any]:
         return {}
 
-    def head(self, config: BertConfig) -> nn.Module:
+    def head(self, config: EncoderConfig) -> nn.Module:
         return SpanHead(config.hidden_size)
 
     @property

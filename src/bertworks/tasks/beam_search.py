@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from bertworks.encoders.encoded import EncoderState
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.transformer import DecoderState
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
@@ -68,7 +68,7 @@ class BeamSearchDecoder:
     @torch.inference_mode()
     def generate(self, sources: Batch, settings: BeamSearchSettings = BeamSearchSettings()) -> list[Hypothesis]:
         """Return the best hypothesis of each source."""
-        max_positions = self.encoder.config.max_position_embeddings
+        max_positions = self.encoder.config.max_length
         max_lengths = [min(max_positions, length + settings.max_extra_tokens) for length in sources.lengths.tolist()]
         search = _Search(settings, max_lengths, self.start, sources.input_ids.device)
         state: DecoderState = DecoderState()

@@ -21,7 +21,7 @@ from torch import nn
 
 from bertworks.datasets.choices import choices_of
 from bertworks.datasets.files import Record, read_records
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.sampling.batch import Batch
@@ -132,7 +132,7 @@ class Choose:
     def config(self) -> dict[str, Any]:
         return {}  # transformers' class has one output whatever its config says
 
-    def head(self, config: BertConfig) -> nn.Module:
+    def head(self, config: EncoderConfig) -> nn.Module:
         return PooledHead(config.pooled_size, 1, config.hidden_dropout_prob)
 
     @property

@@ -18,7 +18,7 @@ from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import LABEL_SEPARATOR, TextExample, read_texts, text_examples
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, LabelsTally
@@ -120,7 +120,7 @@ class Classify:
         problem_type = "multi_label_classification" if self.multi_label else "single_label_classification"
         return {**label_config(self.labels), "problem_type": problem_type}
 
-    def head(self, config: BertConfig) -> nn.Module:
+    def head(self, config: EncoderConfig) -> nn.Module:
         return PooledHead(config.pooled_size, len(self.labels), config.hidden_dropout_prob)
 
     @property

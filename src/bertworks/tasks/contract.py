@@ -21,9 +21,10 @@ import torch
 from torch import nn
 
 from bertworks.datasets.files import Record
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoded import Encoded
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.layers import DropoutSeeds
-from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import Window, WindowRule
 from bertworks.tasks.beam_search import BeamSearchSettings
@@ -288,8 +289,8 @@ class Task(Protocol):
         """Return the task's keys of transformers' config.json: id2label and so on."""
         ...
 
-    def head(self, config: BertConfig) -> nn.Module:
-        """Return the head; `initialise` draws its weights."""
+    def head(self, config: EncoderConfig) -> nn.Module:
+        """Return the head; `init_weights` draws its weights."""
         ...
 
     @property

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bertworks.encoders.families import Family, family_of
+from bertworks.encoders.encoder import Encoder, init_weights
+from bertworks.encoders.families import family_of
+from bertworks.encoders.family import Family
 from bertworks.encoders.layers import DropoutSeeds
-from bertworks.encoders.stack import Encoder, initialise
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.objectives.cross_entropy import cross_entropy_sum
 from bertworks.objectives.heads import MlmHead
@@ -55,7 +56,7 @@ class TaskModule(nn.Module):
         self.feature_cache: Callable[[Batch], torch.Tensor | None] | None = None
         if recurrent is None:
             _remove_unnamed_parameters(self.head, self.family.heads.get(task.head_kind))
-            initialise(self.head, encoder.config.initializer_range, generator)
+            init_weights(self.head, encoder.config.initializer_range, generator)
         else:
             self.head = recurrent_head(self.head, encoder.config, recurrent, generator)
             if recurrent.freeze_encoder:

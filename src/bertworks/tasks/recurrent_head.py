@@ -18,10 +18,11 @@ import torch
 from torch import nn
 
 from bertworks.embeddings.strategies import WeightedLayers, get_strategy
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.dropout import dropout
 from bertworks.encoders.encoded import Encoded
+from bertworks.encoders.encoder import init_weights
 from bertworks.encoders.layers import DropoutSeeds
-from bertworks.encoders.stack import BertConfig, initialise
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
@@ -226,7 +227,7 @@ class BiLstmPointer(nn.Module):
 class RecurrentHead(nn.Module):
     """The head of a task on an encoder's features. Where layers are summed, their weights are trained."""
 
-    def __init__(self, settings: RecurrentSettings, config: BertConfig, body: nn.Module) -> None:
+    def __init__(self, settings: RecurrentSettings, config: EncoderConfig, body: nn.Module) -> None:
         super().__init__()
         self.settings = settings
         self.dropout = config.hidden_dropout_prob
@@ -270,7 +271,7 @@ BODIES: dict[type[nn.Module], Callable[[int, int, int], nn.Module]] = {
 
 
 def recurrent_head(
-    base_head: nn.Module, config: BertConfig, settings: RecurrentSettings, generator: torch.Generator | None
+    base_head: nn.Module, config: EncoderConfig, settings: RecurrentSettings, generator: torch.Generator | None
 ) -> RecurrentHead:
     """Return the recurrent counterpart of a task's plain head, with initialized weights."""
     strategy = get_strategy(settings.strategy)
@@ -283,7 +284,7 @@ def recurrent_head(
     num_outputs = base_head.score.out_features  # type: ignore[union-attr]
     body = BODIES[type(base_head)](strategy.output_size(config.hidden_sizes), hidden_size, num_outputs)
     head = RecurrentHead(replace(settings, hidden_size=hidden_size), config, body)
-    initialise(head, config.initializer_range, generator)
+    init_weights(head, config.initializer_range, generator)
     for part in head.modules():
         if isinstance(part, nn.LSTM):
             _init_lstm(part, generator)

@@ -21,7 +21,7 @@ from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import TextExample, read_texts
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import FolderError, InputError
 from bertworks.metrics.classification import CorrelationTally
 from bertworks.sampling.batch import Batch
@@ -111,7 +111,7 @@ class Regress:
     def config(self) -> dict[str, Any]:
         return {**label_config(("value",)), "problem_type": "regression"}
 
-    def head(self, config: BertConfig) -> nn.Module:
+    def head(self, config: EncoderConfig) -> nn.Module:
         return PooledHead(config.pooled_size, 1, config.hidden_dropout_prob)
 
     @property

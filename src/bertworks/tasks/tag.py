@@ -21,7 +21,7 @@ from torch import nn
 
 from bertworks.datasets.conll import Sentence, read_sentences, split_words
 from bertworks.datasets.files import Record
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, Matches
@@ -205,7 +205,7 @@ class Tag:
     def config(self) -> dict[str, Any]:
         return label_config(self.labels)
 
-    def head(self, config: BertConfig) -> nn.Module:
+    def head(self, config: EncoderConfig) -> nn.Module:
         return PositionHead(config.hidden_size, len(self.labels), config.hidden_dropout_prob)
 
     @property

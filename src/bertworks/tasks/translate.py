@@ -20,8 +20,9 @@ from torch import nn
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.datasets.translations import read_pairs, unlabelled_texts
+from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.layers import DropoutSeeds
-from bertworks.encoders.stack import BertConfig, Encoder
 from bertworks.encoders.transformer import TransformerConfig
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.translation import TranslationTally, bleu_tokenizer_of
@@ -161,7 +162,7 @@ class Translate:
     def config(self) -> dict[str, Any]:
         return {}
 
-    def head(self, config: BertConfig) -> nn.Module:
+    def head(self, config: EncoderConfig) -> nn.Module:
         if not isinstance(config, TransformerConfig):
             raise SettingsError(
                 f"a model of the family '{config.model_type}' has no decoder and cannot translate; train a new one "

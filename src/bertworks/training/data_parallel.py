@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.errors import SettingsError
-from bertworks.objectives.registry import Objective
+from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.process_group import world_size
 from bertworks.sampling.batch import Batch
 from bertworks.training.loop import Trainable
@@ -27,7 +27,7 @@ def local_batch_size(batch_size: int) -> int:
     return batch_size // world_size()
 
 
-def wrap_ddp(module: Objective, get_batch: Callable[[], Batch]) -> Trainable:
+def wrap_ddp(module: ObjectiveModule, get_batch: Callable[[], Batch]) -> Trainable:
     """Wrap a module in DDP; a single process or a sharded module needs no wrapper."""
     if world_size() == 1 or is_sharded(module):
         return module

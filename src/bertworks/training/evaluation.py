@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.objectives.registry import Objective
+from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.process_group import all_reduce_sum
 from bertworks.sampling.batch import Batch
 from bertworks.training.devices import Precision
@@ -35,7 +35,7 @@ class Scores:
 
 @torch.no_grad()
 def evaluate(
-    module: Objective,
+    module: ObjectiveModule,
     batches: Iterable[Batch],
     precision: Precision = Precision(),
     num_scored_batches: int | None = None,

@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertworks.encoders.layers import DropoutSeeds
-from bertworks.objectives.registry import Objective
+from bertworks.objectives.objective import ObjectiveModule
 from bertworks.sampling.batch import Batch
 
 
@@ -58,7 +58,7 @@ _EXTRA_FORMULAS: dict[tuple[str, str], Callable[..., int]] = {
 }
 
 
-def count_flops(module: Objective, batches: Iterable[Batch]) -> int:
+def count_flops(module: ObjectiveModule, batches: Iterable[Batch]) -> int:
     """Return the FLOPs of the matrix products of a training step, forward and backward; no parameter changes."""
     formulas = {
         getattr(getattr(torch.ops, namespace), name): formula

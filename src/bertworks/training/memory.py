@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from bertworks.encoders.awd_lstm import AwdLstmConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.elmo import ElmoConfig
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import BertConfig
 from bertworks.objectives.cross_entropy import block_size
 
 _FLOAT = 4
@@ -29,7 +30,7 @@ _WORD_SYMBOLS, _UNIQUE_WORD_RATIO = 16, 0.5
 
 
 @functools.cache
-def num_parameters(config: BertConfig) -> int:
+def num_parameters(config: EncoderConfig) -> int:
     """Return the number of parameters of the encoder with its pooler, without heads; a shared layer counts once."""
     with torch.device("meta"):
         return _count(family_of(config.model_type).build(config, None))
@@ -55,7 +56,7 @@ class ActivationBytes:
     embeddings: int = 0
 
 
-def model_state_bytes(config: BertConfig, num_shards: int = 1) -> int:
+def model_state_bytes(config: EncoderConfig, num_shards: int = 1) -> int:
     """Return the bytes that do not depend on the batch: parameters, gradients and Adam's two moments.
 
     With sharding, each process has its shard of the four. In addition, everything outside of the layers is gathered
@@ -71,7 +72,7 @@ def model_state_bytes(config: BertConfig, num_shards: int = 1) -> int:
 
 
 def step_bytes(
-    config: BertConfig,
+    config: EncoderConfig,
     micro_batch_size: int,
     max_length: int,
     activation_checkpointing: bool = False,
@@ -94,57 +95,61 @@ def step_bytes(
     return state + num_tokens * (saved.embeddings + layers) + max(logits, num_tokens * saved.gradients)
 
 
-def _target_ratio(config: BertConfig) -> float:
+def _target_ratio(config: EncoderConfig) -> float:
     return _TARGET_RATIOS.get(config.model_type, _MASK_PROB)
 
 
-def _transformer(config: BertConfig, max_length: int) -> ActivationBytes:
+def _transformer(config: EncoderConfig, max_length: int) -> ActivationBytes:
     """For each token, a layer saves its input, queries, keys, values, attention output, both norms' inputs and what is
     between them, intermediate values and dropout masks; for each pair of positions, the attention weight and its mask.
     The last layer has keys and values of all tokens, and everything else of targets only."""
-    hidden, weights = config.hidden_size, config.num_attention_heads * max_length
-    intermediate = config.intermediate_size * (2 if config.hidden_act in _TWO_TENSOR_ACTIVATIONS else 1)
+    layer_config = config.layer_config
+    hidden, weights = layer_config.hidden_size, layer_config.num_attention_heads * max_length
+    intermediate = layer_config.intermediate_size * (2 if layer_config.hidden_act in _TWO_TENSOR_ACTIVATIONS else 1)
     layer = _FLOAT * (8 * hidden + intermediate + weights) + 2 * hidden + weights
     last_layer = _FLOAT * 3 * hidden + math.ceil(_target_ratio(config) * layer)
-    return ActivationBytes(layer, last_layer, _FLOAT * (4 * hidden + max(3 * config.intermediate_size, 4 * weights)))
+    gradients = _FLOAT * (4 * hidden + max(3 * layer_config.intermediate_size, 4 * weights))
+    return ActivationBytes(layer, last_layer, gradients)
 
 
-def _relative(config: BertConfig, max_length: int) -> ActivationBytes:
+def _relative(config: EncoderConfig, max_length: int) -> ActivationBytes:
     """Relative attention saves its queries with three biases, and the attention weights before and after dropout; the
     query stream saves as much for each target. Gradients of relative distances are twice as many."""
-    hidden, weights = config.hidden_size, config.num_attention_heads * max_length
-    intermediate = config.intermediate_size * (2 if config.hidden_act in _TWO_TENSOR_ACTIVATIONS else 1)
+    layer_config = config.layer_config
+    hidden, weights = layer_config.hidden_size, layer_config.num_attention_heads * max_length
+    intermediate = layer_config.intermediate_size * (2 if layer_config.hidden_act in _TWO_TENSOR_ACTIVATIONS else 1)
     content_stream = _FLOAT * (13 * hidden + intermediate + 2 * weights) + 2 * hidden + weights
     query_stream = math.ceil(_target_ratio(config) * content_stream)
     return ActivationBytes(
         layer=content_stream + query_stream,
         last_layer=_FLOAT * 3 * hidden + query_stream,
-        gradients=_FLOAT * (4 * hidden + max(3 * config.intermediate_size, 6 * weights)),
+        gradients=_FLOAT * (4 * hidden + max(3 * layer_config.intermediate_size, 6 * weights)),
         embeddings=_FLOAT * 2 * max_length,
     )
 
 
-def _lstm(config: BertConfig, max_length: int) -> ActivationBytes:
-    layer = _FLOAT * (_FUSED_CELL_VALUES * config.intermediate_size + 2 * config.hidden_size)
-    return ActivationBytes(layer, layer, _FLOAT * 5 * config.intermediate_size, _FLOAT * 4 * config.hidden_size)
+def _lstm(config: EncoderConfig, max_length: int) -> ActivationBytes:
+    assert isinstance(config, AwdLstmConfig)
+    layer = _FLOAT * (_FUSED_CELL_VALUES * config.lstm_size + 2 * config.hidden_size)
+    return ActivationBytes(layer, layer, _FLOAT * 5 * config.lstm_size, _FLOAT * 4 * config.hidden_size)
 
 
-def _bilm(config: BertConfig, max_length: int) -> ActivationBytes:
+def _bilm(config: EncoderConfig, max_length: int) -> ActivationBytes:
     """Two LSTMs per layer, and before them the character convolutions over the unique words of a batch."""
     assert isinstance(config, ElmoConfig)
-    layer = _FLOAT * (2 * _CELL_VALUES * config.intermediate_size + 4 * config.hidden_size)
+    layer = _FLOAT * (2 * _CELL_VALUES * config.lstm_size + 4 * config.hidden_size)
     num_filters = sum(count for _, count in config.filters) if config.spelling != "words" else 0
     convolutions = _FLOAT * 3 * num_filters * min(_WORD_SYMBOLS, config.max_symbols_per_word)
     return ActivationBytes(
         layer=layer,
         last_layer=layer,
-        gradients=_FLOAT * 10 * config.intermediate_size,
+        gradients=_FLOAT * 10 * config.lstm_size,
         embeddings=math.ceil(_UNIQUE_WORD_RATIO * convolutions) + _FLOAT * 4 * config.hidden_size,
     )
 
 
 # Activation memory of families whose layers are not BERT's.
-_ACTIVATION_BYTES: dict[str, Callable[[BertConfig, int], ActivationBytes]] = {
+_ACTIVATION_BYTES: dict[str, Callable[[EncoderConfig, int], ActivationBytes]] = {
     "xlnet": _relative,
     "elmo": _bilm,
     "awd-lstm": _lstm,
@@ -152,7 +157,7 @@ _ACTIVATION_BYTES: dict[str, Callable[[BertConfig, int], ActivationBytes]] = {
 
 
 def largest_micro_batch_size(
-    config: BertConfig,
+    config: EncoderConfig,
     batch_size: int,
     max_length: int,
     available: int,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 import torch.distributed
 from torch import nn
 
+from bertworks.encoders.encoder import Encoder
 from bertworks.errors import FolderError, SettingsError
 from bertworks.training.sharding import is_sharded, to_local
 
@@ -67,25 +67,23 @@ class LayerwiseSettings:
         return self.layer_lr_decay**depth_from_top
 
 
-def parameter_depths(module: nn.Module, num_layers: int) -> dict[str, int]:
-    """Return how deep each parameter lies: 0 for what pieces are embedded by, 1 for the first layer, …, num_layers + 1
-    for heads. The last layer that there is lies below the head however often it is passed: ALBERT's is its only one."""
+def parameter_depths(module: nn.Module) -> dict[str, int]:
+    """Return the depth of each parameter: that of `Encoder.layer_depths`, and one above the last layer for heads."""
     names = [name for name, _ in module.named_parameters()]
-    numbers = {name: int(found[1]) for name in names if (found := _LAYER.match(name))}
-    last = max(numbers.values(), default=0)
-    inside = {name: num_layers if number == last else number + 1 for name, number in numbers.items()}
-    return {name: inside.get(name, 0 if _EMBEDDING.match(name) else num_layers + 1) for name in names}
+    encoder = getattr(module, "encoder", None)
+    if not isinstance(encoder, Encoder):
+        return dict.fromkeys(names, 0)
+    depths = {f"encoder.{name}": depth for name, depth in encoder.layer_depths().items()}
+    return {name: depths.get(name, encoder.config.num_hidden_layers + 1) for name in names}
 
 
-_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
-_EMBEDDING = re.compile(r"encoder\.(?!pooler\.)")
-
-
-def freeze(module: nn.Module, settings: LayerwiseSettings, num_layers: int) -> None:
-    """Disable gradients of the lowest layers, as the settings say."""
-    depths = parameter_depths(module, num_layers)
+def freeze(module: nn.Module, settings: LayerwiseSettings) -> None:
+    """Disable gradients of the lowest layers, as the settings say, and of parameters that the loss does not use."""
+    depths = parameter_depths(module)
+    unused = tuple(getattr(module, "unused_parameters", ()))
     for name, parameter in module.named_parameters():
-        if settings.num_frozen_layers and depths[name] <= settings.num_frozen_layers:
+        is_frozen = settings.num_frozen_layers and depths[name] <= settings.num_frozen_layers
+        if is_frozen or name.startswith(unused):
             parameter.requires_grad_(False)
 
 
@@ -105,7 +103,6 @@ class BertAdam:
         module: nn.Module,
         settings: AdamSettings,
         layerwise: LayerwiseSettings = LayerwiseSettings(),
-        num_layers: int = 0,
     ) -> None:
         self.settings = settings
         self.layerwise = layerwise
@@ -116,7 +113,7 @@ class BertAdam:
         self._parameters = {name: parameter for name, parameter in trained.items() if to_local(parameter).numel()}
         self._local_parameters = {name: to_local(parameter) for name, parameter in self._parameters.items()}
         groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
-        depths = parameter_depths(module, num_layers)
+        depths = parameter_depths(module)
         top = max((depths[name] for name in trained), default=0)  # with tied embeddings there may be no head
         for name, parameter in self._local_parameters.items():
             depth_from_top = top - depths[name] if layerwise != LayerwiseSettings() else 0

@@ -1,7 +1,5 @@
 """Fine-tuning recipes: window rules, schedules and target metrics by hand, invalid settings; verdicts by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe, parse_target_metr
 from bertworks.commands.finetune.verdict import verdict_of
 from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
-from bertworks.objectives.causal import CausalLmObjective
+from bertworks.objectives.causal import CausalLmModule
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.contract import TaskScores
@@ -40,7 +38,7 @@ def test_the_slanted_triangular_schedule_by_hand():
 def depths_of_tiny(family: str, num_layers: int) -> dict[str, int]:
     encoders = family_of(family)
     with torch.device("meta"):
-        encoder = encoders.build(replace(encoders.config_from_preset("tiny", 50), num_hidden_layers=num_layers), None)
+        encoder = encoders.build(encoders.config_from_preset("tiny", 50).resized(num_hidden_layers=num_layers), None)
         module = TaskModule(encoder, Classify(("no", "yes")))
     return parameter_depths(module, num_layers)
 
@@ -77,7 +75,7 @@ def test_layers_unfreeze_over_a_ratio_of_the_run():
 
 
 def test_without_a_head_the_last_layer_has_the_full_learning_rate():
-    module = CausalLmObjective(family_of("awd-lstm").build(family_of("awd-lstm").config_from_preset("tiny", 20), None))
+    module = CausalLmModule(family_of("awd-lstm").build(family_of("awd-lstm").config_from_preset("tiny", 20), None))
     before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     optimizer = BertAdam(module, AdamSettings(weight_decay=0.0, clip=0.0), LayerwiseSettings(layer_lr_decay=0.5), 3)
     for parameter in module.parameters():

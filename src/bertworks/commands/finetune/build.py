@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
-from bertworks.encoders.families import initialise_part
-from bertworks.encoders.stack import Encoder
+from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.errors import SettingsError
 from bertworks.models.folder import ModelFolder, load_encoder
 from bertworks.models.tensor_names import load_into
@@ -50,7 +49,7 @@ def _auxiliary_loss(
     if "mlm" not in base.family.heads:
         raise SettingsError(f"'{encoder.config.model_type}' models have no masked-LM head; use lm_weight")
     head = MlmHead(encoder.config)
-    initialise_part(head, encoder.config, generator)
+    init_weights(head, encoder.config.initializer_range, generator)
     if not load_into(head, base.tensors, base.family.heads["mlm"]).loaded_keys:
         nn.init.zeros_(head.norm.weight)  # a new head outputs zeros at first, so that it does not disturb the encoder
     return AuxiliaryLoss(head, recipe.mlm_weight)

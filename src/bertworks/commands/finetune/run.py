@@ -127,7 +127,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     examples = _read_examples(request, counts)
     task = task_of(request.task).from_examples(examples["train"], request.settings)
     module = build_module(base, task, recipe, torch.Generator().manual_seed(recipe.seed))
-    window_rule = recipe.window_rule(task.default_window_rule, module.encoder.config.max_position_embeddings)
+    window_rule = recipe.window_rule(task.default_window_rule, module.encoder.config.max_length)
     check_pair_order(window_rule, task, examples["train"])
     featurize = partial(task.featurize, tokenizer=base.tokenizer, window_rule=window_rule)
     all_features = [featurize(example) for example in examples["train"]]
@@ -143,7 +143,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     module.to(device)
     num_layers = module.encoder.config.num_hidden_layers
     layerwise = recipe.layerwise.resolve(batches.num_steps * recipe.epochs, num_layers)
-    freeze(module, layerwise, num_layers)
+    freeze(module, layerwise)
     predictor = Predictor(module, base.tokenizer, window_rule)
     check_target_metric(recipe, predictor, examples.get("dev"))
     digest = _digest(request)
@@ -151,7 +151,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     run = _FinetuneRun(
         request=request,
         predictor=predictor,
-        optimizer=BertAdam(module, recipe.optimizer, layerwise, num_layers),
+        optimizer=BertAdam(module, recipe.optimizer, layerwise),
         batches=batches,
         precision=Precision(recipe.precision, device),
         examples=examples,

@@ -19,11 +19,10 @@ from bertworks.commands.plan.forecast import step_flops
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.corpus.corpus import Corpus
-from bertworks.encoders.bert import Bert
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.families import family_of
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
-from bertworks.sampling.samplers import OBJECTIVE_INPUTS, SAMPLERS
 from bertworks.training.devices import Precision
 from bertworks.training.loop import GetBatches, Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
@@ -130,9 +129,10 @@ class DeviceBenchmark:
     def _build_training(self, trial: Trial, corpus: Corpus | None) -> Training:
         recipe = trial.recipe
         generator = torch.Generator().manual_seed(recipe.seed)
-        encoder = Bert(recipe.model.config(trial.vocab_size), generator)
+        config = recipe.model.config(trial.vocab_size)
+        encoder = family_of(config.model_type).build(config, generator)
         encoder.activation_checkpointing = recipe.activation_checkpointing
-        module = OBJECTIVES[recipe.objective](encoder, generator).to(self._device)
+        module = OBJECTIVES[recipe.objective].build(encoder, generator).to(self._device)
         get_batches = PretrainBatches(corpus, recipe).get_batches if corpus is not None else _random_batches(trial)
         return Training(
             module=module,
@@ -160,7 +160,7 @@ def trial_of(recipe: PretrainRecipe, max_length: int, num_sequences: int, vocab_
 
 
 def num_trial_sequences(
-    config: BertConfig, batch_size: int, max_length: int, matmul_throughput: float, seconds: float
+    config: EncoderConfig, batch_size: int, max_length: int, matmul_throughput: float, seconds: float
 ) -> int:
     """Return the batch size of a trial: `batch_size`, halved until two steps should fit into the time."""
     num_sequences = batch_size
@@ -196,7 +196,7 @@ def _random_batches(trial: Trial) -> GetBatches:
     num_masked = max(1, round(recipe.masking.mask_prob * (length - 3)))
     columns = torch.rand(shape, generator=generator).topk(num_masked).indices.sort().values
     positions = (columns + length * torch.arange(recipe.batch_size)[:, None]).flatten()
-    has_pairs = bool(SAMPLERS[OBJECTIVE_INPUTS[recipe.objective].sampler].label_names)
+    has_pairs = bool(OBJECTIVES[recipe.objective].label_names)
     batch = Batch(
         input_ids=input_ids,
         token_type_ids=(torch.arange(length) >= length // 2).long().expand(shape).contiguous(),

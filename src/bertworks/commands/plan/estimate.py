@@ -12,7 +12,7 @@ from bertworks.commands.plan.hardware import Hardware, parse_hardware
 from bertworks.commands.plan.run import summarize_corpus
 from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.corpus.corpus import Corpus
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
 from bertworks.settings import parse_duration
@@ -137,7 +137,7 @@ def estimate(
     )
 
 
-def _fit_micro_batch_size(request: EstimateRequest, config: BertConfig) -> int:
+def _fit_micro_batch_size(request: EstimateRequest, config: EncoderConfig) -> int:
     available = available_bytes() if request.memory is None else request.memory
     recipe, max_length = request.recipe, _max_length(request.recipe)
     target_size = min(recipe.micro_batch_size or recipe.batch_size, recipe.batch_size)
@@ -153,7 +153,7 @@ def _fit_micro_batch_size(request: EstimateRequest, config: BertConfig) -> int:
     return size
 
 
-def _phase_cost(recipe: PretrainRecipe, config: BertConfig, phase: PhaseRecipe, timing: StepTiming) -> PhaseCost:
+def _phase_cost(recipe: PretrainRecipe, config: EncoderConfig, phase: PhaseRecipe, timing: StepTiming) -> PhaseCost:
     """Scale a trial to its phase. With a time budget, the speed determines the number of steps."""
     step_seconds = timing.step_seconds(recipe.batch_size)
     budget = parse_duration(recipe.budget)
@@ -175,7 +175,7 @@ def _default_hardware(recipe: PretrainRecipe) -> list[Hardware]:
     return [devices for devices in map(parse_hardware, DEFAULT_HARDWARE) if devices.num_devices <= recipe.batch_size]
 
 
-def _hardware_cost(recipe: PretrainRecipe, config: BertConfig, flops: float, hardware: Hardware) -> HardwareCost:
+def _hardware_cost(recipe: PretrainRecipe, config: EncoderConfig, flops: float, hardware: Hardware) -> HardwareCost:
     if hardware.num_devices > recipe.batch_size:
         raise SettingsError(
             f"a batch of {recipe.batch_size} examples cannot be split over {hardware.label}; name at most "
@@ -199,7 +199,7 @@ def _hardware_cost(recipe: PretrainRecipe, config: BertConfig, flops: float, har
 
 
 def _forecast_on_corpus(
-    config: BertConfig, num_tokens: float, corpus: Corpus | None, position_init: str
+    config: EncoderConfig, num_tokens: float, corpus: Corpus | None, position_init: str
 ) -> tuple[float | None, LossBand | None]:
     if corpus is None:
         return None, None

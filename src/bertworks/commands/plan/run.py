@@ -19,7 +19,7 @@ from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, Pretrai
 from bertworks.commands.run_info import unigram_entropy
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.shard import map_shard
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
 from bertworks.settings import parse_duration
@@ -249,7 +249,7 @@ def _choose_batch_size(timing: StepTiming, budget_seconds: float) -> int:
     )
 
 
-def _forecast_loss(context: _PlanContext, config: BertConfig, num_tokens: float) -> LossBand:
+def _forecast_loss(context: _PlanContext, config: EncoderConfig, num_tokens: float) -> LossBand:
     effective = effective_tokens(num_tokens, context.corpus_summary.num_tokens)
     return forecast_loss(config, effective, context.corpus_summary.unigram_entropy, _POSITION_INIT)
 

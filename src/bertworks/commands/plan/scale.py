@@ -15,8 +15,8 @@ from bertworks.commands.plan.estimate import FORMULAS as STEP_FORMULAS
 from bertworks.commands.plan.forecast import step_flops
 from bertworks.commands.plan.hardware import Hardware
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.training.memory import largest_micro_batch_size, step_bytes
@@ -185,13 +185,13 @@ def count_parameters(recipe: PretrainRecipe, vocab_size: int) -> tuple[int, int]
     """Return the number of parameters that a recipe trains, with heads, and how many of them are in layers."""
     config = recipe.model.config(vocab_size)
     with torch.device("meta"):
-        module = OBJECTIVES[recipe.objective](family_of(config.model_type).build(config, None), None)
+        module = OBJECTIVES[recipe.objective].build(family_of(config.model_type).build(config, None), None)
     num_layer = sum(parameter.numel() for parameter in module.encoder.layers.parameters())
     return sum(parameter.numel() for parameter in module.parameters()), num_layer
 
 
 def _fit_micro_batch_size(
-    recipe: PretrainRecipe, config: BertConfig, cluster: Cluster, num_sequences: int, num_shards: int
+    recipe: PretrainRecipe, config: EncoderConfig, cluster: Cluster, num_sequences: int, num_shards: int
 ) -> int:
     assert cluster.gpu.memory is not None
     max_length = max(phase.max_length for phase in recipe.phases)
@@ -223,7 +223,7 @@ def _bytes_sent_per_step(
 
 
 def _phase_cost(
-    recipe: PretrainRecipe, config: BertConfig, cluster: Cluster, phase: PhaseRecipe, bytes_sent: float
+    recipe: PretrainRecipe, config: EncoderConfig, cluster: Cluster, phase: PhaseRecipe, bytes_sent: float
 ) -> ClusterPhaseCost:
     flops = step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob)
     compute = flops / (cluster.num_gpus * cluster.gpu.peak_flops * cluster.gpu.utilisation)

@@ -11,11 +11,11 @@ import numpy as np
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.errors import SettingsError
+from bertworks.objectives.registry import OBJECTIVES
 from bertworks.parallel.process_group import rank, world_size
 from bertworks.sampling.batch import Batch, collate_examples
 from bertworks.sampling.loading import Loader, StatefulLoader
 from bertworks.sampling.order import ExampleOrder
-from bertworks.sampling.samplers import OBJECTIVE_INPUTS, SAMPLERS
 from bertworks.sampling.streams import Streams
 
 
@@ -28,8 +28,8 @@ class PretrainBatches:
     def __init__(self, corpus: Corpus, recipe: PretrainRecipe) -> None:
         self._recipe = recipe
         self._pad = corpus.tokenizer.specials.pad
-        self._objective_input = OBJECTIVE_INPUTS[recipe.objective]
-        self._corruption = self._objective_input.corruption(corpus.tokenizer, recipe.masking)
+        self._objective = OBJECTIVES[recipe.objective]
+        self._corruption = self._objective.corruption(corpus.tokenizer, recipe.masking)
         self._corpus = corpus
         self._loaders = [
             self._build_loader("train", phase.max_length, f"{phase.max_length}") for phase in recipe.phases
@@ -78,8 +78,7 @@ class PretrainBatches:
         return replace(batch, is_continuation=loader.is_continuation(indices[0]))
 
     def _build_loader(self, split: str, max_length: int, phase: str) -> Loader | StatefulLoader:
-        sampler_kind = SAMPLERS[self._objective_input.sampler]
-        sampler = sampler_kind.build(self._corpus.split(split), max_length, self._corpus.tokenizer.specials)
+        sampler = self._objective.sampler(self._corpus.split(split), max_length, self._corpus.tokenizer.specials)
         order = ExampleOrder(self._recipe.seed, phase, split)
         if not isinstance(sampler, Streams):
             return Loader(sampler, self._corruption, order, self._recipe.num_fresh_epochs)

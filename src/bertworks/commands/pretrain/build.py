@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,17 @@ import torch
 
 from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe
 from bertworks.encoders.bert import Bert
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import architecture_of, family_of
 from bertworks.encoders.initialization import init_neighbor_attention, init_sinusoidal_positions
-from bertworks.encoders.stack import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.models.folder import ModelFolder, read_folder, write_folder
 from bertworks.models.hub import fetch
 from bertworks.models.resize import ResizedModel, resize_token_embeddings
 from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
-from bertworks.objectives.mlm import MlmObjective
-from bertworks.objectives.registry import OBJECTIVES, Objective, check_objective
+from bertworks.objectives.mlm import MlmModule
+from bertworks.objectives.objective import ObjectiveModule
+from bertworks.objectives.registry import OBJECTIVES, check_objective
 from bertworks.training.optimizer import freeze
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -35,7 +36,7 @@ class ModelInit:
     `digest` is a hash of the existing model's weights; empty without one.
     """
 
-    config: BertConfig
+    config: EncoderConfig
     tokenizer: Tokenizer
     base_model: ResizedModel | None = None
     digest: str = ""
@@ -44,18 +45,16 @@ class ModelInit:
 def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model: str | None) -> ModelInit:
     """Return the recipe's config, or the existing model `init_model` (a folder, or a name on the hub)."""
     if init_model is None:
-        config = recipe.model.config(tokenizer.vocab_size)
-        if config.first_position:  # RoBERTa's positions start after the padding id
-            config = replace(config, first_position=tokenizer.specials.pad + 1)
+        config = recipe.model.config(tokenizer.vocab_size).with_pad_token_id(tokenizer.specials.pad)
         return ModelInit(config, tokenizer)
     folder = read_folder(fetch(init_model))
     resized = resize_token_embeddings(folder, tokenizer)
     config = folder.family.config_from_dict(resized.config)
     max_length = max(phase.max_length for phase in recipe.phases)
-    if max_length > config.max_position_embeddings:
+    if max_length > config.max_length:
         raise SettingsError(
             f"the recipe has sequences of {max_length} tokens, but {init_model} has only "
-            f"{config.max_position_embeddings} positions; lower max_length of the phase"
+            f"{config.max_length} positions; lower max_length of the phase"
         )
     check_objective(config.model_type, recipe.objective)
     return ModelInit(config, tokenizer, resized, _digest(resized.tensors))
@@ -74,12 +73,12 @@ def new_model_folder(model: ModelRecipe | None, vocabulary: Path | None) -> Mode
 
 def build(
     model_init: ModelInit, recipe: PretrainRecipe, token_counts: npt.NDArray[np.int64]
-) -> tuple[Objective, list[str]]:
+) -> tuple[ObjectiveModule, list[str]]:
     """Return the module to train, and messages about it. `token_counts` holds the frequency of each token."""
     generator = torch.Generator().manual_seed(recipe.seed)
     encoder = family_of(model_init.config.model_type).build(model_init.config, generator)
     encoder.set_tokenizer(model_init.tokenizer)
-    module = OBJECTIVES[recipe.objective](encoder, generator)
+    module = OBJECTIVES[recipe.objective].build(encoder, generator)
     module.encoder.activation_checkpointing = recipe.activation_checkpointing
     notes = []
     if model_init.base_model is None:
@@ -89,14 +88,14 @@ def build(
         if report.missing_keys:
             notes.append(f"not in the model, initialized randomly: {', '.join(report.missing_keys)}")
         notes += _describe_added_tokens(model_init.base_model)
-    freeze(module, recipe.layerwise, model_init.config.num_hidden_layers)
+    freeze(module, recipe.layerwise)
     if recipe.compile:
         for layer in module.encoder.layers:
             layer.compile(dynamic=False)
     return module, notes
 
 
-def _initialize_weights(module: Objective, recipe: PretrainRecipe, token_counts: npt.NDArray[np.int64]) -> None:
+def _initialize_weights(module: ObjectiveModule, recipe: PretrainRecipe, token_counts: npt.NDArray[np.int64]) -> None:
     """Apply position_init and output_bias_init of the recipe; all other weights stay random."""
     encoder = module.encoder
     if recipe.model.position_init != "normal":
@@ -107,7 +106,7 @@ def _initialize_weights(module: Objective, recipe: PretrainRecipe, token_counts:
         assert isinstance(encoder, Bert)
         init_neighbor_attention(encoder, torch.Generator().manual_seed(recipe.seed))
     if recipe.model.output_bias_init == "unigram":
-        if not isinstance(module, MlmObjective):
+        if not isinstance(module, MlmModule):
             raise SettingsError(f"output_bias_init is for MLM; leave it out for the objective '{recipe.objective}'")
         # Add-one smoothing: a token that does not occur is improbable, not impossible.
         probs = torch.from_numpy((token_counts + 1) / (token_counts.sum() + len(token_counts)))
@@ -117,7 +116,7 @@ def _initialize_weights(module: Objective, recipe: PretrainRecipe, token_counts:
 
 def write_model(
     folder: Path,
-    module: Objective,
+    module: ObjectiveModule,
     tokenizer: Tokenizer,
     metadata: Mapping[str, Any],
     tensors: Mapping[str, torch.Tensor] | None = None,
@@ -129,11 +128,11 @@ def write_model(
         family_of(config.model_type).config_to_dict(config, [architecture_of(config, module.kind)]),
         to_hf_names(module.state_dict() if tensors is None else dict(tensors), _tensor_names(module)),
         tokenizer,
-        {"attention": module.encoder.attention, **metadata},
+        {"attention": module.attention, **metadata},
     )
 
 
-def _tensor_names(module: Objective) -> dict[str, tuple[str, ...]]:
+def _tensor_names(module: ObjectiveModule) -> dict[str, tuple[str, ...]]:
     family = family_of(module.encoder.config.model_type)
     heads = {part: family.heads[kind] for part, kind in module.heads.items()}
     return combine_name_tables({"encoder": family.tensor_names(module.encoder.config), **heads})

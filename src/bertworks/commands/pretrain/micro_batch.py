@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
-from bertworks.encoders.stack import BertConfig
+from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
 from bertworks.parallel.process_group import all_reduce_min, local_world_size
@@ -18,7 +18,7 @@ _USABLE_MEMORY_RATIO = 0.8  # of the free memory
 
 
 def fit_recipe_to_memory(
-    recipe: PretrainRecipe, config: BertConfig, previous_size: int, device: torch.device, num_shards: int = 1
+    recipe: PretrainRecipe, config: EncoderConfig, previous_size: int, device: torch.device, num_shards: int = 1
 ) -> tuple[PretrainRecipe, list[str]]:
     """Choose a micro-batch size that fits into memory, `previous_size` if it does; batch_size does not change."""
     max_length = max(phase.max_length for phase in recipe.phases)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field
 
+from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
-from bertworks.encoders.stack import BertConfig
 from bertworks.errors import SettingsError
 from bertworks.objectives.registry import check_objective
 from bertworks.sampling.masking import MaskSettings
-from bertworks.sampling.samplers import OBJECTIVE_INPUTS
 from bertworks.settings import parse_duration
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
@@ -58,38 +56,27 @@ class ModelRecipe:
             if getattr(self, name) not in known:
                 raise SettingsError(f"{name} is '{getattr(self, name)}'; choose one of: {', '.join(known)}")
 
-    def config(self, vocab_size: int) -> BertConfig:
+    def config(self, vocab_size: int) -> EncoderConfig:
         """Return the config of a model with this vocabulary size."""
-        preset = family_of(self.family).config_from_preset(self.size, vocab_size)
-        hidden_size = self.hidden_size or preset.hidden_size
-        preset = _apply_family_settings(
-            preset, {"spelling": self.spelling, "softmax_kind": self.softmax_kind, "mem_len": self.mem_len}
+        changes = {
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": self.intermediate_size,
+            "hidden_act": self.hidden_act,
+            "spelling": self.spelling,
+            "softmax_kind": self.softmax_kind,
+            "mem_len": self.mem_len,
+        }
+        return (
+            family_of(self.family)
+            .config_from_preset(self.size, vocab_size)
+            .resized(
+                max_length=self.max_position_embeddings,
+                dropout_prob=self.hidden_dropout_prob,
+                **{name: value for name, value in changes.items() if value is not None},
+            )
         )
-        return replace(
-            preset,
-            hidden_size=hidden_size,
-            num_hidden_layers=self.num_hidden_layers or preset.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads or preset.num_attention_heads,
-            intermediate_size=self.intermediate_size
-            or (4 * hidden_size if self.hidden_size else preset.intermediate_size),
-            max_position_embeddings=self.max_position_embeddings,
-            hidden_act=self.hidden_act or preset.hidden_act,
-            hidden_dropout_prob=self.hidden_dropout_prob,
-            attention_probs_dropout_prob=self.hidden_dropout_prob,
-        )
-
-
-_SETTING_FAMILIES = {"spelling": "ELMo", "softmax_kind": "ELMo", "mem_len": "XLNet"}
-
-
-def _apply_family_settings(config: BertConfig, settings: dict[str, Any]) -> BertConfig:
-    """Return the config with the settings that only ELMo or XLNet has."""
-    settings = {name: value for name, value in settings.items() if value is not None}
-    for name in settings.keys() - {part.name for part in fields(config)}:
-        raise SettingsError(
-            f"{name} is for {_SETTING_FAMILIES[name]}; leave it out for the family '{config.model_type}'"
-        )
-    return replace(config, **settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +132,6 @@ class PretrainRecipe:
 
     def _check_choices(self) -> None:
         self.model.config(vocab_size=1)  # raises for an unknown family, size or activation
-        if self.objective not in OBJECTIVE_INPUTS:
-            raise SettingsError(
-                f"there is no objective '{self.objective}'; choose one of: {', '.join(OBJECTIVE_INPUTS)}"
-            )
         check_objective(self.model.family, self.objective)
         if self.layerwise.unfreeze_ratio:
             raise SettingsError(

@@ -26,7 +26,7 @@ from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
 from bertworks.errors import BertworksError, FolderError, MissingDependencyError
 from bertworks.models.provenance import folders_of, hashes_of
-from bertworks.objectives.registry import Objective
+from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.machine import peak_bytes
 from bertworks.parallel.process_group import all_gather, any_process, is_main_process, process_group, world_size
 from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
@@ -68,7 +68,7 @@ class _PretrainRun:
 
     request: PretrainRequest
     corpus: Corpus
-    module: Objective
+    module: ObjectiveModule
     optimizer: BertAdam
     batches: PretrainBatches
     precision: Precision
@@ -170,7 +170,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         request=replace(request, recipe=recipe),
         corpus=corpus,
         module=module,
-        optimizer=BertAdam(module, recipe.optimizer, recipe.layerwise, model_init.config.num_hidden_layers),
+        optimizer=BertAdam(module, recipe.optimizer, recipe.layerwise),
         batches=batches,
         precision=precision,
         health=HealthMonitor(run_info["unigram_entropy"], run_info["uniform_loss"]),

@@ -10,7 +10,7 @@ from torch import nn
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.text_shard import read_text
 from bertworks.inference.fill_mask import MaskFiller
-from bertworks.objectives.mlm import MlmObjective
+from bertworks.objectives.mlm import MlmModule
 from bertworks.records import SampleRecord
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
 
@@ -19,7 +19,7 @@ def fill_masked_sentences(
     module: nn.Module, tokenizer: Tokenizer, masked_sentences: tuple[str, ...], step: int
 ) -> Iterator[SampleRecord]:
     """Yield the predictions for each masked sentence after `step` steps; none for a module without an MLM head."""
-    if not isinstance(module, MlmObjective):
+    if not isinstance(module, MlmModule):
         return
     filler = MaskFiller(module.encoder, module.mlm_head, tokenizer)
     was_training = module.training

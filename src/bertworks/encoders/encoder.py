@@ -1,0 +1,270 @@
+"""The base of all encoders: a Batch in, an Encoded out.
+
+A family adds its embeddings and layers, and says how tokens are embedded and sequences pooled.
+B sequences, T positions, N tokens, D hidden size, E embedding size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.dropout import dropout
+from bertworks.encoders.encoded import (
+    BatchLayout,
+    Encoded,
+    EncoderState,
+    create_layout,
+    create_layout_with_cache,
+    select_output_positions,
+)
+from bertworks.encoders.layers import Attention, DropoutSeeds, Layer
+from bertworks.errors import InputError, SettingsError
+from bertworks.sampling.batch import Batch
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+
+class Encoder(nn.Module):
+    """Layers over embedded tokens. Dropout needs training mode and the seeds of a step.
+
+    attention                  the attention of batches that state none: one of `supported_attention`
+    activation_checkpointing   keep only the inputs of layers and recompute the rest in the backward pass: less memory,
+                               a third more time
+    """
+
+    supported_attention: tuple[str, ...] = ("bidirectional", "causal", "mask")
+    token_embeddings: nn.Embedding
+    layers: nn.ModuleList
+    pooler: nn.Linear
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.attention = self.supported_attention[0]
+        self.activation_checkpointing = False
+
+    def forward(
+        self,
+        batch: Batch,
+        state: object | None = None,
+        seeds: DropoutSeeds | None = None,
+        positions: torch.Tensor | None = None,
+        sparse_grad: bool = False,
+    ) -> Encoded:
+        """Return the hidden states of all layers and the pooled output of each sequence.
+
+        state        the tokens of the batch continue those that the `EncoderState` was made of (causal attention), and
+                     a new state is returned
+        seeds        seeds of dropout, used in training mode only
+        positions    compute the last layer only for the pooled output and at these positions (sequence * T + position)
+        sparse_grad  give the token embeddings a sparse gradient, for an output layer that is tied to them and gives
+                     them a dense one
+        """
+        if state is not None:
+            assert isinstance(state, EncoderState), "the state of another encoder"
+            layout = self.create_layout_with_cache(batch, state)
+            return self.forward_layers_with_cache(self.embed(batch, layout, sparse_grad), layout, state)
+        layout = self.create_layout(batch)
+        return self.forward_layers(self.embed(batch, layout, sparse_grad), layout, seeds, positions)
+
+    def forward_layers(
+        self,
+        hidden_states: torch.Tensor,
+        layout: BatchLayout,
+        seeds: DropoutSeeds | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> Encoded:
+        """Run the layers on embedded tokens (N, D)."""
+        seeds = seeds if self.training else None
+        hidden_states = dropout(hidden_states, seeds.seed_for(0) if seeds else None, self.embedding_dropout_prob)
+        all_states = [hidden_states]
+        pooled_positions = self.pooled_positions(layout)
+        outputs = None if positions is None else select_output_positions(layout, pooled_positions, positions)
+        layers = self.layer_sequence
+        for index, layer in enumerate(layers):
+            layer_seeds = tuple(seeds.seed_for(3 * index + offset) for offset in (1, 2, 3)) if seeds else None
+            if outputs is not None and index == len(layers) - 1:
+                hidden_states = self._run_layer(layer.forward_at, hidden_states, layout, layer_seeds, outputs)
+            else:
+                hidden_states = self._run_layer(layer, hidden_states, layout, layer_seeds)
+            all_states.append(hidden_states)
+        if outputs is None:
+            pooled = hidden_states[pooled_positions]
+        else:
+            num_sequences = len(pooled_positions)
+            pooled, all_states[-1] = hidden_states[:num_sequences], hidden_states[num_sequences:]
+        return Encoded(hidden_states=tuple(all_states), pooled=self.pool(pooled), layout=layout, positions=positions)
+
+    def create_layout_with_cache(self, batch: Batch, state: EncoderState) -> BatchLayout:
+        """Return the layout of a batch that continues the sequences of `state`."""
+        length, max_length = batch.input_ids.shape[1], self.config.max_length
+        if (self.attention if batch.attention is None else batch.attention) != "causal":
+            raise SettingsError("only a model with causal attention has a key/value cache; pass whole sequences")
+        if int(batch.lengths.min()) < length or state.length + length > max_length:
+            raise InputError(
+                f"sequences that are continued must be of equal length and end within the {max_length} positions of "
+                f"the model"
+            )
+        return create_layout_with_cache(batch, state.length)
+
+    def forward_layers_with_cache(
+        self, hidden_states: torch.Tensor, layout: BatchLayout, state: EncoderState
+    ) -> Encoded:
+        """Run the layers on embedded tokens (N, D) that also attend to the cached keys and values."""
+        all_states, caches = [hidden_states], []
+        for index, layer in enumerate(self.layer_sequence):
+            cache = state.layers[index] if state.layers else None
+            hidden_states, new_cache = layer.forward_with_cache(hidden_states, layout, cache)
+            all_states.append(hidden_states)
+            caches.append(new_cache)
+        new_state = EncoderState(state.length + layout.shape[1], tuple(caches))
+        pooled = self.pool(hidden_states[self.pooled_positions(layout)])
+        return Encoded(hidden_states=tuple(all_states), pooled=pooled, layout=layout, state=new_state)
+
+    @property
+    def layer_sequence(self) -> Sequence[Layer]:
+        """The layers in the order in which they are run."""
+        return list(self.layers)  # type: ignore[arg-type]
+
+    def layer_depths(self) -> dict[str, int]:
+        """Return the depth of each parameter: 0 for embeddings, i for the i-th layer, num_hidden_layers + 1 for the
+        pooler. The last layer has depth num_hidden_layers however often it is run (ALBERT has only one)."""
+        num_layers = self.config.num_hidden_layers
+        depths = {name: 0 for name, _ in self.named_parameters()}
+        for index, layer in enumerate(self.layers):
+            depth = num_layers if index == len(self.layers) - 1 else index + 1
+            depths |= {f"layers.{index}.{name}": depth for name, _ in layer.named_parameters()}
+        if hasattr(self, "pooler"):
+            depths |= {f"pooler.{name}": num_layers + 1 for name, _ in self.pooler.named_parameters()}
+        return depths
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether its layers have attention weights."""
+        return all(isinstance(layer, Layer) for layer in self.layer_sequence)
+
+    def attention_weights(self, batch: Batch, layer_indices: Iterable[int]) -> Iterator[torch.Tensor]:
+        """Yield the attention weights (B, H, T, T) of these layers, for sequences of equal length."""
+        if not self.has_attention:
+            raise SettingsError(
+                f"a model of the family '{self.config.model_type}' has no attention weights; choose a Transformer"
+            )
+        layout = self.create_layout(batch)
+        hidden_states = self.forward_layers(self.embed(batch, layout), layout).hidden_states
+        for index in layer_indices:
+            yield self.layer_sequence[index].attention.attention_weights(hidden_states[index], layout)
+
+    @property
+    def max_cached_length(self) -> float:
+        """The number of tokens of the longest sequence that can be read in parts, with a state."""
+        return self.config.max_length
+
+    @property
+    def embedding_dropout_prob(self) -> float:
+        return self.config.hidden_dropout_prob
+
+    @property
+    def device(self) -> torch.device:
+        return self.token_embeddings.weight.device
+
+    @property
+    def num_parallel_batches(self) -> int:
+        """The number of batches to compute at the same time, each in a thread: one a core."""
+        return torch.get_num_threads() if self.device.type == "cpu" else 1
+
+    def set_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Take over what depends on the vocabulary, before training: ELMo's spelling of the words."""
+
+    def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
+        """Return (N, D): the input of the first layer."""
+        raise NotImplementedError
+
+    def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
+        """Return (B,): the index of the token that is pooled: the first, or the last with causal attention."""
+        return layout.starts + layout.lengths - 1 if self.attention == "causal" else layout.starts
+
+    def pool(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the pooled output (B, D) from the last layer at the pooled positions (B, D)."""
+        return torch.tanh(self.pooler(vectors))
+
+    def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the embeddings that are summed for one sequence (T,), each (T, E), by name."""
+        positions = torch.arange(len(input_ids), device=input_ids.device) + self.config.first_position
+        indices = {"token": input_ids, "position": positions, "token_type": token_type_ids}
+        return {
+            name: getattr(self, f"{name}_embeddings")(values)
+            for name, values in indices.items()
+            if hasattr(self, f"{name}_embeddings")
+        }
+
+    def lookup_embeddings(
+        self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the token embeddings (N, E), and the positions (N,) and token types (N,) of the tokens."""
+        num_sequences, length = batch.input_ids.shape
+        input_ids, token_type_ids = batch.input_ids.flatten(), batch.token_type_ids.flatten()
+        if layout.index is None:
+            positions = torch.arange(length, device=input_ids.device).repeat(num_sequences)
+        else:
+            input_ids, token_type_ids = input_ids[layout.index], token_type_ids[layout.index]
+            positions = layout.index % length
+        embeddings = F.embedding(input_ids, self.token_embeddings.weight, sparse=sparse_grad)
+        return embeddings, positions + layout.num_cached + self.config.first_position, token_type_ids
+
+    def set_dropout(self, dropout_prob: float) -> None:
+        """Set the dropout probability of all layers and of the config."""
+        self.config = self.config.resized(dropout_prob=dropout_prob)
+        for module in self.modules():
+            if isinstance(module, Layer | Attention):
+                module.dropout_prob = dropout_prob
+
+    def _run_layer(self, layer: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+        """Call a layer, with activation checkpointing if it is on; dropout masks follow from seeds, so that the
+        recomputation repeats them."""
+        if self.activation_checkpointing and torch.is_grad_enabled():
+            return checkpoint(layer, *args, use_reentrant=False, preserve_rng_state=False)
+        return layer(*args)
+
+    def create_layout(self, batch: Batch) -> BatchLayout:
+        """Return the layout of a batch."""
+        return create_layout(batch, self.resolve_attention(batch))
+
+    def resolve_attention(self, batch: Batch) -> str | torch.Tensor:
+        """Return the attention of a batch; refuse a batch that this encoder cannot compute."""
+        length, max_length = batch.input_ids.shape[1], self.config.max_length
+        if length > max_length:
+            raise InputError(
+                f"a sequence of {length} tokens is longer than the {max_length} positions of this model; split the "
+                f"text into windows, or choose a smaller --max-length"
+            )
+        if int(batch.lengths.min()) < 1:
+            raise InputError(
+                f"sequence {int(batch.lengths.argmin())} is empty; every sequence needs at least one token, and that "
+                f"of an empty text has [CLS] and [SEP]"
+            )
+        attention = self.attention if batch.attention is None else batch.attention
+        if (attention if isinstance(attention, str) else "mask") not in self.supported_attention:
+            raise SettingsError(
+                f"the family '{self.config.model_type}' supports attention {' or '.join(self.supported_attention)} only"
+            )
+        return attention
+
+
+def init_weights(module: nn.Module, initializer_range: float, generator: torch.Generator | None) -> None:
+    """Initialize as the BERT release: weights from a truncated normal distribution, biases 0, norms 1."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            init_truncated_normal(part.weight, initializer_range, generator)
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+
+
+def init_truncated_normal(values: torch.Tensor, std: float, generator: torch.Generator | None) -> None:
+    """Fill with a normal distribution that is truncated at two standard deviations."""
+    nn.init.trunc_normal_(values, 0.0, std, -2 * std, 2 * std, generator=generator)
