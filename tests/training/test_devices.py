@@ -1,4 +1,4 @@
-"""Devices and precision: what is refused, how fp16 finds its scale, and how near half precision stays to full."""
+"""Devices and precision: what is refused, loss scaler, and how close bf16 and fp16 are to fp32."""
 
 import copy
 
@@ -8,7 +8,7 @@ import torch
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.errors import MissingDependencyError, SettingsError
-from bertworks.objectives.mlm import MlmObjective
+from bertworks.objectives.mlm import MlmModule
 from bertworks.sampling.batch import Batch
 from bertworks.training.devices import LossScaler, Precision, device_of
 from bertworks.training.evaluation import evaluate
@@ -17,40 +17,47 @@ from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
 
 CPU = torch.device("cpu")
-SIZES = BertConfig(50, 32, 2, 4, 64, 32)
+CONFIG = BertConfig(
+    vocab_size=50,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=32,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def module_of(sizes: BertConfig = SIZES) -> MlmObjective:
+def build_module(config: BertConfig = CONFIG) -> MlmModule:
     generator = torch.Generator().manual_seed(0)
-    return MlmObjective(Bert(sizes, generator), generator)
+    return MlmModule(Bert(config, generator), generator)
 
 
-def batch_of_random_pieces(seed: int = 0) -> Batch:
+def random_batch(seed: int = 0) -> Batch:
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(1, 50, (4, 12), generator=generator)
-    places = torch.tensor([1, 14, 15, 30, 47])
-    labels = {"pair": torch.tensor([0, 1, 1, 0])}
+    input_ids = torch.randint(1, 50, (4, 12), generator=generator)
+    positions = torch.tensor([1, 14, 15, 30, 47])
+    labels = {"nsp": torch.tensor([0, 1, 1, 0])}
     lengths = torch.full((4,), 12)
-    return Batch(ids, torch.zeros_like(ids), lengths, positions=places, targets=ids.flatten()[places], labels=labels)
+    token_type_ids, targets = torch.zeros_like(input_ids), input_ids.flatten()[positions]
+    return Batch(input_ids, token_type_ids, lengths, positions=positions, targets=targets, labels=labels)
 
 
-def training_of(module: MlmObjective, precision: Precision, num_steps: int) -> Training:
+def build_training(module: MlmModule, precision: Precision, num_steps: int) -> Training:
     optimizer = BertAdam(module, AdamSettings())
-    pace = StepSchedule((num_steps,), 1, 1e-3)
     return Training(
         module=module,
         trainable=module,
         optimizer=optimizer,
-        schedule=pace,
-        get_batches=lambda *_: [batch_of_random_pieces()],
+        schedule=StepSchedule((num_steps,), 1, 1e-3),
+        get_batches=lambda *_: [random_batch()],
         seed=0,
         precision=precision,
     )
 
 
-def test_auto_is_the_first_device_that_is_there(monkeypatch: pytest.MonkeyPatch):
+def test_auto_is_the_first_available_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert device_of("auto") == torch.device("mps")
@@ -58,7 +65,7 @@ def test_auto_is_the_first_device_that_is_there(monkeypatch: pytest.MonkeyPatch)
     assert device_of("auto") == device_of("cpu") == CPU
 
 
-def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_an_unavailable_device_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingsError, match=r"this machine has no cuda.*choose --device cpu"):
         device_of("cuda")
@@ -66,7 +73,7 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
         device_of("gpu")
 
 
-def test_a_tpu_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_a_tpu_without_torch_xla_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "torch_xla", None)
     with pytest.raises(MissingDependencyError, match="torch_xla"):
         device_of("xla")
@@ -77,106 +84,108 @@ def test_an_unknown_precision_is_refused():
         Precision("int8", CPU)
 
 
-def test_the_scale_is_halved_by_an_overflow_and_doubled_after_two_thousand_good_steps():
-    scaling = LossScaler(scale=8.0)
-    assert scaling.update(float("inf"))
-    assert scaling == LossScaler(4.0, 0)
-    assert not any(scaling.update(1.0) for _ in range(1_999))
-    assert scaling == LossScaler(4.0, 1_999)
-    assert not scaling.update(1.0)
-    assert scaling == LossScaler(8.0, 0)
+def test_an_overflow_halves_the_scale_and_two_thousand_good_steps_double_it():
+    scaler = LossScaler(scale=8.0)
+    assert scaler.update(float("inf"))
+    assert scaler == LossScaler(4.0, 0)
+    assert not any(scaler.update(1.0) for _ in range(1_999))
+    assert scaler == LossScaler(4.0, 1_999)
+    assert not scaler.update(1.0)
+    assert scaler == LossScaler(8.0, 0)
 
 
-def test_slopes_that_overflow_unscaled_are_no_fault_of_the_scale():
-    scaling = LossScaler(scale=1.0)
-    assert not scaling.update(float("nan"))
-    assert scaling.scale == 1.0
+def test_gradients_that_overflow_at_scale_one_are_no_overflow_of_scaling():
+    scaler = LossScaler(scale=1.0)
+    assert not scaler.update(float("nan"))
+    assert scaler.scale == 1.0
 
 
 @pytest.mark.parametrize(("name", "bound"), [("bf16", 2**-6), ("fp16", 2**-9)])
-def test_half_precision_gives_nearly_the_same_loss_and_slopes(name: str, bound: float):
-    """bf16 keeps 8 bits of a number and fp16 11: the bounds are four units of their last place."""
-    whole, half = module_of(), module_of()
-    batch, seeds = batch_of_random_pieces(), DropoutSeeds(torch.tensor(5, dtype=torch.int32))
-    scales = {"masked": 1 / 5, "pair": 1 / 4}
-    exact = whole(batch, scales, seeds)
+def test_half_precision_gives_nearly_the_same_loss_and_gradients(name: str, bound: float):
+    """bf16 has 8 significant bits and fp16 11: the bounds are four units in the last place."""
+    full, half = build_module(), build_module()
+    batch, seeds = random_batch(), DropoutSeeds(torch.tensor(5, dtype=torch.int32))
+    scales = {"mlm": 1 / 5, "nsp": 1 / 4}
+    exact = full(batch, scales, seeds)
     with Precision(name, CPU).autocast():
-        near = half(batch, scales, seeds)
+        rounded = half(batch, scales, seeds)
     exact.value.backward()
-    near.value.backward()
-    assert abs(near.value.item() - exact.value.item()) < bound * exact.value.item()
-    assert {one.grad.dtype for one in half.parameters()} == {torch.float32}
-    slopes = [torch.cat([one.grad.flatten() for one in module.parameters()]) for module in (whole, half)]
-    assert float((slopes[1] - slopes[0]).norm()) < bound * float(slopes[0].norm())
+    rounded.value.backward()
+    assert abs(rounded.value.item() - exact.value.item()) < bound * exact.value.item()
+    assert {parameter.grad.dtype for parameter in half.parameters()} == {torch.float32}
+    expected, actual = (
+        torch.cat([parameter.grad.flatten() for parameter in module.parameters()]) for module in (full, half)
+    )
+    assert float((actual - expected).norm()) < bound * float(expected.norm())
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_a_run_in_half_precision_learns(name: str):
-    module = module_of()
-    losses = [step.losses["masked"] for step in train(training_of(module, Precision(name, CPU), 30), TrainState())]
+def test_training_in_half_precision_reduces_the_loss(name: str):
+    module = build_module()
+    losses = [step.losses["mlm"] for step in train(build_training(module, Precision(name, CPU), 30), TrainState())]
     assert losses[-1] < losses[0] - 0.5
-    scores = evaluate(module, [batch_of_random_pieces()], Precision(name, CPU))
-    assert scores.losses["masked"] < losses[0] - 0.5
+    scores = evaluate(module, [random_batch()], Precision(name, CPU))
+    assert scores.losses["mlm"] < losses[0] - 0.5
 
 
-def test_an_overflow_leaves_parameters_and_moments_alone_and_is_told():
-    module = module_of()
+def test_an_overflow_changes_neither_parameters_nor_moments_and_is_reported():
+    module = build_module()
     before = copy.deepcopy(module.state_dict())
-    training = training_of(module, Precision("fp16", CPU), 3)
-    standing = TrainState(loss_scaler=LossScaler(scale=2.0**60))  # no slope of fp16 survives that
-    step = next(train(training, standing))
+    training = build_training(module, Precision("fp16", CPU), 3)
+    train_state = TrainState(loss_scaler=LossScaler(scale=2.0**60))  # every fp16 gradient overflows
+    step = next(train(training, train_state))
     assert step.has_overflow
-    assert standing.num_overflows == 1
-    assert standing.loss_scaler.scale == 2.0**59
+    assert train_state.num_overflows == 1
+    assert train_state.loss_scaler.scale == 2.0**59
     assert training.optimizer.num_steps == 0
     for name, values in module.state_dict().items():
         assert torch.equal(values, before[name]), name
 
 
-def test_scaling_does_not_change_a_step():
-    """A power of two changes exponents only: in full precision the step is the same to the bit."""
-    one, other = module_of(), module_of()
-    for module, scale in ((one, 1.0), (other, 1024.0)):
-        loss = module(
-            batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, DropoutSeeds(torch.tensor(1, dtype=torch.int32))
-        )
+def test_loss_scaling_does_not_change_a_step():
+    """A power of two changes only exponents: in fp32 the step is bit-identical."""
+    unscaled, scaled = build_module(), build_module()
+    for module, scale in ((unscaled, 1.0), (scaled, 1024.0)):
+        loss = module(random_batch(), {"mlm": 0.2, "nsp": 0.25}, DropoutSeeds(torch.tensor(1, dtype=torch.int32)))
         (loss.value * scale).backward()
-    norms = [BertAdam(module, AdamSettings()).step(1e-3, scale) for module, scale in ((one, 1.0), (other, 1024.0))]
+    norms = [
+        BertAdam(module, AdamSettings()).step(1e-3, scale) for module, scale in ((unscaled, 1.0), (scaled, 1024.0))
+    ]
     assert norms[0] == norms[1]
-    for name, values in one.state_dict().items():
-        assert torch.equal(values, other.state_dict()[name]), name
+    for name, values in unscaled.state_dict().items():
+        assert torch.equal(values, scaled.state_dict()[name]), name
 
 
-def test_recomputing_layers_gives_the_same_slopes_to_the_bit():
-    kept, again = module_of(), module_of()
-    again.encoder.activation_checkpointing = True
+def test_activation_checkpointing_gives_bit_identical_gradients():
+    plain, checkpointed = build_module(), build_module()
+    checkpointed.encoder.activation_checkpointing = True
     seeds = DropoutSeeds(torch.tensor(3, dtype=torch.int32))
-    for module in (kept, again):
+    for module in (plain, checkpointed):
         module.train()
-        module(batch_of_random_pieces(), {"masked": 0.2, "pair": 0.25}, seeds).value.backward()
-    for (name, one), other in zip(kept.named_parameters(), again.parameters(), strict=True):
-        assert torch.equal(one.grad, other.grad), name
+        module(random_batch(), {"mlm": 0.2, "nsp": 0.25}, seeds).value.backward()
+    for (name, expected), actual in zip(plain.named_parameters(), checkpointed.parameters(), strict=True):
+        assert torch.equal(actual.grad, expected.grad), name
 
 
-def test_recomputing_keeps_less_between_the_two_ways():
-    def saved(module: MlmObjective) -> int:
-        sizes = []
-        pack = lambda values: sizes.append(values.numel()) or values  # noqa: E731
+def test_activation_checkpointing_saves_fewer_tensors():
+    def num_saved_values(module: MlmModule) -> int:
+        counts = []
+        pack = lambda values: counts.append(values.numel()) or values  # noqa: E731
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda values: values):
             module(
-                batch_of_random_pieces(),
-                {"masked": 0.2, "pair": 0.25},
+                random_batch(),
+                {"mlm": 0.2, "nsp": 0.25},
                 DropoutSeeds(torch.tensor(3, dtype=torch.int32)),
             )
-        return sum(sizes)
+        return sum(counts)
 
-    kept, again = module_of(), module_of()
-    again.encoder.activation_checkpointing = True
-    assert saved(again) < 0.5 * saved(kept)
+    plain, checkpointed = build_module(), build_module()
+    checkpointed.encoder.activation_checkpointing = True
+    assert num_saved_values(checkpointed) < 0.5 * num_saved_values(plain)
 
 
-def test_a_batch_goes_to_a_device_whole():
-    batch = batch_of_random_pieces()
+def test_all_tensors_of_a_batch_move_to_a_device():
+    batch = random_batch()
     assert batch.to(CPU) is batch
     moved = batch.to(torch.device("meta"))
     for tensor in (
@@ -185,7 +194,7 @@ def test_a_batch_goes_to_a_device_whole():
         moved.lengths,
         moved.positions,
         moved.targets,
-        moved.labels["pair"],
+        moved.labels["nsp"],
     ):
         assert tensor.device.type == "meta"
     assert moved.attention is None

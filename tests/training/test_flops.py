@@ -1,49 +1,69 @@
-"""Operations of a step, counted: a BERT that is asked everything, by hand; and what takes more, or as much again."""
+"""Counted FLOPs of a training step, compared with a calculation by hand."""
 
 import pytest
 import torch
 
 from bertworks.encoders.bert import Bert, BertConfig
-from bertworks.objectives.causal import CausalLmObjective
+from bertworks.objectives.causal import CausalLmModule
 from bertworks.sampling.batch import Batch
 from bertworks.training.flops import count_flops
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def batch_of(rows: int, length: int, vocabulary: int) -> Batch:
-    """Full rows that are asked at every place."""
-    ids = torch.randint(1, vocabulary, (rows, length), generator=torch.Generator().manual_seed(1))
-    places = torch.arange(rows * length)
-    return Batch(ids, torch.zeros_like(ids), torch.full((rows,), length), None, places, ids.flatten())
+def make_batch(num_sequences: int, length: int, vocab_size: int) -> Batch:
+    """Full sequences with a target at every position."""
+    input_ids = torch.randint(1, vocab_size, (num_sequences, length), generator=torch.Generator().manual_seed(1))
+    lengths, positions = torch.full((num_sequences,), length), torch.arange(num_sequences * length)
+    return Batch(input_ids, torch.zeros_like(input_ids), lengths, None, positions, input_ids.flatten())
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.0])
-def test_a_bert_of_one_layer_by_hand(dropout: float):
-    """N pieces in rows of T; W = N + B places are computed in the last layer: those asked, and what sums a row up.
+def test_flops_of_a_one_layer_bert_by_hand(dropout: float):
+    """N tokens in sequences of T; the last layer computes N + B outputs: the targets and the pooled positions.
 
-    Keys and values of N, queries and outputs of W, the inner network of W, attention of W to T, scores of N over V; on
-    the way back twice that. The pooler is computed, but learns nothing.
+    Keys and values of N tokens; queries, outputs and feed-forward network of N + B; attention of N + B to T; logits of
+    N over V; the backward pass takes twice that. The pooler is computed, but gets no gradient.
     """
-    vocabulary, width, inner, rows, length = 60, 32, 64, 3, 16
-    sizes = BertConfig(
-        vocabulary, width, 1, 4, inner, 32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+    vocab_size, hidden_size, intermediate_size, num_sequences, length = 60, 32, 64, 3, 16
+    config = BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=intermediate_size,
+        max_position_embeddings=32,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
     )
-    module = CausalLmObjective(Bert(sizes, torch.Generator().manual_seed(0)))
-    found = count_flops(module, [batch_of(rows, length, vocabulary)])
-    pieces = rows * length
-    wanted = pieces + rows
-    attention = 4 * wanted * length * width
-    products = 4 * pieces * width**2 + 4 * wanted * width**2 + 4 * wanted * width * inner
-    scores = 2 * pieces * width * vocabulary
-    assert found == 3 * (products + attention + scores) + 2 * rows * width**2
+    module = CausalLmModule(Bert(config, torch.Generator().manual_seed(0)))
+    num_tokens = num_sequences * length
+    num_outputs = num_tokens + num_sequences
+    attention = 4 * num_outputs * length * hidden_size
+    linears = 4 * num_tokens * hidden_size**2 + 4 * num_outputs * hidden_size**2
+    linears += 4 * num_outputs * hidden_size * intermediate_size
+    logits = 2 * num_tokens * hidden_size * vocab_size
+    expected = 3 * (linears + attention + logits) + 2 * num_sequences * hidden_size**2
+    assert count_flops(module, [make_batch(num_sequences, length, vocab_size)]) == expected
 
 
-def test_a_second_batch_takes_as_much_again_and_nothing_is_changed():
-    module = CausalLmObjective(Bert(BertConfig(60, 32, 2, 4, 64, 32), torch.Generator().manual_seed(0))).eval()
+def test_two_batches_take_twice_the_flops_and_nothing_is_changed():
+    module = CausalLmModule(
+        Bert(
+            BertConfig(
+                vocab_size=60,
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                intermediate_size=64,
+                max_position_embeddings=32,
+            ),
+            torch.Generator().manual_seed(0),
+        )
+    ).eval()
     before = {name: values.clone() for name, values in module.state_dict().items()}
-    batch = batch_of(2, 8, 60)
+    batch = make_batch(2, 8, 60)
     assert count_flops(module, [batch, batch]) == 2 * count_flops(module, [batch])
-    assert not module.training_settings
-    assert all(one.grad is None for one in module.parameters())
+    assert not module.training
+    assert all(parameter.grad is None for parameter in module.parameters())
     assert all(values.equal(before[name]) for name, values in module.state_dict().items())

@@ -1,4 +1,4 @@
-"""Will it fit? Parameters as published, the estimate of a step against what a step really takes, micro-batches."""
+"""Memory estimates: published parameter counts, estimated against measured steps, micro-batch config."""
 
 from dataclasses import replace
 
@@ -30,39 +30,48 @@ PUBLISHED = [
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.parametrize(("name", "vocabulary", "count"), PUBLISHED)
-def test_parameters_are_as_many_as_published(name: str, vocabulary: int, count: int):
-    assert num_parameters(BertConfig.from_preset(name, vocabulary)) == count
+@pytest.mark.parametrize(("name", "vocab_size", "count"), PUBLISHED)
+def test_parameter_counts_are_those_published(name: str, vocab_size: int, count: int):
+    assert num_parameters(BertConfig.from_preset(name, vocab_size)) == count
 
 
-def test_parameters_of_any_sizes_are_counted_as_they_are_built():
-    sizes = BertConfig(60, 24, 3, 4, 50, 17, type_vocab_size=3)
-    assert num_parameters(sizes) == sum(one.numel() for one in Bert(sizes).parameters())
+def test_parameter_counts_of_any_config_are_those_of_the_module():
+    config = BertConfig(
+        vocab_size=60,
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=50,
+        max_position_embeddings=17,
+        type_vocab_size=3,
+    )
+    assert num_parameters(config) == sum(parameter.numel() for parameter in Bert(config).parameters())
 
 
-def batch_of_rows(sizes: BertConfig, rows: int, length: int, objective: str) -> Batch:
-    """Full rows with about as many places asked as the objective asks: 15 %, a sixth, or all but the last."""
-    ids = torch.randint(5, sizes.vocab_size, (rows, length), generator=torch.Generator().manual_seed(0))
-    numbers = torch.arange(ids.numel())
-    asked = {"masked-next": 0.15, "masked": 0.15, "masked-order": 0.15, "permuted": 1 / 6}.get(objective)
-    places = numbers[numbers % length < length - 1] if asked is None else numbers[: int(asked * len(numbers))] * 6
-    told = torch.zeros(len(numbers), dtype=torch.long)
-    told[places] = 1 + places % length
+def make_batch(config: BertConfig, num_sequences: int, length: int, objective: str) -> Batch:
+    """Full sequences with about as many targets as the objective has: 15 %, a sixth, or all but the last position."""
+    generator = torch.Generator().manual_seed(0)
+    input_ids = torch.randint(5, config.vocab_size, (num_sequences, length), generator=generator)
+    numbers = torch.arange(input_ids.numel())
+    ratio = {"mlm-nsp": 0.15, "mlm": 0.15, "mlm-sop": 0.15, "permutation": 1 / 6}.get(objective)
+    positions = numbers[numbers % length < length - 1] if ratio is None else numbers[: int(ratio * len(numbers))] * 6
+    order = torch.zeros(len(numbers), dtype=torch.long)
+    order[positions] = 1 + positions % length
     return Batch(
-        ids,
-        torch.zeros_like(ids),
-        torch.full((rows,), length),
-        positions=places,
-        targets=ids.flatten()[places],
-        labels={"pair": torch.zeros(rows, dtype=torch.long)},
-        permutation=told.view(rows, length) if objective == "permuted" else None,
+        input_ids,
+        torch.zeros_like(input_ids),
+        torch.full((num_sequences,), length),
+        positions=positions,
+        targets=input_ids.flatten()[positions],
+        labels={"nsp": torch.zeros(num_sequences, dtype=torch.long)},
+        permutation=order.view(num_sequences, length) if objective == "permutation" else None,
     )
 
 
-def bytes_taken(sizes: BertConfig, rows: int, length: int, objective: str = "masked-next") -> int:
-    """What a second step takes: parameters and moments, and the most that torch then allocates at a time."""
-    module = OBJECTIVES[objective](family_of(sizes.model_type).build(sizes, None), None)
-    batch = batch_of_rows(sizes, rows, length, objective)
+def measured_bytes(config: BertConfig, num_sequences: int, length: int, objective: str = "mlm-nsp") -> int:
+    """Measure the second step: parameters and moments, and the peak of torch's allocations."""
+    module = OBJECTIVES[objective].build(family_of(config.model_type).build(config, None), None)
+    batch = make_batch(config, num_sequences, length, objective)
     optimizer = BertAdam(module, AdamSettings())
     steps = train(
         Training(
@@ -76,22 +85,22 @@ def bytes_taken(sizes: BertConfig, rows: int, length: int, objective: str = "mas
         TrainState(),
     )
     next(steps)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         next(steps)
-    assert seen.profiler is not None
-    events = [one for one in seen.profiler.kineto_results.events() if one.name() == "[memory]"]
+    assert profiled.profiler is not None
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
     assert events
-    now = most = 0
-    for event in sorted(events, key=lambda one: one.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
-    lasting = [*module.parameters(), *optimizer.state().values()]
-    return sum(one.numel() * one.element_size() for one in lasting) + most
+    current = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        current += event.nbytes()
+        peak = max(peak, current)
+    state = [*module.parameters(), *optimizer.state().values()]
+    return sum(tensor.numel() * tensor.element_size() for tensor in state) + peak
 
 
-# Where the table weighs most, where the scores do, where the layers do, and where the pairs of places do.
+# Dominated by the embeddings, by the logits, by the layers, and by the attention weights.
 @pytest.mark.parametrize(
-    ("name", "vocabulary", "rows", "length"),
+    ("name", "vocab_size", "num_sequences", "length"),
     [
         ("tiny", 30_522, 1, 128),
         ("tiny", 30_522, 16, 128),
@@ -100,56 +109,65 @@ def bytes_taken(sizes: BertConfig, rows: int, length: int, objective: str = "mas
         ("tiny", 60, 2, 512),
     ],
 )
-def test_the_estimate_of_a_step_is_near_what_it_takes(name: str, vocabulary: int, rows: int, length: int):
-    sizes = BertConfig.from_preset(name, vocabulary)
-    taken = bytes_taken(sizes, rows, length)
-    assert taken / 1.5 < step_bytes(sizes, rows, length) < taken * 1.5
+def test_the_estimate_of_a_step_is_close_to_its_measured_memory(
+    name: str, vocab_size: int, num_sequences: int, length: int
+):
+    config = BertConfig.from_preset(name, vocab_size)
+    measured = measured_bytes(config, num_sequences, length)
+    assert measured / 1.5 < step_bytes(config, num_sequences, length) < measured * 1.5
 
 
 @pytest.mark.parametrize(
     ("family", "objective"),
     [
-        ("roberta", "masked"),
-        ("albert", "masked-order"),
-        ("openai-gpt", "next"),
-        ("xlnet", "permuted"),
-        ("elmo", "two-way"),
-        ("awd-lstm", "next"),
+        ("roberta", "mlm"),
+        ("albert", "mlm-sop"),
+        ("openai-gpt", "causal"),
+        ("xlnet", "permutation"),
+        ("elmo", "bilm"),
+        ("awd-lstm", "causal"),
     ],
 )
 def test_the_estimate_holds_for_every_family(family: str, objective: str):
-    sizes = family_of(family).config_from_preset("tiny", 1_000)
-    taken = bytes_taken(sizes, 4, 64, objective)
-    assert taken / 1.5 < step_bytes(sizes, 4, 64) < taken * 1.5
+    config = family_of(family).config_from_preset("tiny", 1_000)
+    measured = measured_bytes(config, 4, 64, objective)
+    assert measured / 1.5 < step_bytes(config, 4, 64) < measured * 1.5
 
 
-def test_sharing_layers_saves_parameters_and_nothing_of_what_layers_keep():
+def test_shared_layers_save_parameters_but_no_activations():
     albert, bert = (family_of(name).config_from_preset("base", 30_000) for name in ("albert", "bert"))
     assert num_parameters(albert) == 11_683_584  # as published
-    one, more = (step_bytes(albert, rows, 128) for rows in (1, 9))
-    alike, more_alike = (step_bytes(replace(bert, hidden_act="gelu_new"), rows, 128) for rows in (1, 9))
-    assert more - one == more_alike - alike
+    bert = replace(bert, hidden_act="gelu_new")
+    albert_bytes, bert_bytes = (step_bytes(model, 9, 128) - step_bytes(model, 1, 128) for model in (albert, bert))
+    assert albert_bytes == bert_bytes
 
 
 @pytest.mark.parametrize("activation", ["relu", "silu"])
-def test_the_estimate_knows_which_activations_keep_more(activation: str):
-    sizes = BertConfig(60, 128, 2, 2, 512, hidden_act=activation)
-    taken = bytes_taken(sizes, 16, 64)
-    assert taken / 1.5 < step_bytes(sizes, 16, 64) < taken * 1.5
+def test_the_estimate_knows_which_activations_save_two_tensors(activation: str):
+    config = BertConfig(
+        vocab_size=60,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+        hidden_act=activation,
+    )
+    measured = measured_bytes(config, 16, 64)
+    assert measured / 1.5 < step_bytes(config, 16, 64) < measured * 1.5
 
 
-def test_more_rows_longer_rows_and_larger_models_take_more():
+def test_more_sequences_longer_sequences_and_larger_models_take_more():
     tiny, mini = (BertConfig.from_preset(name, 3_000) for name in ("tiny", "mini"))
     assert step_bytes(tiny, 8, 128) < step_bytes(tiny, 16, 128) < step_bytes(mini, 16, 128)
-    # The same number of pieces in longer rows: more pairs of places.
+    # The same number of tokens in longer sequences: more attention weights.
     assert step_bytes(tiny, 8, 512) > step_bytes(tiny, 32, 128)
 
 
-def test_a_micro_batch_is_halved_until_it_fits():
-    sizes = BertConfig.from_preset("tiny", 3_000)
-    needed = {size: step_bytes(sizes, size, 128) for size in (48, 24, 12, 1)}
-    assert largest_micro_batch_size(sizes, 48, 128, needed[48]) == 48
-    assert largest_micro_batch_size(sizes, 48, 128, needed[48] - 1) == 24
-    assert largest_micro_batch_size(sizes, 48, 128, needed[12]) == 12
-    assert largest_micro_batch_size(sizes, 48, 128, needed[1]) == 1
-    assert largest_micro_batch_size(sizes, 48, 128, needed[1] - 1) is None
+def test_the_micro_batch_size_is_halved_until_it_fits():
+    config = BertConfig.from_preset("tiny", 3_000)
+    needed = {size: step_bytes(config, size, 128) for size in (48, 24, 12, 1)}
+    assert largest_micro_batch_size(config, 48, 128, needed[48]) == 48
+    assert largest_micro_batch_size(config, 48, 128, needed[48] - 1) == 24
+    assert largest_micro_batch_size(config, 48, 128, needed[12]) == 12
+    assert largest_micro_batch_size(config, 48, 128, needed[1]) == 1
+    assert largest_micro_batch_size(config, 48, 128, needed[1] - 1) is None
