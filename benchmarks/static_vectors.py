@@ -1,12 +1,12 @@
-"""Static vectors: text in, what counting pairs takes in bounded memory, and GloVe beside its yardstick, out.
+"""Word vectors: text in, the cost of counting co-occurrences in bounded memory, and GloVe against a C reference, out.
 
     python benchmarks/static_vectors.py counting TEXT... [--memory 8 64 1024] [--json]
     python benchmarks/static_vectors.py glove TEXT... --lists LIST... [--epochs 25] [--x-max 100] [--json]
 
-`counting` counts the pairs of the same words once for each memory in MiB, each time in a process of its own: words a
-second of processor time, sorted runs on disk, and by how much the process's memory grew at its peak. `glove` trains
-on one thread, and beside it glove.c (compiled here; needs `cc`), which takes one pair after another, with the same
-counts, settings and number of epochs: processor time, costs, and scores on lists of word pairs and analogies.
+`counting` counts the co-occurrences of the same words once for each memory limit in MiB, each time in its own process:
+words per second of CPU time, sorted runs on disk, and the growth of peak memory. `glove` trains on one thread, and so
+does glove.c (compiled here; needs `cc`), which processes one pair at a time, with the same counts, settings and number
+of epochs: CPU time, costs, and scores on lists of word pairs and analogies.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ WINDOW = 10
 
 
 def stream_of(sources: list[str], folder: Path) -> WordStream:
-    """Return the words of texts by number, as `bertworks vectors train` reads them."""
+    """Return the words of texts as ids, as `bertworks word-vectors train` reads them."""
     counts, settings = Counts(), WordSettings()
     with WordStreamWriter(folder / "ids", counts) as writer:
         for block in blocks([TextSource(source) for source in sources], ReadSettings()):
-            documents = (clean(passage, CleanSettings(), counts) for passage in read(block, counts))
+            documents = (clean(document, CleanSettings(), counts) for document in read(block, counts))
             writer.add(
                 context for document in documents if document for context in document_contexts(document, settings)
             )
         return writer.finish(settings)
 
 
-def _memory_mib(what: str) -> float:
-    """Return what Linux says of this process: VmRSS, its memory, or VmHWM, the peak of it since that was set back."""
+def _memory_mib(field: str) -> float:
+    """Return a field of /proc/self/status: VmRSS, the memory of this process, or VmHWM, its peak since the reset."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 2**10
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 2**10
 
 
-def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
+def count_pairs(stream: WordStream, memory_mb: int) -> dict[str, float]:
     """Count all pairs and read them once, merged."""
     with tempfile.TemporaryDirectory() as folder:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets the peak back
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
         before, start = _memory_mib("VmRSS"), time.process_time()
         counter = PairCounter(len(stream.words), WINDOW, Path(folder), max_pairs_in_memory(memory_mb))
         for chunk in stream.chunks(counter.chunk_size):
@@ -77,8 +77,8 @@ def counted(stream: WordStream, memory_mb: int) -> dict[str, float]:
     }
 
 
-def ours(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
-    """Train here, and leave the pairs of the last epoch for the yardstick."""
+def train_ours(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
+    """Train our GloVe, and write the pairs of the last epoch for the reference."""
     torch.set_num_threads(1)
     counter = PairCounter(len(stream.words), WINDOW, folder, max_pairs_in_memory(settings.memory_mb))
     for chunk in stream.chunks(counter.chunk_size):
@@ -91,36 +91,36 @@ def ours(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str,
         (rounds,) = pairs.epoch(generator)
         costs.append(sum(cost for _, cost in glove.train_rounds(rounds)) / pairs.num_pairs)
     seconds = time.process_time() - start
-    rows = np.rec.fromarrays([rounds.firsts, rounds.seconds, rounds.counts])
-    rows.tofile(folder / "ordered")
+    records = np.rec.fromarrays([rounds.firsts, rounds.seconds, rounds.counts])
+    records.tofile(folder / "ordered")
     return {"seconds": seconds, "pairs": pairs.num_pairs, "cost": costs[-1], "table": glove.table()}
 
 
-def yardstick(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
+def train_reference(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
     source = Path(__file__).with_name("glove.c")
     subprocess.run(["cc", "-O3", "-ffast-math", "-o", folder / "glove", source, "-lm"], check=True)
-    given = (len(stream.words), settings.vector_size, settings.epochs, settings.x_max)
+    arguments = (len(stream.words), settings.vector_size, settings.epochs, settings.x_max)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [str(folder / "glove"), str(folder / "ordered"), *map(str, given), str(folder / "table")]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [str(folder / "glove"), str(folder / "ordered"), *map(str, arguments), str(folder / "table")]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     table = np.fromfile(folder / "table", dtype=np.float32).reshape(len(stream.words), -1)
-    return {"seconds": seconds, "cost": float(printed.split()[-1]), "table": table}
+    return {"seconds": seconds, "cost": float(output.split()[-1]), "table": table}
 
 
-def scores(vectors: StaticVectors, lists: list[Path]) -> dict[str, float]:
-    found = {}
+def evaluate(vectors: StaticVectors, lists: list[Path]) -> dict[str, float]:
+    scores = {}
     for name, score in evaluate_vectors(vectors, lists).items():
         if isinstance(score, Similarity):
-            found[name] = score.spearman
+            scores[name] = score.spearman
         else:
-            found[name] = total(score).num_correct / max(1, total(score).num_known)
-    return found
+            scores[name] = total(score).num_correct / max(1, total(score).num_known)
+    return scores
 
 
-def in_a_process(stream: WordStream, memory_mb: int) -> dict[str, float]:
+def count_in_process(stream: WordStream, memory_mb: int) -> dict[str, float]:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(counted, (stream, memory_mb))
+        return pool.apply(count_pairs, (stream, memory_mb))
 
 
 def main() -> None:
@@ -137,17 +137,17 @@ def main() -> None:
         stream = stream_of(options.texts, Path(folder))
         rows: list[dict[str, Any]] = []
         if options.what == "counting":
-            rows += [in_a_process(stream, memory) for memory in options.memory]
+            rows += [count_in_process(stream, memory) for memory in options.memory]
         else:
             settings = GloveSettings(epochs=options.epochs, x_max=options.x_max)
-            for name, train in (("ours", ours), ("one by one", yardstick)):
-                told = train(stream, settings, Path(folder))
-                vectors = StaticVectors(stream.words, told.pop("table"))
-                rows.append({"who": name, **told, **scores(vectors, options.lists)})
+            for name, train in (("ours", train_ours), ("one by one", train_reference)):
+                result = train(stream, settings, Path(folder))
+                vectors = StaticVectors(stream.words, result.pop("table"))
+                rows.append({"who": name, **result, **evaluate(vectors, options.lists)})
     if options.json:
         print(json.dumps({"words": stream.num_words, "different": len(stream.words), "rows": rows}))
         return
-    print(f"{stream.num_words:,} words, {len(stream.words):,} different ones")
+    print(f"{stream.num_words:,} words, {len(stream.words):,} distinct words")
     for row in rows:
         print("  ".join(f"{key} {value if isinstance(value, str) else f'{value:,.5g}'}" for key, value in row.items()))
 

@@ -1,11 +1,11 @@
-"""Our WordPiece against a plain reference on real text: a data folder in, lines compared and differences out.
+"""Our WordPiece against a plain reference on real text: a data folder in, numbers of lines and differences out.
 
 python benchmarks/tokenizer_parity.py DATA_FOLDER [--json] [--processes 2]
 
 DATA_FOLDER holds vocab/ with the four released vocabularies, and the texts wikitext-2/, corpus-zh/ and chnsenticorp/.
-The reference of tests/vocabulary stands for Google's release; both our ways, `encode` and `encode_sentences`, must give
-its pieces. The uncased English and the Chinese vocabulary read every line that is not empty, the two cased ones every
-twentieth. The exit code is 1 if a single line differs.
+The reference of tests/support reimplements Google's release; both `encode` and `encode_sentences` must give its tokens.
+The uncased English and the Chinese vocabulary read every line that is not empty, the two cased ones every twentieth.
+The exit code is 1 if a single line differs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-REFERENCE = Path(__file__).parent.parent / "tests" / "vocabulary"
+REFERENCE = Path(__file__).parent.parent / "tests" / "support"
 CORPORA = {
     "wikitext-2": ("train.txt.gz", "valid.txt", "test.txt"),
     "corpus-zh": ("modern.txt.gz", "clue-small-sample.txt"),
     "chnsenticorp": ("train.tsv", "dev.tsv", "test.tsv"),
 }
-# Each vocabulary, whether it keeps case, and which lines it reads: all, or one in twenty.
+# Vocabulary -> whether it is cased, and the step between the lines that are compared.
 VOCABULARIES = {
     "bert-base-uncased": (False, 1),
     "bert-base-chinese": (False, 1),
@@ -43,10 +43,10 @@ NUM_SHOWN = 5
 ENGLISH, CHINESE = "I like playing soccer", "我喜欢踢足球"
 PAIR_IDS = (101, 151, 8993, 8942, 8221, 11405, 10326, 102, 2769, 1599, 3614, 6677, 6639, 4413, 102)
 
-# What one comparison needs: the vocabulary's file, whether it keeps case, the corpus, and the lines.
+# The file of a vocabulary, whether it is cased, the corpus, and the lines.
 Block = tuple[Path, bool, str, list[str]]
-# What it finds: the vocabulary, the corpus, how many lines, and those that differ.
-Found = tuple[str, str, int, list[str]]
+# The vocabulary, the corpus, the number of lines, and those that differ.
+Comparison = tuple[str, str, int, list[str]]
 
 
 def main() -> None:
@@ -72,10 +72,10 @@ def main() -> None:
 
 
 def check_example(data: Path) -> None:
-    """The worked example: a pair of English and Chinese under the released Chinese vocabulary."""
-    ids = Tokenizer.load(vocabulary_file(data, "bert-base-chinese")).encode(ENGLISH, CHINESE).input_ids
-    if ids != PAIR_IDS:
-        sys.exit(f"the worked example gives {ids} instead of {PAIR_IDS}")
+    """Check the example of the paper's release: an English and a Chinese text with the Chinese vocabulary."""
+    input_ids = Tokenizer.load(vocabulary_file(data, "bert-base-chinese")).encode(ENGLISH, CHINESE).input_ids
+    if input_ids != PAIR_IDS:
+        sys.exit(f"the example gives {input_ids} instead of {PAIR_IDS}")
 
 
 def blocks(data: Path) -> Iterator[Block]:
@@ -88,7 +88,7 @@ def blocks(data: Path) -> Iterator[Block]:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    # Only "\n" ends a line here: whatever other separators the text holds must reach the tokenizers.
+    # Only "\n" ends a line here: all other separators must reach the tokenizers.
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         for line in file:
             if line != b"\n":
@@ -99,23 +99,23 @@ def vocabulary_file(data: Path, vocabulary: str) -> Path:
     return data / "vocab" / f"{vocabulary}-vocab.txt"
 
 
-def compare(block: Block) -> Found:
-    """Cut each line of a block in three ways."""
+def compare(block: Block) -> Comparison:
+    """Tokenize each line of a block in three ways."""
     path, cased, corpus, lines = block
     ours = tokenizer(path)
     expected = [reference_ids(line, path, cased) for line in lines]
-    flat = ours.encode_sentences(lines)
-    ids, ends = flat.input_ids.tolist(), flat.sentence_ends.tolist()
+    tokens = ours.encode_sentences(lines)
+    input_ids, ends = tokens.input_ids.tolist(), tokens.sentence_ends.tolist()
     different = []
-    for line, wanted, (start, end) in zip(lines, expected, pairwise([0, *ends]), strict=True):
-        if not list(ours.encode(line).input_ids[1:-1]) == ids[start:end] == wanted:
+    for line, expected_ids, (start, end) in zip(lines, expected, pairwise([0, *ends]), strict=True):
+        if not list(ours.encode(line).input_ids[1:-1]) == input_ids[start:end] == expected_ids:
             different.append(line)
     return path.name.removesuffix("-vocab.txt"), corpus, len(lines), different
 
 
 def reference_ids(line: str, path: Path, cased: bool) -> list[int]:
-    numbers = vocabulary_ids(path)
-    return [numbers[piece] for piece in reference()(line, numbers, not cased)]
+    token_ids = vocabulary_ids(path)
+    return [token_ids[token] for token in reference()(line, token_ids, not cased)]
 
 
 @functools.cache
@@ -125,7 +125,7 @@ def tokenizer(path: Path) -> Tokenizer:
 
 @functools.cache
 def vocabulary_ids(path: Path) -> dict[str, int]:
-    # Read here once more, as the release does it, so that our reader is compared too.
+    # Read as in the release, so that our reader is compared too.
     lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     return {line.strip(): number for number, line in enumerate(lines)}
 
@@ -133,10 +133,10 @@ def vocabulary_ids(path: Path) -> dict[str, int]:
 @functools.cache
 def reference() -> Callable[[str, dict[str, int], bool], list[str]]:
     sys.path.insert(0, str(REFERENCE))
-    pieces: Callable[[str, dict[str, int], bool], list[str]] = importlib.import_module(
+    tokenize: Callable[[str, dict[str, int], bool], list[str]] = importlib.import_module(
         "reference_wordpiece"
-    ).reference_pieces
-    return pieces
+    ).reference_tokens
+    return tokenize
 
 
 def show(lines: Counter[tuple[str, str]], differences: Counter[tuple[str, str]]) -> None:
