@@ -295,9 +295,9 @@ FAMILY = Family(
     # A translation starts with the first special token and ends with the separator.
     special_ids={
         "pad_token_id": "pad",
-        "bos_token_id": "first",
+        "bos_token_id": "cls",
         "eos_token_id": "sep",
         "forced_eos_token_id": "sep",
-        "decoder_start_token_id": "first",
+        "decoder_start_token_id": "cls",
     },
 )
