@@ -1,4 +1,4 @@
-"""Scores of word vectors on lists that people made: values by hand, gensim's scores, unknown words counted."""
+"""Intrinsic evaluation of word vectors: values by hand, equal to gensim, unknown words counted."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ PLANE = StaticVectors(
 )
 
 
-def test_similarity_orders_pairs_as_people_do_and_leaves_out_unknown_words():
+def test_similarity_is_a_rank_correlation_without_unknown_words():
     pairs = [
         WordPair("east", "northeast", 9.0),  # cosine 0.71
         WordPair("East", "north", 5.0),  # 0
@@ -33,14 +33,14 @@ def test_similarity_orders_pairs_as_people_do_and_leaves_out_unknown_words():
     score = similarity(PLANE, pairs)
     assert (score.num_pairs, score.num_known) == (4, 3)
     assert score.spearman == pytest.approx(1.0)
-    turned = [pair._replace(score=-pair.score) for pair in pairs]
-    assert similarity(PLANE, turned).spearman == pytest.approx(-1.0)
+    reversed_pairs = [pair._replace(score=-pair.score) for pair in pairs]
+    assert similarity(PLANE, reversed_pairs).spearman == pytest.approx(-1.0)
     assert similarity(PLANE, pairs[3:]).num_known == 0
 
 
-def test_analogies_are_counted_by_section_with_what_is_unknown():
+def test_analogies_are_scored_by_section():
     questions = [
-        AnalogyQuestion("turns", "east", "north", "north", "west"),  # north - east + north lies between north and west
+        AnalogyQuestion("turns", "east", "north", "north", "west"),  # north - east + north is between north and west
         AnalogyQuestion("turns", "east", "north", "up", "west"),
         AnalogyQuestion("others", "north", "east", "west", "northeast"),
     ]
@@ -52,20 +52,22 @@ def test_analogies_are_counted_by_section_with_what_is_unknown():
     assert total(scores) == SectionScore("all", 3, 2, scores[0].num_correct + scores[1].num_correct)
 
 
-def test_scores_are_those_of_gensim(tmp_path: Path):
+def test_scores_equal_gensim(tmp_path: Path):
     generator = np.random.default_rng(5)
-    words = [f"w{number}" for number in range(60)]
+    words = [f"w{index}" for index in range(60)]
     table = generator.standard_normal((60, 4)).astype(np.float32)
     theirs = KeyedVectors(vector_size=4)
     theirs.add_vectors(words, table)
     ours = StaticVectors(words, table)
     pairs = [(*generator.choice(words, 2, replace=False), f"{generator.random():.3f}") for _ in range(40)]
     (tmp_path / "pairs.tsv").write_text("\n".join("\t".join(pair) for pair in pairs) + "\nw1\tunknown\t3\n")
-    asked = [" ".join(generator.choice(words, 4, replace=False)) for _ in range(300)]
-    for row in range(0, 300, 2):  # a random answer is never right: make every second one so
-        first, second, third, _ = asked[row].split()
-        asked[row] = f"{first} {second} {third} {ours.analogy(first, second, third, 1)[0].word}"
-    (tmp_path / "asked.txt").write_text("\n".join([": one", *asked[:150], ": two", *asked[150:], "w1 w2 w3 unknown"]))
+    questions = [" ".join(generator.choice(words, 4, replace=False)) for _ in range(300)]
+    for line in range(0, 300, 2):  # a random answer is never correct: every second one is made so
+        first, second, third, _ = questions[line].split()
+        questions[line] = f"{first} {second} {third} {ours.analogy(first, second, third, 1)[0].word}"
+    (tmp_path / "questions.txt").write_text(
+        "\n".join([": one", *questions[:150], ": two", *questions[150:], "w1 w2 w3 unknown"])
+    )
 
     read_pairs = read_word_list(tmp_path / "pairs.tsv")
     _, spearman, unknown_percent = theirs.evaluate_word_pairs(str(tmp_path / "pairs.tsv"))
@@ -73,8 +75,8 @@ def test_scores_are_those_of_gensim(tmp_path: Path):
     assert score.spearman == pytest.approx(spearman[0], abs=1e-6)
     assert 1 - score.num_known / score.num_pairs == pytest.approx(unknown_percent / 100)
 
-    scores = analogies(ours, read_word_list(tmp_path / "asked.txt"))
-    accuracy, sections = theirs.evaluate_word_analogies(str(tmp_path / "asked.txt"), case_insensitive=False)
+    scores = analogies(ours, read_word_list(tmp_path / "questions.txt"))
+    accuracy, sections = theirs.evaluate_word_analogies(str(tmp_path / "questions.txt"), case_insensitive=False)
     assert [score.num_correct for score in scores] == [len(section["correct"]) for section in sections[:2]]
     assert total(scores).accuracy == pytest.approx(accuracy)
     assert total(scores).num_correct >= 150
@@ -90,12 +92,12 @@ def test_scores_are_those_of_gensim(tmp_path: Path):
         "\ufefftiger cat 7.35\n\nbook paper 7.46",
     ],
 )
-def test_pairs_are_read_in_the_shapes_people_publish(tmp_path: Path, text: str):
+def test_pairs_are_read_in_the_published_formats(tmp_path: Path, text: str):
     (tmp_path / "pairs").write_text(text, encoding="utf-8")
     assert read_word_list(tmp_path / "pairs") == [WordPair("tiger", "cat", 7.35), WordPair("book", "paper", 7.46)]
 
 
-def test_questions_are_read_with_their_sections(tmp_path: Path):
+def test_questions_have_sections(tmp_path: Path):
     (tmp_path / "q").write_text(": family\nman king woman queen\n: gram1\ncalm calmly rapid rapidly\n")
     assert read_word_list(tmp_path / "q") == [
         AnalogyQuestion("family", "man", "king", "woman", "queen"),
@@ -104,23 +106,23 @@ def test_questions_are_read_with_their_sections(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "list is empty"),
-        (": family\n", "list holds nothing to ask"),
-        ("first\tsecond\tscore\n", "list holds nothing to ask"),
+        (": family\n", "list has no pairs or questions"),
+        ("first\tsecond\tscore\n", "list has no pairs or questions"),
         ("a\tb\t1\nc\td\n", "list, line 2: not two words and a score"),
         ("a\tb\t1\nc\td\tnan\n", "line 2"),
         (": s\na b c d\na b c\n", "list, line 3: 3 words instead of four"),
     ],
 )
-def test_a_line_that_is_neither_is_refused_with_its_number(tmp_path: Path, text: str, said: str):
+def test_an_invalid_line_raises_an_error_with_its_number(tmp_path: Path, text: str, message: str):
     (tmp_path / "list").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_word_list(tmp_path / "list")
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path):
+def test_a_binary_file_raises_an_error(tmp_path: Path):
     (tmp_path / "list").write_bytes(b"\x80\x81 not text")
     with pytest.raises(InputError, match="list is not UTF-8 text"):
         read_word_list(tmp_path / "list")
