@@ -44,11 +44,11 @@ RUN_INFO = {
 }
 
 
-def step(number: int, loss: float, phase: str = "128", grad_norm: float = 1.0, pair_loss: str = "nsp") -> StepRecord:
+def step(number: int, loss: float, phase: str = "128", grad_norm: float = 1.0) -> StepRecord:
     return StepRecord(
         step=number,
         phase=phase,
-        losses={"mlm": loss, pair_loss: 0.5},
+        losses={"mlm": loss, "nsp": 0.5},
         learning_rate=1e-4,
         seconds=3_600.0 * number,
         num_tokens=1_000_000 * number,
@@ -115,9 +115,12 @@ def test_a_phase_boundary_is_marked_in_every_chart(tmp_path):
     assert page.words.count("128 → 512") == 6
 
 
-def test_the_pair_accuracy_is_named_by_the_loss_of_the_run(tmp_path):
-    run = run_with(tmp_path, step(1, 9.0, pair_loss="sop"), held_out(1, 8.0))
-    assert "SOP accuracy 91.2 %" in report_of(run).words
+@pytest.mark.parametrize(("objective", "pair_task"), [("mlm-nsp", "NSP"), ("mlm-sop", "SOP"), ("unknown", "NSP")])
+def test_the_objective_names_the_accuracy_on_pairs(tmp_path, objective, pair_task):
+    run = run_with(tmp_path, step(1, 9.0), held_out(1, 8.0), recipe=f'objective = "{objective}"')
+    words = report_of(run).words
+    assert f"{pair_task} accuracy 91.2 %" in words
+    assert f"{pair_task} loss nats" in words
 
 
 @pytest.mark.parametrize(

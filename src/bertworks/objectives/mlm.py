@@ -67,6 +67,7 @@ MLM_NSP = Objective(
     build=partial(MlmModule, has_pair_head=True),
     required_heads=("mlm", "nsp"),
     label_names=("the second follows the first", "the second is random"),
+    pair_task="NSP",
 )
 MLM_SOP = Objective(
     name="mlm-sop",
@@ -75,6 +76,7 @@ MLM_SOP = Objective(
     build=partial(MlmModule, has_pair_head=True),
     required_heads=("mlm", "nsp"),
     label_names=("in order", "swapped"),
+    pair_task="SOP",
 )
 MLM = Objective(
     name="mlm",

@@ -58,6 +58,7 @@ class Objective:
     build            encoder and generator -> the module to train
     required_heads   kinds of heads that a family must have tensor names for
     label_names      what the labels 0 and 1 of a pair of segments mean, if it has pairs
+    pair_task        the name of the task on pairs in reports: NSP, SOP
     is_stateful      whether sequences continue those of the step before, with the encoder's state
     """
 
@@ -67,4 +68,5 @@ class Objective:
     build: Callable[[Encoder, torch.Generator | None], ObjectiveModule]
     required_heads: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
+    pair_task: str = ""
     is_stateful: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ import numpy as np
 
 from bertworks.disk import write_text
 from bertworks.errors import FolderError
+from bertworks.objectives.registry import OBJECTIVES
 from bertworks.records import MASK_TOKEN, METRICS, SAMPLES, History, SampleRecord
 from bertworks.reports.curves import Boundary, Chart, Curve, Reference, StepAxis, draw_chart
 from bertworks.reports.page import (
@@ -57,15 +59,20 @@ class PretrainRun:
 
     @property
     def token_accuracy_name(self) -> str:
-        return f"{display_name(self.history.token_loss)} accuracy"
+        return f"{self.loss_name(self.history.token_loss)} accuracy"
 
     @property
     def pair_accuracy_name(self) -> str:
-        return f"{display_name(self.pair_loss or '')} accuracy"
+        return f"{self.loss_name(self.pair_loss or '')} accuracy"
+
+    def loss_name(self, part: str) -> str:
+        """Return the name of a loss part for readers: acronyms in capitals; on pairs, what the objective calls it."""
+        pair_task = _pair_task(self.recipe) if part == self.pair_loss else ""
+        return pair_task or (part.upper() if len(part) <= _MAX_ACRONYM else part)
 
     @property
     def pair_loss(self) -> str | None:
-        """The name of the loss over sentence pairs (NSP or SOP), if there is one."""
+        """The loss part over sentence pairs, if there is one."""
         return next((name for name in _loss_names(self.history) if name != self.history.token_loss), None)
 
     def get_number(self, key: str) -> float | None:
@@ -76,9 +83,13 @@ class PretrainRun:
         return float(value)
 
 
-def display_name(loss_name: str) -> str:
-    """Return the name of a loss part for readers: acronyms (mlm, nsp) in capitals."""
-    return loss_name.upper() if len(loss_name) <= _MAX_ACRONYM else loss_name
+def _pair_task(recipe: str) -> str:
+    """Return what the objective of a recipe calls its task on sentence pairs; empty if it has none."""
+    try:
+        objective = OBJECTIVES.get(str(tomllib.loads(recipe).get("objective")))
+    except tomllib.TOMLDecodeError:
+        return ""
+    return "" if objective is None else objective.pair_task
 
 
 def write_report(run: Path) -> Path:
@@ -242,7 +253,7 @@ def _loss_chart(run: PretrainRun, name: str, size: str) -> Chart:
         steps, values = np.array(held_out).T
         curves.append(Curve(name="held-out", css_class="held-out", shape="dots", steps=steps, values=values))
     return Chart(
-        title=f"{display_name(name)} loss",
+        title=f"{run.loss_name(name)} loss",
         unit="nats per token" if name == history.token_loss else "nats",
         curves=tuple(curves),
         references=tuple(_references(run, name)),
@@ -279,7 +290,13 @@ def _held_out_table(run: PretrainRun) -> str:
         return ""
     names = _loss_names(history)
     records = [history.held_out[index] for index in spaced_indices(len(history.held_out), _MAX_ROWS)]
-    titles = ["step", "phase", *(f"{display_name(name)} loss" for name in names), "perplexity", run.token_accuracy_name]
+    titles = [
+        "step",
+        "phase",
+        *(f"{run.loss_name(name)} loss" for name in names),
+        "perplexity",
+        run.token_accuracy_name,
+    ]
     has_pairs = any(record.pair_accuracy is not None for record in records)
     titles += [run.pair_accuracy_name] if has_pairs else []
     rows = []
