@@ -26,7 +26,6 @@ OBJECTIVES = (
     "permutation-stream",
     "bilm",
 )
-TASKS = ("classify", "regress", "choose", "tag", "answer", "translate")
 VOCABULARY_KINDS = ("wordpiece", "bpe", "byte-bpe", "unigram", "words", "jieba-words")
 WORD_VECTOR_KINDS = ("glove", "skip-gram", "cbow")
 COMPARE_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertworks.choices import TASKS
 from bertworks.cli.command import Command, choice, command_app
 from bertworks.cli.options import (
     BatchSize,
@@ -64,7 +63,9 @@ class OptionalTestCommand(Command):
 
 @app.command("finetune", cls=OptionalTestCommand)
 def finetune_command(
-    task: Annotated[str, typer.Argument(help=f"{', '.join(TASKS)}; or a published set such as glue/MRPC.")],
+    task: Annotated[
+        str, typer.Argument(help="A task such as classify, tag or answer, or a published set such as glue/MRPC.")
+    ],
     output: RunFolder,
     model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")] = "",
     vocab: Annotated[

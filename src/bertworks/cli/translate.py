@@ -35,12 +35,12 @@ def translate_command(
     from bertworks.datasets.texts import STANDARD_INPUT, texts_in
     from bertworks.inference.model import load
     from bertworks.inference.translator import translate_texts
-    from bertworks.tasks.translate import Translate
+    from bertworks.tasks.contract import GenerativeTask
     from bertworks.text.document import Counts
 
     loaded = load(model)
     task = loaded.translator().module.task
-    assert isinstance(task, Translate)
+    assert isinstance(task, GenerativeTask)
     options: dict[str, Any] = {
         "num_beams": num_beams, "length_penalty": length_penalty, "max_extra_tokens": max_extra_tokens,
     }  # fmt: skip
