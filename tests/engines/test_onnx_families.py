@@ -1,4 +1,4 @@
-"""Graphs of the family: each computes what its encoder does, whatever pieces read and wherever a row is summed up."""
+"""Graphs of every family have the outputs of their encoders, with any attention and pooled position."""
 
 from __future__ import annotations
 
@@ -17,72 +17,72 @@ from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-# A BERT that learned to read to the left is read so by its graph, too.
-MEMBERS = ("roberta", "albert", "openai-gpt", "xlnet", "bert to the left")
+MEMBERS = ("roberta", "albert", "openai-gpt", "xlnet", "bert causal")
 
 
 @pytest.fixture(params=MEMBERS)
 def encoder(request: pytest.FixtureRequest) -> Encoder:
-    """Three layers, every parameter drawn anew, so that none of them is without effect."""
-    name, _, reads = str(request.param).partition(" ")
+    """Three layers, every parameter random, so that each of them has an effect."""
+    name, _, attention = str(request.param).partition(" ")
     family = family_of(name)
-    sizes = family.config_from_preset("tiny", 40).resized(
+    config = family.config_from_preset("tiny", 40).resized(
         hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=96, max_length=16
     )
-    found = family.build(sizes, None).eval()
-    found.attention = "left" if reads else found.attention
-    for parameter in found.parameters():
+    encoder = family.build(config, None).eval()
+    encoder.attention = attention or encoder.attention
+    for parameter in encoder.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.3, generator=torch.Generator().manual_seed(parameter.numel()))
-    return found
+    return encoder
 
 
-def batch(segments: int) -> Batch:
-    ids = torch.randint(1, 40, (3, 9), generator=torch.Generator().manual_seed(1))
-    kinds = (torch.arange(9) >= 4).long().expand(3, 9) if segments > 1 else torch.zeros_like(ids)
-    return Batch(ids, kinds, torch.tensor([9, 5, 2]))
+def make_batch(encoder: Encoder) -> Batch:
+    input_ids = torch.randint(1, 40, (3, 9), generator=torch.Generator().manual_seed(1))
+    has_segments = getattr(encoder.config, "type_vocab_size", 1) > 1
+    token_type_ids = (torch.arange(9) >= 4).long().expand(3, 9) if has_segments else torch.zeros_like(input_ids)
+    return Batch(input_ids, token_type_ids, torch.tensor([9, 5, 2]))
 
 
 @torch.inference_mode()
-def assert_same(encoder: Encoder, runtime: OnnxRuntime | OpenvinoRuntime) -> None:
-    given = batch(encoder.config.type_vocab_size)
-    one, other = encoder(given), GraphEncoder(encoder.config, runtime)(given)
-    assert one.pooled is not None
-    assert other.pooled is not None
-    np.testing.assert_allclose(other.to_padded(), one.to_padded(), atol=5e-5)
-    np.testing.assert_allclose(other.pooled, one.pooled, atol=5e-5)
+def assert_same_outputs(encoder: Encoder, runtime: OnnxRuntime | OpenvinoRuntime) -> None:
+    batch = make_batch(encoder)
+    expected, actual = encoder(batch), GraphEncoder(encoder.config, runtime)(batch)
+    assert expected.pooled is not None
+    assert actual.pooled is not None
+    np.testing.assert_allclose(actual.to_padded(), expected.to_padded(), atol=5e-5)
+    np.testing.assert_allclose(actual.pooled, expected.pooled, atol=5e-5)
 
 
-def test_a_graph_computes_what_the_encoder_does(encoder: Encoder):
+def test_a_graph_has_the_outputs_of_the_encoder(encoder: Encoder):
     graph = build_graph(encoder, None, True)
     onnx.checker.check_model(graph, full_check=True)
-    assert_same(encoder, OnnxRuntime(graph.SerializeToString(), b""))
-    assert_same(encoder, OpenvinoRuntime.from_encoder(encoder, None, True))
+    assert_same_outputs(encoder, OnnxRuntime(graph.SerializeToString(), b""))
+    assert_same_outputs(encoder, OpenvinoRuntime.from_encoder(encoder, None, True))
 
 
-def test_a_layer_that_is_shared_is_written_once():
+def test_a_shared_layer_has_one_set_of_weights():
     family = family_of("albert")
     graphs = []
     for num_layers in (1, 6):
-        sizes = family.config_from_preset("tiny", 40).resized(num_hidden_layers=num_layers)
-        graphs.append(build_graph(family.build(sizes, None), None, True))
-    few, many = ({one.name for one in graph.graph.initializer} for graph in graphs)
-    assert few == many
+        config = family.config_from_preset("tiny", 40).resized(num_hidden_layers=num_layers)
+        graphs.append(build_graph(family.build(config, None), None, True))
+    shallow, deep = ({tensor.name for tensor in graph.graph.initializer} for graph in graphs)
+    assert shallow == deep
     assert len(graphs[1].graph.node) > 3 * len(graphs[0].graph.node)
 
 
-def test_a_head_without_a_bias_is_one_product(encoder: Encoder):
+def test_a_head_without_bias_is_one_matmul(encoder: Encoder):
     weight = torch.randn(5, 24, generator=torch.Generator().manual_seed(0))
-    runtime = OnnxRuntime.from_encoder(encoder, GraphHead("rows", {"score.weight": weight.numpy()}), True)
-    given = batch(encoder.config.type_vocab_size)
-    (logits,), _ = GraphEncoder(encoder.config, runtime).compute_outputs(given, slice(None), ("logits",))
+    runtime = OnnxRuntime.from_encoder(encoder, GraphHead("sequence", {"score.weight": weight.numpy()}), True)
+    batch = make_batch(encoder)
+    (logits,), _ = GraphEncoder(encoder.config, runtime).compute_outputs(batch, slice(None), ("logits",))
     with torch.inference_mode():
-        summary = encoder(given).pooled
-    assert summary is not None
-    np.testing.assert_allclose(logits, summary @ weight.t(), atol=2e-4)
+        pooled = encoder(batch).pooled
+    assert pooled is not None
+    np.testing.assert_allclose(logits, pooled @ weight.t(), atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["elmo", "awd-lstm", "marian"])
-def test_others_are_refused_with_the_reason(name: str):
+def test_families_without_graphs_are_refused(name: str):
     family = family_of(name)
-    with pytest.raises(SettingsError, match=f"'{name}' runs in torch only: graphs are written of Bert, Albert, Gpt"):
+    with pytest.raises(SettingsError, match=f"'{name}' run only in torch and cannot be exported to a graph"):
         build_graph(family.build(family.config_from_preset("tiny", 40), None), None, True)

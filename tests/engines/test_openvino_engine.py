@@ -1,4 +1,4 @@
-"""OpenVINO: the graph computes what the encoder does, and one run does not write over the results of the last."""
+"""OpenVINO: the graph has the outputs of the encoder, and a run does not overwrite earlier results."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from bertworks.engines.openvino_engine import OpenvinoRuntime
 from bertworks.errors import FolderError
 from bertworks.sampling.batch import Batch
 
-SIZES = BertConfig(
+CONFIG = BertConfig(
     vocab_size=40,
     hidden_size=24,
     num_hidden_layers=2,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def encoder() -> Bert:
-    return Bert(SIZES, torch.Generator().manual_seed(0)).eval()
+    return Bert(CONFIG, torch.Generator().manual_seed(0)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -36,35 +36,35 @@ def runtime(encoder: Bert) -> OpenvinoRuntime:
 
 
 def batch(*lengths: int) -> Batch:
-    size = (len(lengths), max(lengths))
-    ids = torch.randint(1, 40, size, generator=torch.Generator().manual_seed(1))
-    return Batch(ids, torch.zeros(size, dtype=torch.long), torch.tensor(lengths))
+    shape = (len(lengths), max(lengths))
+    input_ids = torch.randint(1, 40, shape, generator=torch.Generator().manual_seed(1))
+    return Batch(input_ids, torch.zeros(shape, dtype=torch.long), torch.tensor(lengths))
 
 
-def test_the_graph_computes_what_the_encoder_does(encoder: Bert, runtime: OpenvinoRuntime):
-    through = GraphEncoder(SIZES, runtime)
+def test_the_graph_has_the_outputs_of_the_encoder(encoder: Bert, runtime: OpenvinoRuntime):
+    graph_encoder = GraphEncoder(CONFIG, runtime)
     with torch.inference_mode():
-        for one in (batch(9, 5, 2), batch(4), batch(7, 7)):
-            expected, found = encoder(one), through(one)
-            np.testing.assert_allclose(found.to_padded(), expected.to_padded(), atol=2e-5)
-            np.testing.assert_allclose(found.pooled, expected.pooled, atol=2e-5)
+        for inputs in (batch(9, 5, 2), batch(4), batch(7, 7)):
+            expected, actual = encoder(inputs), graph_encoder(inputs)
+            np.testing.assert_allclose(actual.to_padded(), expected.to_padded(), atol=2e-5)
+            np.testing.assert_allclose(actual.pooled, expected.pooled, atol=2e-5)
 
 
-def test_a_later_run_leaves_earlier_results_alone(runtime: OpenvinoRuntime):
-    through = GraphEncoder(SIZES, runtime)
-    first = through(batch(5, 5))
-    before = first.last.clone()
-    through(Batch(batch(5, 5).input_ids.flip(0), batch(5, 5).token_type_ids, torch.tensor([5, 5])))
-    assert torch.equal(first.last, before)
+def test_a_later_run_does_not_overwrite_earlier_results(runtime: OpenvinoRuntime):
+    graph_encoder = GraphEncoder(CONFIG, runtime)
+    first = graph_encoder(batch(5, 5))
+    before = first.last_hidden_state.clone()
+    graph_encoder(Batch(batch(5, 5).input_ids.flip(0), batch(5, 5).token_type_ids, torch.tensor([5, 5])))
+    assert torch.equal(first.last_hidden_state, before)
 
 
-def test_its_own_files_compute_the_same(encoder: Bert, runtime: OpenvinoRuntime, tmp_path: Path):
+def test_saved_files_have_the_same_outputs(encoder: Bert, runtime: OpenvinoRuntime, tmp_path: Path):
     runtime.save(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"openvino_model.xml", "openvino_model.bin"}
-    again = OpenvinoRuntime.open(tmp_path)
-    assert set(again.outputs) == {"last_hidden_state", "pooler_output"}
-    one, other = (GraphEncoder(SIZES, own)(batch(6, 3)) for own in (runtime, again))
-    np.testing.assert_allclose(one.to_padded(), other.to_padded(), atol=1e-6)
+    loaded = OpenvinoRuntime.open(tmp_path)
+    assert set(loaded.outputs) == {"last_hidden_state", "pooler_output"}
+    expected, actual = (GraphEncoder(CONFIG, each)(batch(6, 3)) for each in (runtime, loaded))
+    np.testing.assert_allclose(actual.to_padded(), expected.to_padded(), atol=1e-6)
 
 
 def test_damaged_files_are_named(tmp_path: Path):

@@ -120,7 +120,7 @@ def test_gradients_are_clipped_to_the_set_norm_and_not_at_all_with_zero(clip: fl
     assert abs(float(optimizer.state()["exp_avg/weight"][0, 0]) - mean) < 1e-15
 
 
-@pytest.mark.parametrize("correction", [True, False])
+@pytest.mark.parametrize("bias_correction", [True, False])
 def test_a_restored_optimizer_continues_bit_identically(bias_correction: bool):
     settings = AdamSettings(bias_correction=bias_correction)
     full, first = network(torch.float32), network(torch.float32)
