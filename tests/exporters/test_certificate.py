@@ -1,4 +1,4 @@
-"""Certificates: what is beyond a tolerance is said with its figures and the option that allows it."""
+"""Certificates: an exceeded tolerance is reported with its value and its option."""
 
 import numpy as np
 import pytest
@@ -11,12 +11,18 @@ from bertworks.tasks.contract import TaskScores
 
 def certificate(tolerance: Tolerance, change: MetricChange | None = None, logits: float = 2e-3) -> Certificate:
     differences = {"last_hidden_state": 5e-5, "logits": logits}
-    sizes = {"last_hidden_state": 3.0, "logits": 20.0}
-    compared = ParityResult(differences, sizes, np.array([0.999, 0.991]))
-    return Certificate("int8", "two texts", compared, tolerance, {"precision": "int8"}, change)
+    max_values = {"last_hidden_state": 3.0, "logits": 20.0}
+    return Certificate(
+        target="int8",
+        sample_description="two texts",
+        parity=ParityResult(differences, max_values, np.array([0.999, 0.991])),
+        tolerance=tolerance,
+        scheme={"precision": "int8"},
+        metric_change=change,
+    )
 
 
-def test_what_is_within_the_tolerance_passes():
+def test_an_export_within_the_tolerance_passes():
     certificate(Tolerance(1e-4, 0.995)).check("the model")
 
 
@@ -28,39 +34,39 @@ def test_large_logits_are_compared_relative_to_the_largest():
     ]
 
 
-def test_other_outputs_are_compared_as_they_are():
+def test_other_outputs_are_compared_absolutely():
     assert certificate(Tolerance(4e-5)).failures[0].startswith("last_hidden_state differs by 5e-05, and 4e-05")
 
 
-def test_a_difference_that_is_no_number_is_never_within():
+def test_a_nonfinite_difference_always_fails():
     assert len(certificate(Tolerance(1e9), logits=float("inf")).failures) == 1
     assert len(certificate(Tolerance(1e9), logits=float("nan")).failures) == 1
 
 
-def test_the_mean_cosine_counts():
+def test_the_mean_cosine_is_checked():
     assert certificate(Tolerance(cosine=0.995)).failures == []
     assert certificate(Tolerance(cosine=0.996)).failures == [
-        "the mean cosine is 0.9950, and 0.996 is asked for (--cosine)"
+        "the mean cosine is 0.9950, and 0.996 is required (--cosine)"
     ]
 
 
 @pytest.mark.parametrize(("after", "passes"), [(0.91, True), (0.89, True), (0.88, False)])
-def test_a_metric_may_fall_by_so_many_hundredths(after: float, passes: bool):
+def test_a_metric_may_fall_by_the_allowed_points(after: float, passes: bool):
     scores = (TaskScores(metrics={"f1": value, "accuracy": 0.5}, main_metric="f1") for value in (0.9, after))
-    found = certificate(Tolerance(points=1.001), MetricChange("dev.tsv", *scores)).failures
-    assert found == ([] if passes else ["f1 falls from 0.9000 to 0.8800, and 1.001 points are allowed (--points)"])
+    failures = certificate(Tolerance(points=1.001), MetricChange("dev.tsv", *scores)).failures
+    assert failures == ([] if passes else ["f1 falls from 0.9000 to 0.8800, and 1.001 points are allowed (--points)"])
 
 
-def test_a_refusal_names_model_texts_figures_and_the_way_out():
+def test_a_refusal_names_model_texts_values_and_the_remedy():
     with pytest.raises(FolderError) as caught:
         certificate(Tolerance(cosine=0.999)).check("runs/mine")
     assert str(caught.value) == (
         "the export of runs/mine to int8 is refused, and nothing is written: on two texts the mean cosine is 0.9950, "
-        "and 0.999 is asked for (--cosine); allow more with these options, or export to another kind"
+        "and 0.999 is required (--cosine); raise the tolerance with these options, or choose another target"
     )
 
 
-def test_what_a_person_asks_for_goes_before_the_usual():
-    usual = Tolerance(1e-4, None, 1.0)
-    assert usual.with_overrides(None, 0.9, None) == Tolerance(1e-4, 0.9, 1.0)
-    assert usual.with_overrides(1e-3, None, 0.0) == Tolerance(1e-3, None, 0.0)
+def test_explicit_tolerances_replace_the_defaults():
+    default = Tolerance(1e-4, None, 1.0)
+    assert default.with_overrides(None, 0.9, None) == Tolerance(1e-4, 0.9, 1.0)
+    assert default.with_overrides(1e-3, None, 0.0) == Tolerance(1e-3, None, 0.0)

@@ -1,4 +1,4 @@
-"""Members of the family are exported with a certificate as BERT is: the same predictions, as near to the original."""
+"""Models of other families are exported with a certificate, and predict the same."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-KINDS = {"albert": "unigram", "openai-gpt": "bpe", "xlnet": "unigram"}
+ALGORITHMS = {"albert": "unigram", "openai-gpt": "bpe", "xlnet": "unigram"}
 TEXTS = [("the film was good", "john lives in paris"), ("the film", "was bad")]
 
 
-@pytest.fixture(params=list(KINDS))
+@pytest.fixture(params=list(ALGORITHMS))
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A classifier of the family, its weights drawn at random."""
+    """A classifier of the family with random weights."""
     name = str(request.param)
-    lines = [" ".join(WORDS[at:] + WORDS[:at]) for at in range(len(WORDS))]
-    tokenizer = Tokenizer.from_backend(train(lines, VocabularySettings(kind=KINDS[name], vocab_size=70)))
+    lines = [" ".join(WORDS[index:] + WORDS[:index]) for index in range(len(WORDS))]
+    tokenizer = Tokenizer.from_backend(train(lines, VocabularySettings(kind=ALGORITHMS[name], vocab_size=70)))
     family, generator = family_of(name), torch.Generator().manual_seed(3)
-    sizes = family.config_from_preset("tiny", tokenizer.vocab_size).resized(
+    config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(
         hidden_size=32, num_attention_heads=4, intermediate_size=128, max_length=32, initializer_range=0.2
     )
-    module = TaskModule(family.build(sizes, generator), Classify(("no", "yes", "perhaps")), generator)
+    module = TaskModule(family.build(config, generator), Classify(("no", "yes", "perhaps")), generator)
     save_finetuned(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("to", ["onnx", "openvino"])
-def test_an_exported_member_predicts_the_same_and_is_certified(folder: Path, to: str, tmp_path: Path):
-    made = export(ExportRequest(model=str(folder), target=to, output=tmp_path / to))
-    certificate = json.loads((tmp_path / to / "certificate.json").read_text())
-    assert certificate == made.certificate
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_an_exported_model_predicts_the_same_and_has_a_certificate(folder: Path, target: str, tmp_path: Path):
+    result = export(ExportRequest(model=str(folder), target=target, output=tmp_path / target))
+    certificate = json.loads((tmp_path / target / "certificate.json").read_text())
+    assert certificate == result.certificate
     assert max(certificate["max_difference"].values()) < 1e-4
-    for one, other in zip(load(folder).predict(TEXTS), load(tmp_path / to).predict(TEXTS), strict=True):
-        assert one.label == other.label
-        assert np.abs(one.logits - other.logits).max() < 1e-4
+    predictions = zip(load(folder).predict(TEXTS), load(tmp_path / target).predict(TEXTS), strict=True)
+    for expected, actual in predictions:
+        assert actual.label == expected.label
+        assert np.abs(actual.logits - expected.logits).max() < 1e-4
 
 
-def test_products_of_8_bits_are_certified_by_their_cosine(folder: Path, tmp_path: Path):
-    made = export(ExportRequest(model=str(folder), target="int8", output=tmp_path / "int8", cosine=0.98))
-    assert made.certificate["mean_cosine"] >= 0.98
+def test_an_int8_export_keeps_the_required_cosine(folder: Path, tmp_path: Path):
+    result = export(ExportRequest(model=str(folder), target="int8", output=tmp_path / "int8", cosine=0.98))
+    assert result.certificate["mean_cosine"] >= 0.98
     assert load(tmp_path / "int8").predict(TEXTS[:1])

@@ -1,4 +1,4 @@
-"""Comparing: cosines by hand, and no difference between a model and itself."""
+"""Parity: cosines by hand, and no difference between a model and itself."""
 
 import math
 from dataclasses import replace
@@ -17,12 +17,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_cosines_by_hand():
-    one = np.array([[3.0, 4.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], np.float32)
-    other = np.array([[6.0, 8.0], [0.0, 2.0], [1.0, 0.0], [1.0, 0.0]], np.float32)
-    np.testing.assert_allclose(cosines_of(one, other), [1, 0, math.sqrt(0.5), 0])
+    left = np.array([[3.0, 4.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]], np.float32)
+    right = np.array([[6.0, 8.0], [0.0, 2.0], [1.0, 0.0], [1.0, 0.0]], np.float32)
+    np.testing.assert_allclose(cosines_of(left, right), [1, 0, math.sqrt(0.5), 0])
 
 
-def test_vectors_that_are_no_numbers_have_nothing_in_common():
+def test_the_cosine_of_nan_is_zero():
     assert cosines_of(np.array([[1.0, 1.0]]), np.array([[np.nan, 1.0]])).tolist() == [0.0]
 
 
@@ -33,24 +33,24 @@ def test_the_built_in_texts_are_in_both_languages_and_of_many_lengths():
     assert max(map(len, TEXTS)) > 200
 
 
-def test_rows_are_cut_where_a_model_is_short(tmp_path: Path):
+def test_texts_are_truncated_to_the_maximal_length_of_the_model(tmp_path: Path):
     model = load(sentence_model(tmp_path / "model"))
     assert max(map(len, builtin_sample(model).sequences)) == model.encoder.config.max_length == 32
-    assert [len(row) for row in sample_of_texts(model, ["who", "john lives"], "f").sequences] == [3, 4]
+    assert [len(sequence) for sequence in sample_of_texts(model, ["who", "john lives"], "f").sequences] == [3, 4]
 
 
-def test_a_model_differs_from_itself_in_nothing(tmp_path: Path):
+def test_a_model_has_no_difference_to_itself(tmp_path: Path):
     model = load(pretrained(tmp_path / "model"))
-    found = compare(model, model, builtin_sample(model))
-    assert found.max_differences == {"last_hidden_state": 0.0, "pooler_output": 0.0, "logits": 0.0}
-    np.testing.assert_allclose(found.cosines, 1.0)
+    result = compare(model, model, builtin_sample(model))
+    assert result.max_differences == {"last_hidden_state": 0.0, "pooler_output": 0.0, "logits": 0.0}
+    np.testing.assert_allclose(result.cosines, 1.0)
 
 
-def test_a_broken_model_is_as_far_off_as_can_be(tmp_path: Path):
+def test_a_model_with_nan_has_an_infinite_difference(tmp_path: Path):
     model = load(pretrained(tmp_path / "model"))
     broken = replace(model, encoder=encoder())
     with torch.no_grad():
         broken.encoder.norm.weight.fill_(float("nan"))
-    found = compare(model, broken, builtin_sample(model))
-    assert found.max_differences["last_hidden_state"] == math.inf
-    assert found.cosines.tolist() == [0.0] * 36
+    result = compare(model, broken, builtin_sample(model))
+    assert result.max_differences["last_hidden_state"] == math.inf
+    assert result.cosines.tolist() == [0.0] * 36

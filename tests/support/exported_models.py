@@ -1,4 +1,4 @@
-"""Model folders of random weights, one for each thing that a model can do, and inputs that suit each."""
+"""Model folders with random weights, pretrained, fine-tuned for each task and of sentence-transformers, with inputs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 WORDS = "the film was good bad john lives in paris who a b c 我 喜 欢 足 球 。 .".split()
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-SIZES = BertConfig(
-    vocab_size=len(PIECES),
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+CONFIG = BertConfig(
+    vocab_size=len(TOKENS),
     hidden_size=32,
     num_hidden_layers=2,
     num_attention_heads=4,
@@ -42,32 +42,34 @@ SIZES = BertConfig(
 
 
 @dataclass(frozen=True)
-class Small:
-    """A task and texts for `Model.predict`, the first of them longer than a window."""
+class TaskInputs:
+    """A task and inputs for `Model.predict`; the first text is longer than a window."""
 
     task: Task
     texts: list[Any] = field(default_factory=list)
 
 
-LONG = "john lives in paris . " * 12
-SMALL = {
-    "classify": Small(Classify(("no", "yes", "perhaps")), [LONG, "the film was good", ("the film", "was bad")]),
-    "regress": Small(Regress(), [LONG, "a b c"]),
-    "choose": Small(Choose(), [{"prompt": "the film was", "choices": [LONG, "good", "bad"]}]),
-    "tag": Small(Tag(("O", "B-PER", "I-PER")), [LONG, "john lives in paris", "我喜欢足球。"]),
-    "answer": Small(Answer(), [{"question": "who lives in paris", "context": LONG}]),
+LONG_TEXT = "john lives in paris . " * 12
+TASK_INPUTS = {
+    "classify": TaskInputs(
+        Classify(("no", "yes", "perhaps")), [LONG_TEXT, "the film was good", ("the film", "was bad")]
+    ),
+    "regress": TaskInputs(Regress(), [LONG_TEXT, "a b c"]),
+    "choose": TaskInputs(Choose(), [{"prompt": "the film was", "choices": [LONG_TEXT, "good", "bad"]}]),
+    "tag": TaskInputs(Tag(("O", "B-PER", "I-PER")), [LONG_TEXT, "john lives in paris", "我喜欢足球。"]),
+    "answer": TaskInputs(Answer(), [{"question": "who lives in paris", "context": LONG_TEXT}]),
 }
 
 
 def tokenizer() -> Tokenizer:
-    return Tokenizer.from_backend(wordpiece_backend(PIECES, cased=False))
+    return Tokenizer.from_backend(wordpiece_backend(TOKENS, cased=False))
 
 
 def encoder(seed: int = 0) -> Bert:
-    return Bert(SIZES, torch.Generator().manual_seed(seed)).eval()
+    return Bert(CONFIG, torch.Generator().manual_seed(seed)).eval()
 
 
-def tuned(folder: Path, task: Task, recurrent: RecurrentSettings | None = None) -> Path:
+def finetuned(folder: Path, task: Task, recurrent: RecurrentSettings | None = None) -> Path:
     """A model folder as `bertworks finetune` writes it."""
     generator = torch.Generator().manual_seed(1)
     module = TaskModule(encoder(), task, generator, recurrent=recurrent)
@@ -78,20 +80,18 @@ def tuned(folder: Path, task: Task, recurrent: RecurrentSettings | None = None) 
 def pretrained(folder: Path) -> Path:
     """A model folder as `bertworks pretrain` writes it."""
     generator = torch.Generator().manual_seed(0)
-    module = MlmModule(Bert(SIZES, generator), generator)
-    names = combine_name_tables({"encoder": tensor_names(SIZES), "masked": HEADS["masked"], "pair": HEADS["pair"]})
+    module = MlmModule(Bert(CONFIG, generator), generator)
+    names = combine_name_tables({"encoder": tensor_names(CONFIG), "mlm_head": HEADS["mlm"], "pair_head": HEADS["nsp"]})
     tensors = to_hf_names(module.state_dict(), names)
-    write_folder(
-        folder, config_to_dict(SIZES, ["BertForPreTraining"]), tensors, tokenizer(), {"objective": "masked-next"}
-    )
+    write_folder(folder, config_to_dict(CONFIG, ["BertForPreTraining"]), tensors, tokenizer(), {"objective": "mlm-nsp"})
     return folder
 
 
 def sentence_model(folder: Path) -> Path:
-    """A folder of sentence-transformers without a pooler: the first piece's vector, scaled to length 1."""
-    tensors = to_hf_names(encoder().state_dict(), tensor_names(SIZES))
+    """A folder of sentence-transformers without a pooler: the normalized vector of the first token."""
+    tensors = to_hf_names(encoder().state_dict(), tensor_names(CONFIG))
     tensors = {name: values for name, values in tensors.items() if ".pooler." not in name}
-    write_folder(folder, config_to_dict(SIZES, ["BertModel"]), tensors, tokenizer(), {})
+    write_folder(folder, config_to_dict(CONFIG, ["BertModel"]), tensors, tokenizer(), {})
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
     (folder / "modules.json").write_text(json.dumps(modules))
