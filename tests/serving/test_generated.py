@@ -1,6 +1,6 @@
-"""Generated and malformed requests: whatever is sent, the answer is one of the interface's, and the server goes on.
+"""Generated and malformed requests: every response conforms to the OpenAPI description, and the server keeps running.
 
-A few of each in the usual tests; ten thousand in `make soak`.
+A few of each by default; ten thousand in `make soak`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import PATIENCE, Running, running
+from running import TIMEOUT, RunningServer, run_server
 from schemathesis import GenerationMode
 from schemathesis.checks import (
     content_type_conformance,
@@ -30,169 +30,173 @@ from bertworks.serving.security import Limits
 
 MODELS = ("classify", "regress", "choose", "tag", "answer", "pretrained", "sentences")
 OPERATIONS = [
-    *(("POST", f"/v1/models/{{name}}/{verb}") for verb in ("predict", "fill", "embed", "tokenize")),
-    *(("POST", f"/v1/models/{{name}}/{verb}") for verb in ("attention", "explain", "generate", "next")),
-    *(("POST", f"/v1/{path}") for path in ("embeddings", "vectors/map", "search")),
+    *(("POST", f"/v1/models/{{name}}/{endpoint}") for endpoint in ("predict", "fill-mask", "embed", "tokenize")),
+    *(("POST", f"/v1/models/{{name}}/{endpoint}") for endpoint in ("attention", "explain", "generate", "next")),
+    *(("POST", f"/v1/{path}") for path in ("embeddings", "embeddings/projection", "search")),
     *(("GET", f"/v1/{path}") for path in ("models", "models/{name}", "search", "runs", "runs/{name}")),
 ]
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-# For each operation, and of malformed bodies; some operations have only a few requests that differ at all.
-FEW, MANY = 6, 600
-MALFORMED_FEW, MALFORMED_MANY = 60, 4_000
+# Number of examples per operation, and of malformed bodies; some operations have only a few distinct requests.
+NUM_EXAMPLES, NUM_SOAK_EXAMPLES = 6, 600
+NUM_MALFORMED, NUM_SOAK_MALFORMED = 60, 4_000
 
 VALID: list[tuple[str, dict[str, Any]]] = [
     ("/v1/models/classify/predict", {"inputs": ["a good film", {"sentence1": "a cat", "sentence2": "a dog"}]}),
     ("/v1/models/choose/predict", {"inputs": [{"prompt": "the cat", "choices": ["sat", "was"]}], "truncate": True}),
     ("/v1/models/answer/predict", {"inputs": [{"question": "who?", "context": "john sat in paris"}]}),
     ("/v1/models/tag/predict", {"inputs": ["john sat in paris. it was good."], "by": "sentence"}),
-    ("/v1/models/pretrained/fill", {"text": "a [MASK] film", "top": 2}),
-    ("/v1/models/pretrained/next", {"text": "a film", "top": 2, "backward": True}),
+    ("/v1/models/pretrained/fill-mask", {"text": "a [MASK] film", "top_k": 2}),
+    ("/v1/models/pretrained/next", {"text": "a film", "top_k": 2, "backward": True}),
     ("/v1/models/sentences/embed", {"inputs": ["a cat", "我喜欢看电影"], "pooling": "max"}),
     ("/v1/models/classify/tokenize", {"text": "a cat", "pair": None, "embeddings": True}),
-    ("/v1/models/classify/attention", {"text": "a cat", "layer": 1, "head": 2, "strongest": 5}),
+    ("/v1/models/classify/attention", {"text": "a cat", "layer": 1, "head": 2, "top_k": 5}),
     ("/v1/embeddings", {"model": "sentences", "input": ["a cat"], "encoding_format": "base64"}),
-    ("/v1/vectors/map", {"model": "sentences", "inputs": ["a", "b", "c"], "query": "d"}),
+    ("/v1/embeddings/projection", {"model": "sentences", "inputs": ["a", "b", "c"], "query": "d"}),
 ]
 
 
 @pytest.fixture(scope="module")
-def one(folders: dict[str, Path], one_thread: None) -> Iterator[Running]:
+def server(folders: dict[str, Path], one_thread: None) -> Iterator[RunningServer]:
     models = [f"{name}={folders[name]}" for name in MODELS]
-    with running(*models, limits=Limits(body_bytes=50_000, inputs=20, characters=5_000)) as found:
-        yield found
+    with run_server(*models, limits=Limits(body_bytes=50_000, inputs=20, characters=5_000)) as running_server:
+        yield running_server
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
-    with requests.Session() as found:
-        yield found
+    with requests.Session() as session:
+        yield session
 
 
-def usual(max_examples: int) -> settings:
+def generation_settings(max_examples: int) -> settings:
     slow = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
     return settings(max_examples=max_examples, deadline=None, database=None, suppress_health_check=slow)
 
 
-def assert_refused_properly(answer: Any, sent: bytes) -> None:
-    """An answer is fine, or it is an error of the interface's shape that tells neither places nor traces."""
-    assert answer.status_code == 200 or answer.status_code in ERROR_TYPES
-    assert answer.status_code != 500, sent
-    if answer.status_code != 200:
-        told = answer.json()
-        assert told["error"]["type"] == ERROR_TYPES[answer.status_code]
-        assert "Traceback" not in told["error"]["message"]
-        assert "site-packages" not in told["error"]["message"]
+def assert_valid_response(response: Any, body: bytes) -> None:
+    """Assert that a response is a success or a client error without paths and tracebacks."""
+    assert response.status_code == 200 or response.status_code in ERROR_TYPES
+    assert response.status_code != 500, body
+    if response.status_code != 200:
+        error = response.json()["error"]
+        assert error["type"] == ERROR_TYPES[response.status_code]
+        assert "Traceback" not in error["message"]
+        assert "site-packages" not in error["message"]
 
 
-def check_operation(one: Running, session: requests.Session, operation: tuple[str, str], max_examples: int) -> None:
-    """Send cases that the description allows, and cases that it does not."""
+def check_operation(
+    server: RunningServer, session: requests.Session, operation: tuple[str, str], max_examples: int
+) -> None:
+    """Send requests that the OpenAPI description allows, and requests that it does not."""
     method, path = operation
-    schema = schemathesis.openapi.from_dict(httpx.get(f"{one.address}/openapi.json", timeout=PATIENCE).json())
-    found = schema[path][method]
-    strategy = found.as_strategy(generation_mode=GenerationMode.POSITIVE)
+    schema = schemathesis.openapi.from_dict(httpx.get(f"{server.address}/openapi.json", timeout=TIMEOUT).json())
+    api_operation = schema[path][method]
+    strategy = api_operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
     if method == "POST":
-        strategy |= found.as_strategy(generation_mode=GenerationMode.NEGATIVE)
+        strategy |= api_operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
 
-    @usual(max_examples)
+    @generation_settings(max_examples)
     @given(case=strategy, name=st.sampled_from([*MODELS, *MODELS, "none", "..", "%2e", "a b", "模型"]))
     def check(case: schemathesis.Case, name: str) -> None:
         if "{name}" in path:
             case.path_parameters = {"name": name}
-        answer = case.call(base_url=one.address, session=session, timeout=PATIENCE)
-        case.validate_response(answer, checks=CHECKS)
-        assert_refused_properly(answer, b"")
+        response = case.call(base_url=server.address, session=session, timeout=TIMEOUT)
+        case.validate_response(response, checks=CHECKS)
+        assert_valid_response(response, b"")
 
     check()
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: " ".join(one))
-def test_requests_made_from_the_description_get_the_answers_that_it_names(operation, one, session):
-    check_operation(one, session, operation, FEW)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=" ".join)
+def test_responses_to_generated_requests_conform_to_the_openapi_description(operation, server, session):
+    check_operation(server, session, operation, NUM_EXAMPLES)
 
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=30)
     | st.sampled_from(["[MASK]" * 20, "a " * 3_000, "x" * 6_000, "\u0000", "\ufffe", "‮", "👩‍👩‍👧"]),
-    lambda inner: st.lists(inner, max_size=25) | st.dictionaries(st.text(max_size=8), inner, max_size=5),
+    lambda children: st.lists(children, max_size=25) | st.dictionaries(st.text(max_size=8), children, max_size=5),
     max_leaves=20,
 )
 
 
 @st.composite
-def malformed(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A valid body in which one thing was changed: a value, a name, or the bytes themselves."""
+def malformed_requests(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Sample a valid body with one mutation: of a value, a name, or the bytes."""
     path, body = draw(st.sampled_from(VALID))
     body = json.loads(json.dumps(body))
-    how = draw(st.sampled_from(["value", "inside", "name", "cut", "flip", "insert", "nested", "whole"]))
+    mutation = draw(st.sampled_from(["value", "element", "name", "truncate", "flip", "insert", "nest", "replace"]))
     name = draw(st.sampled_from(sorted(body)))
-    if how == "value":
-        body[name] = draw(anything)
-    elif how == "inside" and isinstance(body[name], list):
-        body[name][draw(st.integers(0, len(body[name]) - 1))] = draw(anything)
-    elif how == "name":
+    if mutation == "value":
+        body[name] = draw(json_values)
+    elif mutation == "element" and isinstance(body[name], list):
+        body[name][draw(st.integers(0, len(body[name]) - 1))] = draw(json_values)
+    elif mutation == "name":
         body[draw(st.text(max_size=12))] = body.pop(name)
-    elif how == "whole":
-        return path, json.dumps(draw(anything)).encode()
+    elif mutation == "replace":
+        return path, json.dumps(draw(json_values)).encode()
     data = json.dumps(body, ensure_ascii=draw(st.booleans())).encode()
-    at = draw(st.integers(0, len(data) - 1))
-    if how == "cut":
-        return path, data[:at]
-    if how == "flip":
-        return path, data[:at] + bytes([data[at] ^ draw(st.integers(1, 255))]) + data[at + 1 :]
-    if how == "insert":
-        return path, data[:at] + draw(st.binary(min_size=1, max_size=8)) + data[at:]
-    if how == "nested":
+    index = draw(st.integers(0, len(data) - 1))
+    if mutation == "truncate":
+        return path, data[:index]
+    if mutation == "flip":
+        return path, data[:index] + bytes([data[index] ^ draw(st.integers(1, 255))]) + data[index + 1 :]
+    if mutation == "insert":
+        return path, data[:index] + draw(st.binary(min_size=1, max_size=8)) + data[index:]
+    if mutation == "nest":
         depth = draw(st.sampled_from([10, 300, 20_000]))
-        return path, data[:at] + b"[" * depth + data[at:]
+        return path, data[:index] + b"[" * depth + data[index:]
     return path, data
 
 
-def check_malformed(one: Running, session: requests.Session, max_examples: int) -> None:
-    @usual(max_examples)
-    @given(request=malformed())
+def check_malformed(server: RunningServer, session: requests.Session, max_examples: int) -> None:
+    @generation_settings(max_examples)
+    @given(request=malformed_requests())
     def check(request: tuple[str, bytes]) -> None:
         path, data = request
         headers = {"Content-Type": "application/json"}
-        answer = session.post(one.address + path, data=data, headers=headers, timeout=PATIENCE)
-        assert_refused_properly(answer, data)
+        response = session.post(server.address + path, data=data, headers=headers, timeout=TIMEOUT)
+        assert_valid_response(response, data)
 
     check()
     path, body = VALID[0]
-    assert session.post(one.address + path, json=body, timeout=PATIENCE).status_code == 200
-    assert one.app.service.scheduler.num_requests == 0
+    assert session.post(server.address + path, json=body, timeout=TIMEOUT).status_code == 200
+    assert server.app.service.scheduler.num_requests == 0
 
 
-def test_malformed_bodies_are_refused_and_the_server_goes_on(one, session):
-    check_malformed(one, session, MALFORMED_FEW)
+def test_malformed_bodies_are_rejected_and_the_server_keeps_running(server, session):
+    check_malformed(server, session, NUM_MALFORMED)
 
 
 @pytest.mark.soak
-def test_ten_thousand_generated_and_malformed_requests(one, session):
-    before = num_answered(one)
+def test_ten_thousand_generated_and_malformed_requests(server, session):
+    before = num_requests(server)
     for operation in OPERATIONS:
-        check_operation(one, session, operation, MANY)
-    check_malformed(one, session, MALFORMED_MANY)
-    assert num_answered(one) - before >= 10_000
+        check_operation(server, session, operation, NUM_SOAK_EXAMPLES)
+    check_malformed(server, session, NUM_SOAK_MALFORMED)
+    assert num_requests(server) - before >= 10_000
 
 
-def num_answered(one: Running) -> int:
-    """Return how many requests under /v1 the server has answered, as its own metrics tell."""
-    told = httpx.get(f"{one.address}/metrics", timeout=PATIENCE).text.splitlines()
-    found = [line for line in told if line.startswith("bertworks_requests_total")]
-    return int(sum(float(line.rpartition(" ")[2]) for line in found if 'endpoint="metrics"' not in line))
+def num_requests(server: RunningServer) -> int:
+    """Return the number of requests in the server's metrics, without those for the metrics."""
+    lines = httpx.get(f"{server.address}/metrics", timeout=TIMEOUT).text.splitlines()
+    counters = [line for line in lines if line.startswith("bertworks_requests_total")]
+    return int(sum(float(line.rpartition(" ")[2]) for line in counters if 'endpoint="metrics' not in line))
 
 
-def test_valid_bodies_are_answered(one, session):
+def test_valid_bodies_are_answered(server, session):
     for path, body in VALID:
-        answer = session.post(one.address + path, json=body, timeout=PATIENCE)
-        assert answer.status_code == 200, (path, answer.text)
+        response = session.post(server.address + path, json=body, timeout=TIMEOUT)
+        assert response.status_code == 200, (path, response.text)
 
 
-def test_the_operations_tried_are_all_that_there_are(one):
-    told = httpx.get(f"{one.address}/openapi.json", timeout=PATIENCE).json()["paths"]
-    found = {(method.upper(), path) for path, methods in told.items() for method in methods if path.startswith("/v1/")}
-    assert found == set(OPERATIONS)
+def test_all_operations_are_tested(server):
+    paths = httpx.get(f"{server.address}/openapi.json", timeout=TIMEOUT).json()["paths"]
+    operations = {
+        (method.upper(), path) for path, methods in paths.items() for method in methods if path.startswith("/v1/")
+    }
+    assert operations == set(OPERATIONS)

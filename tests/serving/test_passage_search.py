@@ -1,8 +1,9 @@
-"""Search: passages of whole sentences, their vectors on disk, and the nearest as plain arithmetic finds them."""
+"""Passage search: passages of whole sentences, their vectors on disk, and results that match a direct computation."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,8 @@ def model(folders: dict[str, Path], one_thread: None) -> Model:
 
 @pytest.fixture(scope="module")
 def documents() -> list[SplitDocument]:
-    draw = np.random.default_rng(0)
-    texts = [" ".join(draw.choice(WORDS, size=40)) + ". " for _ in range(60)]
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, size=40)) + ". " for _ in range(60)]
     return [document(*texts[start : start + 6], source=f"{start}.txt") for start in range(0, 60, 6)]
 
 
@@ -40,78 +41,74 @@ def folder(documents: list[SplitDocument], model: Model, tmp_path_factory: pytes
     return path
 
 
-def test_sentences_are_put_together_until_a_passage_is_full():
+def test_sentences_are_joined_until_a_passage_is_full():
     long = "x" * 200 + " "
-    found = list(passages_of([document("One. ", long, long, "Two."), document("Three.", source="other")]))
-    assert [(one.text[:4], one.document, one.sentence_index) for one in found] == [
+    passages = list(passages_of([document("One. ", long, long, "Two."), document("Three.", source="other")]))
+    assert [(passage.text[:4], passage.document, passage.sentence_index) for passage in passages] == [
         ("One.", "book.txt", 0),
         ("xxxx", "book.txt", 2),
         ("Thre", "other", 0),
     ]
-    assert found[1].text.endswith("Two.")
+    assert passages[1].text.endswith("Two.")
 
 
-def test_a_sentence_longer_than_a_passage_stays_whole():
-    (found,) = passages_of([document("y" * 1_000)])
-    assert len(found.text) == 1_000
+def test_a_sentence_longer_than_a_passage_is_not_split():
+    (passage,) = passages_of([document("y" * 1_000)])
+    assert len(passage.text) == 1_000
 
 
-def test_white_space_alone_is_no_passage():
+def test_whitespace_alone_is_not_a_passage():
     assert list(passages_of([document("\n ", "  ")])) == []
 
 
-def test_the_nearest_passages_are_those_of_plain_arithmetic(folder, documents, model):
+def test_results_are_the_passages_with_the_largest_cosine_similarity(folder, documents, model):
     index = PassageIndex(folder)
     texts = [passage.text for passage in passages_of(documents)]
     assert len(index) == len(texts)
-    vectors = model.embed(texts)
-    query = model.embed(["a charming film"])[0]
+    vectors = model.encode(texts)
+    query = model.encode(["a charming film"])[0]
     cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
-    wanted = np.argsort(-cosines, kind="stable")[:5]
-    found = index.search(query, 5)
+    expected = np.argsort(-cosines, kind="stable")[:5]
+    results = index.search(query, 5)
     index.close()
-    assert [one["text"] for one in found] == [texts[number] for number in wanted]
-    np.testing.assert_allclose([one["score"] for one in found], cosines[wanted], atol=2e-3)  # half precision
-    assert found[0]["document"].endswith(".txt")
+    assert [result["text"] for result in results] == [texts[i] for i in expected]
+    np.testing.assert_allclose([result["score"] for result in results], cosines[expected], atol=2e-3)  # float16
+    assert results[0]["document"].endswith(".txt")
 
 
-def test_blocks_change_nothing(folder, model, monkeypatch):
-    index, query = PassageIndex(folder), model.embed(["who sat on the mat"])[0]
-    whole = index.search(query, 7)
+def test_results_do_not_depend_on_the_block_size(folder, model, monkeypatch):
+    index, query = PassageIndex(folder), model.encode(["who sat on the mat"])[0]
+    expected = index.search(query, 7)
     monkeypatch.setattr("bertworks.serving.passage_search._BLOCK_SIZE", 3)
-    assert [one["text"] for one in index.search(query, 7)] == [one["text"] for one in whole]
+    assert [result["text"] for result in index.search(query, 7)] == [result["text"] for result in expected]
     index.close()
 
 
-def test_asking_for_more_than_there_are_gives_all(folder, model):
+def test_a_large_top_k_returns_all_passages(folder, model):
     index = PassageIndex(folder)
-    assert len(index.search(model.embed(["cat"])[0], 10**6)) == len(index)
+    assert len(index.search(model.encode(["cat"])[0], 10**6)) == len(index)
     index.close()
 
 
-def test_an_index_that_is_cut_short_while_it_is_used_is_an_error_and_no_crash(folder, model, tmp_path):
-    import shutil
-
+def test_an_index_that_is_truncated_while_in_use_raises_an_error(folder, model, tmp_path):
     copy = tmp_path / "index"
     shutil.copytree(folder, copy)
     index = PassageIndex(copy)
     with (copy / "vectors.npy").open("r+b") as file:
         file.truncate(200)
-    with pytest.raises(FolderError, match="cut short"):
-        index.search(model.embed(["cat"])[0], 3)
+    with pytest.raises(FolderError, match="truncated"):
+        index.search(model.encode(["cat"])[0], 3)
     index.close()
 
 
-def test_vectors_of_other_passages_are_refused(folder, tmp_path):
-    import shutil
-
+def test_vectors_of_other_passages_are_rejected(folder, tmp_path):
     copy = tmp_path / "index"
     shutil.copytree(folder, copy)
     np.save(copy / "offsets.npy", np.zeros(3, dtype=np.int64))
-    with pytest.raises(FolderError, match="do not fit"):
+    with pytest.raises(FolderError, match="do not match"):
         PassageIndex(copy)
 
 
-def test_passages_are_lines_that_other_tools_read(folder):
+def test_passages_are_json_lines(folder):
     lines = (folder / "passages.jsonl").read_text(encoding="utf-8").splitlines()
-    assert set(json.loads(lines[0])) == {"text", "document", "place"}
+    assert set(json.loads(lines[0])) == {"text", "document", "sentence_index"}
