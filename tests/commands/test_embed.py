@@ -53,7 +53,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pa
 @pytest.fixture
 def run(folder: Path, tmp_path: Path) -> Run:
     def run(output: str = "v.npy", **options: Any) -> EmbedResult:
-        return embed(EmbedRequest(str(folder / "model"), str(folder / "texts.txt"), tmp_path / output, **options))
+        return embed(
+            EmbedRequest(
+                model=str(folder / "model"), file=str(folder / "texts.txt"), output=tmp_path / output, **options
+            )
+        )
 
     return run
 
@@ -98,7 +102,10 @@ def test_the_token_budget_changes_only_rounding(run: Run, tmp_path: Path):
 def test_progress_reports_done_and_total(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(vectors, "_MAX_TEXTS", 40)
     events: list[Progress] = []
-    embed(EmbedRequest(str(folder / "model"), str(folder / "texts.txt"), tmp_path / "v.npy"), events.append)
+    embed(
+        EmbedRequest(model=str(folder / "model"), file=str(folder / "texts.txt"), output=tmp_path / "v.npy"),
+        events.append,
+    )
     assert [(event.done, event.total, event.unit) for event in events] == [(n, 100, "texts") for n in (40, 80, 100)]
 
 
@@ -121,7 +128,7 @@ def write_and_kill(path, content):
     if not num_left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
 store.write_json = write_and_kill
-embed(EmbedRequest(model, file, Path(output), unit=unit))
+embed(EmbedRequest(model=model, file=file, output=Path(output), unit=unit))
 """
 
 
@@ -186,11 +193,11 @@ def test_invalid_requests_are_rejected(run: Run, tmp_path: Path, options: dict[s
 def test_the_input_file_is_never_overwritten(folder: Path):
     texts = folder / "texts.txt"
     with pytest.raises(SettingsError, match="is the input file"):
-        embed(EmbedRequest(str(folder / "model"), str(texts), texts))
+        embed(EmbedRequest(model=str(folder / "model"), file=str(texts), output=texts))
 
 
 def test_a_malformed_line_is_reported_before_the_model_runs(folder: Path, tmp_path: Path):
     (tmp_path / "a.tsv").write_text("text\tn\na\t1\nb\n")
     with pytest.raises(InputError, match=r"a\.tsv, line 3"):
-        embed(EmbedRequest(str(folder / "model"), str(tmp_path / "a.tsv"), tmp_path / "v.npy"))
+        embed(EmbedRequest(model=str(folder / "model"), file=str(tmp_path / "a.tsv"), output=tmp_path / "v.npy"))
     assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]

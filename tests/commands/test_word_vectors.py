@@ -36,7 +36,9 @@ def text(tmp_path: Path) -> Path:
 
 def request_of(text: Path, training: GloveSettings | Word2VecSettings = GLOVE, **options: Any) -> VectorsRequest:
     kind = "glove" if isinstance(training, GloveSettings) else training.objective
-    return VectorsRequest((str(text),), text.parent / "vectors", kind, training, **options)
+    return VectorsRequest(
+        sources=(str(text),), output=text.parent / "vectors", kind=kind, training_settings=training, **options
+    )
 
 
 @pytest.mark.parametrize("training", [GLOVE, SKIP_GRAM])

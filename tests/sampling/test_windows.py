@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from bertworks.errors import SettingsError
 from bertworks.sampling.windows import WindowRule, make_windows
 from bertworks.vocabulary.algorithms import wordpiece_backend
-from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
+from bertworks.vocabulary.token_arrays import TokenizedText
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 TOKENIZER = Tokenizer.from_backend(wordpiece_backend(TOKENS, cased=False))

@@ -23,7 +23,7 @@ from bertworks.inference.model import Model, load
 from bertworks.progress import Progress, ProgressCallback
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedRequest:
     """Arguments of `embed`. Without `pooling` that of the model folder is used; without `column` a line is a text."""
 

@@ -27,7 +27,7 @@ from bertworks.progress import Progress, ProgressCallback
 _BLOCK = 65_536
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
     """Arguments of `search`. `vectors` is the path to load vectors from or save them to; None does not save them."""
 
@@ -60,7 +60,9 @@ def search(request: SearchRequest, on_progress: ProgressCallback = lambda progre
         raise SettingsError(f"--vectors {request.vectors} is not a .npy file; give the path of one")
     count, texts_sha256 = hash_texts(texts_in(request.file, request.column))
     model = load(request.model)
-    embed_request = EmbedRequest(request.model, request.file, request.vectors or Path(), request.column)
+    embed_request = EmbedRequest(
+        model=request.model, file=request.file, output=request.vectors or Path(), column=request.column
+    )
     extraction = build_extraction(model, embed_request)
     engine = TorchEngine(model.encoder, model.tokenizer)
     (query,) = (batch.vectors[0] for batch in extract_vectors(engine, [request.query], extraction))

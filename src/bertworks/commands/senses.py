@@ -17,7 +17,7 @@ from bertworks.inference.model import load
 from bertworks.reports.senses import Panel, draw_senses
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SensesRequest:
     """Arguments of `senses`: a word, a table of sentences labeled with its senses, the models and the layers."""
 

@@ -36,7 +36,7 @@ from bertworks.text.document import Counts
 from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read, total_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorsRequest:
     """Arguments of `train_vectors`. A single source may be a corpus folder: then its training documents are read."""
 

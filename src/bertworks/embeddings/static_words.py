@@ -21,7 +21,7 @@ _WORD_OR_PUNCTUATION = re.compile(r"[^\W_]+|[^\w\s]|_")
 CONTEXTS = ("documents", "sentences")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WordSettings:
     """What a word is, and which words get a vector.
 

@@ -27,7 +27,8 @@ from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
 from bertworks.errors import FolderError, InputError
 from bertworks.sampling.windows import WindowRule, Windows, make_windows
 from bertworks.text.document import Counts
-from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
+from bertworks.vocabulary.token_arrays import TokenizedText
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -40,8 +40,8 @@ class MaskSettings:
             )
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
             raise SettingsError(
-                f"mask_replace_prob + random_replace_prob = {self.mask_replace_prob + self.random_replace_prob}: must be"
-                " at most 1"
+                "mask_replace_prob + random_replace_prob must be at most 1; it is"
+                f" {self.mask_replace_prob + self.random_replace_prob}"
             )
         if self.max_predictions < 0:
             raise SettingsError(f"max_predictions = {self.max_predictions}: must be positive, or 0 for no limit")

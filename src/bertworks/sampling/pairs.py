@@ -69,8 +69,8 @@ class NextSentencePairs(_Pairs):
     ) -> None:
         if split.num_documents < 2:
             raise InputError(
-                f"the split '{split.name}' has a single document, so there is no other one for a random segment; give more "
-                f"documents (separated by empty lines or files), or use an objective without pairs"
+                f"the split '{split.name}' has a single document, so there is no other one for a random segment; give"
+                " more documents (separated by empty lines or files), or use an objective without pairs"
             )
         super().__init__(split, max_length, specials, settings)
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.errors import SettingsError
-from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
+from bertworks.vocabulary.token_arrays import TokenizedText
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 Ints = npt.NDArray[np.int64]
 PAIR_ORDERS = ("given", "both")

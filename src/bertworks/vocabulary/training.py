@@ -36,7 +36,7 @@ from bertworks.vocabulary.unigram import MAX_RUN_LENGTH, learn_unigram
 MAX_UNIGRAM_WORDS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularySettings:
     """How to train a vocabulary.
 
