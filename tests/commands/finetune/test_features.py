@@ -24,7 +24,8 @@ from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.sweep import seeds_of, sweep
 from bertworks.embeddings.strategies import STRATEGIES
-from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.attribution import example_from_texts, explain
 from bertworks.inference.finetuned import load_predictor
@@ -338,7 +339,9 @@ def test_the_folder_predicts_and_its_encoder_loads_in_transformers(run: tuple[Pa
 
 def test_a_prediction_from_features_can_be_explained(run: tuple[Path, list[FinetuneEvent]]):
     predictor = load_predictor(run[0] / "model")
-    explanation = explain(predictor, example_from_texts(predictor.module.task, ["the fox walked over and then saw a road"]))
+    explanation = explain(
+        predictor, example_from_texts(predictor.module.task, ["the fox walked over and then saw a road"])
+    )
     weights = dict(zip(explanation.texts[0].tokens, explanation.texts[0].weights, strict=True))
     assert explanation.target == "'animal'"
     assert max(weights, key=lambda token: weights[token]) == "fox"

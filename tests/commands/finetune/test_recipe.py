@@ -13,7 +13,7 @@ from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.contract import TaskScores
 from bertworks.tasks.module import TaskModule
-from bertworks.training.optimizer import AdamSettings, BertAdam, LayerwiseSettings, parameter_depths
+from bertworks.training.optimizer import AdamSettings, BertAdam, LayerwiseSettings, freeze, parameter_depths
 from bertworks.training.schedule import SlantedTriangularSchedule
 
 
@@ -40,7 +40,7 @@ def depths_of_tiny(family: str, num_layers: int) -> dict[str, int]:
     with torch.device("meta"):
         encoder = encoders.build(encoders.config_from_preset("tiny", 50).resized(num_hidden_layers=num_layers), None)
         module = TaskModule(encoder, Classify(("no", "yes")))
-    return parameter_depths(module, num_layers)
+    return parameter_depths(module)
 
 
 def test_a_shared_layer_has_the_depth_of_the_last_one():
@@ -77,7 +77,9 @@ def test_layers_unfreeze_over_a_ratio_of_the_run():
 def test_without_a_head_the_last_layer_has_the_full_learning_rate():
     module = CausalLmModule(family_of("awd-lstm").build(family_of("awd-lstm").config_from_preset("tiny", 20), None))
     before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-    optimizer = BertAdam(module, AdamSettings(weight_decay=0.0, clip=0.0), LayerwiseSettings(layer_lr_decay=0.5), 3)
+    layerwise = LayerwiseSettings(layer_lr_decay=0.5)
+    freeze(module, layerwise)  # the pooler, which the objective does not use
+    optimizer = BertAdam(module, AdamSettings(weight_decay=0.0, clip=0.0), layerwise)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
     optimizer.step(0.01)

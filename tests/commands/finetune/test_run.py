@@ -23,7 +23,8 @@ from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.commands.predict import PredictRequest, evaluate, predict
 from bertworks.datasets.files import Record
-from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.predictor import TRUNCATED_TOKENS
@@ -221,9 +222,7 @@ def test_by_sentence_columns_are_recognised_and_empty_lines_skipped(
         "praise",
         "blame",
     ]
-    with pytest.raises(
-        SettingsError, match="--by sentence needs a model that takes single texts"
-    ):
+    with pytest.raises(SettingsError, match="--by sentence needs a model that takes single texts"):
         list(predict(PredictRequest(model=model, source=table, by="sentence", columns={"pair": "id"})))
 
 

@@ -1,4 +1,4 @@
-"""Translation from pairs of texts to use: a new model begins, is stopped and goes on to the bit, as Marian."""
+"""Training a translation model from scratch: resumes bit-identically, saved as Marian, equal to transformers."""
 
 import json
 from dataclasses import replace
@@ -22,14 +22,14 @@ from bertworks.training.optimizer import AdamSettings
 pytestmark = pytest.mark.usefixtures("one_thread")
 DIGITS = "一二三四五六七八"
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-# Each sign of the source becomes the next one: short, and not to be told without looking at the source.
+# The first character becomes the next digit: short, and impossible without attention to the source.
 PAIRS = [f"{one}{two}\t{DIGITS[(DIGITS.index(one) + 1) % 8]}{two}" for one in DIGITS for two in DIGITS]
-TUNING = FinetuneRecipe(
+RECIPE = FinetuneRecipe(
     batch_size=16,
     learning_rate=1e-2,
     warmup_steps=8,
     epochs=2,
-    schedule="inverse-root",
+    schedule="inverse-sqrt",
     evals_per_epoch=2,
     model=ModelRecipe(
         family="marian",
@@ -55,17 +55,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def request(data: Path, out: Path, tuning: FinetuneRecipe = TUNING, stop_after: int | None = None) -> FinetuneRequest:
+def request(
+    data: Path, output: Path, recipe: FinetuneRecipe = RECIPE, stop_after: int | None = None
+) -> FinetuneRequest:
     return FinetuneRequest(
-        "translate", "", data / "train.tsv", out, data / "dev.tsv", recipe=tuning, stop_after=stop_after,
-        settings={"searching": BeamSearchSettings(num_beams=2)}, vocabulary=data / "vocabulary",
+        task="translate", model="", train=data / "train.tsv", output=output, dev=data / "dev.tsv", recipe=recipe,
+        stop_after=stop_after,
+        settings={"search_settings": BeamSearchSettings(num_beams=2)}, vocabulary=data / "vocabulary",
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[FinetuneEvent]]:
-    out = tmp_path_factory.mktemp("run") / "whole"
-    return out, list(run_finetune(request(data, out)))
+    output = tmp_path_factory.mktemp("run") / "whole"
+    return output, list(run_finetune(request(data, output)))
 
 
 @pytest.fixture(scope="module")
@@ -73,151 +76,160 @@ def model(run: tuple[Path, list[FinetuneEvent]]) -> Model:
     return load(run[0] / "model")
 
 
-def test_what_is_left_out_is_told(run: tuple[Path, list[FinetuneEvent]]):
-    notes, warnings = [told.note for told in run[1]], [told.warning for told in run[1] if told.warning]
-    assert "1 pairs left out: one side is empty" in notes
-    assert "1 training examples do not fit into a row of 24 places; nothing is learned from them" in warnings
-    assert "64 training examples in 64 rows of at most 24 places. Every piece was read." in notes
+def test_skipped_pairs_are_counted(run: tuple[Path, list[FinetuneEvent]]):
+    notes, warnings = [event.note for event in run[1]], [event.warning for event in run[1] if event.warning]
+    assert "1 pairs skipped: one side is empty" in notes
+    assert "1 training examples do not fit into 24 tokens and are skipped" in warnings
+    assert "64 training examples in 64 sequences of up to 24 tokens. No token was truncated." in notes
 
 
-def test_dev_is_measured_with_its_loss_and_the_rate_follows_the_root(run: tuple[Path, list[FinetuneEvent]]):
-    scores = [told.score for told in run[1] if told.score is not None and told.score.split == "dev"]
+def test_dev_has_a_loss_and_the_learning_rate_warms_up(run: tuple[Path, list[FinetuneEvent]]):
+    scores = [event.score for event in run[1] if event.score is not None and event.score.split == "dev"]
     assert all({"bleu", "chrf", "loss"} <= score.metrics.keys() for score in scores)
     losses = [score.metrics["loss"] for score in scores if score.step]
-    assert losses[3] < losses[0]  # four times while it learned, and once more at the end, of the best
-    rates = [told.step.learning_rate for told in run[1] if told.step is not None]
-    assert rates == pytest.approx([*(1e-2 * n / 8 for n in range(1, 9))])
+    assert losses[3] < losses[0]  # four evaluations in training, and a final one
+    learning_rates = [event.step.learning_rate for event in run[1] if event.step is not None]
+    assert learning_rates == pytest.approx([*(1e-2 * n / 8 for n in range(1, 9))])
     assert (run[0] / "report.html").is_file()
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_bit(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
-    out = tmp_path / "stopped"
-    for stop in (1, 4, None):
-        list(run_finetune(request(data, out, stop_after=stop)))
-    first, second = state(run[0]), state(out)
+def test_a_resumed_run_is_bit_identical(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
+    output = tmp_path / "resumed"
+    for stop_after in (1, 4, None):
+        list(run_finetune(request(data, output, stop_after=stop_after)))
+    first, second = state(run[0]), state(output)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
-    assert curve(run[0]) == curve(out)
-    assert (run[0] / "model" / "model.safetensors").read_bytes() == (out / "model" / "model.safetensors").read_bytes()
+    assert curve(run[0]) == curve(output)
+    assert (run[0] / "model" / "model.safetensors").read_bytes() == (
+        output / "model" / "model.safetensors"
+    ).read_bytes()
 
 
-def test_a_run_with_other_words_is_not_continued(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
+def test_a_run_is_not_resumed_with_another_vocabulary(
+    data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path
+):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, *DIGITS[::-1]]) + "\n", encoding="utf-8")
     with pytest.raises(FolderError, match="other data or settings"):
         list(run_finetune(replace(request(data, run[0]), vocabulary=tmp_path)))
 
 
-def test_the_folder_is_marian_and_transformers_says_the_same(run: tuple[Path, list[FinetuneEvent]], model: Model):
-    peer = transformers.MarianMTModel.from_pretrained(run[0] / "model").eval()
+def test_the_folder_is_a_marian_model_with_the_same_greedy_translations(
+    run: tuple[Path, list[FinetuneEvent]], model: Model
+):
+    hf_model = transformers.MarianMTModel.from_pretrained(run[0] / "model").eval()
     config = json.loads((run[0] / "model" / "config.json").read_text())
     assert (config["decoder_start_token_id"], config["eos_token_id"], config["pad_token_id"]) == (2, 3, 0)
     assert config["architectures"] == ["MarianMTModel"]
     texts = [pair.split("\t")[0] for pair in PAIRS[::5]]
     greedy = model.translate(texts, BeamSearchSettings(num_beams=1, max_extra_tokens=4))
-    for text, found in zip(texts, greedy, strict=True):
-        ids = torch.tensor([model.tokenizer.encode(text).input_ids])
-        said = peer.generate(
-            ids, max_new_tokens=8, num_beams=1, do_sample=False, suppress_tokens=[0, 1, 2, 4], forced_eos_token_id=None
+    for text, translation in zip(texts, greedy, strict=True):
+        input_ids = torch.tensor([model.tokenizer.encode(text).input_ids])
+        output_ids = hf_model.generate(
+            input_ids,
+            max_new_tokens=8,
+            num_beams=1,
+            do_sample=False,
+            suppress_tokens=[0, 1, 2, 4],
+            forced_eos_token_id=None,
         )
-        pieces = [number for number in said[0].tolist() if number not in (0, 2, 3)]
-        assert found == "".join(model.tokenizer.tokens[number] for number in pieces)
+        token_ids = [token_id for token_id in output_ids[0].tolist() if token_id not in (0, 2, 3)]
+        assert translation == "".join(model.tokenizer.tokens[token_id] for token_id in token_ids)
 
 
-def test_a_folder_of_transformers_is_read_with_its_own_start(run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
-    peer = transformers.MarianMTModel.from_pretrained(run[0] / "model")
-    peer.config.decoder_start_token_id = 0
-    peer.save_pretrained(tmp_path)
+def test_a_folder_of_transformers_keeps_its_decoder_start_token(run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
+    hf_model = transformers.MarianMTModel.from_pretrained(run[0] / "model")
+    hf_model.config.decoder_start_token_id = 0
+    hf_model.save_pretrained(tmp_path)
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((run[0] / "model" / name).read_bytes())
-    found = load(tmp_path)
-    assert found.report.unexpected_keys == ()
-    assert found.predictor is not None
-    assert found.predictor.module.task.start == 0  # type: ignore[attr-defined]
-    assert len(found.translate(["一二"])) == 1
+    model = load(tmp_path)
+    assert model.report.unexpected_keys == ()
+    assert model.predictor is not None
+    assert model.predictor.module.task.decoder_start_token_id == 0  # type: ignore[attr-defined]
+    assert len(model.translate(["一二"])) == 1
 
 
-def test_a_model_embeds_and_predicts_as_any_other(model: Model):
+def test_a_translation_model_encodes_and_predicts(model: Model):
     assert model.encode(["一二", "三"]).shape == (2, 16)
-    (said,) = model.predict(["一二"])
-    assert [said.text] == model.translate(["一二"])
-    assert model.metadata["searching"]["beams"] == 2
+    (prediction,) = model.predict(["一二"])
+    assert [prediction.text] == model.translate(["一二"])
+    assert model.metadata["search_settings"]["num_beams"] == 2
     assert model.translate(["一二", "", "三四"])[1] == ""
 
 
-def test_a_translator_is_tuned_further(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
-    tuning = replace(TUNING, model=None, epochs=1, evals_per_epoch=1)
-    again = replace(request(data, tmp_path / "more", tuning), model=str(run[0] / "model"), vocabulary=None)
-    told = list(run_finetune(again))
-    assert told[-1].model_folder == tmp_path / "more" / "model"
+def test_a_translation_model_is_fine_tuned_further(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
+    recipe = replace(RECIPE, model=None, epochs=1, evals_per_epoch=1)
+    further = replace(request(data, tmp_path / "more", recipe), model=str(run[0] / "model"), vocabulary=None)
+    events = list(run_finetune(further))
+    assert events[-1].model_folder == tmp_path / "more" / "model"
     assert load(tmp_path / "more" / "model").metadata["base"] == "whole"
 
 
-def test_its_encoder_learns_another_task_and_goes_on_where_it_was_stopped(
-    run: tuple[Path, list[FinetuneEvent]], tmp_path: Path
-):
+def test_its_encoder_is_fine_tuned_for_another_task_and_resumes(run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "一二\tno\n三四\tyes\n" * 8, encoding="utf-8")
     whole = FinetuneRequest(
-        "classify",
-        str(run[0] / "model"),
-        tmp_path / "train.tsv",
-        tmp_path / "whole",
+        task="classify",
+        model=str(run[0] / "model"),
+        train=tmp_path / "train.tsv",
+        output=tmp_path / "whole",
         recipe=FinetuneRecipe(batch_size=4, epochs=1),
     )
-    stopped = replace(whole, output=tmp_path / "stopped")
+    resumed = replace(whole, output=tmp_path / "resumed")
     list(run_finetune(whole))
-    for stop in (2, None):
-        list(run_finetune(replace(stopped, stop_after=stop)))
-    first, second = state(whole.output), state(stopped.output)
+    for stop_after in (2, None):
+        list(run_finetune(replace(resumed, stop_after=stop_after)))
+    first, second = state(whole.output), state(resumed.output)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
-    (said,) = load(whole.output / "model").predict(["一二"])
-    assert said.label in ("no", "yes")
+    (prediction,) = load(whole.output / "model").predict(["一二"])
+    assert prediction.label in ("no", "yes")
 
 
-def test_two_files_of_lines_make_the_same_run(data: Path, tmp_path: Path):
+def test_parallel_files_give_the_same_run_as_a_table(data: Path, tmp_path: Path):
     sides = [line.split("\t") for line in (data / "train.tsv").read_text(encoding="utf-8").splitlines()]
-    for ending, side in (("old", 0), ("new", 1)):
-        (tmp_path / f"train.{ending}").write_text("\n".join(pair[side] for pair in sides) + "\n", encoding="utf-8")
-    other = replace(
+    for suffix, side in (("old", 0), ("new", 1)):
+        (tmp_path / f"train.{suffix}").write_text("\n".join(pair[side] for pair in sides) + "\n", encoding="utf-8")
+    parallel = replace(
         request(data, tmp_path / "run", stop_after=1), train=tmp_path / "train.old", dev=None,
         columns={"": {"targets": "new"}},
     )  # fmt: skip
-    assert list(other.files) == [tmp_path / "train.old", tmp_path / "train.new"]
-    steps = [told.step for told in run_finetune(other) if told.step is not None]
-    alike = replace(request(data, tmp_path / "alike", stop_after=1), dev=None)
-    (step,) = [told.step for told in run_finetune(alike) if told.step is not None]
-    assert steps[0].losses == step.losses
+    assert list(parallel.files) == [tmp_path / "train.old", tmp_path / "train.new"]
+    (step,) = [event.step for event in run_finetune(parallel) if event.step is not None]
+    table = replace(request(data, tmp_path / "table", stop_after=1), dev=None)
+    (expected,) = [event.step for event in run_finetune(table) if event.step is not None]
+    assert step.losses == expected.losses
 
 
-def test_without_a_model_or_a_recipe_for_one_a_run_is_refused(data: Path, tmp_path: Path):
+def test_a_run_without_a_model_or_a_model_recipe_is_refused(data: Path, tmp_path: Path):
     with pytest.raises(SettingsError, match=r"--recipe with a \[model\], such as transformer"):
-        list(run_finetune(request(data, tmp_path, replace(TUNING, model=None))))
+        list(run_finetune(request(data, tmp_path, replace(RECIPE, model=None))))
 
 
-def test_pairs_that_are_all_too_long_are_refused(data: Path, tmp_path: Path):
+def test_training_data_that_is_all_too_long_is_refused(data: Path, tmp_path: Path):
     (tmp_path / "train.tsv").write_text("一" * 30 + "\t二\n", encoding="utf-8")
-    with pytest.raises(InputError, match="no training example fits into a row of 24 places"):
+    with pytest.raises(InputError, match="no training example fits into 24 tokens; raise --max-length"):
         list(run_finetune(replace(request(data, tmp_path / "run"), train=tmp_path / "train.tsv")))
 
 
 @pytest.mark.parametrize("name", ["transformer", "paper-transformer-base"])
-def test_the_recipes_that_come_with_the_package_are_transformers(name: str):
-    tuning = read_recipe(recipe_path(name, "finetune"), FinetuneRecipe)
-    assert tuning.model is not None
-    assert tuning.model.config(100).model_type == "marian"
-    assert tuning.schedule == "inverse-root"
-    assert (tuning.optimizer.beta1, tuning.optimizer.beta2) == (0.9, 0.98)
+def test_the_built_in_recipes_are_transformers(name: str):
+    recipe = read_recipe(recipe_path(name, "finetune"), FinetuneRecipe)
+    assert recipe.model is not None
+    assert recipe.model.config(100).model_type == "marian"
+    assert recipe.schedule == "inverse-sqrt"
+    assert (recipe.optimizer.beta1, recipe.optimizer.beta2) == (0.9, 0.98)
 
 
-def test_the_paper_s_rate_is_that_of_the_paper():
-    tuning = read_recipe(recipe_path("paper-transformer-base", "finetune"), FinetuneRecipe)
-    assert tuning.model is not None
-    sizes = tuning.model.config(37_000)
-    assert (sizes.hidden_size, sizes.num_hidden_layers, sizes.num_attention_heads, sizes.intermediate_size) == (
+def test_the_learning_rate_of_the_paper_recipe_is_that_of_the_paper():
+    recipe = read_recipe(recipe_path("paper-transformer-base", "finetune"), FinetuneRecipe)
+    assert recipe.model is not None
+    config = recipe.model.config(37_000)
+    assert (config.d_model, config.encoder_layers, config.encoder_attention_heads, config.encoder_ffn_dim) == (
         512,
         6,
         8,
         2048,
     )
-    pace = tuning.make_schedule(100_000)
+    schedule = recipe.make_schedule(100_000)
     for step in (1, 100, 4_000, 16_000):
         expected = 512**-0.5 * min(step**-0.5, step * 4_000**-1.5)
-        assert pace.at(step - 1, 0.0).learning_rate == pytest.approx(expected, rel=2e-3)
+        assert schedule.at(step - 1, 0.0).learning_rate == pytest.approx(expected, rel=2e-3)

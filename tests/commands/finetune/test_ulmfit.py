@@ -20,7 +20,8 @@ from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
-from bertworks.commands.pretrain.run import PretrainRequest, pretrain
+from bertworks.commands.pretrain.request import PretrainRequest
+from bertworks.commands.pretrain.run import pretrain
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.awd_lstm import AwdLstm
 from bertworks.errors import SettingsError
@@ -30,7 +31,7 @@ from bertworks.settings import from_table, read_recipe, recipe_path, recipe_tabl
 from bertworks.training.optimizer import LayerwiseSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-MODEL = ModelRecipe("tiny", hidden_size=16, intermediate_size=24, max_position_embeddings=64, family="awd-lstm")
+MODEL = ModelRecipe(size="tiny", hidden_size=16, intermediate_size=24, max_position_embeddings=64, family="awd-lstm")
 LANGUAGE = replace(RECIPE, model=MODEL, objective="next-stream", learning_rate=1e-2)
 TUNING = from_table(FinetuneRecipe, recipe_table(recipe_path("ulmfit", "finetune")), "ulmfit")
 
@@ -42,9 +43,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(one_thread: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    assert [step.number for step in run(corpus, out, LANGUAGE)] == list(range(1, 13))
-    return out
+    output = tmp_path_factory.mktemp("runs") / "whole"
+    assert [step.number for step in run(corpus, output, LANGUAGE)] == list(range(1, 13))
+    return output
 
 
 def test_stopped_and_continued_it_is_the_same_to_the_bit_state_and_all(whole: Path, corpus: Path, tmp_path: Path):
@@ -121,7 +122,7 @@ def adapted(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = read_recipe(recipe_path("ulmfit-target"), PretrainRecipe)
     short = replace(recipe, batch_size=8, warmup_steps=1, phases=(PhaseRecipe(32, 6, 1.0),), num_eval_examples=8)
     corpus = prepare_corpus(folder, 20)
-    list(pretrain(PretrainRequest(short, corpus, folder / "run", init_model=str(whole / "model"))))
+    list(pretrain(PretrainRequest(recipe=short, corpus=corpus, output=folder / "run", init_model=str(whole / "model"))))
     return folder / "run"
 
 
@@ -136,11 +137,11 @@ def test_on_other_text_lower_layers_learn_less(whole: Path, adapted: Path):
 
 
 def labelled(path: Path, count: int, length: int = 5) -> Path:
-    draw = random.Random(count)
+    rng = random.Random(count)
     lines = ["text\tlabel"]
     for number in range(count):
-        words = draw.choices(WORDS[2:], k=length)
-        words[draw.randrange(length)] = WORDS[number % 2]
+        words = rng.choices(WORDS[2:], k=length)
+        words[rng.randrange(length)] = WORDS[number % 2]
         lines.append(f"{' '.join(words)}\t{WORDS[number % 2]}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -152,7 +153,7 @@ def tuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     files = labelled(folder / "train.tsv", 160), labelled(folder / "dev.tsv", 24)
     # Its layers have learned hardly anything before, so that the lower ones have more to learn than the paper's.
-    tuning = replace(
+    finetune_recipe = replace(
         TUNING,
         learning_rate=0.02,
         batch_size=16,
@@ -160,7 +161,14 @@ def tuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         dropout=0.0,
         layerwise=LayerwiseSettings(0.9, unfreeze_ratio=0.4),
     )
-    request = FinetuneRequest("classify", str(adapted / "model"), files[0], folder / "run", files[1], recipe=tuning)
+    request = FinetuneRequest(
+        task="classify",
+        model=str(adapted / "model"),
+        train=files[0],
+        output=folder / "run",
+        dev=files[1],
+        recipe=finetune_recipe,
+    )
     list(run_finetune(request))
     return folder / "run"
 
@@ -177,18 +185,26 @@ def test_the_third_step_learns_a_task_and_its_folder_predicts(tuned: Path):
 
 def test_a_long_text_is_one_row_and_no_window_however_far_slopes_reach(adapted: Path, tmp_path: Path):
     folder = read_folder(adapted / "model")
-    assert folder.encoder_config.max_position_embeddings == 64
+    assert folder.encoder_config.max_length == 64
     train = labelled(tmp_path / "train.tsv", 8, length=60)
-    tuning = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=1, max_restarts=0, max_length=64)
+    finetune_recipe = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=1, max_restarts=0, max_length=64)
     told = list(
-        run_finetune(FinetuneRequest("classify", str(adapted / "model"), train, tmp_path / "run", recipe=tuning))
+        run_finetune(
+            FinetuneRequest(
+                task="classify",
+                model=str(adapted / "model"),
+                train=train,
+                output=tmp_path / "run",
+                recipe=finetune_recipe,
+            )
+        )
     )
     assert told[-1].model_folder is not None
     predictor = bertworks.load(tmp_path / "run" / "model").predictor
     assert predictor is not None
-    case = next(iter(predictor.module.task.read(train, {})))
-    (row,) = predictor.module.task.featurize(case, predictor.tokenizer, predictor.window_rule).sequences
-    assert len(row.window) == 62
+    example = next(iter(predictor.module.task.read(train, {})))
+    (row,) = predictor.module.task.featurize(example, predictor.tokenizer, predictor.window_rule).sequences
+    assert len(row) == 62
 
 
 @pytest.mark.parametrize("family", ["bert", "awd-lstm"])
@@ -197,10 +213,12 @@ def test_layers_thaw_from_the_top_down_in_any_model(family: str, corpus: Path, t
     run(corpus, tmp_path / "base", replace(recipe, phases=(PhaseRecipe(16, 4, 1.0),)))
     train = labelled(tmp_path / "train.tsv", 40)
     base = read_folder(tmp_path / "base" / "model")
-    tuning = replace(TUNING, learning_rate=1e-3, batch_size=4, epochs=2, max_restarts=0)
+    finetune_recipe = replace(TUNING, learning_rate=1e-3, batch_size=4, epochs=2, max_restarts=0)
     num_layers = base.encoder_config.num_hidden_layers
     every = round(20 * 0.4 / (num_layers + 1))  # of 20 steps
-    request = FinetuneRequest("classify", str(base.path), train, tmp_path / "run", recipe=tuning)
+    request = FinetuneRequest(
+        task="classify", model=str(base.path), train=train, output=tmp_path / "run", recipe=finetune_recipe
+    )
     for num_thawed in range(num_layers + 2):
         list(run_finetune(replace(request, stop_after=every)))
         saved = state(tmp_path / "run")
@@ -224,8 +242,8 @@ def test_the_usual_rate_is_the_family_s(whole: Path):
 
 def test_the_paper_s_recipe_is_the_paper_s():
     recipe = read_recipe(recipe_path("paper-ulmfit"), PretrainRecipe)
-    sizes = recipe.model.config(30_000)
-    assert (sizes.hidden_size, sizes.intermediate_size, sizes.num_hidden_layers, sizes.hidden_dropout_prob) == (
+    config = recipe.model.config(30_000)
+    assert (config.hidden_size, config.lstm_size, config.num_hidden_layers, config.hidden_dropout_prob) == (
         400,
         1_150,
         3,
