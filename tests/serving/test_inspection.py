@@ -77,5 +77,5 @@ def test_tokens_beyond_the_last_position_are_truncated_and_counted(model):
 @pytest.mark.parametrize("query", [AttentionQuery(1, layer=2), AttentionQuery(1, head=3)])
 def test_an_invalid_layer_or_head_is_rejected(query, model):
     encoding, _ = tokenize_text(model.tokenizer, "a cat", None)
-    with pytest.raises(InputError, match="this model has (layer|head)s 0 to"):
+    with pytest.raises(InputError, match=r"this model has (layer|head)s 0 to"):
         attention(model.encoder, truncate_encoding(encoding, model.encoder), 0, query)

@@ -1,4 +1,4 @@
-"""The page for everybody: languages, light and dark, keyboard, screen readers, narrow screens, content policy."""
+"""The page's languages, themes, keyboard navigation, accessibility, narrow screens and Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -8,196 +8,198 @@ from typing import TYPE_CHECKING, Any
 
 import canned_runs
 import pytest
-from canned_server import PAGE, CannedServer, Plan
-from page_browser import a_browser, a_page
+from canned_server import PAGE, Behavior, CannedServer
+from page_browser import open_browser, open_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-TABS = ["blanks", "classes", "entities", "answers", "choices", "vectors", "input", "attention", "why"]
-# What every control must have, and every id be: said to a screen reader, and the only one.
-NAMELESS = """() => {
+TABS = ["fill-mask", "classes", "entities", "answers", "choices", "vectors", "input", "attention", "explain"]
+# Controls without an accessible name, and duplicate ids.
+ACCESSIBILITY_ERRORS = """() => {
     const name = (node) => node.getAttribute("aria-label") || node.textContent.trim() || node.labels?.[0]?.textContent;
     const nodes = [...document.querySelectorAll("button, input, textarea, select, [tabindex='0']")];
     const ids = [...document.querySelectorAll("[id]")].map((node) => node.id);
-    const twice = ids.filter((id, place) => ids.indexOf(id) !== place);
-    return [...nodes.filter((node) => !name(node)).map((node) => node.outerHTML), ...twice];
+    const duplicates = ids.filter((id, index) => ids.indexOf(id) !== index);
+    return [...nodes.filter((node) => !name(node)).map((node) => node.outerHTML), ...duplicates];
 }"""
-# The contrast of every text with what lies behind it, one layer painted over the other, as WCAG counts it.
-FAINT = """() => {
+# Texts whose contrast with the composited background, as WCAG defines it, is below 4.5.
+LOW_CONTRAST = """() => {
     const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-    const painted = (colours) => {
+    const composite = (colors) => {
         canvas.clearRect(0, 0, 1, 1);
-        for (const colour of colours) {
-            canvas.fillStyle = colour;
+        for (const color of colors) {
+            canvas.fillStyle = color;
             canvas.fillRect(0, 0, 1, 1);
         }
         return [...canvas.getImageData(0, 0, 1, 1).data];
     };
-    const light = (colours) => {
-        const [red, green, blue] = painted(colours).slice(0, 3).map((part) => part / 255)
-            .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    const luminance = (colors) => {
+        const [red, green, blue] = composite(colors).slice(0, 3).map((channel) => channel / 255)
+            .map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4));
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
     };
-    const layers = (node) => {
-        const colour = getComputedStyle(node).backgroundColor;
-        const isWhole = painted([colour])[3] === 255 || !node.parentElement;
-        return isWhole ? [colour] : [...layers(node.parentElement), colour];
+    const backgrounds = (node) => {
+        const color = getComputedStyle(node).backgroundColor;
+        const isOpaque = composite([color])[3] === 255 || !node.parentElement;
+        return isOpaque ? [color] : [...backgrounds(node.parentElement), color];
     };
-    const found = [];
+    const failures = [];
     for (const node of document.querySelectorAll("body *:not(svg *)")) {
-        const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-        if (!own || !node.checkVisibility()) continue;
-        const behind = layers(node);
-        const [one, other] = [light([...behind, getComputedStyle(node).color]), light(behind)];
-        const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-        if (contrast < 4.5) found.push([node.className, node.textContent.trim().slice(0, 30), contrast]);
+        const hasText = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+        if (!hasText || !node.checkVisibility()) continue;
+        const background = backgrounds(node);
+        const [text, behind] = [luminance([...background, getComputedStyle(node).color]), luminance(background)];
+        const contrast = (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05);
+        if (contrast < 4.5) failures.push([node.className, node.textContent.trim().slice(0, 30), contrast]);
     }
-    return found;
+    return failures;
 }"""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with a_browser() as one:
-        yield one
+    with open_browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
-def only_server() -> Iterator[CannedServer]:
+def shared_server() -> Iterator[CannedServer]:
     server = CannedServer()
     yield server
     server.close()
 
 
 @pytest.fixture
-def server(only_server: CannedServer) -> CannedServer:
-    only_server.plan = Plan(runs=[canned_runs.summary("mini", "pretrain", "finished", 400)])
-    return only_server
+def server(shared_server: CannedServer) -> CannedServer:
+    shared_server.behavior = Behavior(runs=[canned_runs.summary("mini", "pretrain", "finished", 400)])
+    return shared_server
 
 
 @pytest.fixture
 def visit(browser: Browser, server: CannedServer) -> Iterator[Callable[..., Page]]:
     with ExitStack() as stack:
 
-        def open_at(tab: str = "", **options: Any) -> Page:
-            page = stack.enter_context(a_page(browser, **options))
+        def open_tab(tab: str = "", **options: Any) -> Page:
+            page = stack.enter_context(open_page(browser, **options))
             page.goto(f"{server.address}/#{tab}")
             page.wait_for_selector("[role=tab]")
             return page
 
-        yield open_at
+        yield open_tab
 
 
 def field(page: Page, label: str) -> Locator:
-    """Return the field of the tab that is shown."""
+    """Return a field of the visible tab."""
     return page.locator("[role=tabpanel]:visible").get_by_label(label, exact=True)
 
 
-def show_all(page: Page) -> None:
-    """Ask the first example of every tab."""
+def run_every_tab(page: Page) -> None:
+    """Run the first example of every tab."""
     for tab in TABS:
         page.locator(f"#tab-{tab}").click()
         panel = page.locator(f"#panel-{tab}")
         panel.locator(".chip").first.click()
-        panel.locator(".facts").wait_for()
-    page.locator("#panel-attention .linked").wait_for(state="attached")
+        panel.locator(".request-info").wait_for()
+    page.locator("#panel-attention .token-text").wait_for(state="attached")
     page.locator("#tab-runs").click()
     page.locator("#panel-runs .chart").first.wait_for()
 
 
-def open_each(page: Page, look: Callable[[str], None]) -> None:
+def for_each_tab(page: Page, check: Callable[[str], None]) -> None:
     for tab in [*TABS, "runs"]:
         page.locator(f"#tab-{tab}").click()
-        look(tab)
+        check(tab)
 
 
-def test_the_language_is_the_readers_and_can_be_changed(visit):
-    page = visit("blanks", locale="zh-CN")
+def test_the_language_is_that_of_the_browser_and_can_be_changed(visit):
+    page = visit("fill-mask", locale="zh-CN")
     assert page.locator("html").get_attribute("lang") == "zh-Hans"
-    assert page.get_by_role("tab").all_inner_texts()[:3] == ["填空", "分类", "实体"]
+    assert page.get_by_role("tab").all_inner_texts()[:3] == ["掩码预测", "文本分类", "实体识别"]
     text = field(page, "文本")
     assert "北京" in text.input_value()
     page.get_by_role("button", name="English").click()
-    assert page.get_by_role("tab").all_inner_texts()[:3] == ["Blanks", "Classes", "Entities"]
+    assert page.get_by_role("tab").all_inner_texts()[:3] == ["Fill-mask", "Classification", "Entities"]
     assert "Paris" in field(page, "Text").input_value()
     page.reload()
     page.wait_for_selector("[role=tab]")
     assert page.locator("html").get_attribute("lang") == "en"
 
 
-def test_changing_the_language_keeps_what_was_written_and_answered(visit):
+def test_changing_the_language_keeps_the_input_and_the_result(visit):
     page = visit("entities")
     field(page, "Text").fill("Anna Weber left Munich.")
-    page.get_by_role("button", name="Find").click()
-    page.get_by_text("2 names were found").wait_for()
+    page.get_by_role("button", name="Find entities").click()
+    page.get_by_text("2 entities").wait_for()
     page.get_by_role("button", name="中文").click()
-    page.get_by_text("找到 2 个名称").wait_for()
+    page.get_by_text("识别出 2 个实体").wait_for()
     assert field(page, "文本").input_value() == "Anna Weber left Munich."
 
 
-def test_both_languages_have_the_same_words_with_the_same_places_and_two_examples_a_tab(visit):
-    found = visit().evaluate(
+def test_both_languages_have_the_same_messages_with_the_same_placeholders_and_two_examples_per_tab(visit):
+    result = visit().evaluate(
         """async () => {
             const [{ ENGLISH }, { CHINESE }, { EXAMPLES }] = await Promise.all(
                 ["english", "chinese", "examples"].map((name) => import(`/page/${name}.js`)));
-            const places = (words) => (words.match(/\\{\\w+\\}/g) ?? []).sort().join();
-            const names = [...new Set([...Object.keys(ENGLISH), ...Object.keys(CHINESE)])];
-            const same = (one, other) => one && other && places(one) === places(other);
-            const odd = names.filter((name) => !same(ENGLISH[name], CHINESE[name]));
-            const few = Object.entries(EXAMPLES).filter(([, { en, zh }]) => en.length !== 2 || zh.length !== 2);
-            return { odd, few: few.map(([name]) => name), count: names.length };
+            const placeholders = (message) => (message.match(/\\{\\w+\\}/g) ?? []).sort().join();
+            const keys = [...new Set([...Object.keys(ENGLISH), ...Object.keys(CHINESE)])];
+            const match = (a, b) => a && b && placeholders(a) === placeholders(b);
+            const mismatched = keys.filter((key) => !match(ENGLISH[key], CHINESE[key]));
+            const incomplete = Object.entries(EXAMPLES)
+                .filter(([, { en, zh }]) => en.length !== 2 || zh.length !== 2)
+                .map(([name]) => name);
+            return { mismatched, incomplete, count: keys.length };
         }"""
     )
-    assert found["odd"] == []
-    assert found["few"] == []
-    assert found["count"] > 200
+    assert result["mismatched"] == []
+    assert result["incomplete"] == []
+    assert result["count"] > 200
 
 
-def test_light_and_dark_follow_the_machine_until_one_is_chosen(visit):
+def test_the_theme_is_that_of_the_system_until_one_is_selected(visit):
     page = visit(scheme="dark")
-    colour = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(colour) == "rgb(21, 21, 20)"
-    page.get_by_role("button", name="Light or dark as this machine has it").click()
-    assert page.evaluate(colour) == "rgb(250, 249, 246)"
-    page.get_by_role("button", name="Light", exact=True).click()
-    assert page.evaluate(colour) == "rgb(21, 21, 20)"
+    color = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(color) == "rgb(21, 21, 20)"
+    page.get_by_role("button", name="System theme").click()
+    assert page.evaluate(color) == "rgb(250, 249, 246)"
+    page.get_by_role("button", name="Light theme").click()
+    assert page.evaluate(color) == "rgb(21, 21, 20)"
     page.reload()
-    page.get_by_role("button", name="Dark").wait_for()
+    page.get_by_role("button", name="Dark theme").wait_for()
 
 
-def test_tabs_go_with_arrow_keys_and_there_is_one_stop_for_all(visit):
-    page = visit("blanks")
-    page.locator("#tab-blanks").focus()
+def test_arrow_keys_move_between_tabs_which_are_one_tab_stop(visit):
+    page = visit("fill-mask")
+    page.locator("#tab-fill-mask").focus()
     page.keyboard.press("ArrowRight")
-    assert page.locator("[aria-selected=true]").inner_text() == "Classes"
+    assert page.locator("[aria-selected=true]").inner_text() == "Classification"
     assert page.locator("#panel-classes").is_visible()
-    assert not page.locator("#panel-blanks").is_visible()
+    assert not page.locator("#panel-fill-mask").is_visible()
     page.keyboard.press("End")
     assert page.locator("[aria-selected=true]").inner_text() == "Runs"
     page.keyboard.press("Home")
-    page.wait_for_url("**/#blanks")
+    page.wait_for_url("**/#fill-mask")
     assert page.locator("[role=tab][tabindex='0']").count() == 1
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
 
 
-def test_enter_sends_a_short_text_but_not_while_an_input_method_is_open(visit, server):
-    page = visit("blanks")
+def test_enter_submits_a_short_text_unless_an_input_method_editor_is_open(visit, server):
+    page = visit("fill-mask")
     text = field(page, "Text")
-    before = len(server.plan.word_indices)
+    num_requests = len(server.behavior.requests)
     text.evaluate(
         """(field) => field.dispatchEvent(
             new KeyboardEvent("keydown", { key: "Enter", isComposing: true, bubbles: true }))"""
     )
     page.wait_for_timeout(100)
-    assert len(server.plan.word_indices) == before
+    assert len(server.behavior.requests) == num_requests
     text.press("Enter")
-    page.locator("#panel-blanks .facts").wait_for()
-    assert len(server.plan.word_indices) == before + 1
+    page.locator("#panel-fill-mask .request-info").wait_for()
+    assert len(server.behavior.requests) == num_requests + 1
 
 
-def test_in_a_passage_enter_starts_a_line_and_with_ctrl_it_sends(visit):
+def test_enter_adds_a_line_to_a_passage_and_ctrl_enter_submits(visit):
     page = visit("answers")
     passage = field(page, "Passage")
     passage.fill("One.")
@@ -205,50 +207,50 @@ def test_in_a_passage_enter_starts_a_line_and_with_ctrl_it_sends(visit):
     passage.press("Enter")
     assert passage.input_value() == "One.\n"
     passage.press("Control+Enter")
-    page.locator("#panel-answers .facts").wait_for()
+    page.locator("#panel-answers .request-info").wait_for()
 
 
-def test_everything_has_a_name_and_can_be_read_in_light_and_dark(visit):
+def test_controls_have_names_and_texts_have_contrast_in_light_and_dark(visit):
     page = visit()
-    show_all(page)
-    assert page.evaluate(NAMELESS) == []
+    run_every_tab(page)
+    assert page.evaluate(ACCESSIBILITY_ERRORS) == []
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # colours change at once
-        faint: list[Any] = []
-        open_each(page, lambda tab, faint=faint: faint.extend(page.evaluate(FAINT)))
-        assert faint == [], scheme
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # colors change at once
+        failures: list[Any] = []
+        for_each_tab(page, lambda tab, failures=failures: failures.extend(page.evaluate(LOW_CONTRAST)))
+        assert failures == [], scheme
 
 
 def test_nothing_is_wider_than_a_narrow_screen(visit):
     page = visit(width=360, locale="zh-CN")
-    show_all(page)
-    wide: list[tuple[str, int]] = []
+    run_every_tab(page)
+    too_wide: list[tuple[str, int]] = []
 
-    def look(tab: str) -> None:
+    def check(tab: str) -> None:
         width = page.evaluate("document.documentElement.scrollWidth")
         if width > 360:
-            wide.append((tab, width))
+            too_wide.append((tab, width))
 
-    open_each(page, look)
-    assert wide == []
+    for_each_tab(page, check)
+    assert too_wide == []
 
 
-def test_the_page_keeps_to_its_policy_and_asks_no_other_server(visit, server):
+def test_the_page_violates_no_content_security_policy_and_loads_nothing_from_other_origins(visit, server):
     page = visit()
-    broken: list[str] = []
-    asked: list[str] = []
-    page.expose_function("tellBroken", lambda directive: broken.append(directive))
-    page.add_init_script("addEventListener('securitypolicyviolation', (event) => tellBroken(event.violatedDirective))")
-    page.on("request", lambda request: asked.append(request.url))
+    violations: list[str] = []
+    urls: list[str] = []
+    page.expose_function("onViolation", lambda directive: violations.append(directive))
+    page.add_init_script("addEventListener('securitypolicyviolation', (event) => onViolation(event.violatedDirective))")
+    page.on("request", lambda request: urls.append(request.url))
     page.reload()
     page.wait_for_selector("[role=tab]")
-    show_all(page)
-    assert broken == []
-    assert [url for url in asked if not url.startswith(server.address)] == []
-    assert any(url.endswith("/page/attention.js") for url in asked)
+    run_every_tab(page)
+    assert violations == []
+    assert [url for url in urls if not url.startswith(server.address)] == []
+    assert any(url.endswith("/page/attention.js") for url in urls)
 
 
-def test_files_of_the_page_say_first_what_they_are_and_stay_small():
+def test_scripts_begin_with_a_comment_and_are_short():
     scripts = sorted(PAGE.glob("*.js"))
     assert scripts
     for path in scripts:
