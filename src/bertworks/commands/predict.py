@@ -14,7 +14,6 @@ from bertworks.datasets.labelled_texts import text_example
 from bertworks.errors import SettingsError
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.predictor import Predictor
-from bertworks.tasks.contract import TaskScores
 from bertworks.tasks.inputs import TEXT
 from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
@@ -91,11 +90,3 @@ def _predict_sentences(
         index, start, end = spans.popleft()
         fields = {key: value for key, value in prediction.to_dict().items() if key != "id"}
         yield {"text": index, "start": start, "end": end, "sentence": example.texts[0], **fields}
-
-
-def evaluate(model: str, path: Path, columns: Mapping[str, str], task: str | None = None) -> tuple[TaskScores, Counts]:
-    """Return the scores of a model on a labelled file, and the counts of repaired and skipped records."""
-    predictor = load_predictor(model, task)
-    counts = Counts()
-    examples = predictor.module.task.read(path, columns, counts)
-    return predictor.module.task.score(predictor.predict(examples)), counts

@@ -21,7 +21,7 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.sweep import Outcome, grid_of, seeds_of, sweep
-from bertworks.commands.predict import PredictRequest, evaluate, predict
+from bertworks.commands.predict import PredictRequest, predict
 from bertworks.datasets.files import Record
 from bertworks.encoders.bert import Bert, BertConfig, tensor_names
 from bertworks.encoders.config import config_to_dict
@@ -270,8 +270,8 @@ def test_a_test_file_without_labels_is_not_scored(base: Path, files: dict[str, P
 
 
 def test_evaluate_gives_the_saved_scores(run: tuple[Path, list[FinetuneEvent]], files: dict[str, Path]):
-    scores_on_dev, _ = evaluate(str(run[0] / "model"), files["dev"], {})
-    assert scores_on_dev.metrics == json.loads((run[0] / "run.json").read_text())["scores"]["dev"]
+    (result,) = evaluate_files(load_predictor(run[0] / "model"), [LabelledFile("dev", files["dev"])])
+    assert result.scores.metrics == json.loads((run[0] / "run.json").read_text())["scores"]["dev"]
 
 
 def test_a_long_text_is_split_into_windows_that_cover_it(run: tuple[Path, list[FinetuneEvent]]):
@@ -450,7 +450,7 @@ def test_a_model_of_another_task_or_without_a_task_is_refused(
     base: Path, run: tuple[Path, list[FinetuneEvent]], files: dict[str, Path]
 ):
     with pytest.raises(FolderError, match="is fine-tuned for 'classify', not for 'tag'"):
-        evaluate(str(run[0] / "model"), files["dev"], {}, "tag")
+        load_predictor(run[0] / "model", "tag")
     with pytest.raises(FolderError, match="is not fine-tuned for a task"):
         bertworks.load(base).predict(["the film"])
 
@@ -536,8 +536,8 @@ def test_regression_is_learned_and_equals_transformers(base: Path, tmp_path: Pat
         logits = hf_model(**tokenizer(texts, padding=True, return_tensors="pt")).logits[:, 0].tolist()
     assert values == pytest.approx(logits, rel=1e-6)
     scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]
-    scores_on_dev, _ = evaluate(str(folder), path, {"label": "price"})
-    assert scores_on_dev.metrics == scores["dev"]
+    (result,) = evaluate_files(load_predictor(folder), [LabelledFile("dev", path, {"label": "price"})])
+    assert result.scores.metrics == scores["dev"]
     assert scores["dev"]["pearson"] > 0.95
 
 

@@ -89,7 +89,12 @@ class FinetuneBatches:
             sequence_ids = batch.input_ids[index, :length].numpy().astype(np.int32)
             token_type_ids = batch.token_type_ids[index, :length].numpy().astype(np.int8)
             is_continuation = np.array([self._tokenizer.tokens[token_id].startswith("##") for token_id in sequence_ids])
-            example = Example(sequence_ids, token_type_ids, ~is_continuation, np.isin(sequence_ids, special_ids))
+            example = Example(
+                input_ids=sequence_ids,
+                token_type_ids=token_type_ids,
+                word_starts=~is_continuation,
+                is_special=np.isin(sequence_ids, special_ids),
+            )
             masked = self.corruption.mask(example, generator)
             input_ids[index, :length] = torch.from_numpy(masked.input_ids.astype(np.int64))
             positions.append(masked.positions.astype(np.int64) + index * input_ids.shape[1])
