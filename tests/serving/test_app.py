@@ -398,7 +398,7 @@ def test_every_example_of_the_reference_is_a_valid_body(client):
 def test_a_bundle_is_served_with_search_over_its_corpus(make_client, make_corpus, tmp_path):
     corpus = make_corpus([[5, 4, 6], [3], [7, 8]]).corpus.folder
     model = write_finetuned(tmp_path / "sst2", TASKS["classify"])
-    folder = bundle(BundleRequest((str(model),), tmp_path / "bundle", corpus=corpus)).folder
+    folder = bundle(BundleRequest(runs=(str(model),), output=tmp_path / "bundle", corpus=corpus)).folder
     client = make_client(models=(str(folder),))
     assert [model["name"] for model in client("GET", "/v1/models").json()["models"]] == ["sst2"]
     results = client("POST", "/v1/search", {"query": "w3 w4", "top_k": 2}).json()["results"]
@@ -430,7 +430,7 @@ def test_only_the_files_of_the_page_are_served(client):
 
 
 def test_a_bundle_must_be_the_only_argument(make_client, folders, tmp_path):
-    folder = bundle(BundleRequest((str(folders["classify"]),), tmp_path / "bundle")).folder
+    folder = bundle(BundleRequest(runs=(str(folders["classify"]),), output=tmp_path / "bundle")).folder
     with pytest.raises(SettingsError, match="must be the only argument"):
         make_client(models=(str(folder), f"x={folders['tag']}"))
 

@@ -42,7 +42,9 @@ def finetuned(base: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def bundle_folder(finetuned: Path, base: Path, corpus: Path, tmp_path: Path) -> Path:
     """A bundle of a fine-tuned model, its base and the corpus."""
-    return bundle(BundleRequest((str(finetuned),), tmp_path / "output", (str(base),), corpus)).folder
+    return bundle(
+        BundleRequest(runs=(str(finetuned),), output=tmp_path / "output", bases=(str(base),), corpus=corpus)
+    ).folder
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -82,13 +84,13 @@ def test_the_provenance_goes_from_the_corpus_to_the_finetuned_model(bundle_folde
 def test_a_recorded_corpus_hash_is_compared(corpus, tmp_path):
     digest = corpus_hash(json.loads((corpus / "manifest.json").read_text()))
     run = write_pretrained(tmp_path / "run" / "model", metadata={"corpus_sha256": digest}).parent
-    opened = bundle(BundleRequest((str(run),), tmp_path / "output", manifest=corpus))
+    opened = bundle(BundleRequest(runs=(str(run),), output=tmp_path / "output", manifest=corpus))
     assert opened.chain[0].is_recorded
     assert opened.index is None
     assert not (tmp_path / "output" / "corpus" / "text").exists()
     other = write_pretrained(tmp_path / "other" / "model", metadata={"corpus_sha256": "0" * 64}).parent
     with pytest.raises(FolderError, match="another corpus"):
-        bundle(BundleRequest((str(other),), tmp_path / "output2", manifest=corpus))
+        bundle(BundleRequest(runs=(str(other),), output=tmp_path / "output2", manifest=corpus))
 
 
 def test_the_hash_of_a_corpus_does_not_depend_on_its_vocabularies(corpus):
@@ -97,7 +99,9 @@ def test_the_hash_of_a_corpus_does_not_depend_on_its_vocabularies(corpus):
 
 
 def test_a_base_is_matched_by_name_where_no_hash_is_recorded(folders, tmp_path):
-    request = BundleRequest((str(folders["classify"]),), tmp_path / "output", (str(folders["pretrained"]),))
+    request = BundleRequest(
+        runs=(str(folders["classify"]),), output=tmp_path / "output", bases=(str(folders["pretrained"]),)
+    )
     (link,) = bundle(request).chain
     assert (link.later, link.earlier, link.is_recorded) == ("classify", "pretrained", False)
 
@@ -114,7 +118,7 @@ def recorded_run(corpus: Path, tmp_path: Path) -> Path:
 
 
 def test_the_recorded_base_and_corpus_of_a_run_are_bundled_with_it(recorded_run, tmp_path):
-    opened = bundle(BundleRequest((str(recorded_run),), tmp_path / "output"))
+    opened = bundle(BundleRequest(runs=(str(recorded_run),), output=tmp_path / "output"))
     assert list(opened.models) == ["sst2", "books"]
     assert [(link.later, link.earlier, link.is_recorded) for link in opened.chain] == [
         ("sst2", "books", True),
@@ -127,28 +131,30 @@ def test_the_recorded_base_and_corpus_of_a_run_are_bundled_with_it(recorded_run,
 def test_a_recorded_base_or_corpus_that_has_changed_is_not_bundled(recorded_run, tmp_path):
     shutil.rmtree(recorded_run.parent / "books" / "model")
     write_pretrained(recorded_run.parent / "books" / "model", seed=9, metadata={"corpus_sha256": "0" * 64})
-    (link,) = bundle(BundleRequest((str(recorded_run),), tmp_path / "output")).chain
+    (link,) = bundle(BundleRequest(runs=(str(recorded_run),), output=tmp_path / "output")).chain
     assert (link.later, link.earlier) == ("sst2", None)
-    (link,) = bundle(BundleRequest((str(recorded_run.parent / "books"),), tmp_path / "output2")).chain
+    (link,) = bundle(BundleRequest(runs=(str(recorded_run.parent / "books"),), output=tmp_path / "output2")).chain
     assert (link.later, link.earlier, link.sha256) == ("books", None, "0" * 64)
 
 
 def test_models_of_two_corpora_can_be_bundled_with_one_of_them(recorded_run, corpus, tmp_path):
     other = write_pretrained(tmp_path / "runs" / "other" / "model", 5, {"corpus_sha256": "0" * 64}).parent
-    request = BundleRequest((str(recorded_run), str(other)), tmp_path / "output", manifest=corpus)
+    request = BundleRequest(runs=(str(recorded_run), str(other)), output=tmp_path / "output", manifest=corpus)
     links = {link.later: link.earlier for link in bundle(request).chain}
     assert links == {"sst2": "books", "books": "corpus", "other": None}
 
 
 def test_a_base_that_is_not_given_has_a_link_without_an_earlier_model(finetuned, base, tmp_path):
-    (link,) = bundle(BundleRequest((str(finetuned),), tmp_path / "output")).chain
+    (link,) = bundle(BundleRequest(runs=(str(finetuned),), output=tmp_path / "output")).chain
     assert (link.earlier, link.is_recorded) == (None, True)
     assert link.sha256 == sha256(base / "model" / "model.safetensors")
 
 
 def test_a_sentence_embedding_model_is_preferred_for_the_index(finetuned, corpus, tmp_path):
     sentence_model = write_sentence_model(tmp_path / "minilm")
-    opened = bundle(BundleRequest((str(finetuned), str(sentence_model)), tmp_path / "output", corpus=corpus))
+    opened = bundle(
+        BundleRequest(runs=(str(finetuned), str(sentence_model)), output=tmp_path / "output", corpus=corpus)
+    )
     assert opened.index_model == "minilm"
     assert (opened.models["minilm"] / "1_Pooling" / "config.json").is_file()
 
@@ -187,26 +193,26 @@ def test_a_damaged_corpus_is_not_bundled(finetuned, corpus, tmp_path):
     with (copy / "text" / "000000.jsonl").open("ab") as file:
         file.write(b"\n")
     with pytest.raises(FolderError, match="does not have the sha256 in its manifest"):
-        bundle(BundleRequest((str(finetuned),), tmp_path / "output", corpus=copy))
+        bundle(BundleRequest(runs=(str(finetuned),), output=tmp_path / "output", corpus=copy))
     assert not (tmp_path / "output").exists()
 
 
 def test_invalid_requests_are_rejected(finetuned, corpus, tmp_path):
     with pytest.raises(InputError, match="no model"):
-        bundle(BundleRequest((f"x={corpus}",), tmp_path / "output"))
+        bundle(BundleRequest(runs=(f"x={corpus}",), output=tmp_path / "output"))
     with pytest.raises(SettingsError, match="leave one out"):
-        bundle(BundleRequest((str(finetuned),), tmp_path / "output", corpus=corpus, manifest=corpus))
+        bundle(BundleRequest(runs=(str(finetuned),), output=tmp_path / "output", corpus=corpus, manifest=corpus))
     with pytest.raises(SettingsError, match="no such model"):
-        bundle(BundleRequest((str(finetuned),), tmp_path / "output", corpus=corpus, index="other"))
+        bundle(BundleRequest(runs=(str(finetuned),), output=tmp_path / "output", corpus=corpus, index="other"))
     with pytest.raises(FolderError, match="exists"):
-        bundle(BundleRequest((str(finetuned),), tmp_path))
+        bundle(BundleRequest(runs=(str(finetuned),), output=tmp_path))
 
 
 def test_an_interrupted_bundle_is_continued_by_the_same_request(finetuned, base, corpus, tmp_path):
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    request = BundleRequest((str(finetuned),), tmp_path / "output", (str(base),), corpus)
+    request = BundleRequest(runs=(str(finetuned),), output=tmp_path / "output", bases=(str(base),), corpus=corpus)
     with pytest.raises(KeyboardInterrupt):
         bundle(request, interrupt)
     assert not (tmp_path / "output").exists()

@@ -36,7 +36,7 @@ def serve_command(
     max_body_bytes: Annotated[int, typer.Option(help="Bytes per request body.")] = 4 * 2**20,
     max_inputs: Annotated[int, typer.Option(help="Inputs per request.")] = 512,
     max_characters: Annotated[int, typer.Option(help="Characters per text.")] = 100_000,
-    max_queued_requests: Annotated[int, typer.Option(min=1, help="Queue length; further requests get 503.")] = 1024,
+    max_queued_requests: Annotated[int, typer.Option(min=1, help="Queue length; further requests get 429.")] = 1024,
     batch_tokens: Annotated[int | None, typer.Option(min=8, help="Maximum tokens per batch.")] = None,
     engine: Engine = None,
     ray: Ray = None,

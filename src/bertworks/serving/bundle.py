@@ -41,7 +41,7 @@ FORMAT = 1
 CORPUS = "corpus"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BundleRequest:
     """What to bundle.
 

@@ -78,12 +78,15 @@ def write_vectors(folder: Path, model: Model, on_progress: Callable[[int], None]
     """Write the vectors of passages.jsonl, resuming an interrupted run; return the vector size."""
     pooling = replace(read_pooling(model.folder), normalize=True)
     window_rule = resolve_window_rule(
-        pooling, model.encoder.config.max_position_embeddings, model_rule=read_window_rule(model.folder)
+        pooling, model.encoder.config.max_length, model_rule=read_window_rule(model.folder)
     )
     extraction = Extraction(pooling=pooling, window_rule=window_rule)
     vector_size = extraction.strategy.output_size(model.encoder.config.hidden_sizes) * len(pooling.kinds)
     identity = {"tokenizer": model.tokenizer.hash, "pooling": list(pooling.kinds)}
-    with VectorStore(StoreSettings(folder / VECTORS, vector_size, "texts", True, "npy", identity)) as store:
+    settings = StoreSettings(
+        output=folder / VECTORS, vector_size=vector_size, unit="texts", half=True, format="npy", identity=identity
+    )
+    with VectorStore(settings) as store:
         texts = store.remaining(_texts(folder / PASSAGES))
         for vectors in extract_vectors(TorchEngine(model.encoder, model.tokenizer), texts, extraction):
             store.append(vectors)

@@ -42,7 +42,7 @@ SWITCH_SECONDS = 0.001
 _MAX_CONNECTIONS = 2_048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeRequest:
     """What to serve: models as NAME=FOLDER or FOLDER, or a bundle; the address, access rules and limits."""
 

@@ -165,7 +165,7 @@ export const CHINESE = {
   "input.embedding.token": "词元",
   "input.embedding.position": "位置",
   "input.embedding.token_type": "片段",
-  "input.embedding.characters": "字符",
+  "input.embedding.spelling": "字符",
   "input.embedding.sum": "总和",
   "input.norm": "范数：{name}",
   "input.note": "每个色块是嵌入的前 16 个分量。## 表示该词元接续前一个词元。",

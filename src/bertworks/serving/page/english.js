@@ -169,7 +169,7 @@ export const ENGLISH = {
   "input.embedding.token": "token",
   "input.embedding.position": "position",
   "input.embedding.token_type": "segment",
-  "input.embedding.characters": "characters",
+  "input.embedding.spelling": "characters",
   "input.embedding.sum": "sum",
   "input.norm": "Norm: {name}",
   "input.note": "Each block shows the first 16 components of an embedding. ## marks a token that continues a word.",
