@@ -23,7 +23,9 @@ def sizes_for(name: str) -> BertConfig:
     """A small model of the family, its numbers unlike one another."""
     usual = ENCODERS[name].config_from_preset("tiny", 70)
     num_heads = 3 if usual.num_attention_heads > 1 else 1  # an LSTM has none to share
-    depth = {"num_hidden_layers": 3, "intermediate_size": 96} if usual.num_hidden_layers else {}  # a table has no layers
+    depth = (
+        {"num_hidden_layers": 3, "intermediate_size": 96} if usual.num_hidden_layers else {}
+    )  # a table has no layers
     return replace(usual, hidden_size=24, num_attention_heads=num_heads, max_position_embeddings=40, **depth)
 
 

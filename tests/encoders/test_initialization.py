@@ -1,4 +1,4 @@
-"""A head start: waves turn by steps, and the first heads look at their neighbours, whatever the pieces are."""
+"""Sinusoidal positions depend on distance alone, and the first heads attend to their neighbors, whatever the tokens."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from bertworks.encoders.initialization import (
 )
 from bertworks.sampling.batch import Batch
 
-SIZES = BertConfig(
+CONFIG = BertConfig(
     vocab_size=400,
     hidden_size=128,
     num_hidden_layers=3,
@@ -21,77 +21,90 @@ SIZES = BertConfig(
     max_position_embeddings=64,
 )
 
+CONFIG_OF_ODD_HEADS = BertConfig(
+    vocab_size=50,
+    hidden_size=45,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=60,
+    max_position_embeddings=16,
+)
+
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def encoder() -> Bert:
-    return Bert(SIZES, torch.Generator().manual_seed(0)).eval()
+def make_encoder() -> Bert:
+    return Bert(CONFIG, torch.Generator().manual_seed(0)).eval()
 
 
-def shares_by_offset(one: Bert, number: int) -> torch.Tensor:
-    """Return (H, 2T - 1): how much a head of a layer reads, on the average, of the place so far away."""
+def mean_attention_by_offset(encoder: Bert, layer: int) -> torch.Tensor:
+    """Return (H, 2T - 1): the mean attention weight of each head at each offset from -(T - 1) to T - 1."""
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(0, 400, (8, 48), generator=generator)
-    batch = Batch(ids, (torch.arange(48) > 20).long().expand(8, 48), torch.full((8,), 48))
+    input_ids = torch.randint(0, 400, (8, 48), generator=generator)
+    batch = Batch(input_ids, (torch.arange(48) > 20).long().expand(8, 48), torch.full((8,), 48))
     with torch.no_grad():
-        values = one(batch).hidden_states[number]
-        mixed = torch.nn.functional.linear(values, one.layers[number].attention.query_key_value.weight)
-        queries, keys, _ = mixed.view(8, 48, 3, 4, 32).permute(2, 0, 3, 1, 4)
-        shares = torch.softmax(queries @ keys.transpose(-2, -1) / 32**0.5, -1).mean(0)  # (H, T, T)
-    found = torch.zeros(4, 95)
+        x = encoder(batch).hidden_states[layer]
+        query_key_value = torch.nn.functional.linear(x, encoder.layers[layer].attention.query_key_value.weight)
+        queries, keys, _ = query_key_value.view(8, 48, 3, 4, 32).permute(2, 0, 3, 1, 4)
+        weights = torch.softmax(queries @ keys.transpose(-2, -1) / 32**0.5, -1).mean(0)  # (H, T, T)
+    means = torch.zeros(4, 95)
     for offset in range(-47, 48):
-        found[:, offset + 47] = shares.diagonal(offset, 1, 2).mean(-1)
-    return found
+        means[:, offset + 47] = weights.diagonal(offset, 1, 2).mean(-1)
+    return means
 
 
-def test_between_waves_only_the_distance_counts():
+def test_the_dot_product_of_sinusoids_depends_on_their_distance_alone():
     table = scaled_sinusoidal_positions(64, 128, 0.02)
-    likeness = table @ table.T
+    similarity = table @ table.T
     for distance in (0, 1, 5):
-        assert float(likeness.diagonal(distance).std()) < 1e-6
-    assert likeness[0, 0] > likeness[0, 1] > likeness[0, 5]
+        assert float(similarity.diagonal(distance).std()) < 1e-6
+    assert similarity[0, 0] > similarity[0, 1] > similarity[0, 5]
 
 
-def test_waves_are_as_widely_spread_as_drawn_weights():
+def test_sinusoids_have_the_scale_of_random_weights():
     assert float(scaled_sinusoidal_positions(512, 128, 0.02).square().mean().sqrt()) == pytest.approx(0.02, rel=1e-3)
 
 
-def test_only_positions_begin_as_waves():
-    plain, begun = encoder(), encoder()
-    init_sinusoidal_positions(begun)
-    changed = [name for name, value in plain.state_dict().items() if not torch.equal(value, begun.state_dict()[name])]
+def test_sinusoidal_initialization_changes_positions_alone():
+    random, initialized = make_encoder(), make_encoder()
+    init_sinusoidal_positions(initialized)
+    changed = [
+        name for name, value in random.state_dict().items() if not torch.equal(value, initialized.state_dict()[name])
+    ]
     assert changed == ["position_embeddings.weight"]
 
 
-def test_each_head_of_the_first_layers_reads_its_own_neighbour_most():
-    one = encoder()
-    init_sinusoidal_positions(one)
-    init_neighbor_attention(one)
-    for number, offsets in enumerate(([-1, 1, -2, 2], [-3, 3, -4, 4])):
-        found = shares_by_offset(one, number)
-        assert [int(place) - 47 for place in found[:, 30:65].argmax(-1) + 30] == offsets
+def test_each_head_of_the_first_layers_attends_most_to_its_own_neighbor():
+    encoder = make_encoder()
+    init_sinusoidal_positions(encoder)
+    init_neighbor_attention(encoder)
+    for layer, offsets in enumerate(([-1, 1, -2, 2], [-3, 3, -4, 4])):
+        means = mean_attention_by_offset(encoder, layer)
+        assert [int(index) - 47 for index in means[:, 30:65].argmax(-1) + 30] == offsets
         for head, offset in enumerate(offsets):
-            assert found[head, offset + 47] > 4 / 48  # read alike, each place would have 1 / 48
+            assert means[head, offset + 47] > 4 / 48  # read alike, each place would have 1 / 48
 
 
-def test_without_it_all_places_are_read_alike():
-    found = shares_by_offset(encoder(), 0)[:, 20:75]
-    assert float(found.max()) < 1.5 / 48
+def test_random_attention_is_nearly_uniform():
+    means = mean_attention_by_offset(make_encoder(), 0)[:, 20:75]
+    assert float(means.max()) < 1.5 / 48
 
 
-def test_the_last_layer_and_all_else_stay_as_drawn():
-    plain, begun = encoder(), encoder()
-    init_neighbor_attention(begun, torch.Generator().manual_seed(1))
-    changed = {name for name, value in plain.state_dict().items() if not torch.equal(value, begun.state_dict()[name])}
+def test_neighbor_attention_changes_the_first_layers_and_the_embeddings_alone():
+    random, initialized = make_encoder(), make_encoder()
+    init_neighbor_attention(initialized, torch.Generator().manual_seed(1))
+    changed = {
+        name for name, value in random.state_dict().items() if not torch.equal(value, initialized.state_dict()[name])
+    }
     assert changed == {"token_embeddings.weight", "token_type_embeddings.weight"} | {
-        f"layers.{number}.attention.{part}.weight" for number in (0, 1) for part in ("query_key_value", "out")
+        f"layers.{layer}.attention.{part}.weight" for layer in (0, 1) for part in ("query_key_value", "out")
     }
 
 
-def test_heads_of_odd_depth_and_number_begin_too():
-    one = Bert(BertConfig(50, 45, 2, 3, 60, 16), torch.Generator().manual_seed(0))
-    init_sinusoidal_positions(one)
-    init_neighbor_attention(one)
+def test_odd_head_sizes_and_numbers_of_heads_can_be_initialized():
+    encoder = Bert(CONFIG_OF_ODD_HEADS, torch.Generator().manual_seed(0))
+    init_sinusoidal_positions(encoder)
+    init_neighbor_attention(encoder)
     batch = Batch(torch.ones(1, 5, dtype=torch.long), torch.zeros(1, 5, dtype=torch.long), torch.tensor([5]))
     assert create_layout(batch).shape == (1, 5)
-    assert bool(torch.isfinite(one.eval()(batch).last_hidden_state).all())
+    assert bool(torch.isfinite(encoder.eval()(batch).last_hidden_state).all())

@@ -1,4 +1,6 @@
-"""The hand-written ways back: equal to what autograd works out, and keeping less."""
+"""The autograd functions: gradients equal to autograd's, with fewer saved tensors."""
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -6,70 +8,87 @@ import torch.nn.functional as F  # noqa: N812
 from bertworks.encoders.kernels import DropoutAttention, GeluFeedForward
 
 
-def doubles(*shape: int, seed: int) -> torch.Tensor:
+def random_doubles(*shape: int, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=torch.double).requires_grad_()
 
 
-def plain_attention(mixed: torch.Tensor, mask: torch.Tensor, stays: torch.Tensor, rate: float) -> torch.Tensor:
-    queries, keys, values = mixed.view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
-    shares = torch.softmax(queries @ keys.transpose(-2, -1) / 2 + mask, -1)  # the root of 4 is 2
-    return (shares * stays / (1 - rate) @ values).transpose(1, 2).reshape(10, 8)
+def plain_attention(
+    query_key_value: torch.Tensor, mask: torch.Tensor, dropout_mask: torch.Tensor, dropout_prob: float
+) -> torch.Tensor:
+    queries, keys, values = query_key_value.view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
+    weights = torch.softmax(queries @ keys.transpose(-2, -1) / 2 + mask, -1)  # the root of 4 is 2
+    return (weights * dropout_mask / (1 - dropout_prob) @ values).transpose(1, 2).reshape(10, 8)
 
 
-def some_mask() -> tuple[torch.Tensor, torch.Tensor]:
+def make_masks() -> tuple[torch.Tensor, torch.Tensor]:
     mask = torch.zeros(2, 1, 1, 5, dtype=torch.double)
     mask[1, ..., 3:] = float("-inf")
     return mask, torch.rand(2, 2, 5, 5, generator=torch.Generator().manual_seed(3)) > 0.2
 
 
-def test_the_slopes_of_the_feed_forward_network_are_right():
-    arguments = (doubles(6, 8, seed=0), *(doubles(*s, seed=n) for n, s in enumerate([(32, 8), (32,), (8, 32), (8,)])))
+def test_gradients_of_the_feed_forward_network_are_correct():
+    arguments = (
+        random_doubles(6, 8, seed=0),
+        *(random_doubles(*s, seed=n) for n, s in enumerate([(32, 8), (32,), (8, 32), (8,)])),
+    )
     assert torch.autograd.gradcheck(GeluFeedForward.apply, arguments)
 
 
-def test_the_feed_forward_network_equals_the_plain_one():
-    values, inner, first, outer, second = (
-        doubles(6, 8, seed=0),
-        doubles(32, 8, seed=1),
-        doubles(32, seed=2),
-        doubles(8, 32, seed=3),
-        doubles(8, seed=4),
+def test_the_feed_forward_network_equals_plain_torch():
+    values, intermediate_weight, intermediate_bias, output_weight, output_bias = (
+        random_doubles(6, 8, seed=0),
+        random_doubles(32, 8, seed=1),
+        random_doubles(32, seed=2),
+        random_doubles(8, 32, seed=3),
+        random_doubles(8, seed=4),
     )
-    plain = F.linear(F.gelu(F.linear(values, inner, first)), outer, second)
-    torch.testing.assert_close(GeluFeedForward.apply(values, inner, first, outer, second), plain)
+    plain = F.linear(F.gelu(F.linear(values, intermediate_weight, intermediate_bias)), output_weight, output_bias)
+    torch.testing.assert_close(
+        GeluFeedForward.apply(values, intermediate_weight, intermediate_bias, output_weight, output_bias), plain
+    )
 
 
-def test_the_slopes_of_attention_are_right_with_a_mask_and_dropped_scores():
-    mask, stays = some_mask()
-    mixed = doubles(10, 24, seed=5)
-    assert torch.autograd.gradcheck(lambda one: DropoutAttention.apply(one, (2, 5, 2), mask, stays, 0.2), (mixed,))
+def test_gradients_of_attention_are_correct_with_a_mask_and_dropout():
+    mask, dropout_mask = make_masks()
+    query_key_value = random_doubles(10, 24, seed=5)
+    assert torch.autograd.gradcheck(
+        lambda values: DropoutAttention.apply(values, (2, 5, 2), mask, dropout_mask, 0.2), (query_key_value,)
+    )
 
 
-def test_attention_equals_the_plain_one():
-    mask, stays = some_mask()
-    mixed = doubles(10, 24, seed=5)
-    found = DropoutAttention.apply(mixed, (2, 5, 2), mask, stays, 0.2)
-    torch.testing.assert_close(found, plain_attention(mixed, mask, stays, 0.2))
+def test_attention_equals_plain_torch():
+    mask, dropout_mask = make_masks()
+    query_key_value = random_doubles(10, 24, seed=5)
+    result = DropoutAttention.apply(query_key_value, (2, 5, 2), mask, dropout_mask, 0.2)
+    torch.testing.assert_close(result, plain_attention(query_key_value, mask, dropout_mask, 0.2))
 
 
-def bytes_kept(work) -> int:
-    """Return how many bytes of different tensors autograd keeps for the way back."""
-    found: dict[int, int] = {}
+def saved_bytes(compute: Callable[[], torch.Tensor]) -> int:
+    """Return the bytes of distinct tensors that autograd saves for the backward pass."""
+    sizes: dict[int, int] = {}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        found[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+    def save(tensor: torch.Tensor) -> torch.Tensor:
+        sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = work()
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        result = compute()
     assert result.requires_grad
-    return sum(found.values())
+    return sum(sizes.values())
 
 
-def test_less_is_kept_than_autograd_would():
-    values, inner, outer = doubles(64, 8, seed=0), doubles(32, 8, seed=1), doubles(8, 32, seed=2)
-    first, second = doubles(32, seed=3), doubles(8, seed=4)
-    ours = bytes_kept(lambda: GeluFeedForward.apply(values, inner, first, outer, second))
-    plain = bytes_kept(lambda: F.linear(F.gelu(F.linear(values, inner, first)), outer, second))
-    assert plain - ours >= 64 * 32 * 8 * 0.99  # one copy of the inner values
+def test_fewer_bytes_are_saved_than_by_autograd():
+    values, intermediate_weight, output_weight = (
+        random_doubles(64, 8, seed=0),
+        random_doubles(32, 8, seed=1),
+        random_doubles(8, 32, seed=2),
+    )
+    intermediate_bias, output_bias = random_doubles(32, seed=3), random_doubles(8, seed=4)
+    ours = saved_bytes(
+        lambda: GeluFeedForward.apply(values, intermediate_weight, intermediate_bias, output_weight, output_bias)
+    )
+    plain = saved_bytes(
+        lambda: F.linear(F.gelu(F.linear(values, intermediate_weight, intermediate_bias)), output_weight, output_bias)
+    )
+    assert plain - ours >= 64 * 32 * 8 * 0.99  # one copy of the intermediate values

@@ -205,7 +205,9 @@ def test_no_place_sees_what_its_order_forbids_in_either_stream():
         found = model._forward_streams(values, layout, None, (EncoderState(), asking))
         # The second stream: what was told before, and never its own piece.
         for number, place in enumerate(batch.positions.tolist()):
-            (slope,) = torch.autograd.grad(found[-1][asking.output_positions.order[number]].sum(), values, retain_graph=True)
+            (slope,) = torch.autograd.grad(
+                found[-1][asking.output_positions.order[number]].sum(), values, retain_graph=True
+            )
             seen = {other for other in range(10) if float(slope[other].abs().max()) > 0}
             assert seen == {other for other in range(10) if told[other] < told[place]}
         # The first: the same and its own; those that are not asked see none of those that are.
