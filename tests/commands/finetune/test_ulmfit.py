@@ -1,5 +1,5 @@
-"""ULMFiT in its three steps: a language model that resumes to the bit with its state, the same on other text, tasks
-with layers that thaw one by one; and what else a folder of it answers."""
+"""ULMFiT's three stages: a stateful language model that resumes exactly, adapted to other text, fine-tuned with gradual
+unfreezing; and generation, next words and vectors of its folder."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from bertworks.training.optimizer import LayerwiseSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MODEL = ModelRecipe(size="tiny", hidden_size=16, intermediate_size=24, max_position_embeddings=64, family="awd-lstm")
-LANGUAGE = replace(RECIPE, model=MODEL, objective="next-stream", learning_rate=1e-2)
-TUNING = from_table(FinetuneRecipe, recipe_table(recipe_path("ulmfit", "finetune")), "ulmfit")
+LM_RECIPE = replace(RECIPE, model=MODEL, objective="causal-stream", learning_rate=1e-2)
+FINETUNE_RECIPE = from_table(FinetuneRecipe, recipe_table(recipe_path("ulmfit", "finetune")), "ulmfit")
 
 
 @pytest.fixture(scope="module")
@@ -44,70 +44,70 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(one_thread: None, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("runs") / "whole"
-    assert [step.number for step in run(corpus, output, LANGUAGE)] == list(range(1, 13))
+    assert [step.number for step in run(corpus, output, LM_RECIPE)] == list(range(1, 13))
     return output
 
 
-def test_stopped_and_continued_it_is_the_same_to_the_bit_state_and_all(whole: Path, corpus: Path, tmp_path: Path):
-    for count in (2, 5, 3):
-        run(corpus, tmp_path / "parts", LANGUAGE, stop_after=count)
-    run(corpus, tmp_path / "parts", LANGUAGE)
-    assert_same(whole, tmp_path / "parts")
-    assert state(whole)["optimizer/carried/0/0"].shape == (8, 24)
-    assert abs(int(state(whole)["optimizer/carried/length"]) - 4 * 28) <= 2  # the second phase began anew
+def test_a_resumed_run_is_bit_identical_including_the_state(whole: Path, corpus: Path, tmp_path: Path):
+    for stop_after in (2, 5, 3):
+        run(corpus, tmp_path / "resumed", LM_RECIPE, stop_after=stop_after)
+    run(corpus, tmp_path / "resumed", LM_RECIPE)
+    assert_same(whole, tmp_path / "resumed")
+    assert state(whole)["optimizer/state/0/0"].shape == (8, 24)
+    assert abs(int(state(whole)["optimizer/state/length"]) - 4 * 28) <= 2  # the second phase starts with a new state
 
 
-def test_micro_batches_change_nothing_though_each_row_has_a_state(corpus: Path, tmp_path: Path):
-    recipe = replace(LANGUAGE, model=replace(MODEL, hidden_dropout_prob=0.0))
-    found = [run(corpus, tmp_path / str(size), replace(recipe, micro_batch_size=size)) for size in (8, 2)]
-    assert_close(*found)
+def test_micro_batches_do_not_change_a_stateful_run(corpus: Path, tmp_path: Path):
+    recipe = replace(LM_RECIPE, model=replace(MODEL, hidden_dropout_prob=0.0))
+    runs = [run(corpus, tmp_path / str(size), replace(recipe, micro_batch_size=size)) for size in (8, 2)]
+    assert_close(*runs)
 
 
-def test_rows_of_a_step_go_on_where_those_of_the_last_ended(corpus: Path):
-    rows = PretrainBatches(Corpus.open(corpus), LANGUAGE)
-    steps = [rows.get_batches(0, number) for number in range(4)]
-    assert [[batch.is_continuation for batch in batches] for batches in steps] == [[False] * 2, *[[True] * 2] * 3]
-    for batches, following in pairwise(steps):
-        for batch, after in zip(batches, following, strict=True):
+def test_sequences_of_a_step_continue_those_of_the_step_before(corpus: Path):
+    batches = PretrainBatches(Corpus.open(corpus), LM_RECIPE)
+    steps = [batches.get_batches(0, step) for step in range(4)]
+    assert [[batch.is_continuation for batch in step] for step in steps] == [[False] * 2, *[[True] * 2] * 3]
+    for step, next_step in pairwise(steps):
+        for batch, next_batch in zip(step, next_step, strict=True):
             assert batch.targets is not None
-            last = batch.targets.view(batch.input_ids.shape)[:, -1]
-            assert torch.equal(last, after.input_ids[:, 0])
+            last_targets = batch.targets.view(batch.input_ids.shape)[:, -1]
+            assert torch.equal(last_targets, next_batch.input_ids[:, 0])
 
 
-def test_a_model_that_cannot_go_on_and_a_step_too_many_are_refused():
-    with pytest.raises(SettingsError, match="'openai-gpt' cannot learn by the objective 'next-stream'"):
-        replace(LANGUAGE, model=replace(RECIPE.model, family="openai-gpt"))
+def test_objectives_that_do_not_fit_the_family_are_refused():
+    with pytest.raises(SettingsError, match="'openai-gpt' cannot be trained with the objective 'causal-stream'"):
+        replace(LM_RECIPE, model=replace(RECIPE.model, family="openai-gpt"))
     with pytest.raises(
-        SettingsError, match="'awd-lstm' cannot learn by the objective 'masked'; choose one of: next, ne"
+        SettingsError, match="'awd-lstm' cannot be trained with the objective 'mlm'; choose one of: causal, causal-str"
     ):
-        replace(LANGUAGE, objective="masked")
-    with pytest.raises(SettingsError, match="unfreeze_rate is for fine-tuning"):
-        replace(LANGUAGE, layerwise=LayerwiseSettings(unfreeze_ratio=0.5))
+        replace(LM_RECIPE, objective="mlm")
+    with pytest.raises(SettingsError, match="unfreeze_ratio is for fine-tuning"):
+        replace(LM_RECIPE, layerwise=LayerwiseSettings(unfreeze_ratio=0.5))
 
 
 def test_several_processes_are_refused(corpus: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("bertworks.commands.pretrain.batches._rank_and_world_size", lambda: (0, 2))
-    with pytest.raises(SettingsError, match="read by a single process"):
-        PretrainBatches(Corpus.open(corpus), LANGUAGE)
+    monkeypatch.setattr("bertworks.commands.pretrain.batches.world_size", lambda: 2)
+    with pytest.raises(SettingsError, match="runs in a single process"):
+        PretrainBatches(Corpus.open(corpus), LM_RECIPE)
 
 
-def test_a_folder_says_what_it_is_and_is_read_again(whole: Path):
+def test_the_folder_states_its_objective_and_is_loaded_completely(whole: Path):
     folder = read_folder(whole / "model")
     assert folder.config["model_type"] == "awd-lstm"
     assert folder.config["architectures"] == ["AwdLstmLMHeadModel"]
-    assert (folder.metadata["objective"], folder.metadata["reads"]) == ("next-stream", "left")
+    assert (folder.metadata["objective"], folder.metadata["attention"]) == ("causal-stream", "causal")
     assert folder.encoder_config == MODEL.config(folder.tokenizer.vocab_size)
     encoder, report = load_encoder(folder)
     assert (report.missing_keys, report.unexpected_keys) == ((), ())
     assert isinstance(encoder, AwdLstm)
-    assert torch.equal(encoder.layers[1].weight_hh, folder.tensors["awd_lstm.layers.1.again"])
+    assert torch.equal(encoder.layers[1].weight_hh, folder.tensors["awd_lstm.layers.1.weight_hh"])
 
 
-def test_it_goes_on_with_a_text_beyond_its_positions_tells_the_next_word_and_embeds(whole: Path):
+def test_it_generates_beyond_its_positions_predicts_next_words_and_encodes(whole: Path):
     model = bertworks.load(whole / "model")
-    told = model.generate("The river", GenerationConfig(max_new_tokens=100, top_k=0, seed=1))
-    assert told.finish_reason in ("pieces", "end")
-    assert len(told.tokens) == 100 or told.finish_reason == "end"
+    result = model.generate("The river", GenerationConfig(max_new_tokens=100, top_k=0, seed=1))
+    assert result.finish_reason in ("max_new_tokens", "eos")
+    assert len(result.tokens) == 100 or result.finish_reason == "eos"
     first, second = model.next_words("The river", 2)
     assert 1 > first.probability >= second.probability > 0
     alone, both = model.encode(["The river."]), model.encode(["The river.", "The stone the bread."])
@@ -117,7 +117,7 @@ def test_it_goes_on_with_a_text_beyond_its_positions_tells_the_next_word_and_emb
 
 @pytest.fixture(scope="module")
 def adapted(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The second step, by the shipped recipe but for its length."""
+    """The second stage: the built-in recipe, shortened."""
     folder = tmp_path_factory.mktemp("target")
     recipe = read_recipe(recipe_path("ulmfit-target"), PretrainRecipe)
     short = replace(recipe, batch_size=8, warmup_steps=1, phases=(PhaseRecipe(32, 6, 1.0),), num_eval_examples=8)
@@ -126,14 +126,19 @@ def adapted(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_on_other_text_lower_layers_learn_less(whole: Path, adapted: Path):
+def test_lower_layers_change_less_in_the_second_stage(whole: Path, adapted: Path):
     before, after = (read_folder(path / "model").tensors for path in (whole, adapted))
-    moved = [
+    changes = [
         float((after[name] - before[name]).abs().max())
-        for name in ("awd_lstm.pieces.weight", *(f"awd_lstm.layers.{number}.again" for number in range(3)))
+        for name in (
+            "awd_lstm.token_embeddings.weight",
+            *(f"awd_lstm.layers.{number}.weight_hh" for number in range(3)),
+        )
     ]
-    assert 0 < moved[0] < moved[1] < moved[2] < moved[3]
-    assert torch.equal(before["awd_lstm.pooler.weight"], after["awd_lstm.pooler.weight"])  # nobody asked it
+    assert 0 < changes[0] < changes[1] < changes[2] < changes[3]
+    assert torch.equal(
+        before["awd_lstm.pooler.weight"], after["awd_lstm.pooler.weight"]
+    )  # the language model does not use it
 
 
 def labelled(path: Path, count: int, length: int = 5) -> Path:
@@ -148,13 +153,13 @@ def labelled(path: Path, count: int, length: int = 5) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The third step, with all of the paper's ways by one recipe."""
-    folder = tmp_path_factory.mktemp("tuned")
+def finetuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The third stage: the built-in recipe with all methods of the paper."""
+    folder = tmp_path_factory.mktemp("finetuned")
     files = labelled(folder / "train.tsv", 160), labelled(folder / "dev.tsv", 24)
-    # Its layers have learned hardly anything before, so that the lower ones have more to learn than the paper's.
+    # The lower layers were trained for a few steps only, so they need a higher learning rate than the paper's.
     finetune_recipe = replace(
-        TUNING,
+        FINETUNE_RECIPE,
         learning_rate=0.02,
         batch_size=16,
         max_restarts=0,
@@ -173,22 +178,22 @@ def tuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_the_third_step_learns_a_task_and_its_folder_predicts(tuned: Path):
-    scores = json.loads((tuned / "run.json").read_text())["scores"]["dev"]
+def test_the_third_stage_learns_a_task(finetuned: Path):
+    scores = json.loads((finetuned / "run.json").read_text())["scores"]["dev"]
     assert scores["accuracy"] >= 0.9, scores
-    model = bertworks.load(tuned / "model")
+    model = bertworks.load(finetuned / "model")
     assert model.predict(["cloud river bread", "cloud stone bread"])[1].label == "stone"
-    folder = read_folder(tuned / "model")
+    folder = read_folder(finetuned / "model")
     assert folder.config["architectures"] == ["AwdLstmForSequenceClassification"]
     assert folder.tensors["classifier.weight"].shape == (2, 50)
 
 
-def test_a_long_text_is_one_row_and_no_window_however_far_slopes_reach(adapted: Path, tmp_path: Path):
+def test_a_long_text_is_one_sequence_without_windows(adapted: Path, tmp_path: Path):
     folder = read_folder(adapted / "model")
     assert folder.encoder_config.max_length == 64
     train = labelled(tmp_path / "train.tsv", 8, length=60)
     finetune_recipe = FinetuneRecipe(batch_size=4, learning_rate=1e-2, epochs=1, max_restarts=0, max_length=64)
-    told = list(
+    events = list(
         run_finetune(
             FinetuneRequest(
                 task="classify",
@@ -199,48 +204,50 @@ def test_a_long_text_is_one_row_and_no_window_however_far_slopes_reach(adapted: 
             )
         )
     )
-    assert told[-1].model_folder is not None
+    assert events[-1].model_folder is not None
     predictor = bertworks.load(tmp_path / "run" / "model").predictor
     assert predictor is not None
     example = next(iter(predictor.module.task.read(train, {})))
-    (row,) = predictor.module.task.featurize(example, predictor.tokenizer, predictor.window_rule).sequences
-    assert len(row) == 62
+    (sequence,) = predictor.module.task.featurize(example, predictor.tokenizer, predictor.window_rule).sequences
+    assert len(sequence) == 62
 
 
 @pytest.mark.parametrize("family", ["bert", "awd-lstm"])
-def test_layers_thaw_from_the_top_down_in_any_model(family: str, corpus: Path, tmp_path: Path):
-    recipe = LANGUAGE if family == "awd-lstm" else RECIPE
+def test_layers_are_unfrozen_from_the_top_down_in_any_family(family: str, corpus: Path, tmp_path: Path):
+    recipe = LM_RECIPE if family == "awd-lstm" else RECIPE
     run(corpus, tmp_path / "base", replace(recipe, phases=(PhaseRecipe(16, 4, 1.0),)))
     train = labelled(tmp_path / "train.tsv", 40)
     base = read_folder(tmp_path / "base" / "model")
-    finetune_recipe = replace(TUNING, learning_rate=1e-3, batch_size=4, epochs=2, max_restarts=0)
+    finetune_recipe = replace(FINETUNE_RECIPE, learning_rate=1e-3, batch_size=4, epochs=2, max_restarts=0)
     num_layers = base.encoder_config.num_hidden_layers
-    every = round(20 * 0.4 / (num_layers + 1))  # of 20 steps
+    unfreeze_steps = round(20 * 0.4 / (num_layers + 1))  # of 20 steps
     request = FinetuneRequest(
         task="classify", model=str(base.path), train=train, output=tmp_path / "run", recipe=finetune_recipe
     )
-    for num_thawed in range(num_layers + 2):
-        list(run_finetune(replace(request, stop_after=every)))
+    for num_unfrozen in range(num_layers + 2):
+        list(run_finetune(replace(request, stop_after=unfreeze_steps)))
         saved = state(tmp_path / "run")
-        tables = base.family.tensor_names(base.encoder_config)
-        lasts = ["pieces.weight", *_one_of_each_layer(tables, num_layers)]  # the lowest first
-        changed = [not torch.equal(saved[f"model/encoder.{name}"], _ours(base.tensors, tables[name])) for name in lasts]
-        assert changed == [False] * (num_layers + 1 - num_thawed) + [True] * num_thawed
+        names = base.family.tensor_names(base.encoder_config)
+        parameters = ["token_embeddings.weight", *_one_of_each_layer(names, num_layers)]  # the lowest first
+        changed = [
+            not torch.equal(saved[f"model/encoder.{name}"], _join(base.tensors, names[name])) for name in parameters
+        ]
+        assert changed == [False] * (num_layers + 1 - num_unfrozen) + [True] * num_unfrozen
 
 
-def _one_of_each_layer(tables: dict[str, tuple[str, ...]], num_layers: int) -> list[str]:
-    return [next(name for name in tables if name.startswith(f"layers.{number}.")) for number in range(num_layers)]
+def _one_of_each_layer(names: dict[str, tuple[str, ...]], num_layers: int) -> list[str]:
+    return [next(name for name in names if name.startswith(f"layers.{number}.")) for number in range(num_layers)]
 
 
-def _ours(tensors: dict[str, torch.Tensor], names: tuple[str, ...]) -> torch.Tensor:
+def _join(tensors: dict[str, torch.Tensor], names: tuple[str, ...]) -> torch.Tensor:
     return torch.cat([tensors[name] for name in names])
 
 
-def test_the_usual_rate_is_the_family_s(whole: Path):
+def test_the_default_learning_rate_is_that_of_the_family(whole: Path):
     assert default_learning_rate(str(whole / "model")) == 1e-2
 
 
-def test_the_paper_s_recipe_is_the_paper_s():
+def test_the_paper_recipe_has_the_settings_of_the_paper():
     recipe = read_recipe(recipe_path("paper-ulmfit"), PretrainRecipe)
     config = recipe.model.config(30_000)
     assert (config.hidden_size, config.lstm_size, config.num_hidden_layers, config.hidden_dropout_prob) == (
@@ -250,7 +257,7 @@ def test_the_paper_s_recipe_is_the_paper_s():
         0.4,
     )
     assert (recipe.batch_size, recipe.optimizer.beta1, recipe.optimizer.beta2) == (64, 0.7, 0.99)
-    assert TUNING.layerwise == LayerwiseSettings(layer_lr_decay=0.384_615, unfreeze_ratio=0.4)
-    assert (TUNING.schedule, TUNING.epochs) == ("triangular", 10)
-    # With three layers and ten epochs, one layer more an epoch.
-    assert TUNING.layerwise.resolve(1_000, 3).unfreeze_steps == 100
+    assert FINETUNE_RECIPE.layerwise == LayerwiseSettings(layer_lr_decay=0.384_615, unfreeze_ratio=0.4)
+    assert (FINETUNE_RECIPE.schedule, FINETUNE_RECIPE.epochs) == ("slanted-triangular", 10)
+    # With three layers and ten epochs, one more layer per epoch.
+    assert FINETUNE_RECIPE.layerwise.resolve(1_000, 3).unfreeze_steps == 100
