@@ -85,7 +85,7 @@ class EmbeddingTable(nn.Module):
         return self.token_embeddings(batch.input_ids.flatten())
 
     def forward_layers(self, values: torch.Tensor, layout: BatchLayout) -> Encoded:
-        return Encoded((values,), None, layout)
+        return Encoded(hidden_states=(values,), pooled=None, layout=layout)
 
 
 @dataclass

@@ -94,7 +94,14 @@ def token_ids(text: str) -> list[int]:
 
 def make_module(task: Tag, vocab_size: int = len(TOKENS), max_positions: int = 64, dropout: float = 0.0) -> TaskModule:
     config = BertConfig(
-        vocab_size, 32, 2, 2, 64, max_positions, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+        vocab_size=vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=max_positions,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
     )
     generator = torch.Generator().manual_seed(0)
     return TaskModule(Bert(config, generator), task, generator)
