@@ -1,6 +1,6 @@
-"""One suite over every encoder: parity with transformers both ways, reading, padding, folders of their names."""
+"""One suite over every encoder: parity with transformers both ways, attention, padding, configs, depths."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -8,78 +8,94 @@ import torch
 import transformers
 from random_weights import randomize_parameters
 
-from bertworks.encoders.families import CLASS_SUFFIXES, ENCODERS, Family, architecture_of, family_of, shapes_of
-from bertworks.encoders.stack import BertConfig, Encoder
+from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.encoder import Encoder
+from bertworks.encoders.families import CLASS_SUFFIXES, ENCODERS, architecture_of, family_of, shapes_of
+from bertworks.encoders.family import Family
 from bertworks.errors import SettingsError
 from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-CLOSE = 1e-5
+TOLERANCE = 1e-5
 LENGTHS = {"full": (9, 9), "nearly full": (20, 19, 20), "ragged": (17, 3, 3, 1, 8)}
+LSTMS = ("elmo", "awd-lstm")
+# Families with more than one token type.
+TOKEN_TYPES = ("bert", "albert", "xlnet")
 
 
-def sizes_for(name: str) -> BertConfig:
-    """A small model of the family, its numbers unlike one another."""
-    usual = ENCODERS[name].config_from_preset("tiny", 70)
-    num_heads = 3 if usual.num_attention_heads > 1 else 1  # an LSTM has none to share
-    depth = (
-        {"num_hidden_layers": 3, "intermediate_size": 96} if usual.num_hidden_layers else {}
-    )  # a table has no layers
-    return replace(usual, hidden_size=24, num_attention_heads=num_heads, max_position_embeddings=40, **depth)
+def make_config(model_type: str) -> EncoderConfig:
+    """A small model of the family, with sizes that differ from one another."""
+    config = ENCODERS[model_type].config_from_preset("tiny", 70)
+    if model_type == "static":
+        return config.resized(hidden_size=24, max_length=40)
+    heads = {} if model_type in LSTMS else {"num_attention_heads": 3}
+    return config.resized(hidden_size=24, num_hidden_layers=3, intermediate_size=96, max_length=40, **heads)
 
 
-def peer_of(sizes: BertConfig) -> Any:
-    """transformers' encoder of these sizes, with weights of its own."""
-    config = family_of(sizes.model_type).config_to_dict(sizes, [architecture_of(sizes)])
-    specials = dict.fromkeys(family_of(sizes.model_type).special_ids, 1)
-    kind = transformers.AutoConfig.for_model(**specials | config, attn_implementation="eager")
-    return randomize_parameters(getattr(transformers, architecture_of(sizes))(kind)).eval()
+def make_peer(config: EncoderConfig) -> Any:
+    """transformers' encoder with this config and random weights."""
+    config_dict = family_of(config.model_type).config_to_dict(config, [architecture_of(config)])
+    specials = dict.fromkeys(family_of(config.model_type).special_ids, 1)
+    peer_config = transformers.AutoConfig.for_model(**specials | config_dict, attn_implementation="eager")
+    return randomize_parameters(getattr(transformers, architecture_of(config))(peer_config)).eval()
 
 
 def weights_of(peer: Any, family: Family) -> dict[str, torch.Tensor]:
-    """What transformers' encoder learned, under the names it has in a file; copies and waves are not written."""
+    """The trained weights of transformers' encoder under their names in a file, without copies and sinusoids."""
     named = {family.prefix + name: values for name, values in peer.state_dict().items()}
     fixed = {*family.copies, *(name for name in named if name.endswith("embed_positions.weight"))}
     return {name: values for name, values in named.items() if name not in fixed}
 
 
-def batch_with(lengths: tuple[int, ...], sizes: BertConfig) -> Batch:
+def make_batch(lengths: tuple[int, ...], config: EncoderConfig) -> Batch:
     generator = torch.Generator().manual_seed(len(lengths))
-    ids = torch.randint(5, sizes.vocab_size, (len(lengths), max(lengths)), generator=generator)
-    segments = torch.zeros_like(ids)
-    for row, length in enumerate(lengths):
-        if sizes.type_vocab_size > 1:
-            segments[row, length // 2 : length] = 1
-        ids[row, length:] = 1  # the padding piece of RoBERTa, of which it counts no positions
-    return Batch(ids, segments, torch.tensor(lengths))
+    input_ids = torch.randint(5, config.vocab_size, (len(lengths), max(lengths)), generator=generator)
+    token_type_ids = torch.zeros_like(input_ids)
+    for sequence, length in enumerate(lengths):
+        if config.model_type in TOKEN_TYPES:
+            token_type_ids[sequence, length // 2 : length] = 1
+        input_ids[sequence, length:] = 1  # RoBERTa's padding token, which has no position
+    return Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=torch.tensor(lengths))
 
 
-def theirs_of(peer: Any, batch: Batch, sizes: BertConfig) -> list[torch.Tensor]:
-    real = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
-    more = {"token_type_ids": batch.token_type_ids} if sizes.type_vocab_size > 1 else {}
+def is_token(batch: Batch) -> torch.Tensor:
+    return torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
+
+
+def peer_hidden_states(peer: Any, batch: Batch, config: EncoderConfig) -> list[torch.Tensor]:
+    mask = is_token(batch)
+    token_types = {"token_type_ids": batch.token_type_ids} if config.model_type in TOKEN_TYPES else {}
     peer = peer.get_encoder() if peer.config.is_encoder_decoder else peer
     with torch.no_grad():
-        found = peer(batch.input_ids, attention_mask=real.long(), output_hidden_states=True, **more)
-    return [values[real] for values in found.hidden_states]
+        output = peer(batch.input_ids, attention_mask=mask.long(), output_hidden_states=True, **token_types)
+    return [values[mask] for values in output.hidden_states]
 
 
 @pytest.fixture(params=list(ENCODERS))
-def sizes(request: pytest.FixtureRequest) -> BertConfig:
-    return sizes_for(request.param)
+def config(request: pytest.FixtureRequest) -> EncoderConfig:
+    return make_config(request.param)
 
 
-PEERED = [name for name, family in ENCODERS.items() if hasattr(transformers, family.class_prefix + "Model")]
+@pytest.fixture
+def encoder(config: EncoderConfig) -> Encoder:
+    """An encoder in double precision."""
+    encoder = randomize_parameters(family_of(config.model_type).build(config, None)).double().eval()
+    assert isinstance(encoder, Encoder)
+    return encoder
 
 
-@pytest.fixture(params=PEERED)
+IN_TRANSFORMERS = [name for name, family in ENCODERS.items() if hasattr(transformers, family.class_prefix + "Model")]
+
+
+@pytest.fixture(params=IN_TRANSFORMERS)
 def pair(request: pytest.FixtureRequest) -> tuple[Encoder, Any]:
-    """Ours and transformers', with the same weights."""
-    sizes = sizes_for(request.param)
-    family, peer = family_of(sizes.model_type), peer_of(sizes)
-    ours = family.build(sizes, None).eval()
-    report = load_into(ours, weights_of(peer, family), family.tensor_names(sizes))
-    assert all(name.startswith(family.optional_prefixes) for name in report.missing_keys)  # theirs may have no pooler
+    """Our encoder and transformers', with the same weights."""
+    config = make_config(request.param)
+    family, peer = family_of(config.model_type), make_peer(config)
+    ours = family.build(config, None).eval()
+    report = load_into(ours, weights_of(peer, family), family.tensor_names(config))
+    assert all(name.startswith(family.optional_prefixes) for name in report.missing_keys)  # some have no pooler
     assert report.unexpected_keys == ()
     return ours, peer
 
@@ -87,92 +103,146 @@ def pair(request: pytest.FixtureRequest) -> tuple[Encoder, Any]:
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_every_layer_equals_that_of_transformers(pair: tuple[Encoder, Any], lengths: tuple[int, ...]):
     ours, peer = pair
-    batch = batch_with(lengths, ours.config)
+    batch = make_batch(lengths, ours.config)
     with torch.no_grad():
-        found = ours(batch)
-    real = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
-    expected = theirs_of(peer, batch, ours.config)
-    assert len(found.hidden_states) == len(expected)
-    for number, values in enumerate(expected):
-        assert float((found.to_padded(number)[real] - values).abs().max()) < CLOSE
+        encoded = ours(batch)
+    expected = peer_hidden_states(peer, batch, ours.config)
+    assert len(encoded.hidden_states) == len(expected)
+    for layer, values in enumerate(expected):
+        assert float((encoded.to_padded(layer)[is_token(batch)] - values).abs().max()) < TOLERANCE
 
 
-def test_weights_go_back_under_the_names_they_had(pair: tuple[Encoder, Any]):
+def test_weights_are_written_under_transformers_names(pair: tuple[Encoder, Any]):
     ours, peer = pair
     family = family_of(ours.config.model_type)
-    back = to_hf_names(ours.state_dict(), family.tensor_names(ours.config))
+    written = to_hf_names(ours.state_dict(), family.tensor_names(ours.config))
     expected = weights_of(peer, family)
-    assert all(name.startswith(family.optional_prefixes) for name in set(back) - set(expected))
+    assert all(name.startswith(family.optional_prefixes) for name in set(written) - set(expected))
     for name, values in expected.items():
-        assert torch.equal(back[name], values)
+        assert torch.equal(written[name], values)
     shapes = shapes_of(family, ours.config)
     assert {name: shapes[name] for name in expected} == {name: tuple(one.shape) for name, one in expected.items()}
 
 
-def test_a_config_says_the_sizes_again(sizes: BertConfig):
-    family = family_of(sizes.model_type)
-    config = family.config_to_dict(sizes, [architecture_of(sizes)])
-    assert family.config_from_dict(config) == sizes
-    assert config["model_type"] == sizes.model_type
+def test_a_config_survives_a_config_json(config: EncoderConfig):
+    family = family_of(config.model_type)
+    config_dict = family.config_to_dict(config, [architecture_of(config)])
+    assert family.config_from_dict(config_dict) == config
+    assert list(config_dict) == ["model_type", "architectures", *(field.name for field in fields(config))]
+
+
+@pytest.mark.parametrize("model_type", IN_TRANSFORMERS)
+def test_the_keys_of_a_config_are_transformers_keys(model_type: str):
+    config_dict = family_of(model_type).config_to_dict(make_config(model_type), [])
+    known = set(transformers.AutoConfig.for_model(model_type).to_dict())
+    assert set(config_dict) - known == ({"n_positions"} if model_type == "xlnet" else set())
+
+
+def test_common_names_of_a_config_are_its_own_keys(config: EncoderConfig):
+    resized = config.resized(hidden_size=48, max_length=20, dropout_prob=0.3)
+    assert (resized.hidden_size, resized.max_length, resized.hidden_dropout_prob) == (48, 20, 0.3)
+    assert resized.vocab_size == config.vocab_size
+    assert len(resized.hidden_sizes) == resized.num_hidden_layers + 1
+
+
+def test_a_size_that_a_family_does_not_have_is_refused():
+    for model_type in (*LSTMS, "static"):
+        config = make_config(model_type)
+        with pytest.raises(SettingsError, match=f"the family '{model_type}' has no num_attention_heads; leave it out"):
+            config.resized(num_attention_heads=2)
+        with pytest.raises(SettingsError, match="has no Transformer layers"):
+            _ = config.layer_config
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_the_last_layer_at_some_places_is_that_of_all(sizes: BertConfig, lengths: tuple[int, ...]):
-    ours = randomize_parameters(family_of(sizes.model_type).build(sizes, None)).double().eval()
-    batch = batch_with(lengths, sizes)
-    places = torch.tensor([batch.input_ids.shape[1] * (len(lengths) - 1), lengths[0] - 1, 0])
+def test_the_last_layer_at_some_positions_equals_that_at_all(encoder: Encoder, lengths: tuple[int, ...]):
+    batch = make_batch(lengths, encoder.config)
+    positions = torch.tensor([batch.input_ids.shape[1] * (len(lengths) - 1), lengths[0] - 1, 0])
     with torch.no_grad():
-        whole, some = ours(batch), ours(batch, positions=places)
-    assert float((whole.gather(places) - some.gather(places)).abs().max()) < 1e-10
-    assert float((whole.pooled - some.pooled).abs().max()) < 1e-10
+        whole, partial = encoder(batch), encoder(batch, positions=positions)
+    assert float((whole.gather(positions) - partial.gather(positions)).abs().max()) < 1e-10
+    assert float((whole.pooled - partial.pooled).abs().max()) < 1e-10
 
 
-def test_padding_changes_nothing(sizes: BertConfig):
-    ours = randomize_parameters(family_of(sizes.model_type).build(sizes, None)).double().eval()
-    alone = batch_with((7,), sizes)
-    wide = Batch(
-        torch.cat([alone.input_ids, alone.input_ids.new_ones(1, 5)], 1), torch.zeros(1, 12).long(), alone.lengths
+def test_padding_does_not_change_the_output(encoder: Encoder):
+    batch = make_batch((7,), encoder.config)
+    padded = replace(
+        batch,
+        input_ids=torch.cat([batch.input_ids, batch.input_ids.new_ones(1, 5)], 1),
+        token_type_ids=torch.cat([batch.token_type_ids, batch.token_type_ids.new_zeros(1, 5)], 1),
     )
-    wide = replace(wide, token_type_ids=torch.cat([alone.token_type_ids, wide.token_type_ids[:, 7:]], 1))
     with torch.no_grad():
-        found = [ours(batch).to_padded()[0, :7] for batch in (alone, wide)]
-    assert float((found[0] - found[1]).abs().max()) < 1e-10
+        one, other = (encoder(inputs).to_padded()[0, :7] for inputs in (batch, padded))
+    assert float((one - other).abs().max()) < 1e-10
 
 
-def test_a_place_that_may_not_be_read_changes_nothing(sizes: BertConfig):
-    ours = randomize_parameters(family_of(sizes.model_type).build(sizes, None)).double().eval()
-    batch = batch_with((9,), sizes)
-    for reads in set(ours.supported_attention) & {"causal"}:
-        layout = ours.create_layout(replace(batch, attention=reads))
-        values = ours.embed(batch, layout).detach().requires_grad_()
-        ours.forward_layers(values, layout).last_hidden_state[3].sum().backward()
-        assert values.grad is not None
-        assert values.grad[4:].abs().max() == 0
-        assert values.grad[:4].abs().min() > 0
+def test_causal_attention_has_no_gradient_from_later_positions(encoder: Encoder):
+    if "causal" not in encoder.supported_attention:
+        return
+    batch = replace(make_batch((9,), encoder.config), attention="causal")
+    layout = encoder.create_layout(batch)
+    embeddings = encoder.embed(batch, layout).detach().requires_grad_()
+    encoder.forward_layers(embeddings, layout).last_hidden_state[3].sum().backward()
+    assert embeddings.grad is not None
+    assert embeddings.grad[4:].abs().max() == 0
+    assert embeddings.grad[:4].abs().min() > 0
 
 
-def test_a_way_of_reading_that_an_encoder_cannot_obey_is_refused():
-    ours = ENCODERS["openai-gpt"].build(sizes_for("openai-gpt"), None)
-    with pytest.raises(SettingsError, match="reads causal only"):
-        ours(replace(batch_with((5,), ours.config), attention="bidirectional"))
+def test_attention_that_an_encoder_does_not_support_is_refused():
+    encoder = ENCODERS["openai-gpt"].build(make_config("openai-gpt"), None)
+    with pytest.raises(SettingsError, match="supports attention causal only"):
+        encoder(replace(make_batch((5,), encoder.config), attention="bidirectional"))
 
 
-def test_all_but_those_of_lstms_and_tables_have_a_counterpart_in_transformers():
-    assert set(ENCODERS) - set(PEERED) == {"elmo", "awd-lstm", "static"}
+def test_layer_depths_are_embeddings_layers_and_pooler(encoder: Encoder):
+    depths, num_layers = encoder.layer_depths(), encoder.config.num_hidden_layers
+    assert depths.keys() == {name for name, _ in encoder.named_parameters()}
+    for name, depth in depths.items():
+        if name.startswith("layers."):
+            index = int(name.split(".")[1])
+            assert depth == (num_layers if index == len(encoder.layers) - 1 else index + 1)
+        else:
+            assert depth == (num_layers + 1 if name.startswith("pooler.") else 0)
 
 
-@pytest.mark.parametrize("name", PEERED)
-def test_every_table_of_a_head_has_a_class_of_transformers(name: str):
-    family = family_of(name)
+def test_only_lstms_and_static_vectors_have_no_counterpart_in_transformers():
+    assert set(ENCODERS) - set(IN_TRANSFORMERS) == {*LSTMS, "static"}
+
+
+@pytest.mark.parametrize("model_type", IN_TRANSFORMERS)
+def test_every_kind_of_head_has_a_class_in_transformers(model_type: str):
+    family = family_of(model_type)
     for kind in family.heads:
-        if kind == "nsp":  # it never stands alone
+        if kind == "nsp":  # transformers has it with the MLM head only
             continue
         assert hasattr(transformers, family.class_prefix + CLASS_SUFFIXES[kind]), kind
 
 
 def test_layers_of_albert_share_their_weights():
-    shallow, deep = sizes_for("albert"), replace(sizes_for("albert"), num_hidden_layers=9)
-    counts = [
-        sum(one.numel() for one in ENCODERS["albert"].build(sizes, None).parameters()) for sizes in (shallow, deep)
-    ]
-    assert counts[0] == counts[1]
+    config = make_config("albert")
+    shallow, deep = (
+        ENCODERS["albert"].build(config.resized(num_hidden_layers=num_layers), None) for num_layers in (3, 9)
+    )
+    assert sum(one.numel() for one in shallow.parameters()) == sum(one.numel() for one in deep.parameters())
+
+
+def test_positions_of_roberta_follow_the_padding_token():
+    config = ENCODERS["roberta"].config_from_preset("tiny", 70).resized(max_length=40).with_pad_token_id(3)
+    assert (config.first_position, config.max_length) == (4, 40)
+    assert family_of("roberta").config_to_dict(config, [])["max_position_embeddings"] == 44
+    config_dict = {**family_of("roberta").config_to_dict(config, []), "pad_token_id": 43}
+    with pytest.raises(SettingsError, match="pad_token_id should be the id of the padding token, but 43 leaves none"):
+        family_of("roberta").config_from_dict(config_dict)
+
+
+def test_the_intermediate_size_of_gpt_is_four_times_the_hidden_size():
+    config = make_config("openai-gpt")
+    assert config.layer_config.intermediate_size == 96
+    with pytest.raises(SettingsError, match=r"intermediate_size is 50, but a GPT's is 4 \* hidden_size"):
+        config.resized(intermediate_size=50)
+
+
+def test_albert_with_several_groups_of_layers_is_refused():
+    config_dict = family_of("albert").config_to_dict(make_config("albert"), [])
+    with pytest.raises(SettingsError, match="num_hidden_groups is 2, but only 1 is supported"):
+        family_of("albert").config_from_dict({**config_dict, "num_hidden_groups": 2})
