@@ -281,7 +281,7 @@ def recurrent_head(
             f"{type(base_head).__name__} has no recurrent counterpart; leave feature_layers and head out"
         )
     hidden_size = settings.hidden_size or config.hidden_size
-    num_outputs = base_head.score.out_features  # type: ignore[union-attr]
+    num_outputs: int = base_head.score.out_features  # type: ignore[union-attr,assignment]
     body = BODIES[type(base_head)](strategy.output_size(config.hidden_sizes), hidden_size, num_outputs)
     head = RecurrentHead(replace(settings, hidden_size=hidden_size), config, body)
     init_weights(head, config.initializer_range, generator)
