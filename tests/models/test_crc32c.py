@@ -1,4 +1,4 @@
-"""CRC-32C against the values of RFC 3720 and against the definition, byte by byte."""
+"""CRC-32C: the test vectors of RFC 3720, and a byte-by-byte reference implementation."""
 
 import numpy as np
 import pytest
@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from bertworks.models.crc32c import MAX_POWER, MIN_ROWS, crc32c, masked_crc32c
 
 
-def shifted_out(byte: int) -> int:
-    """What eight steps of the division make of one byte."""
+def table_entry(byte: int) -> int:
+    """Divide one byte by the polynomial, bit by bit."""
     for _ in range(8):
         byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
     return byte
 
 
-TABLE = [shifted_out(byte) for byte in range(256)]
+TABLE = [table_entry(byte) for byte in range(256)]
 
 
-def by_definition(data: bytes) -> int:
+def reference_crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
         crc = (crc >> 8) ^ TABLE[(crc ^ byte) & 0xFF]
@@ -36,33 +36,33 @@ def by_definition(data: bytes) -> int:
         (bytes(range(31, -1, -1)), 0x113FDB5C),
     ],
 )
-def test_known_values_of_the_standard(data: bytes, expected: int):
+def test_vectors_of_the_rfc(data: bytes, expected: int):
     assert crc32c(data) == expected
 
 
 @given(st.binary(max_size=700))
-def test_every_short_message_agrees_with_the_definition(data: bytes):
-    assert crc32c(data) == by_definition(data)
+def test_short_messages_equal_the_reference(data: bytes):
+    assert crc32c(data) == reference_crc32c(data)
 
 
-# Around the sizes where the rows grow (64, 128, … bytes), and where a row is full or just over.
+# Around the sizes where rows become longer (64, 128, … bytes), and where a row is just full.
 @pytest.mark.parametrize("size", [63, 64, 65, 127, 128, 4095, 4096, 4097, 65537, 70_001])
-def test_longer_messages_agree_with_the_definition(size: int):
-    data = bytes((place * place + place // 7) % 256 for place in range(size))
-    assert crc32c(data) == by_definition(data)
+def test_longer_messages_equal_the_reference(size: int):
+    data = bytes((index * index + index // 7) % 256 for index in range(size))
+    assert crc32c(data) == reference_crc32c(data)
 
 
-def test_rows_of_the_largest_width_agree_with_the_definition():
-    size = (4 << MAX_POWER) * MIN_ROWS + 12_345  # just enough for rows of that width, and a last one that is not full
+def test_rows_of_maximal_length_equal_the_reference():
+    size = (4 << MAX_POWER) * MIN_ROWS + 12_345  # rows of maximal length, the last of them not full
     data = (np.arange(size, dtype=np.uint64) ** 2 // 11 % 251).astype(np.uint8)
-    assert crc32c(data) == by_definition(data.tobytes())
+    assert crc32c(data) == reference_crc32c(data.tobytes())
 
 
-def test_an_array_that_does_not_start_at_a_word_is_read_alike():
+def test_an_unaligned_array_equals_the_reference():
     data = np.arange(5000, dtype=np.uint64).astype(np.uint8)
-    assert crc32c(data[3:]) == by_definition(data[3:].tobytes())
+    assert crc32c(data[3:]) == reference_crc32c(data[3:].tobytes())
 
 
-def test_the_mask_turns_by_fifteen_bits_and_adds():
+def test_the_masked_crc_is_rotated_by_fifteen_bits_plus_a_constant():
     # crc 0xE3069283: >> 15 is 0x0001C60D, << 17 is 0x25060000 in 32 bits; together 0x2507C60D, plus 0xA282EAD8.
     assert masked_crc32c(b"123456789") == 0xC78AB0E5

@@ -1,4 +1,4 @@
-"""Fetching models, from a small server on this machine that speaks the hub's protocol; nothing leaves the machine."""
+"""Downloads from a local server with the protocol of the Hugging Face hub."""
 
 import errno
 import json
@@ -37,15 +37,15 @@ MODEL = {
 
 
 class Hub(ThreadingHTTPServer):
-    """The models on offer, what was asked for, and the misfortunes to come."""
+    """The models of the server, its log of requests, and injected faults."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(("127.0.0.1", 0), HubHandler)
         self.models: dict[str, dict[str, bytes]] = {}
-        self.asked: list[str] = []  # "GET /tiny/resolve/<commit>/config.json", with "bytes=…" if a part was asked for
-        self.refusal: tuple[int, dict[str, str]] | None = None  # the answer to everything: status and headers
-        self.break_off_at: int | None = None  # the next download of weights ends after so many bytes
-        self.token: str | None = None  # the token without which nobody is let in
+        self.requests: list[str] = []  # "GET /tiny/resolve/<commit>/config.json", with "bytes=…" for a range
+        self.refusal: tuple[int, dict[str, str]] | None = None  # the response to all requests: status and headers
+        self.break_off_at: int | None = None  # the next download of weights ends after this many bytes
+        self.token: str | None = None  # the required token
 
     @property
     def address(self) -> str:
@@ -54,24 +54,24 @@ class Hub(ThreadingHTTPServer):
     @property
     def downloads(self) -> list[str]:
         return [
-            line.partition(COMMIT + "/")[2] for line in self.asked if line.startswith("GET") and "/resolve/" in line
+            line.partition(COMMIT + "/")[2] for line in self.requests if line.startswith("GET") and "/resolve/" in line
         ]
 
 
-class Answer(BaseHTTPRequestHandler):
+class HubHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
+    disable_nagle_algorithm = True  # otherwise each response waits 40 ms for an acknowledgement
     server: Hub
 
     def log_message(self, *arguments: object) -> None:
-        """Stay quiet."""
+        """Print nothing."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        self.server.asked.append(" ".join([self.command, path, *self.headers.get_all("Range", [])]))
+        self.server.requests.append(" ".join([self.command, path, *self.headers.get_all("Range", [])]))
         if self.server.refusal:
             self.reply(*self.server.refusal)
         elif self.server.token and self.headers["Authorization"] != f"Bearer {self.server.token}":
@@ -83,14 +83,14 @@ class Answer(BaseHTTPRequestHandler):
             self.send_file(self.server.models.get(name, {}).get(file))
 
     def describe(self, path: str) -> None:
-        """The two questions a client asks about a model: which commit is `main`, and what files has a commit?"""
-        name, question, revision = path.rsplit("/", 2)
+        """Answer the two requests about a model: the commit of a revision, and the files of a commit."""
+        name, endpoint, revision = path.rsplit("/", 2)
         files = self.server.models.get(name)
         if files is None:
             self.reply(404, {"X-Error-Code": "RepoNotFound"})
         elif revision not in ("main", COMMIT):
             self.reply(404, {"X-Error-Code": "RevisionNotFound"})
-        elif question == "revision":
+        elif endpoint == "revision":
             self.reply(200, {}, json.dumps({"id": name, "sha": COMMIT}).encode())
         else:
             listing = [
@@ -117,17 +117,17 @@ class Answer(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        cut = self.server.break_off_at
-        if cut is not None and len(body) > cut and body == WEIGHTS:
+        size = self.server.break_off_at
+        if size is not None and len(body) > size and body == WEIGHTS:
             self.server.break_off_at = None
-            body = body[:cut]
+            body = body[:size]
             self.close_connection = True
         self.wfile.write(body)
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with one model, tiny/bert; the client is turned to it and has an empty cache and no token."""
+    """A hub with one model, tiny/bert; the client uses it, with an empty cache and without token."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith(("HF_", "HUGGING")):
             monkeypatch.delenv(name)
@@ -135,7 +135,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     hub_server.models["tiny/bert"] = dict(MODEL)
     thread = threading.Thread(target=hub_server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    # The client reads its environment once, when it is imported; these are the places where it keeps what it read.
+    # The client reads its environment when it is imported, and stores it in these constants.
     monkeypatch.setattr(constants, "ENDPOINT", hub_server.address)
     monkeypatch.setattr(
         constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub_server.address + "/{repo_id}/resolve/{revision}/{filename}"
@@ -159,15 +159,15 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_local_folder_is_returned_as_it_is_without_a_question(server: Hub, tmp_path: Path):
+def test_a_local_folder_is_returned_without_requests(server: Hub, tmp_path: Path):
     folder = tmp_path / "model"
     folder.mkdir()
     assert fetch(str(folder)) == folder
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_local_folder_has_no_revisions(tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"revision 'v2' was asked for, but .* is a local folder"):
+    with pytest.raises(SettingsError, match=r"is a local folder and has no revision 'v2'"):
         fetch(str(tmp_path), "v2")
 
 
@@ -178,10 +178,10 @@ def test_a_file_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["./missing", "/missing/model", "~/missing/model", "a/b/c", "no spaces", "模型"])
-def test_a_missing_folder_is_not_asked_for_on_the_hub(server: Hub, name: str):
+def test_a_path_is_not_requested_from_the_hub(server: Hub, name: str):
     with pytest.raises(InputError, match=f"there is no folder {name}; give one that exists, or a name on the hub"):
         fetch(name)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_an_empty_name_is_refused():
@@ -189,10 +189,10 @@ def test_an_empty_name_is_refused():
         fetch("")
 
 
-def test_only_the_files_we_read_are_downloaded(server: Hub):
-    wanted = ["config.json", "vocab.txt", "model.safetensors", "modules.json", "1_Pooling/config.json"]
-    assert files_in(fetch("tiny/bert")) == {name: MODEL[name] for name in wanted}
-    assert sorted(server.downloads) == sorted(wanted)
+def test_only_required_files_are_downloaded(server: Hub):
+    required = ["config.json", "vocab.txt", "model.safetensors", "modules.json", "1_Pooling/config.json"]
+    assert files_in(fetch("tiny/bert")) == {name: MODEL[name] for name in required}
+    assert sorted(server.downloads) == sorted(required)
 
 
 def test_a_name_without_an_owner_is_a_name_on_the_hub(server: Hub):
@@ -200,26 +200,26 @@ def test_a_name_without_an_owner_is_a_name_on_the_hub(server: Hub):
     assert set(files_in(fetch("bert-base-chinese"))) == {"config.json", "model.safetensors"}
 
 
-def test_sharded_weights_come_with_their_index(server: Hub):
+def test_sharded_weights_are_downloaded_with_their_index(server: Hub):
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
     server.models["tiny/bert"] = dict.fromkeys([*shards, "model.fp16.safetensors"], b"x")
     assert set(files_in(fetch("tiny/bert"))) == set(shards)
 
 
-def test_torch_weights_are_fetched_only_where_there_are_no_safetensors(server: Hub):
+def test_torch_weights_are_downloaded_only_without_safetensors(server: Hub):
     del server.models["tiny/bert"]["model.safetensors"]
-    found = set(files_in(fetch("tiny/bert")))
-    assert "pytorch_model.bin" in found
-    assert "bert_model.ckpt.index" not in found
+    files = set(files_in(fetch("tiny/bert")))
+    assert "pytorch_model.bin" in files
+    assert "bert_model.ckpt.index" not in files
 
 
-def test_a_tensorflow_checkpoint_is_fetched_only_where_there_is_nothing_else(server: Hub):
+def test_a_tensorflow_checkpoint_is_downloaded_only_without_other_weights(server: Hub):
     for name in ("model.safetensors", "pytorch_model.bin"):
         del server.models["tiny/bert"][name]
     assert {"bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"} < set(files_in(fetch("tiny/bert")))
 
 
-def test_a_vocabulary_without_weights_is_a_folder_too(server: Hub):
+def test_a_vocabulary_without_weights_is_downloaded(server: Hub):
     server.models["tiny/bert"] = {"vocab.txt": b"[PAD]\n"}
     assert files_in(fetch("tiny/bert")) == {"vocab.txt": b"[PAD]\n"}
 
@@ -232,24 +232,24 @@ def test_a_name_without_any_file_of_a_model_is_refused(server: Hub):
 
 def test_a_second_fetch_downloads_nothing(server: Hub):
     first = fetch("tiny/bert")
-    server.asked.clear()
+    server.requests.clear()
     assert fetch("tiny/bert") == first
     assert server.downloads == []
 
 
 def test_a_commit_in_the_cache_needs_no_network(server: Hub):
     first = fetch("tiny/bert")
-    server.asked.clear()
+    server.requests.clear()
     assert fetch("tiny/bert", COMMIT) == first
-    assert server.asked == []
+    assert server.requests == []
 
 
-def test_offline_the_cache_serves(server: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_offline_the_cache_is_used(server: Hub, monkeypatch: pytest.MonkeyPatch):
     first = fetch("tiny/bert")
-    server.asked.clear()
+    server.requests.clear()
     go_offline(monkeypatch)
     assert fetch("tiny/bert") == first
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_offline_without_a_cached_copy_is_refused(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -260,44 +260,44 @@ def test_offline_without_a_cached_copy_is_refused(server: Hub, tmp_path: Path, m
         f"cannot fetch 'tiny/bert': offline mode is on (HF_HUB_OFFLINE) and it is not in the cache {tmp_path}/cache; "
         "go online, or give a folder that exists"
     )
-    assert server.asked == []
+    assert server.requests == []
 
 
-def test_offline_with_a_part_of_a_copy_is_refused(server: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_offline_with_an_incomplete_cached_copy_is_refused(server: Hub, monkeypatch: pytest.MonkeyPatch):
     (fetch("tiny/bert") / "model.safetensors").unlink()
     go_offline(monkeypatch)
     with pytest.raises(InputError, match="only a part of it is in the cache"):
         fetch("tiny/bert")
 
 
-def test_without_a_network_the_cache_serves(server: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_without_network_the_cache_is_used(server: Hub, monkeypatch: pytest.MonkeyPatch):
     first = fetch("tiny/bert")
     close_session()
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     assert fetch("tiny/bert") == first
 
 
-def test_without_a_network_and_a_cached_copy_the_place_and_the_ways_out_are_named(
+def test_without_network_and_cached_copy_endpoint_and_remedies_are_named(
     server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(InputError) as caught:
         fetch("tiny/bert")
-    said = str(caught.value)
-    assert said.startswith("cannot fetch 'tiny/bert': http://127.0.0.1:1 cannot be reached (")
-    assert "Connection refused) and it is not in the cache" in said
-    assert said.endswith(
+    message = str(caught.value)
+    assert message.startswith("cannot fetch 'tiny/bert': http://127.0.0.1:1 cannot be reached (")
+    assert "Connection refused) and it is not in the cache" in message
+    assert message.endswith(
         f"{tmp_path}/cache; check the network, set HF_ENDPOINT to a mirror, or give a folder that exists"
     )
 
 
-def test_a_hub_out_of_order_is_named(server: Hub):
+def test_a_server_error_of_the_hub_is_reported(server: Hub):
     server.refusal = (503, {})
     with pytest.raises(InputError, match=r"cannot be reached .*503 Service Unavailable.* and it is not in the cache"):
         fetch("tiny/bert")
 
 
-def test_an_unknown_name_is_refused_with_the_way_out(server: Hub):
+def test_an_unknown_name_is_refused_with_the_remedy(server: Hub):
     with pytest.raises(InputError) as caught:
         fetch("tiny/brt")
     assert str(caught.value) == (
@@ -306,8 +306,11 @@ def test_an_unknown_name_is_refused_with_the_way_out(server: Hub):
     )
 
 
-def test_an_unknown_name_asked_without_a_token_is_refused_alike(server: Hub):
-    server.refusal = (401, {"X-Error-Message": "Invalid username or password."})  # what the hub answers to strangers
+def test_an_unauthorized_response_without_token_means_an_unknown_name(server: Hub):
+    server.refusal = (
+        401,
+        {"X-Error-Message": "Invalid username or password."},
+    )
     with pytest.raises(InputError, match=r"there is no 'tiny/brt' on .*: check the name"):
         fetch("tiny/brt")
 
@@ -332,7 +335,7 @@ def test_the_token_is_sent(server: Hub, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_token_that_is_not_accepted_is_named(server: Hub, monkeypatch: pytest.MonkeyPatch, status: int):
+def test_a_rejected_token_is_reported(server: Hub, monkeypatch: pytest.MonkeyPatch, status: int):
     server.refusal = (status, {"X-Error-Message": "Invalid credentials in Authorization header"})
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(SettingsError) as caught:
@@ -341,8 +344,8 @@ def test_a_token_that_is_not_accepted_is_named(server: Hub, monkeypatch: pytest.
     assert "hf_wrong" not in str(caught.value)
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_ended(server: Hub, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)  # what has arrived is kept in chunks, else of 10 MB
+def test_an_interrupted_download_resumes(server: Hub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)  # of stored data, by default 10 MB
     server.break_off_at = 4500
     assert files_in(fetch("tiny/bert"))["model.safetensors"] == WEIGHTS
     assert [line for line in server.downloads if "safetensors" in line] == [
@@ -354,17 +357,17 @@ def test_a_download_that_breaks_off_goes_on_where_it_ended(server: Hub, monkeypa
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("IO Error: No space left on device (28)")]
 )
-def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception):
-    def fill_up(*_: object, **__: object) -> str:
+def test_a_full_disk_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception):
+    def disk_full(*_: object, **__: object) -> str:
         raise error
 
-    monkeypatch.setattr(hub, "snapshot_download", fill_up)
+    monkeypatch.setattr(hub, "snapshot_download", disk_full)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(FolderError, match=f"in {tmp_path}: the disk is full; free some space, or set HF_HUB_CACHE"):
         fetch("tiny/bert")
 
 
-def test_another_failure_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch):
+def test_other_errors_are_reported_in_one_line(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object, **__: object) -> str:
         raise OSError("Consistency check failed: too short.\nPlease retry with `force_download=True`.")
 
@@ -375,7 +378,7 @@ def test_another_failure_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch):
     assert "\n" not in str(caught.value)
 
 
-def test_a_mirror_and_a_cache_named_in_the_environment_are_used(server: Hub, tmp_path: Path):
+def test_mirror_and_cache_of_the_environment_are_used(server: Hub, tmp_path: Path):
     code = "from bertworks.models.hub import fetch; print(fetch('tiny/bert'))"
     environment = os.environ | {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "home")}
     printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

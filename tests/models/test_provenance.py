@@ -1,4 +1,4 @@
-"""Where a model came from: hashes for its own folder, places for the folder of its run."""
+"""Provenance: hashes in the folder of a model, folders in the run.json of its run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def base(tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
-def test_the_hashes_are_those_of_the_weights_and_of_the_text(base, corpus):
+def test_hashes_are_those_of_the_base_weights_and_the_corpus(base, corpus):
     manifest = json.loads((corpus / "manifest.json").read_text())
     assert hashes_of(str(base), corpus) == {
         "base_sha256": sha256(base / "model.safetensors"),
@@ -35,13 +35,13 @@ def test_the_hashes_are_those_of_the_weights_and_of_the_text(base, corpus):
     assert hashes_of(None) == {}
 
 
-def test_what_is_lost_meanwhile_has_no_hash_and_harms_nobody(base, corpus):
+def test_a_base_or_corpus_that_was_removed_has_no_hash(base, corpus):
     shutil.rmtree(base)
     assert hashes_of(str(base)) == {}
     assert hashes_of(None, base) == {}
 
 
-def test_a_run_tells_where_its_base_and_its_corpus_lie(base, corpus, tmp_path):
+def test_a_run_records_the_folders_of_its_base_and_corpus(base, corpus, tmp_path):
     model = tmp_path / "run" / "model"
     model.mkdir(parents=True)
     assert recorded_folder(model, "base_folder") is None
@@ -52,7 +52,7 @@ def test_a_run_tells_where_its_base_and_its_corpus_lie(base, corpus, tmp_path):
     assert recorded_folder(model, "base_folder") is None
 
 
-def test_a_model_of_the_hub_has_no_place():
+def test_a_model_of_the_hub_has_no_folder():
     assert folders_of("google-bert/bert-base-uncased") == {}
 
 
@@ -64,5 +64,5 @@ def test_a_model_of_the_hub_has_no_place():
         ("google-bert/bert-base-uncased", "bert-base-uncased"),
     ],
 )
-def test_a_model_of_a_run_is_called_by_its_run(base, name):
+def test_a_model_in_a_run_folder_has_the_name_of_the_run(base, name):
     assert display_name(base) == name

@@ -1,4 +1,4 @@
-"""The table of foreign names: there and back without loss, and what loading takes, lacks and leaves."""
+"""Tensor names: Hugging Face's to ours and back without loss, and the report of loading."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from bertworks.encoders.bert import Bert, BertConfig, tensor_names
 from bertworks.errors import FolderError
 from bertworks.models.tensor_names import LoadReport, combine_name_tables, from_hf_names, load_into, to_hf_names
 
-SIZES = BertConfig(
+CONFIG = BertConfig(
     vocab_size=11,
     hidden_size=4,
     num_hidden_layers=2,
@@ -16,9 +16,9 @@ SIZES = BertConfig(
     intermediate_size=6,
     max_position_embeddings=5,
 )
-# A small module with one product where they have two.
+# A module with one linear where Hugging Face has two.
 NAMES = {"weight": ("first.weight", "second.weight"), "bias": ("first.bias", "second.bias")}
-TWO = {
+HF_TENSORS = {
     "first.weight": torch.tensor([[1.0, 2.0]]),
     "second.weight": torch.tensor([[3.0, 4.0]]),
     "first.bias": torch.tensor([5.0]),
@@ -26,85 +26,85 @@ TWO = {
 }
 
 
-def test_theirs_are_stacked_row_under_row():
-    ours = from_hf_names(TWO, NAMES)
+def test_several_tensors_are_fused_row_by_row():
+    ours = from_hf_names(HF_TENSORS, NAMES)
     assert ours["weight"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert ours["bias"].tolist() == [5.0, 6.0]
 
 
-def test_ours_are_cut_back_into_theirs():
-    theirs = to_hf_names(from_hf_names(TWO, NAMES), NAMES)
+def test_fused_tensors_are_split_again():
+    theirs = to_hf_names(from_hf_names(HF_TENSORS, NAMES), NAMES)
     assert {name: values.tolist() for name, values in theirs.items()} == {
-        name: values.tolist() for name, values in TWO.items()
+        name: values.tolist() for name, values in HF_TENSORS.items()
     }
 
 
-def test_an_encoder_goes_there_and_back_without_loss():
-    state = Bert(SIZES, torch.Generator().manual_seed(0)).state_dict()
-    back = from_hf_names(to_hf_names(state, tensor_names(SIZES)), tensor_names(SIZES))
-    assert list(back) == list(tensor_names(SIZES))
-    assert set(back) == set(state)
-    assert all(torch.equal(back[name], state[name]) for name in state)
+def test_the_names_of_an_encoder_convert_back_without_loss():
+    state = Bert(CONFIG, torch.Generator().manual_seed(0)).state_dict()
+    converted = from_hf_names(to_hf_names(state, tensor_names(CONFIG)), tensor_names(CONFIG))
+    assert list(converted) == list(tensor_names(CONFIG))
+    assert set(converted) == set(state)
+    assert all(torch.equal(converted[name], state[name]) for name in state)
 
 
-def test_query_key_and_value_stand_one_under_the_other():
+def test_query_key_and_value_are_fused_in_this_order():
     state = {"layers.1.attention.query_key_value.weight": torch.arange(48.0).view(12, 4)}
-    names = {name: theirs for name, theirs in tensor_names(SIZES).items() if name in state}
+    names = {name: theirs for name, theirs in tensor_names(CONFIG).items() if name in state}
     theirs = to_hf_names(state, names)
-    place = "bert.encoder.layer.1.attention.self"
-    assert list(theirs) == [f"{place}.query.weight", f"{place}.key.weight", f"{place}.value.weight"]
-    assert theirs[f"{place}.key.weight"].tolist() == torch.arange(16.0, 32.0).view(4, 4).tolist()
+    prefix = "bert.encoder.layer.1.attention.self"
+    assert list(theirs) == [f"{prefix}.query.weight", f"{prefix}.key.weight", f"{prefix}.value.weight"]
+    assert theirs[f"{prefix}.key.weight"].tolist() == torch.arange(16.0, 32.0).view(4, 4).tolist()
 
 
-def test_loading_reports_what_it_took_lacked_and_left():
+def test_loading_reports_loaded_missing_and_unexpected_keys():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
     before = module[1].weight.detach().clone()
     names = combine_name_tables({"0": NAMES, "1": {"weight": ("head.weight",)}})
-    report = load_into(module, TWO | {"other": torch.zeros(1)}, names)
-    taken = ("first.weight", "second.weight", "first.bias", "second.bias")
-    assert report == LoadReport(taken, ("head.weight",), ("other",))
+    report = load_into(module, HF_TENSORS | {"other": torch.zeros(1)}, names)
+    loaded = ("first.weight", "second.weight", "first.bias", "second.bias")
+    assert report == LoadReport(loaded, ("head.weight",), ("other",))
     assert module[0].weight.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert torch.equal(module[1].weight, before)
 
 
-def test_loading_keeps_the_parameters_so_that_an_optimizer_still_holds_them():
+def test_loading_keeps_parameter_objects():
     module = nn.Linear(2, 2)
     weight = module.weight
-    load_into(module, TWO, NAMES)
+    load_into(module, HF_TENSORS, NAMES)
     assert module.weight is weight
 
 
-def test_half_precision_is_loaded_in_the_precision_of_the_module():
+def test_fp16_tensors_are_loaded_in_the_dtype_of_the_module():
     module = nn.Linear(2, 2)
-    load_into(module, {name: values.half() for name, values in TWO.items()}, NAMES)
+    load_into(module, {name: values.half() for name, values in HF_TENSORS.items()}, NAMES)
     assert module.weight.dtype == torch.float32
     assert module.weight.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
-def test_a_parameter_without_memory_becomes_a_real_one_of_its_own():
+def test_a_parameter_on_the_meta_device_is_materialized_as_a_copy():
     with torch.device("meta"):
         module = nn.Linear(2, 2)
-    ready = {"weight": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "bias": torch.zeros(2)}
-    load_into(module, ready, {"weight": ("weight",), "bias": ("bias",)})
-    ready["weight"].zero_()
+    tensors = {"weight": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "bias": torch.zeros(2)}
+    load_into(module, tensors, {"weight": ("weight",), "bias": ("bias",)})
+    tensors["weight"].zero_()
     assert module.weight.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert module.weight.requires_grad
 
 
-def test_a_tensor_of_another_size_is_refused_with_both_sizes():
+def test_a_tensor_of_another_shape_is_refused_with_both_shapes():
     with pytest.raises(FolderError) as caught:
         load_into(nn.Linear(2, 3), {"weight": torch.zeros(2, 2)}, {"weight": ("weight",)})
     assert str(caught.value) == (
-        "tensor 'weight' should be (3, 2), but is (2, 2); bring weights of the same sizes as the model"
+        "tensor 'weight' should have shape (3, 2), but has (2, 2); use weights that fit the config of the model"
     )
 
 
-def test_a_parameter_of_which_only_a_part_is_there_is_refused():
-    with pytest.raises(FolderError, match=r"'first\.weight' is there but 'second\.weight' is not"):
-        load_into(nn.Linear(2, 2), {"first.weight": TWO["first.weight"]}, NAMES)
+def test_an_incomplete_fused_parameter_is_refused():
+    with pytest.raises(FolderError, match=r"'first\.weight' exists but 'second\.weight' does not"):
+        load_into(nn.Linear(2, 2), {"first.weight": HF_TENSORS["first.weight"]}, NAMES)
 
 
-def test_a_single_number_goes_to_a_folder_and_back():
+def test_scalars_are_converted_and_loaded():
     module = torch.nn.Module()
     module.gamma = torch.nn.Parameter(torch.tensor(2.5))
     theirs = to_hf_names(module.state_dict(), {"gamma": ("head.gamma",)})
@@ -113,7 +113,7 @@ def test_a_single_number_goes_to_a_folder_and_back():
     assert module.gamma.item() == 1.5
 
 
-def test_a_table_that_is_told_and_not_learned_stays_no_parameter():
+def test_a_buffer_stays_a_buffer():
     with torch.device("meta"):
         module = torch.nn.Module()
         module.register_buffer("spelling", torch.zeros(2, 3, dtype=torch.uint8))

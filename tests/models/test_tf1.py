@@ -1,4 +1,4 @@
-"""Importing one of Google's releases: names, shapes and config, and parity with transformers' own parameter names."""
+"""Google's TensorFlow 1 releases: names, shapes and config, and parity with transformers."""
 
 import json
 import runpy
@@ -15,21 +15,21 @@ from bertworks.errors import FolderError
 from bertworks.models.tf1 import expected_tensors, import_release
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tf1"
-MADE = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # what the fixtures were made of
-CONFIG, WEIGHTS, values = MADE["CONFIG"], MADE["WEIGHTS"], MADE["values"]
-# Tied in BertForPreTraining to the word embeddings and to cls.predictions.bias, so a release does not hold them.
+GENERATOR = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # the script that wrote the fixtures
+CONFIG, WEIGHTS, values = GENERATOR["CONFIG"], GENERATOR["WEIGHTS"], GENERATOR["values"]
+# Tied in BertForPreTraining to the word embeddings and to cls.predictions.bias, so a release does not have them.
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 
 
 def release_with(tmp_path: Path, **changes: Any) -> Path:
-    """A copy of the release whose config says something else; None takes a key out."""
+    """A copy of the release with a changed config; None removes a key."""
     folder = Path(shutil.copytree(FIXTURES / "release", tmp_path / "release"))
     config = {key: value for key, value in (CONFIG | changes).items() if value is not None}
     (folder / "bert_config.json").write_text(json.dumps(config))
     return folder
 
 
-def test_a_release_is_imported_whole():
+def test_all_tensors_of_a_release_are_mapped():
     report = import_release(FIXTURES / "release").report
     assert set(report.mapped_names) == set(WEIGHTS)
     assert report.num_skipped == {"adam_m": 46, "adam_v": 46, "global_step": 1}
@@ -50,9 +50,9 @@ def test_a_release_is_imported_whole():
         ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
     ],
 )
-def test_a_tensor_keeps_its_values_under_its_new_name(theirs: str, ours: str):
-    found = import_release(FIXTURES / "release").tensors[ours]
-    assert np.array_equal(found, values(theirs, WEIGHTS[theirs]))
+def test_a_tensor_has_the_same_values_under_its_new_name(theirs: str, ours: str):
+    tensor = import_release(FIXTURES / "release").tensors[ours]
+    assert np.array_equal(tensor, values(theirs, WEIGHTS[theirs]))
 
 
 def test_kernels_are_transposed():
@@ -87,7 +87,7 @@ def test_the_config_has_the_keys_of_transformers():
     }
 
 
-def test_transformers_takes_the_tensors_under_its_own_names():
+def test_transformers_loads_the_tensors():
     release = import_release(FIXTURES / "release")
     model = BertForPreTraining(BertConfig.from_dict(release.config))
     weights = {name: torch.from_numpy(array) for name, array in release.tensors.items()}
@@ -96,21 +96,21 @@ def test_transformers_takes_the_tensors_under_its_own_names():
     assert unexpected == []
     embeddings = torch.from_numpy(values("bert/embeddings/word_embeddings", (40, 16)))
     assert torch.equal(model.get_output_embeddings().weight, embeddings)
-    # One product by hand, in TensorFlow's order: tanh(row @ kernel + bias).
-    row = values("any row", (1, 16))
-    by_hand = np.tanh(row @ values("bert/pooler/dense/kernel", (16, 16)) + values("bert/pooler/dense/bias", (16,)))
-    pooled = model.bert.pooler(torch.from_numpy(row)[None]).detach().numpy()
-    assert np.allclose(pooled, by_hand, atol=1e-6)
+    # The pooler by hand, in TensorFlow's order: tanh(vector @ kernel + bias).
+    vector = values("any row", (1, 16))
+    expected = np.tanh(vector @ values("bert/pooler/dense/kernel", (16, 16)) + values("bert/pooler/dense/bias", (16,)))
+    pooled = model.bert.pooler(torch.from_numpy(vector)[None]).detach().numpy()
+    assert np.allclose(pooled, expected, atol=1e-6)
 
 
-def test_a_training_run_in_two_data_files_lists_the_head_it_lacks():
+def test_a_sharded_checkpoint_without_nsp_head_reports_missing_keys():
     release = import_release(FIXTURES / "sharded" / "model.ckpt-12")
     assert release.report.missing_keys == ("cls.seq_relationship.weight", "cls.seq_relationship.bias")
     assert release.report.num_skipped == {}
     assert np.array_equal(release.tensors["cls.predictions.bias"], values("cls/predictions/output_bias", (40,)))
 
 
-def test_layers_beyond_the_config_are_listed_as_unknown(tmp_path: Path):
+def test_layers_beyond_the_config_are_unexpected_keys(tmp_path: Path):
     report = import_release(release_with(tmp_path, num_hidden_layers=1)).report
     assert len(report.unexpected_keys) == 16
     assert all(name.startswith("bert/encoder/layer_1/") for name in report.unexpected_keys)
@@ -120,17 +120,17 @@ def test_layers_beyond_the_config_are_listed_as_unknown(tmp_path: Path):
 def test_an_encoder_with_missing_layers_is_refused(tmp_path: Path):
     with pytest.raises(FolderError) as caught:
         import_release(release_with(tmp_path, num_hidden_layers=3))
-    assert "lacks 16 tensors of the encoder that bert_config.json asks for" in str(caught.value)
+    assert "lacks 16 tensors of the encoder that bert_config.json describes" in str(caught.value)
     assert "'bert/encoder/layer_2/attention/self/query/kernel'" in str(caught.value)
 
 
-def test_a_shape_that_differs_from_the_config_names_tensor_expected_and_found(tmp_path: Path):
+def test_a_shape_that_differs_from_the_config_is_refused(tmp_path: Path):
     folder = release_with(tmp_path, vocab_size=41)
     with pytest.raises(FolderError) as caught:
         import_release(folder)
     assert str(caught.value) == (
-        f"{folder}/bert_model.ckpt: tensor 'bert/embeddings/word_embeddings' should be (41, 16) by bert_config.json, "
-        "but is (40, 16); put the bert_config.json of this checkpoint beside it"
+        f"{folder}/bert_model.ckpt: tensor 'bert/embeddings/word_embeddings' should have shape (41, 16) by "
+        "bert_config.json, but has (40, 16); use the bert_config.json of this checkpoint"
     )
 
 
@@ -144,22 +144,22 @@ def test_a_release_without_a_config_is_refused(tmp_path: Path):
 def test_a_config_that_is_no_object_is_refused(tmp_path: Path):
     folder = release_with(tmp_path)
     (folder / "bert_config.json").write_text("[]")
-    with pytest.raises(FolderError, match="should hold settings in braces, but holds a list"):
+    with pytest.raises(FolderError, match="should hold a JSON object, but holds a list"):
         import_release(folder)
 
 
-def test_missing_and_impossible_sizes_are_named_together(tmp_path: Path):
+def test_missing_and_invalid_settings_are_named_together(tmp_path: Path):
     folder = release_with(tmp_path, hidden_size=None, num_hidden_layers=0, vocab_size="40")
-    with pytest.raises(FolderError, match="above 0 for vocab_size, hidden_size, num_hidden_layers"):
+    with pytest.raises(FolderError, match="a positive integer for vocab_size, hidden_size, num_hidden_layers"):
         import_release(folder)
 
 
-def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path):
+def test_heads_that_do_not_divide_the_hidden_size_are_refused(tmp_path: Path):
     with pytest.raises(FolderError, match="num_attention_heads 3 does not divide hidden_size 16"):
         import_release(release_with(tmp_path, num_attention_heads=3))
 
 
-def test_settings_left_out_are_those_google_assumes(tmp_path: Path):
+def test_missing_settings_have_googles_defaults(tmp_path: Path):
     folder = release_with(tmp_path, hidden_act=None, hidden_dropout_prob=None, initializer_range=None)
     config = import_release(folder).config
     assert (config["hidden_act"], config["hidden_dropout_prob"], config["initializer_range"]) == ("gelu", 0.1, 0.02)

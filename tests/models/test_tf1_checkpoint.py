@@ -1,4 +1,4 @@
-"""Reading TensorFlow's checkpoints: those in fixtures/ were written by TensorFlow, see fixtures/make_tf1.py."""
+"""TensorFlow 1 checkpoints: those in fixtures/ were written by TensorFlow, see fixtures/make_tf1.py."""
 
 import runpy
 import shutil
@@ -12,8 +12,8 @@ from bertworks.models.crc32c import masked_crc32c
 from bertworks.models.tf1_checkpoint import TensorflowCheckpoint, find_checkpoint, read_checkpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tf1"
-MADE = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # what the fixtures were made of
-KINDS, WEIGHTS, values = MADE["KINDS"], MADE["WEIGHTS"], MADE["values"]
+GENERATOR = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # the script that wrote the fixtures
+KINDS, WEIGHTS, values = GENERATOR["KINDS"], GENERATOR["WEIGHTS"], GENERATOR["values"]
 SHARDED = FIXTURES / "sharded" / "model.ckpt-12"
 DATA = "bert_model.ckpt.data-00000-of-00001"
 INDEX = "bert_model.ckpt.index"
@@ -21,7 +21,7 @@ INDEX = "bert_model.ckpt.index"
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """A copy of the release that may be damaged."""
+    """A copy of the release to damage."""
     return Path(shutil.copytree(FIXTURES / "release", tmp_path / "release"))
 
 
@@ -30,36 +30,35 @@ def kinds() -> TensorflowCheckpoint:
     return read_checkpoint(FIXTURES / "kinds" / "kinds.ckpt")
 
 
-def change(path: Path, place: int) -> None:
-    """Turn over one bit."""
+def flip_bit(path: Path, offset: int) -> None:
     data = bytearray(path.read_bytes())
-    data[place] ^= 1
+    data[offset] ^= 1
     path.write_bytes(data)
 
 
 def block(records: list[tuple[int, bytes, bytes]], compression: int = 0) -> bytes:
-    """A block with its trailer: each record is how many bytes of the key are shared, the rest of the key, the value."""
-    lines = [bytes([shared, len(key), len(value)]) + key + value for shared, key, value in records]
-    body = b"".join(lines) + bytes(4) + b"\1\0\0\0" + bytes([compression])  # one restart, at 0
+    """A block with its trailer; a record is (length of the shared key prefix, rest of the key, value)."""
+    encoded = [bytes([shared, len(key), len(value)]) + key + value for shared, key, value in records]
+    body = b"".join(encoded) + bytes(4) + b"\1\0\0\0" + bytes([compression])  # one restart point, at 0
     return body + masked_crc32c(body).to_bytes(4, "little")
 
 
 def write_table(prefix: Path, blocks: list[bytes], magic: int = 0xDB4775248B80FB57) -> None:
-    """An index of at most 127 bytes before its last block, so that each number is one byte."""
+    """Write an index of at most 127 bytes before its last block, so that each varint has one byte."""
     handles, data = [], b""
-    for part in blocks:
-        handles.append((0, bytes([97 + len(handles)]), bytes([len(data), len(part) - 5])))
-        data += part
-    top = block(handles)
-    footer = bytes([0, 0, len(data), len(top) - 5]).ljust(40, b"\0") + magic.to_bytes(8, "little")
-    prefix.with_name(prefix.name + ".index").write_bytes(data + top + footer)
+    for data_block in blocks:
+        handles.append((0, bytes([97 + len(handles)]), bytes([len(data), len(data_block) - 5])))
+        data += data_block
+    index = block(handles)
+    footer = bytes([0, 0, len(data), len(index) - 5]).ljust(40, b"\0") + magic.to_bytes(8, "little")
+    prefix.with_name(prefix.name + ".index").write_bytes(data + index + footer)
 
 
 HEADER = b"\x08\x01"  # field 1, one data file
 
 
 def entry(raw: bytes, offset: int) -> bytes:
-    """One byte of type uint8 (4), no dimensions."""
+    """An entry of type uint8 (4) without dimensions."""
     crc = masked_crc32c(raw).to_bytes(4, "little")
     return bytes([0x08, 4, 0x20, offset, 0x28, len(raw), 0x35]) + crc
 
@@ -74,7 +73,7 @@ def test_every_tensor_of_a_real_checkpoint_is_read_exactly():
     assert len(checkpoint.shapes) == 3 * 46 + 1
 
 
-def test_every_tensor_of_a_checkpoint_in_two_data_files_is_read_exactly():
+def test_every_tensor_of_a_sharded_checkpoint_is_read_exactly():
     checkpoint = read_checkpoint(SHARDED)
     assert checkpoint.num_shards == 2
     assert {entry.shard for entry in checkpoint.entries.values()} == {0, 1}
@@ -84,37 +83,37 @@ def test_every_tensor_of_a_checkpoint_in_two_data_files_is_read_exactly():
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("text", "bfloat16")])
-def test_each_type_of_number_is_read(kinds: TensorflowCheckpoint, name: str):
+def test_each_numeric_type_is_read(kinds: TensorflowCheckpoint, name: str):
     types = {"scalar": "float32", "empty": "float32"}
     expected = np.array(KINDS[name], dtype=types.get(name, name))
-    found = kinds.tensor(name)
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    assert np.array_equal(found, expected)
+    tensor = kinds.tensor(name)
+    assert tensor.dtype == expected.dtype
+    assert tensor.shape == expected.shape
+    assert np.array_equal(tensor, expected)
 
 
-def test_a_bfloat16_is_widened_without_loss(kinds: TensorflowCheckpoint):
-    found = kinds.tensor("bfloat16")
-    assert found.dtype == np.float32
-    assert found.tolist() == [1.0, -2.5, 0.15625]
+def test_bfloat16_is_converted_to_float32_without_loss(kinds: TensorflowCheckpoint):
+    tensor = kinds.tensor("bfloat16")
+    assert tensor.dtype == np.float32
+    assert tensor.tolist() == [1.0, -2.5, 0.15625]
 
 
-def test_a_tensor_is_a_copy_of_its_own(kinds: TensorflowCheckpoint):
+def test_a_tensor_is_a_copy(kinds: TensorflowCheckpoint):
     kinds.tensor("int32")[0, 0] = 99
     assert kinds.tensor("int32").tolist() == [[1, -2], [3, 4]]
 
 
-def test_text_and_slices_are_listed_but_refused(kinds: TensorflowCheckpoint):
+def test_strings_and_slices_are_listed_but_refused(kinds: TensorflowCheckpoint):
     assert kinds.shapes["text"] == ()
     assert kinds.shapes["sliced"] == (4, 2)
-    with pytest.raises(FolderError, match="tensor 'text' is of TensorFlow's type 7, not of numbers"):
+    with pytest.raises(FolderError, match="tensor 'text' has the non-numeric type 7"):
         kinds.tensor("text")
     with pytest.raises(FolderError, match="tensor 'sliced' is stored in slices"):
         kinds.tensor("sliced")
 
 
 def test_an_unknown_tensor_is_refused(kinds: TensorflowCheckpoint):
-    with pytest.raises(InputError, match=r"has no tensor 'int33'; .shapes lists the 13 it has"):
+    with pytest.raises(InputError, match=r"has no tensor 'int33'; see .shapes for the 13 it has"):
         kinds.tensor("int33")
 
 
@@ -130,50 +129,50 @@ def test_a_missing_data_file_is_named(tmp_path: Path):
         read_checkpoint(folder / "model.ckpt-12")
 
 
-def test_a_data_file_that_is_cut_short_is_named_with_the_tensor(release: Path):
+def test_a_truncated_data_file_is_named_with_the_tensor(release: Path):
     data = release / DATA
     size = data.stat().st_size
     data.write_bytes(data.read_bytes()[:-1])
-    with pytest.raises(FolderError, match=rf"is cut short: tensor 'global_step' ends at byte {size}, the file at byte"):
+    with pytest.raises(FolderError, match=rf"is truncated: tensor 'global_step' ends at byte {size}, the file at byte"):
         read_checkpoint(release / "bert_model.ckpt")
 
 
-def test_a_changed_bit_in_a_tensor_is_found(release: Path):
+def test_a_flipped_bit_in_a_tensor_is_detected(release: Path):
     checkpoint = read_checkpoint(release / "bert_model.ckpt")
-    change(release / DATA, checkpoint.entries["bert/pooler/dense/kernel"].offset + 500)
+    flip_bit(release / DATA, checkpoint.entries["bert/pooler/dense/kernel"].offset + 500)
     with pytest.raises(FolderError, match="the bytes of tensor 'bert/pooler/dense/kernel' do not match their checksum"):
         checkpoint.tensor("bert/pooler/dense/kernel")
     assert checkpoint.tensor("bert/pooler/dense/bias").shape == (16,)
 
 
-def test_a_changed_bit_in_the_index_is_found(release: Path):
-    change(release / INDEX, 100)
+def test_a_flipped_bit_in_the_index_is_detected(release: Path):
+    flip_bit(release / INDEX, 100)
     with pytest.raises(FolderError, match=r"index is damaged \(the block at byte 0 does not match its checksum\)"):
         read_checkpoint(release / "bert_model.ckpt")
 
 
-@pytest.mark.parametrize("kept", [0, 20, 100, 4600])
-def test_an_index_that_is_cut_short_is_refused(release: Path, kept: int):
+@pytest.mark.parametrize("size", [0, 20, 100, 4600])
+def test_a_truncated_index_is_refused(release: Path, size: int):
     index = release / INDEX
-    index.write_bytes(index.read_bytes()[:kept])
-    with pytest.raises(FolderError, match="is not the index of a TensorFlow checkpoint, or its end is cut off"):
+    index.write_bytes(index.read_bytes()[:size])
+    with pytest.raises(FolderError, match="is not the index of a TensorFlow checkpoint, or it is truncated"):
         read_checkpoint(release / "bert_model.ckpt")
 
 
-def test_an_index_without_its_beginning_is_refused(release: Path):
+def test_an_index_without_its_start_is_refused(release: Path):
     index = release / INDEX
     index.write_bytes(index.read_bytes()[1000:])
     with pytest.raises(FolderError, match="index is damaged"):
         read_checkpoint(release / "bert_model.ckpt")
 
 
-def test_a_pointer_of_git_lfs_is_recognized(release: Path):
+def test_a_git_lfs_pointer_is_recognized(release: Path):
     (release / INDEX).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 8526\n")
     with pytest.raises(FolderError, match="it is a Git LFS pointer, run: git lfs pull"):
         read_checkpoint(release / "bert_model.ckpt")
 
 
-def test_a_table_of_several_blocks_is_read_through(tmp_path: Path):
+def test_a_table_of_several_blocks_is_read(tmp_path: Path):
     prefix = tmp_path / "small"
     (tmp_path / "small.data-00000-of-00001").write_bytes(b"\x05\x06\x07")
     first = block([(0, b"", HEADER), (0, b"ab", entry(b"\x05", 0)), (1, b"c", entry(b"\x06", 1))])
@@ -185,7 +184,7 @@ def test_a_table_of_several_blocks_is_read_through(tmp_path: Path):
 
 def test_a_compressed_block_is_refused(tmp_path: Path):
     write_table(tmp_path / "small", [block([(0, b"", HEADER)], compression=1)])
-    with pytest.raises(FolderError, match=r"the block at byte 0 is compressed, as only TensorFlow before 1.2 did"):
+    with pytest.raises(FolderError, match=r"the block at byte 0 is compressed, as by TensorFlow before 1.2"):
         read_checkpoint(tmp_path / "small")
 
 
@@ -195,7 +194,7 @@ def test_a_checkpoint_of_a_big_endian_machine_is_refused(tmp_path: Path):
         read_checkpoint(tmp_path / "small")
 
 
-def test_a_table_of_something_else_is_refused(tmp_path: Path):
+def test_another_leveldb_table_is_refused(tmp_path: Path):
     write_table(tmp_path / "small", [block([(0, b"key", b"value")])])
     with pytest.raises(FolderError, match="is a table, but not that of a TensorFlow checkpoint"):
         read_checkpoint(tmp_path / "small")
@@ -204,20 +203,20 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path):
 def test_a_size_that_does_not_fit_the_shape_is_refused(tmp_path: Path):
     (tmp_path / "small.data-00000-of-00001").write_bytes(b"\x05\x06")
     write_table(tmp_path / "small", [block([(0, b"", HEADER), (0, b"a", entry(b"\x05\x06", 0))])])
-    with pytest.raises(FolderError, match=r"tensor 'a' of shape \(\) takes 2 bytes in data file 0, which cannot be"):
+    with pytest.raises(FolderError, match=r"tensor 'a' of shape \(\) takes 2 bytes in data file 0, which does not fit"):
         read_checkpoint(tmp_path / "small")
 
 
-@pytest.mark.parametrize("ending", ["", ".index", ".meta", ".data-00001-of-00002"])
-def test_any_file_of_a_checkpoint_leads_to_it(ending: str):
-    assert find_checkpoint(SHARDED.with_name(SHARDED.name + ending)) == SHARDED
+@pytest.mark.parametrize("suffix", ["", ".index", ".meta", ".data-00001-of-00002"])
+def test_any_file_of_a_checkpoint_finds_its_prefix(suffix: str):
+    assert find_checkpoint(SHARDED.with_name(SHARDED.name + suffix)) == SHARDED
 
 
 def test_the_only_checkpoint_of_a_folder_is_found():
     assert find_checkpoint(SHARDED.parent) == SHARDED
 
 
-def test_of_several_checkpoints_the_one_noted_as_latest_is_taken(tmp_path: Path):
+def test_of_several_checkpoints_the_latest_is_chosen(tmp_path: Path):
     for name in ("model.ckpt-9.index", "model.ckpt-12.index"):
         (tmp_path / name).touch()
     with pytest.raises(InputError, match=r"has 2 checkpoints \(model.ckpt-12, model.ckpt-9\); give the path of one"):

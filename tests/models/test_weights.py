@@ -1,4 +1,4 @@
-"""Files of weights: safetensors whole, cut and in parts; pickles without their power; old and tied names."""
+"""Weights: safetensors, truncated, sharded; pickles without code execution; old and tied names."""
 
 import contextlib
 import json
@@ -22,9 +22,9 @@ BERT = ENCODERS["bert"]
 TABLE: NameTable = {
     "norm.weight": ("bert.embeddings.LayerNorm.weight",),
     "pooler.bias": ("bert.pooler.dense.bias",),
-    "layers.0.inner.bias": ("bert.encoder.layer.0.intermediate.dense.bias",),
+    "layers.0.intermediate.bias": ("bert.encoder.layer.0.intermediate.dense.bias",),
 }
-TWO = {"one": torch.tensor([1.0, 2.0]), "two": torch.tensor([[3], [4]])}
+TENSORS = {"one": torch.tensor([1.0, 2.0]), "two": torch.tensor([[3], [4]])}
 
 
 def read(folder: Path) -> Weights:
@@ -37,7 +37,7 @@ def names_in(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir()]
 
 
-def as_lists(tensors: Weights) -> dict[str, list[float]]:
+def to_lists(tensors: Weights) -> dict[str, list[float]]:
     return {name: tensors[name].tolist() for name in tensors}
 
 
@@ -47,23 +47,23 @@ def names_after(*names: str) -> list[str]:
 
 
 def test_safetensors_are_read_by_name(tmp_path: Path):
-    save_file(TWO, tmp_path / "model.safetensors")
+    save_file(TENSORS, tmp_path / "model.safetensors")
     tensors = read(tmp_path)
-    assert as_lists(tensors) == {"one": [1.0, 2.0], "two": [[3], [4]]}
+    assert to_lists(tensors) == {"one": [1.0, 2.0], "two": [[3], [4]]}
     assert (len(tensors), "one" in tensors, "three" in tensors) == (2, True, False)
-    assert {name: place.shape for name, place in tensors.entries.items()} == {"one": (2,), "two": (2, 1)}
+    assert {name: entry.shape for name, entry in tensors.entries.items()} == {"one": (2,), "two": (2, 1)}
 
 
-def test_what_was_opened_stays_readable_when_the_file_is_written_anew(tmp_path: Path):
-    write_weights(tmp_path / "model.safetensors", TWO)
+def test_opened_weights_stay_readable_when_the_file_is_replaced(tmp_path: Path):
+    write_weights(tmp_path / "model.safetensors", TENSORS)
     tensors = read(tmp_path)
     write_weights(tmp_path / "model.safetensors", {"one": torch.zeros(5)})
     assert tensors["one"].tolist() == [1.0, 2.0]
 
 
-def test_written_weights_say_that_they_are_of_torch_and_keep_views_apart(tmp_path: Path):
-    whole = torch.arange(6.0).view(3, 2)
-    write_weights(tmp_path / "model.safetensors", {"b": whole[1:], "a": whole[:1], "c": whole.t()})
+def test_written_weights_have_torch_metadata_and_views_are_copied(tmp_path: Path):
+    base = torch.arange(6.0).view(3, 2)
+    write_weights(tmp_path / "model.safetensors", {"b": base[1:], "a": base[:1], "c": base.t()})
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
         assert {name: file.get_tensor(name).tolist() for name in file.keys()} == {  # noqa: SIM118
@@ -75,13 +75,13 @@ def test_written_weights_say_that_they_are_of_torch_and_keep_views_apart(tmp_pat
 
 
 @pytest.mark.parametrize("keep", [0, 4, 30, 150])
-def test_cut_safetensors_are_refused_by_name(tmp_path: Path, keep: int):
+def test_truncated_safetensors_are_refused(tmp_path: Path, keep: int):
     file = tmp_path / "model.safetensors"
-    save_file(TWO, file)
-    whole = file.read_bytes()
-    assert keep < len(whole)
-    file.write_bytes(whole[:keep])
-    with pytest.raises(FolderError, match=r"model\.safetensors is damaged or cut short .*download it again"):
+    save_file(TENSORS, file)
+    data = file.read_bytes()
+    assert keep < len(data)
+    file.write_bytes(data[:keep])
+    with pytest.raises(FolderError, match=r"model\.safetensors is damaged or truncated .*download it again"):
         read(tmp_path)
 
 
@@ -91,53 +91,53 @@ def test_damaged_safetensors_are_refused(tmp_path: Path):
         read(tmp_path)
 
 
-def test_a_pointer_of_git_lfs_is_recognised(tmp_path: Path):
+def test_a_git_lfs_pointer_is_recognized(tmp_path: Path):
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
-    with pytest.raises(FolderError, match="only a pointer of Git LFS; fetch the file itself with: git lfs pull"):
+    with pytest.raises(FolderError, match="only a Git LFS pointer; fetch the file itself with: git lfs pull"):
         read(tmp_path)
 
 
-def parts_in(folder: Path, weight_map: dict[str, object]) -> Path:
-    save_file({"one": TWO["one"]}, folder / "model-00001-of-00002.safetensors")
-    save_file({"two": TWO["two"]}, folder / "model-00002-of-00002.safetensors")
+def write_shards(folder: Path, weight_map: dict[str, object]) -> Path:
+    save_file({"one": TENSORS["one"]}, folder / "model-00001-of-00002.safetensors")
+    save_file({"two": TENSORS["two"]}, folder / "model-00002-of-00002.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     return folder
 
 
-def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path):
-    places = {"one": "model-00001-of-00002.safetensors", "two": "model-00002-of-00002.safetensors"}
-    assert as_lists(read(parts_in(tmp_path, places))) == {"one": [1.0, 2.0], "two": [[3], [4]]}
+def test_sharded_safetensors_are_read_by_their_index(tmp_path: Path):
+    weight_map = {"one": "model-00001-of-00002.safetensors", "two": "model-00002-of-00002.safetensors"}
+    assert to_lists(read(write_shards(tmp_path, weight_map))) == {"one": [1.0, 2.0], "two": [[3], [4]]}
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("file_name", "message"),
     [
-        ("model-00003-of-00002.safetensors", "there is no such file beside it"),
+        ("model-00003-of-00002.safetensors", "there is no such file in its folder"),
         ("../model.safetensors", "which is no file of this folder"),
         ("model-00001-of-00002.safetensors", r"model-00001-of-00002\.safetensors should hold 'two', but does not"),
         (7, "should list the file of each tensor under 'weight_map'"),
     ],
 )
-def test_an_index_that_is_wrong_is_refused(tmp_path: Path, place: object, words: str):
-    with pytest.raises(FolderError, match=words):
-        read(parts_in(tmp_path, {"one": "model-00001-of-00002.safetensors", "two": place}))
+def test_a_wrong_index_is_refused(tmp_path: Path, file_name: object, message: str):
+    with pytest.raises(FolderError, match=message):
+        read(write_shards(tmp_path, {"one": "model-00001-of-00002.safetensors", "two": file_name}))
 
 
-def test_a_bin_is_read_when_there_are_no_safetensors(tmp_path: Path):
-    torch.save(TWO, tmp_path / "pytorch_model.bin")
-    assert as_lists(read(tmp_path)) == {"one": [1.0, 2.0], "two": [[3], [4]]}
+def test_a_bin_is_read_without_safetensors(tmp_path: Path):
+    torch.save(TENSORS, tmp_path / "pytorch_model.bin")
+    assert to_lists(read(tmp_path)) == {"one": [1.0, 2.0], "two": [[3], [4]]}
 
 
-def test_bins_in_several_files_are_read_by_their_index(tmp_path: Path):
-    for number, name in enumerate(TWO, 1):
-        torch.save({name: TWO[name]}, tmp_path / f"pytorch_model-0000{number}-of-00002.bin")
-    places = {"one": "pytorch_model-00001-of-00002.bin", "two": "pytorch_model-00002-of-00002.bin"}
-    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
-    assert as_lists(read(tmp_path)) == {"one": [1.0, 2.0], "two": [[3], [4]]}
+def test_sharded_bins_are_read_by_their_index(tmp_path: Path):
+    for number, name in enumerate(TENSORS, 1):
+        torch.save({name: TENSORS[name]}, tmp_path / f"pytorch_model-0000{number}-of-00002.bin")
+    weight_map = {"one": "pytorch_model-00001-of-00002.bin", "two": "pytorch_model-00002-of-00002.bin"}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert to_lists(read(tmp_path)) == {"one": [1.0, 2.0], "two": [[3], [4]]}
 
 
-class Trap:
-    """A pickle that creates a file when it is read carelessly."""
+class MaliciousPickle:
+    """A pickle that creates a folder when it is unpickled."""
 
     def __init__(self, victim: Path) -> None:
         self.victim = victim
@@ -147,51 +147,51 @@ class Trap:
 
 
 @pytest.mark.parametrize("kind", ["bare pickle", "archive"])
-def test_a_bin_that_would_run_something_is_refused_and_nothing_runs(tmp_path: Path, kind: str):
+def test_a_malicious_bin_is_refused_without_executing_it(tmp_path: Path, kind: str):
     victim = tmp_path / "victim"
     file = tmp_path / "pytorch_model.bin"
     if kind == "archive":
-        torch.save({"one": TWO["one"], "trap": Trap(victim)}, file)
+        torch.save({"one": TENSORS["one"], "trap": MaliciousPickle(victim)}, file)
     else:
-        file.write_bytes(pickle.dumps({"trap": Trap(victim)}, protocol=2))
-    with pytest.raises(FolderError, match=r"pytorch_model\.bin is not a plain file of weights.*nothing in it was run"):
+        file.write_bytes(pickle.dumps({"trap": MaliciousPickle(victim)}, protocol=2))
+    with pytest.raises(FolderError, match=r"pytorch_model\.bin holds other Python objects.*Nothing in it was executed"):
         read(tmp_path)
     assert not victim.exists()
 
 
-def test_a_bin_beside_safetensors_is_not_touched(tmp_path: Path):
-    save_file(TWO, tmp_path / "model.safetensors")
+def test_a_bin_next_to_safetensors_is_not_read(tmp_path: Path):
+    save_file(TENSORS, tmp_path / "model.safetensors")
     victim = tmp_path / "victim"
-    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(victim)))
-    (tmp_path / "training_args.bin").write_bytes(pickle.dumps(Trap(victim)))
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(MaliciousPickle(victim)))
+    (tmp_path / "training_args.bin").write_bytes(pickle.dumps(MaliciousPickle(victim)))
     assert read(tmp_path)["one"].tolist() == [1.0, 2.0]
     assert not victim.exists()
 
 
-@pytest.mark.parametrize("content", [{"one": TWO["one"], "epoch": 3}, [1, 2], {"state": {"one": TWO["one"]}}])
-def test_a_bin_of_something_else_than_tensors_by_name_is_refused(tmp_path: Path, content: object):
+@pytest.mark.parametrize("content", [{"one": TENSORS["one"], "epoch": 3}, [1, 2], {"state": {"one": TENSORS["one"]}}])
+def test_a_bin_that_is_no_state_dict_is_refused(tmp_path: Path, content: object):
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(FolderError, match="should hold tensors by name and nothing else"):
+    with pytest.raises(FolderError, match="should hold a state_dict and nothing else"):
         read(tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 2, 100, 400])
-def test_a_cut_bin_is_refused(tmp_path: Path, keep: int):
+def test_a_truncated_bin_is_refused(tmp_path: Path, keep: int):
     file = tmp_path / "pytorch_model.bin"
-    torch.save(TWO, file)
+    torch.save(TENSORS, file)
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(FolderError, match=r"pytorch_model\.bin is .*damaged"):
+    with pytest.raises(FolderError, match=r"pytorch_model\.bin .*is damaged"):
         read(tmp_path)
 
 
-def test_old_names_of_norms_become_new_ones():
+def test_old_names_of_norms_are_converted():
     assert names_after("bert.embeddings.LayerNorm.gamma", "bert.encoder.layer.0.output.LayerNorm.beta") == [
         "bert.embeddings.LayerNorm.weight",
         "bert.encoder.layer.0.output.LayerNorm.bias",
     ]
 
 
-def test_a_bare_encoder_gets_its_prefix_and_heads_stay_as_they_are():
+def test_a_bare_encoder_gets_its_prefix_and_heads_keep_their_names():
     assert names_after("embeddings.LayerNorm.gamma", "encoder.layer.0.output.dense.bias", "pooler.dense.bias") == [
         "bert.embeddings.LayerNorm.weight",
         "bert.encoder.layer.0.output.dense.bias",
@@ -201,13 +201,13 @@ def test_a_bare_encoder_gets_its_prefix_and_heads_stay_as_they_are():
     assert names_after(*heads) == heads
 
 
-def test_buffers_are_no_weights():
+def test_buffers_are_dropped():
     assert names_after("bert.embeddings.position_ids", "embeddings.token_type_ids", "bert.pooler.dense.bias") == [
         "bert.pooler.dense.bias"
     ]
 
 
-def test_a_name_that_comes_twice_is_refused():
+def test_a_duplicate_name_is_refused():
     with pytest.raises(FolderError, match=r"'bert\.pooler\.dense\.bias' twice, the second time as 'pooler\.dense"):
         names_after("bert.pooler.dense.bias", "pooler.dense.bias")
 
@@ -220,33 +220,33 @@ TIED = {
 }
 
 
-def test_copies_of_tied_tensors_are_left_out():
-    found = normalize_names(wrap_tensors(Path("file"), TIED), BERT, TABLE)
-    assert list(found) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
+def test_copies_of_tied_tensors_are_dropped():
+    entries = normalize_names(wrap_tensors(Path("file"), TIED), BERT, TABLE)
+    assert list(entries) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
 
 
-def test_a_copy_serves_where_the_original_was_not_written():
+def test_a_copy_replaces_a_missing_original():
     tensors = {name: value for name, value in TIED.items() if name != "cls.predictions.bias"}
-    found = normalize_names(wrap_tensors(Path("file"), tensors), BERT, TABLE)
-    assert list(found) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
-    assert found["cls.predictions.bias"].read().tolist() == [3.0, 4.0]
+    entries = normalize_names(wrap_tensors(Path("file"), tensors), BERT, TABLE)
+    assert list(entries) == ["bert.embeddings.word_embeddings.weight", "cls.predictions.bias"]
+    assert entries["cls.predictions.bias"].read().tolist() == [3.0, 4.0]
 
 
-def test_an_output_that_is_not_tied_is_refused():
+def test_untied_output_embeddings_are_refused():
     tensors = TIED | {"cls.predictions.decoder.weight": torch.tensor([[1.0], [2.5]])}
-    with pytest.raises(FolderError, match=r"'cls\.predictions\.decoder\.weight' should repeat 'bert\.embeddings\.word"):
+    with pytest.raises(FolderError, match=r"'cls\.predictions\.decoder\.weight' should be tied to 'bert\.emb"):
         normalize_names(wrap_tensors(Path("file"), tensors), BERT, TABLE)
 
 
-def test_others_may_read_weights_as_they_may_read_any_file(tmp_path: Path):
+def test_weights_have_default_file_permissions(tmp_path: Path):
     (tmp_path / "other").write_text("")
-    write_weights(tmp_path / "model.safetensors", TWO)
+    write_weights(tmp_path / "model.safetensors", TENSORS)
     assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 @contextlib.contextmanager
-def no_file_longer_than(num_bytes: int) -> Iterator[None]:
-    """Let the system refuse to write more, as it does when a disk or a quota is full."""
+def max_file_size(num_bytes: int) -> Iterator[None]:
+    """Let the system refuse to write longer files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:
@@ -255,22 +255,22 @@ def no_file_longer_than(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_write_that_the_system_refuses_is_one_sentence_and_leaves_the_old_file(tmp_path: Path):
+def test_a_failed_write_is_explained_and_leaves_the_old_file(tmp_path: Path):
     file = tmp_path / "model.safetensors"
     write_weights(file, {"one": torch.zeros(2)})
     before = file.read_bytes()
-    words = r"cannot write .*model\.safetensors: .*too large"
-    with no_file_longer_than(10_000), pytest.raises(FolderError, match=words):
+    message = r"cannot write .*model\.safetensors: .*too large"
+    with max_file_size(10_000), pytest.raises(FolderError, match=message):
         write_weights(file, {"one": torch.ones(100_000)})
     assert file.read_bytes() == before
     assert names_in(tmp_path) == ["model.safetensors"]
 
 
-def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object, **__: object) -> None:  # these are the library's words on a disk without space
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def disk_full(*_: object, **__: object) -> None:  # the message of safetensors
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("bertworks.models.weights.save_file", full)
+    monkeypatch.setattr("bertworks.models.weights.save_file", disk_full)
     with pytest.raises(FolderError, match=r"model\.safetensors: the disk is full; free some space"):
-        write_weights(tmp_path / "model.safetensors", TWO)
+        write_weights(tmp_path / "model.safetensors", TENSORS)
     assert names_in(tmp_path) == []

@@ -1,4 +1,4 @@
-"""The way to a Ray cluster: where none is, that is told in one sentence, and at once."""
+"""Connecting to a Ray cluster: a missing one is reported at once."""
 
 import socket
 import sys
@@ -12,12 +12,12 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 
 @pytest.fixture
-def alone(monkeypatch):
-    """As if no cluster had been joined before."""
+def not_connected(monkeypatch):
+    """As if no connection existed."""
     monkeypatch.setattr("ray.is_initialized", lambda: False)
 
 
-def test_an_address_where_nobody_listens_is_told(alone):
+def test_an_address_without_server_is_refused(not_connected):
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
@@ -28,12 +28,12 @@ def test_an_address_where_nobody_listens_is_told(alone):
             pass
 
 
-def test_an_address_that_is_none_is_told(alone):
+def test_an_invalid_address_is_refused(not_connected):
     with pytest.raises(SettingsError, match="at 'nonsense' "), ray_connection("nonsense"):
         pass
 
 
-def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch):
+def test_missing_ray_is_reported_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"bertworks\[ray\]"), ray_connection("auto"):
         pass

@@ -27,50 +27,52 @@ READING = ReadSettings(block_bytes=1500)
 def text(tmp_path_factory):
     """Documents of three sentences, the first of them twice: eleven blocks."""
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    told = [f"w{n} w{n + 1} w{n + 2} is here.\nThen w{n} comes again.\nAnd w{n + 7} goes." for n in range(200)]
-    path.write_text("\n\n".join([*told, told[0]]) + "\n", encoding="utf-8")
+    documents = [f"w{n} w{n + 1} w{n + 2} is here.\nThen w{n} comes again.\nAnd w{n + 7} goes." for n in range(200)]
+    path.write_text("\n\n".join([*documents, documents[0]]) + "\n", encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
-def wanted(text, vocabulary, tmp_path_factory):
-    """The corpus as this machine makes it alone."""
-    return bytes_of(prepare(request(text, vocabulary, tmp_path_factory.mktemp("local") / "corpus"), 1))
+def local_files(text, vocabulary, tmp_path_factory):
+    """The files of the corpus, prepared on this node only."""
+    return read_files(prepare(request(text, vocabulary, tmp_path_factory.mktemp("local") / "corpus"), 1))
 
 
-def request(text: Path, vocabulary: Path, out: Path) -> PrepareRequest:
-    return PrepareRequest((TextSource(str(text)),), vocabulary, out, read_settings=READING)
+def request(text: Path, vocabulary: Path, output: Path) -> PrepareRequest:
+    return PrepareRequest((TextSource(str(text)),), vocabulary, output, read_settings=READING)
 
 
-def bytes_of(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def by_value(*_: object) -> None:
-    """Let tasks have the functions of this file, which the workers of a cluster cannot import."""
+def pickle_by_value(*_: object) -> None:
+    """Pickle the functions of this file by value, because the workers of a cluster cannot import it."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def gated(unit, work, folder):
-    """Do a unit, but end only when somebody opens the gate: half of them work before they wait, half after."""
+    """Run a unit and wait until the gate is open: half of the units work before they wait, half after."""
     node = ray.get_runtime_context().get_node_id()
     name = str(getattr(unit, "number", unit))
-    done = work(unit) if int(name) % 2 else None
+    result = work(unit) if int(name) % 2 else None
     (folder / f"{name}.{node}").touch()
     while not (folder / "open").exists():
         time.sleep(0.05)
-    return work(unit) if done is None else done
+    return work(unit) if result is None else result
 
 
-def test_a_lost_node_costs_nothing_but_time(ray_cluster, text, vocabulary, wanted, tmp_path):
-    by_value()
+def test_units_of_a_lost_node_run_again_on_another(ray_cluster, text, vocabulary, local_files, tmp_path):
+    pickle_by_value()
     gate = tmp_path / "gate"
     gate.mkdir()
     pool = RayPool(ray)
-    out = tmp_path / "corpus"
+    output = tmp_path / "corpus"
 
     def prepare_gated():
-        prepare(request(text, vocabulary, out), lambda work, units: pool(partial(gated, work=work, folder=gate), units))
+        prepare(
+            request(text, vocabulary, output), lambda work, units: pool(partial(gated, work=work, folder=gate), units)
+        )
 
     thread = threading.Thread(target=prepare_gated)
     thread.start()
@@ -82,72 +84,74 @@ def test_a_lost_node_costs_nothing_but_time(ray_cluster, text, vocabulary, wante
     thread.join(120)
     ray_cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
     assert not thread.is_alive()
-    assert len(list(gate.glob(f"{lost}.*"))) == 2  # it was begun again, on the other node
-    assert bytes_of(out) == wanted
+    assert len(list(gate.glob(f"{lost}.*"))) == 2  # it ran again on the other node
+    assert read_files(output) == local_files
 
 
-def wait_for(is_so, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "it did not happen in time"
+def wait_for(condition, seconds=120.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timeout"
         time.sleep(0.05)
 
 
-def test_the_command_joins_a_cluster_and_writes_the_same_bytes(ray_cluster, text, vocabulary, tmp_path):
-    options = ["--vocab", str(vocabulary), "--out", "corpus", "--ray", ray_cluster.address]
+def test_the_prepare_command_on_a_cluster_writes_the_same_files(ray_cluster, text, vocabulary, tmp_path):
+    options = ["--vocab", str(vocabulary), "--output", "corpus", "--ray", ray_cluster.address]
     command = [sys.executable, "-m", "bertworks", "prepare", str(text), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     local = prepare(PrepareRequest((TextSource(str(text)),), vocabulary, tmp_path / "local"), 1)
-    assert bytes_of(tmp_path / "corpus") == bytes_of(local)
+    assert read_files(tmp_path / "corpus") == read_files(local)
 
 
-def test_vocabulary_and_diagnosis_are_those_of_a_local_run(ray_cluster, text, vocabulary, tmp_path):
+def test_vocabulary_and_diagnosis_equal_those_of_a_local_run(ray_cluster, text, vocabulary, tmp_path):
     pool = RayPool(ray, num_workers=2)
-    learnt = []
+    vocabularies = []
     for workers in (1, pool):
-        asked = VocabularyRequest((TextSource(str(text)),), tmp_path / f"vocabulary-{len(learnt)}", READING)
-        train_vocabulary(asked, VocabularySettings(vocab_size=120), workers)
-        learnt.append(bytes_of(asked.output))
-    assert learnt[0] == learnt[1]
-    told = [examine([TextSource(str(text))], [], vocabulary, READING, workers).to_dict() for workers in (1, pool)]
-    assert told[0] == told[1]
+        vocabulary_request = VocabularyRequest(
+            (TextSource(str(text)),), tmp_path / f"vocabulary-{len(vocabularies)}", READING
+        )
+        train_vocabulary(vocabulary_request, VocabularySettings(vocab_size=120), workers)
+        vocabularies.append(read_files(vocabulary_request.output))
+    assert vocabularies[0] == vocabularies[1]
+    diagnoses = [examine([TextSource(str(text))], [], vocabulary, READING, workers).to_dict() for workers in (1, pool)]
+    assert diagnoses[0] == diagnoses[1]
 
 
-def test_an_error_in_a_task_is_told_in_one_sentence_and_the_rest_is_left(ray_cluster):
-    by_value()
-    begun = []
+def test_an_error_in_a_task_ends_the_run(ray_cluster):
+    pickle_by_value()
+    started = []
 
     def units():
         for number in range(1000):
-            begun.append(number)
+            started.append(number)
             yield number
 
-    with pytest.raises(InputError, match=r"^unit 3 is bad; mend it \(seen from [^ ]+; all machines .* same files\)$"):
+    with pytest.raises(InputError, match=r"^unit 3 is bad \(on node [^ ]+; all nodes .* same files\)$"):
         list(RayPool(ray)(refuse_third, units()))
-    assert len(begun) < 50
+    assert len(started) < 50
 
 
 def refuse_third(number):
     if number == 3:
-        raise InputError("unit 3 is bad; mend it")
+        raise InputError("unit 3 is bad")
     return number
 
 
-def test_units_are_drawn_no_further_ahead_of_the_oldest_than_there_is_room(ray_cluster, tmp_path):
-    by_value()
-    drawn = []
+def test_units_are_consumed_only_a_bounded_number_ahead_of_the_oldest(ray_cluster, tmp_path):
+    pickle_by_value()
+    consumed = []
 
     def units():
         for number in range(100):
-            drawn.append(number)
+            consumed.append(number)
             yield number
 
-    done = RayPool(ray, num_workers=2)(partial(hold_first, gate=tmp_path / "open"), units())
-    assert [next(done) for _ in range(7)] == list(range(1, 8))
-    assert drawn[-1] <= 8
+    results = RayPool(ray, num_workers=2)(partial(hold_first, gate=tmp_path / "open"), units())
+    assert [next(results) for _ in range(7)] == list(range(1, 8))
+    assert consumed[-1] <= 8
     (tmp_path / "open").touch()
-    assert sorted(done) == [0, *range(8, 100)]
+    assert sorted(results) == [0, *range(8, 100)]
 
 
 def hold_first(number, gate):
@@ -158,5 +162,5 @@ def hold_first(number, gate):
 
 def test_another_version_on_a_node_is_refused(ray_cluster, monkeypatch):
     monkeypatch.setattr("bertworks.__version__", "9.9")
-    with pytest.raises(SettingsError, match=r"has bertworks 0\..*given with 9\.9; install the same version"):
+    with pytest.raises(SettingsError, match=r"has bertworks 0\..*runs with 9\.9; install the same version"):
         list(RayPool(ray)(abs, [1, 2]))

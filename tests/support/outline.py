@@ -1,4 +1,4 @@
-"""What stands on a page: HTML in, its words, tags and attributes out."""
+"""The outline of a page: HTML in, its text, tags and attributes out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VOID = {"meta", "path", "br"}
 
 
 class Outline(HTMLParser):
-    """Collects the words, the tags and the attributes of a page, and checks that each tag is closed in its turn."""
+    """Collects the text, tags and attributes of a page, and checks that tags are nested correctly."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -67,9 +67,7 @@ def fetch(name: str, revision: str | None = None) -> Path:
     folder = Path(name).expanduser() if name.startswith("~/") else Path(name)
     if folder.is_dir():
         if revision is not None:
-            raise SettingsError(
-                f"{folder} is a local folder, which has no revision '{revision}'; leave the revision out"
-            )
+            raise SettingsError(f"{folder} is a local folder and has no revision '{revision}'; leave the revision out")
         return folder
     if folder.exists():
         raise InputError(f"{folder} is a file; give the model's folder")
