@@ -24,10 +24,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bertworks.commands.finetune.dataset import resolve_dataset
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
-from bertworks.commands.finetune.targets import resolve_dataset
 from bertworks.disk import read_json, write_json
 
 SETS = {"mrpc": ("glue/MRPC", None), "sst2": ("glue/SST-2", 6_000)}

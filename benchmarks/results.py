@@ -68,7 +68,7 @@ def write_random_model(chinese: Path, output: Path) -> None:
 
 def majority_baseline(row: Row, paths: Paths) -> dict[str, float]:
     """Return the dev score without reading: the majority class of train, a random choice, no answer."""
-    from bertworks.commands.finetune.targets import resolve_dataset
+    from bertworks.commands.finetune.dataset import resolve_dataset
     from bertworks.tasks.registry import task_of
 
     arguments = paths.substitute(row.arguments())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.commands.finetune.targets import resolve_dataset
+from bertworks.commands.finetune.dataset import resolve_dataset
 from bertworks.datasets.built_in import PACKAGES
 from bertworks.datasets.files import read_records
 

@@ -177,7 +177,7 @@ def test_entity_types_replace_the_tags_of_words():
 
 def test_each_label_of_a_multi_label_task_has_a_row():
     matches = (Matches(3, 4, 6), Matches(0, 0, 2))
-    words = outline(classes_part(task_scores(0.5, labels=("angry", "glad"), found=matches))).words
+    words = outline(classes_part(task_scores(0.5, labels=("angry", "glad"), matches=matches))).words
     # angry: 3 of 4 found, 3 of 6 there, 2 * 3 / (4 + 6); glad: never predicted
     assert words == "class precision recall F1 examples angry 0.750 0.500 0.600 6 glad 0.000 0.000 0.000 2"
 

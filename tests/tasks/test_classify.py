@@ -83,7 +83,7 @@ def test_multi_label_scores_count_matches_of_each_label():
         (make_example(expected), ClassPrediction("1", predicted, {"a": 0.5, "b": 0.5}, logits))
         for expected, predicted in labels
     ]
-    assert task.score(pairs).details["found"] == (Matches(2, 2, 2), Matches(0, 1, 2))
+    assert task.score(pairs).details["matches"] == (Matches(2, 2, 2), Matches(0, 1, 2))
 
 
 def test_multi_label_predicts_labels_above_one_half():

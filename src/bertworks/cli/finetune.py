@@ -122,7 +122,7 @@ def finetune_command(
     is_submission = test == PUBLISHED_TEST
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.submissions import BenchmarkDataset
-    from bertworks.commands.finetune.targets import resolve_dataset
+    from bertworks.commands.finetune.dataset import resolve_dataset
 
     files = {"train": train, "dev": dev, "test": None if is_submission else test}
     columns = columns_of(text=text, pair=pair, label=label, targets=targets)

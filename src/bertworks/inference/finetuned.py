@@ -96,10 +96,10 @@ def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predic
     return Predictor(module, folder.tokenizer, read_window_rule(folder.metadata, task, encoder.config.max_length))
 
 
-def read_window_rule(metadata: Mapping[str, Any], task: Task, max_position_embeddings: int) -> WindowRule:
+def read_window_rule(metadata: Mapping[str, Any], task: Task, model_max_length: int) -> WindowRule:
     """Return the window rule of a folder, or the task's default, limited to the model's positions."""
     rule = WindowRule(**metadata["window"]) if "window" in metadata else task.default_window_rule
-    max_length = min(rule.max_length, max_position_embeddings)
+    max_length = min(rule.max_length, model_max_length)
     return replace(rule, max_length=max_length, overlap=min(rule.overlap, max_length // 4))
 
 

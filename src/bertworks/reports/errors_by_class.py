@@ -125,7 +125,7 @@ def _matches_by_class(scores: TaskScores) -> Sequence[Matches] | None:
     """Return the matches of each class: from the confusion matrix, or counted per class for multi-label tasks."""
     counts = scores.details.get("confusion")
     if counts is None:
-        return scores.details.get("found")
+        return scores.details.get("matches")
     tally = ConfusionTally(len(counts))
     tally.counts += counts
     return tally.by_class()

@@ -208,7 +208,7 @@ class Classify:
         if isinstance(tally, ConfusionTally):
             details["confusion"] = tally.counts
         else:
-            details["found"] = tally.by_label()
+            details["matches"] = tally.by_label()
         return TaskScores(metrics=metrics, main_metric=self.metrics[0], details=details)
 
     def calibrate(self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]) -> Task:

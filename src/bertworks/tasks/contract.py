@@ -166,7 +166,7 @@ class TaskScores:
     """Named metrics, of which `main_metric` selects the best model (higher is better).
 
     details             for the report, each where it applies: "labels", "confusion" (C, C), "bins" of a reliability
-                        diagram (sums of count, confidence, accuracy), "types" or "found" (metrics by class), "mistakes"
+                        diagram (sums of count, confidence, accuracy), "types" or "matches" (by class), "mistakes"
     underfit_threshold  a model whose main metric is lower than this on its own training examples has not learned them
     confidence_label    what `Mistake.confidence` measures
     """

@@ -18,9 +18,9 @@ from typing import Any
 
 from bertworks.commands.compare.cost import Cost, cost_of, fit_recipe_to_budget, total_steps
 from bertworks.commands.compare.recipe import CompareRecipe, MemberRecipe, TaskRecipe, folder_name, parse_budget
+from bertworks.commands.finetune.dataset import resolve_dataset
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.sweep import complete_run, outcome_of
-from bertworks.commands.finetune.targets import resolve_dataset
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
 from bertworks.commands.pretrain.recipe import PretrainRecipe

@@ -123,13 +123,13 @@ class FinetuneRecipe:
         if self.mlm_weight or self.lm_weight:
             raise SettingsError("feature_layers freezes the encoder, so an auxiliary loss has no effect; set only one")
 
-    def window_rule(self, default: WindowRule, max_position_embeddings: int) -> WindowRule:
+    def window_rule(self, default: WindowRule, model_max_length: int) -> WindowRule:
         """Return the window rule: these settings over the task's default, limited to the model's positions."""
-        if self.max_length > max_position_embeddings:
+        if self.max_length > model_max_length:
             raise SettingsError(
-                f"max_length is {self.max_length}, but the model has {max_position_embeddings} positions; lower it"
+                f"max_length is {self.max_length}, but the model has {model_max_length} positions; lower it"
             )
-        max_length = self.max_length or min(default.max_length, max_position_embeddings)
+        max_length = self.max_length or min(default.max_length, model_max_length)
         overlap = self.overlap if self.overlap >= 0 else min(default.overlap, max_length // 4)
         return WindowRule(max_length, overlap, self.truncate, self.pair_order)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.commands.finetune.targets import resolve_dataset
+from bertworks.commands.finetune.dataset import resolve_dataset
 from bertworks.errors import BertworksError, InputError, SettingsError
 
 NO_FILES = {"train": None, "dev": None, "test": None}
