@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,9 +33,7 @@ MAX_LENGTH = 12
 def make_generator(eos_bias: float = 0.0) -> TextGenerator:
     """A GPT with random weights; `eos_bias` raises the logit of the end token."""
     preset = ENCODERS["openai-gpt"].config_from_preset("tiny", TOKENIZER.vocab_size)
-    config = replace(
-        preset, hidden_size=16, num_attention_heads=2, intermediate_size=64, max_position_embeddings=MAX_LENGTH
-    )
+    config = preset.resized(hidden_size=16, num_attention_heads=2, max_length=MAX_LENGTH)
     encoder = ENCODERS["openai-gpt"].build(config, None)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
