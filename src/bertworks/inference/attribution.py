@@ -96,7 +96,7 @@ def _text_attributions(
             text=source.text,
             tokens=tuple(vocabulary[token_id] for token_id in source.tokens.input_ids),
             offsets=tuple((int(start), int(end)) for start, end in source.tokens.offsets),
-            begins_word=tuple(source.tokens.begins_word.tolist()),
+            begins_word=tuple(source.tokens.word_starts.tolist()),
             weights=text_weights,
         )
         for source, text_weights in zip(attribution_target.texts, weights, strict=True)
