@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from served_family import FAMILIES, PRETRAINING, write_finetuned_member, write_pretrained_member
+from served_family import FAMILIES, LSTM_FAMILIES, PRETRAINING, write_finetuned_member, write_pretrained_member
 from small_models import TASKS
 
 from bertworks.encoders.families import family_of
@@ -19,7 +19,6 @@ from bertworks.inference.model import load
 from bertworks.serving.inspection import AttentionQuery, attention, truncate_encoding
 
 TEXT = "john sat on the mat in paris"
-LSTMS = ("elmo", "awd-lstm")
 MLM_FAMILIES = [family for family in FAMILIES if "mlm" in PRETRAINING[family].objective]
 
 
@@ -77,12 +76,12 @@ def test_the_embeddings_of_a_token_add_up(family, post):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_weights_are_those_of_transformers_where_there_is_attention(family, post, family_folders):
     status, response = post(family, "attention", {"text": TEXT, "pair": "a cat", "top_k": 20_000})
-    if family in LSTMS:
+    if family in LSTM_FAMILIES:
         assert status == 422
         assert "its encoder has no attention" in response["error"]["message"]
         model = load(family_folders[family])
         encoding = truncate_encoding(model.tokenizer.encode(TEXT), model.encoder)
-        with pytest.raises(SettingsError, match=f"'{family}' has no attention"):
+        with pytest.raises(SettingsError, match=f"'{family}' has no Transformer layers"):
             attention(model.encoder, encoding, 0, AttentionQuery(5))
         return
     assert status == 200

@@ -39,6 +39,7 @@ PRETRAINING = {
     "awd-lstm": Pretraining(objective="causal-stream"),
 }
 FAMILIES = [family for family in ENCODERS if family in PRETRAINING]
+LSTM_FAMILIES = ("elmo", "awd-lstm")
 
 
 def train_tokenizer(family: str) -> Tokenizer:
@@ -51,9 +52,10 @@ def train_tokenizer(family: str) -> Tokenizer:
 def random_encoder(family_name: str, tokenizer: Tokenizer) -> Encoder:
     """Return an encoder of two layers; biases and norms are random too, so that each affects the output."""
     family = family_of(family_name)
-    config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(
-        hidden_size=24, num_attention_heads=3, intermediate_size=96, max_length=32
-    )
+    sizes = {"hidden_size": 24, "intermediate_size": 96, "max_length": 32}
+    if family_name not in LSTM_FAMILIES:
+        sizes["num_attention_heads"] = 3
+    config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(**sizes)
     generator = torch.Generator().manual_seed(7)
     encoder = family.build(config, generator)
     encoder.set_tokenizer(tokenizer)
