@@ -25,9 +25,8 @@ class SpecialTokenTemplate:
         return self.num_between if index + 1 < num_texts else 1
 
     def num_special_tokens(self, num_texts: int) -> int:
-        """Return the number of special tokens in a sequence."""
-        separators = sum(self.num_separators(index, num_texts) for index in range(num_texts))
-        return self.num_before + separators + self.num_after
+        """Return the number of special tokens in a sequence of one or two texts."""
+        return self.num_before + (num_texts - 1) * self.num_between + 1 + self.num_after
 
 
 BERT = SpecialTokenTemplate(1, 1, 0, (0, 1, 0))  # [CLS] A [SEP] B [SEP]

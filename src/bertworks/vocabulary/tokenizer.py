@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -194,7 +195,7 @@ class Tokenizer:
         unknown: dict[int, str] = {}
         for part, start in zip(parts, starts, strict=True):
             offsets[start : start + len(part)] = zip(*part.offsets.T.tolist(), strict=True)
-            word_ids[start : start + len(part)] = (np.cumsum(part.word_starts) - 1).tolist()
+            word_ids[start : start + len(part)] = islice(accumulate(part.word_starts.tolist(), initial=-1), 1, None)
             unknown |= {start + index: word for index, word in part.unknown.items()}
         return Encoding(
             tokens=tuple(map(self.tokens.__getitem__, input_ids)),
