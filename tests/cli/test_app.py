@@ -1,8 +1,9 @@
-"""The command line as a person meets it: help, exit codes, one sentence for every mistake."""
+"""The command line as a user meets it: help, suggestions, exit codes, one sentence for every user error."""
 
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bertworks.cli.app import app
+from bertworks.cli.app import COMMANDS, app
 
-PIECES = [
+TOKENS = [
     "[PAD]",
     "[UNK]",
     "[CLS]",
@@ -38,100 +39,142 @@ def bertworks(*arguments: str, cwd: Path, **options) -> subprocess.CompletedProc
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     return tmp_path
 
 
-def test_help_lists_every_verb(folder):
-    done = bertworks("--help", cwd=folder)
-    assert done.returncode == 0
-    for verb in ("doctor", "vocab", "tokenize", "prepare", "show"):
-        assert f"  {verb} " in done.stdout
+def test_help_lists_every_command(folder):
+    result = bertworks("--help", cwd=folder)
+    assert result.returncode == 0
+    for name in COMMANDS:
+        assert f"  {name} " in result.stdout
 
 
-@pytest.mark.parametrize("verb", ["doctor", "vocab", "tokenize", "prepare", "show"])
-def test_every_verb_has_help(folder, verb):
-    done = bertworks(verb, "--help", cwd=folder)
-    assert done.returncode == 0
-    assert "Usage: bertworks" in done.stdout
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_without_types_of_python_and_without_torch(folder, name):
+    result = bertworks(name, "--help", cwd=folder)
+    assert result.returncode == 0
+    assert "Usage: bertworks" in result.stdout
+    assert not re.search("<[a-z]", result.stdout)  # <list[str]>, <int range>
+    code = f"import sys; sys.argv = ['bertworks', '{name}', '--help']; from bertworks.cli import main\n"
+    code += "try: main()\nexcept SystemExit: print('torch' in sys.modules, 'numpy' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "False False"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["finetune", "classify", "--lr", "1e-4"], "did you mean --learning-rate?"),
+        (["finetune", "classify", "--bs", "8"], "did you mean --batch-size?"),
+        (["pretrain", "mini", "--out", "run"], "did you mean --output?"),
+        (["finetune", "classify", "--max-seq-length", "64"], "did you mean --max-length?"),
+        (["finetune", "classify", "--epoch", "2"], "did you mean --epochs?"),
+        (["fitune"], "did you mean `bertworks finetune`?"),
+        (["fine-tune"], "did you mean `bertworks finetune`?"),
+        (["fill"], "did you mean `bertworks fill-mask`?"),
+        (["tokenise"], "did you mean `bertworks tokenize`?"),
+        (["pretrain", "mini", "--device", "gpu", "--data", "c", "--output", "r"], "choose one of: auto, cpu, cuda"),
+        (["embed", "m", "f", "--output", "o", "--pooling", "average"], "choose one of: mean, first, max"),
+    ],
+)
+def test_a_typo_is_answered_with_the_nearest_name(folder, arguments, suggestion):
+    result = bertworks(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert suggestion in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unknown_recipe_key_is_answered_with_the_nearest_key(folder):
+    result = bertworks(
+        "pretrain", "mini", "--data", "corpus", "--output", "run", "--set", "optimizer.beta_2=0.9", cwd=folder
+    )
+    assert result.returncode == 2
+    assert "beta2" in result.stderr
 
 
 def test_tokenize_prints_one_line_of_json(folder):
-    done = bertworks(
+    result = bertworks(
         "tokenize", "I like playing soccer", "--pair", "我喜欢踢足球", "--vocab", "vocab.txt", "--json", cwd=folder
     )
-    told = json.loads(done.stdout)
-    assert list(told) == ["pieces", "ids", "positions", "segments"]
-    assert told["pieces"][:8] == ["[CLS]", "i", "like", "play", "##ing", "soc", "##cer", "[SEP]"]
-    assert told["ids"] == [2, 5, 6, 7, 8, 9, 10, 3, 11, 12, 13, 14, 15, 16, 3]
-    assert told["positions"] == list(range(15))
-    assert told["segments"] == [0] * 8 + [1] * 7
+    encoding = json.loads(result.stdout)
+    assert list(encoding) == ["tokens", "input_ids", "position_ids", "token_type_ids", "attention_mask", "offsets"]
+    assert encoding["tokens"][:8] == ["[CLS]", "i", "like", "play", "##ing", "soc", "##cer", "[SEP]"]
+    assert encoding["input_ids"] == [2, 5, 6, 7, 8, 9, 10, 3, 11, 12, 13, 14, 15, 16, 3]
+    assert encoding["position_ids"] == list(range(15))
+    assert encoding["token_type_ids"] == [0] * 8 + [1] * 7
+    assert encoding["attention_mask"] == [1] * 15
+    assert encoding["offsets"][:3] == [None, [0, 1], [2, 6]]
 
 
-def test_tokenize_prints_a_table_with_the_text_of_each_piece(folder):
-    done = bertworks("tokenize", "I like playing", "--vocab", "vocab.txt", cwd=folder)
-    rows = [line.split() for line in done.stdout.splitlines()]
+def test_tokenize_prints_a_table_with_the_text_of_each_token(folder):
+    result = bertworks("tokenize", "I like playing", "--vocab", "vocab.txt", cwd=folder)
+    rows = [line.split() for line in result.stdout.splitlines()]
     assert ["1", "i", "5", "0", "I"] in rows
     assert ["4", "##ing", "8", "0", "ing"] in rows
 
 
-def test_the_road_from_text_to_examples(folder):
-    assert bertworks("prepare", "text.txt", "--vocab", "vocab.txt", "--out", "corpus", cwd=folder).returncode == 0
-    done = bertworks("show", "corpus", "--count", "2", "--length", "32", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("[CLS]") == 2
-    assert "→" in done.stdout
-    assert "the second" in done.stdout
-    done = bertworks("show", "corpus", "--documents", cwd=folder)
-    assert "I like soccer." in done.stdout
-    done = bertworks("prepare", "--verify", "corpus", cwd=folder)
-    assert "2 files, all as they were written" in done.stdout
+def test_from_text_to_examples(folder):
+    assert bertworks("prepare", "text.txt", "--vocab", "vocab.txt", "--output", "corpus", cwd=folder).returncode == 0
+    result = bertworks("show", "corpus", "--count", "2", "--max-length", "32", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("[CLS]") == 2
+    assert "→" in result.stdout
+    assert "segment B" in result.stdout
+    result = bertworks("show", "corpus", "--documents", cwd=folder)
+    assert "I like soccer." in result.stdout
+    result = bertworks("prepare", "--verify", "corpus", cwd=folder)
+    assert "2 files, all hashes match" in result.stdout
 
 
 def test_show_splits_a_text_into_sentences(folder):
-    done = bertworks("show", "text.txt", cwd=folder)
-    assert "2 I like soccer." in done.stdout
-    assert "2 足球我喜欢。" in done.stdout
+    result = bertworks("show", "text.txt", cwd=folder)
+    assert "2 I like soccer." in result.stdout
+    assert "2 足球我喜欢。" in result.stdout
 
 
 def test_show_describes_a_vocabulary(folder):
-    done = bertworks("show", "vocab.txt", cwd=folder)
-    assert "wordpiece, uncased, 19 pieces" in done.stdout
-    assert "[MASK] = 4" in done.stdout
+    result = bertworks("show", "vocab.txt", cwd=folder)
+    assert "wordpiece, uncased, 19 tokens" in result.stdout
+    assert "[MASK] = 4" in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["prepare", "missing.txt", "--vocab", "vocab.txt", "--out", "x"], "missing.txt does not exist"),
-        (["prepare", "text.txt", "--vocab", "nowhere", "--out", "x"], "nowhere does not exist"),
-        (["prepare", "text.txt"], "needs --vocab and --out"),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--weights", "1,2"], "2 weights for 1 sources"),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--words", "magic"], "no word rule 'magic'"),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "text.txt/x"], "choose another folder with --out"),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "text.txt"], "already holds something else"),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--held-out-rate", "3"], "less than 1"),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--max-repeats", "-1"], "max_repeats = -1"),
+        (["prepare", "missing.txt", "--vocab", "vocab.txt", "--output", "x"], "missing.txt does not exist"),
+        (["prepare", "text.txt", "--vocab", "nowhere", "--output", "x"], "nowhere does not exist"),
+        (["prepare", "text.txt"], "needs --vocab and --output"),
         (
-            ["prepare", "text.txt", "--vocab", "vocab.txt", "--out", "x", "--min-characters", "-1"],
+            ["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--weights", "1,2"],
+            "2 weights for 1 sources",
+        ),
+        (
+            ["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt/x"],
+            "choose another folder with --output",
+        ),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt"], "already holds something else"),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--held-out-ratio", "3"], "less than 1"),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--max-repeats", "-1"], "max_repeats = -1"),
+        (
+            ["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--min-characters", "-1"],
             "min_characters = -1",
         ),
         (["prepare", "--verify", "."], "it is not, or not yet, a prepared corpus"),
         (["show", "corpus"], "corpus does not exist"),
         (["tokenize", "x", "--vocab", "text.txt"], "text.txt"),
-        (["vocab", "text.txt", "--kind", "magic", "--out", "v"], "'magic' is unknown"),
-        (["vocab", "text.txt", "--out", "."], "already holds something"),
+        (["vocab", "text.txt", "--output", "."], "already holds something"),
         (["doctor", "*.pdf"], "no file matches"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(folder, arguments, said):
-    done = bertworks(*arguments, cwd=folder)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.startswith("bertworks: ")
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_user_error_is_one_sentence_and_exit_code_2(folder, arguments, message):
+    result = bertworks(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("bertworks: ")
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -141,17 +184,19 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(folder, arguments, said):
         ["show", "corpus", "--count", "-1"],
         ["show", "corpus", "--epoch", "-1"],
         ["doctor", "text.txt", "--workers", "0"],
+        ["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--words", "magic"],
+        ["vocab", "text.txt", "--kind", "magic", "--output", "v"],
     ],
 )
 def test_an_unknown_option_or_a_number_out_of_range_exits_with_2(folder, arguments):
-    done = bertworks(*arguments, cwd=folder)
-    assert done.returncode == 2
-    assert "Error: " in done.stderr
-    assert "Traceback" not in done.stderr
+    result = bertworks(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert "Error: " in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_ctrl_c_is_one_sentence_and_exit_code_130(folder):
-    command = [sys.executable, "-m", "bertworks", "prepare", "-", "--vocab", "vocab.txt", "--out", "corpus"]
+    command = [sys.executable, "-m", "bertworks", "prepare", "-", "--vocab", "vocab.txt", "--output", "corpus"]
     # A test run that was started in the background ignores Ctrl-C, and so would its children.
     obey = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -160,64 +205,66 @@ def test_ctrl_c_is_one_sentence_and_exit_code_130(folder):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
+    _, message = process.communicate()
     assert process.returncode == 130
-    assert said == "bertworks: stopped; the same command takes up what was finished\n"
+    assert message == "bertworks: interrupted; run the same command to continue\n"
 
 
-def test_ctrl_c_promises_nothing_where_nothing_is_kept(monkeypatch: pytest.MonkeyPatch):
+def test_ctrl_c_does_not_promise_to_continue_where_nothing_is_saved(monkeypatch: pytest.MonkeyPatch):
     def interrupted(path: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bertworks.vocabulary.tokenizer.Tokenizer.load", interrupted)
-    done = CliRunner().invoke(app, ["tokenize", "a text", "--vocab", "vocab.txt"])
-    assert (done.exit_code, done.stderr) == (130, "bertworks: stopped\n")
+    result = CliRunner().invoke(app, ["tokenize", "a text", "--vocab", "vocab.txt"])
+    assert (result.exit_code, result.stderr) == (130, "bertworks: interrupted\n")
 
 
-def test_show_knows_a_released_vocabulary_by_the_end_of_its_name(folder):
+def test_show_recognizes_a_released_vocabulary_by_its_suffix(folder):
     (folder / "vocab.txt").rename(folder / "bert-base-chinese-vocab.txt")
-    assert "19 pieces" in bertworks("show", "bert-base-chinese-vocab.txt", cwd=folder).stdout
+    assert "19 tokens" in bertworks("show", "bert-base-chinese-vocab.txt", cwd=folder).stdout
 
 
 def test_a_second_vocabulary_is_reported_as_itself_and_the_text_needs_none(folder):
-    (folder / "other.txt").write_text("\n".join([*PIECES, "soccer", "playing"]) + "\n", encoding="utf-8")
-    told = []
+    (folder / "other.txt").write_text("\n".join([*TOKENS, "soccer", "playing"]) + "\n", encoding="utf-8")
+    counts = []
     for vocab in ("vocab.txt", "other.txt", "vocab.txt"):
-        done = bertworks("prepare", "text.txt", "--vocab", vocab, "--out", "corpus", "--json", cwd=folder)
-        told.append(json.loads(done.stdout)["pieces"])
-    assert told[0] == told[2] == told[1] + 3  # "playing" twice and "soccer" once are one piece less each
+        result = bertworks("prepare", "text.txt", "--vocab", vocab, "--output", "corpus", "--json", cwd=folder)
+        counts.append(json.loads(result.stdout)["tokens"])
+    assert counts[0] == counts[2] == counts[1] + 3  # "playing" twice and "soccer" once are one token less each
     assert "I like soccer." in bertworks("show", "corpus", "--documents", cwd=folder).stdout
 
 
-def test_a_reader_that_goes_away_is_no_error(folder):
+def test_a_closed_pipe_is_no_error(folder):
     command = f"{sys.executable} -m bertworks show vocab.txt --count 19 | head -n 1"
-    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
-    assert "wordpiece" in done.stdout
+    result = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True)
+    assert "Traceback" not in result.stderr
+    assert "wordpiece" in result.stdout
 
 
 def test_progress_off_a_terminal_is_plain_lines(folder):
-    done = bertworks("prepare", "text.txt", "--vocab", "vocab.txt", "--out", "corpus", cwd=folder)
-    assert done.stderr.startswith("reading: ")
-    assert "\x1b" not in done.stderr
-    assert "\r" not in done.stderr
+    result = bertworks("prepare", "text.txt", "--vocab", "vocab.txt", "--output", "corpus", cwd=folder)
+    assert result.stderr.startswith("reading: ")
+    assert "\x1b" not in result.stderr
+    assert "\r" not in result.stderr
 
 
 def test_standard_input_is_a_source(folder):
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    done = bertworks("prepare", "-", "--vocab", "vocab.txt", "--out", "corpus", cwd=folder, input=TEXT, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "2  documents" in done.stdout
+    result = bertworks(
+        "prepare", "-", "--vocab", "vocab.txt", "--output", "corpus", cwd=folder, input=TEXT, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    assert "2  documents" in result.stdout
 
 
 def test_vocab_extend_fills_unused_slots_first(folder):
     (folder / "slots.txt").write_text(
-        "\n".join(["[unused0]", *PIECES, *"bdefghjmnoqrtuvwxz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")])
+        "\n".join(["[unused0]", *TOKENS, *"bdefghjmnoqrtuvwxz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")])
         + "\n"
     )
     (folder / "domain.txt").write_text("The endoscope is here. " * 9 + "An endoscopy is planned. " * 7 + "\n")
-    done = bertworks("vocab", "extend", "slots.txt", "domain.txt", "--add", "2", "--out", "new", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    pieces = (folder / "new" / "vocab.txt").read_text().splitlines()
-    assert pieces[0] == "endoscope"
-    assert pieces[-1] == "endoscopy"
+    result = bertworks("vocab", "extend", "slots.txt", "domain.txt", "--add", "2", "--output", "new", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    tokens = (folder / "new" / "vocab.txt").read_text().splitlines()
+    assert tokens[0] == "endoscope"
+    assert tokens[-1] == "endoscopy"

@@ -1,38 +1,33 @@
-"""`bertworks compare`: what is said on the command line, as tables of a recipe; its help; refusals in one sentence."""
+"""`bertworks compare`: its help, overrides of recipe keys, and user errors in one sentence."""
 
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from bertworks.cli.compare import app, parse_overrides
-from bertworks.commands.compare.recipe import BUILTIN_RECIPES
+from bertworks.choices import COMPARE_RECIPES
+from bertworks.cli.compare import app
 from bertworks.errors import SettingsError
 
 
-def test_changes_are_read_as_toml_reads_them():
-    told = ["model.size=tiny", "model.num_layers=3", "rate=1e-3", "phases=[{length=64, share=1.0}]", "truncate=true"]
-    assert parse_overrides(told) == {
-        "model": {"size": "tiny", "num_layers": 3},
-        "rate": 1e-3,
-        "phases": [{"length": 64, "share": 1.0}],
-        "truncate": True,
-    }
-    for wrong in ("rate", "=3", "model.=3"):
-        with pytest.raises(SettingsError, match="changes nothing; write it as model"):
-            parse_overrides([wrong])
-
-
-def test_the_help_names_all_that_are_built_in():
+def test_the_help_lists_all_built_in_recipes():
     printed = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"}).output
-    for name in BUILTIN_RECIPES:
+    for name in COMPARE_RECIPES:
         assert f"\n    {name} " in printed
 
 
-def test_a_comparison_without_a_corpus_says_what_to_name(tmp_path: Path):
-    found = CliRunner().invoke(app, ["family", "--out", str(tmp_path / "out")])
-    assert isinstance(found.exception, SettingsError)
-    assert "name the corpus folder with --data" in str(found.exception)
-    assert not (tmp_path / "out").exists()
-    unknown = CliRunner().invoke(app, ["familly", "--out", str(tmp_path / "out")])
-    assert "there is no recipe 'familly'; name a .toml file or one of: ablations" in str(unknown.exception)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["family"], "name the corpus folder with --data"),
+        (["familly"], "there is no recipe 'familly'; name a .toml file or one of: ablations"),
+        (["family", "--set", "finetune.epoch=2"], "finetune.epochs"),
+        (["family", "--set", "batch_size=2"], "pretrain.batch_size"),
+        (["family", "--only", "brt"], "there is no member 'brt'"),
+    ],
+)
+def test_a_user_error_is_one_sentence_and_nothing_is_written(tmp_path: Path, arguments: list[str], message: str):
+    result = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path / "run")])
+    assert isinstance(result.exception, SettingsError)
+    assert message in str(result.exception)
+    assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""The journey of a labelled file on the command line: finetune, evaluate, predict; wrong words are refused."""
+"""From a labelled file to predictions on the command line: finetune, evaluate, predict, and user errors."""
 
 import json
 import random
@@ -10,7 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from bertworks.cli.app import app
-from bertworks.encoders.bert import Bert, BertConfig, config_to_dict, tensor_names
+from bertworks.encoders.bert import Bert, BertConfig, tensor_names
+from bertworks.encoders.config import config_to_dict
 from bertworks.errors import BertworksError
 from bertworks.models.folder import write_folder
 from bertworks.models.tensor_names import to_hf_names
@@ -26,18 +27,26 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A little model, and messages that are spam when they have the word prize."""
     folder = tmp_path_factory.mktemp("journey")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    tokenizer = Tokenizer.from_backend(wordpiece_backend(pieces, cased=False))
-    sizes = BertConfig(len(pieces), 32, 1, 2, 64, 32, initializer_range=0.15)
-    encoder = Bert(sizes, torch.Generator().manual_seed(0))
-    tensors = to_hf_names(encoder.state_dict(), tensor_names(sizes))
-    write_folder(folder / "base", config_to_dict(sizes, ["BertModel"]), tensors, tokenizer, {})
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    tokenizer = Tokenizer.from_backend(wordpiece_backend(tokens, cased=False))
+    config = BertConfig(
+        vocab_size=len(tokens),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        initializer_range=0.15,
+    )
+    encoder = Bert(config, torch.Generator().manual_seed(0))
+    tensors = to_hf_names(encoder.state_dict(), tensor_names(config))
+    write_folder(folder / "base", config_to_dict(config, ["BertModel"]), tensors, tokenizer, {})
     draw = random.Random(0)
     for name, count in (("train", 128), ("dev", 32)):
         texts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(count)]
         rows = [f"{'spam' if 'prize' in text else 'ham'}\t{text}" for text in texts]
         (folder / f"{name}.tsv").write_text("\n".join(["Label\tSMS", *rows]) + "\n", encoding="utf-8")
-    (folder / "recipe.toml").write_text("batch = 8\nrate = 5e-3\nepochs = 8\ndropout = 0.0\n")
+    (folder / "recipe.toml").write_text("batch_size = 8\nlearning_rate = 5e-3\nepochs = 8\ndropout = 0.0\n")
     return folder
 
 
@@ -47,29 +56,31 @@ def run(folder: Path, *words: str, text: str | None = None):
 
 def test_from_a_labelled_file_to_predictions(folder: Path):
     files = ["--train", "@train.tsv", "--dev", "@dev.tsv"]
-    done = run(folder, "finetune", "classify", "--model", "@base", *files, "--recipe", "@recipe.toml", "--out", "@run")
-    assert done.exit_code == 0, done.output
-    assert "dev, step 128: accuracy 1.0000" in done.output
-    assert "fits: accuracy is 1.000" in done.output
-    done = run(folder, "evaluate", "@run/model", "@dev.tsv", "--json")
-    assert json.loads(done.stdout)["accuracy"] == 1.0
-    assert done.stderr == f"evaluate {folder}/dev.tsv: 32 of 32 examples\n"
-    done = run(folder, "evaluate", "@run/model", "@dev.tsv", "@train.tsv", "--json")
-    assert list(json.loads(done.stdout)) == [f"{folder}/dev.tsv", f"{folder}/train.tsv"]
-    done = run(folder, "predict", "@run/model", text="win a prize now\ncall me at home\n")
-    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["spam", "ham"]
+    result = run(
+        folder, "finetune", "classify", "--model", "@base", *files, "--recipe", "@recipe.toml", "--output", "@run"
+    )
+    assert result.exit_code == 0, result.output
+    assert "dev, step 128: accuracy 1.0000" in result.output
+    assert "fits: accuracy is 1.000" in result.output
+    result = run(folder, "evaluate", "@run/model", "@dev.tsv", "--json")
+    assert json.loads(result.stdout)["accuracy"] == 1.0
+    assert result.stderr == f"evaluate {folder}/dev.tsv: 32 of 32 examples\n"
+    result = run(folder, "evaluate", "@run/model", "@dev.tsv", "@train.tsv", "--json")
+    assert list(json.loads(result.stdout)) == [f"{folder}/dev.tsv", f"{folder}/train.tsv"]
+    result = run(folder, "predict", "@run/model", text="win a prize now\ncall me at home\n")
+    assert [json.loads(line)["label"] for line in result.stdout.splitlines()] == ["spam", "ham"]
     (folder / "texts.txt").write_text("win a prize now\ncall me at home\n")
-    done = run(folder, "predict", "@run/model", "@texts.txt")
-    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["spam", "ham"]
-    assert done.stderr == "predict: 2 of 2 texts\n"
+    result = run(folder, "predict", "@run/model", "@texts.txt")
+    assert [json.loads(line)["label"] for line in result.stdout.splitlines()] == ["spam", "ham"]
+    assert result.stderr == "predict: 2 of 2 texts\n"
 
 
-def test_seeds_are_told_as_mean_and_deviation(folder: Path):
+def test_seeds_are_reported_as_mean_and_deviation(folder: Path):
     files = ["--train", "@train.tsv", "--dev", "@dev.tsv", "--recipe", "@recipe.toml", "--epochs", "1"]
-    done = run(folder, "finetune", "classify", "--model", "@base", *files, "--out", "@seeds", "--seeds", "2")
-    assert done.exit_code == 0, done.output
-    assert "deviation" in done.output
-    assert f"best: {folder}/seeds/batch8-rate0.005-epochs1-seed" in done.output
+    result = run(folder, "finetune", "classify", "--model", "@base", *files, "--output", "@seeds", "--seeds", "2")
+    assert result.exit_code == 0, result.output
+    assert "std" in result.output
+    assert f"best: {folder}/seeds/bs8-lr0.005-epochs1-seed" in result.output
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +91,14 @@ def mnli(folder: Path) -> Path:
     labels = {"prize": "entailment", "home": "neutral", "later": "contradiction"}
     draw = random.Random(1)
 
-    def rows(count: int, told: bool) -> list[str]:
-        found = ["index\tsentence1\tsentence2" + "\tgold_label" * told]
+    def rows(count: int, is_labelled: bool) -> list[str]:
+        lines = ["index\tsentence1\tsentence2" + "\tgold_label" * is_labelled]
         for number in range(count):
             word = draw.choice(list(labels))
-            found.append(f"{number}\twin {draw.choice(WORDS)}\t{word} now" + f"\t{labels[word]}" * told)
-        return found
+            lines.append(f"{number}\twin {draw.choice(WORDS)}\t{word} now" + f"\t{labels[word]}" * is_labelled)
+        return lines
 
-    for name, count, told in (
+    for name, count, is_labelled in (
         ("train", 96, True),
         ("dev_matched", 24, True),
         ("dev_mismatched", 18, True),
@@ -95,7 +106,7 @@ def mnli(folder: Path) -> Path:
         ("test_mismatched", 5, False),
         ("diagnostic", 4, False),
     ):
-        (own / f"{name}.tsv").write_text("\n".join(rows(count, told)) + "\n")
+        (own / f"{name}.tsv").write_text("\n".join(rows(count, is_labelled)) + "\n")
     return folder
 
 
@@ -103,31 +114,42 @@ def lines_of(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text().splitlines()]
 
 
-def test_mnli_is_scored_on_both_dev_sets_and_handed_in_with_the_diagnostic_set(mnli: Path):
-    words = ["finetune", "glue/mnli", "--data", "@", "--model", "@base", "--recipe", "@recipe.toml", "--out", "@mnli"]
-    done = run(mnli, *words, "--test", "--epochs", "4")
-    assert done.exit_code == 0, done.output
-    assert ["dev_matched", "dev_mismatched"] in [line.split() for line in done.stdout.splitlines()]
-    told = [line for line in done.stdout.splitlines() if line.startswith("to hand in")]
+def test_mnli_is_scored_on_both_dev_sets_and_its_submission_is_written(mnli: Path):
+    words = [
+        "finetune",
+        "glue/mnli",
+        "--data",
+        "@",
+        "--model",
+        "@base",
+        "--recipe",
+        "@recipe.toml",
+        "--output",
+        "@mnli",
+    ]
+    result = run(mnli, *words, "--test", "--epochs", "4")
+    assert result.exit_code == 0, result.output
+    assert ["dev_matched", "dev_mismatched"] in [line.split() for line in result.stdout.splitlines()]
+    printed = [line for line in result.stdout.splitlines() if line.startswith("submission: ")]
     counts = {"MNLI-m.tsv": 7, "MNLI-mm.tsv": 5, "AX.tsv": 4}
-    assert told == [f"to hand in: {mnli}/mnli/{name}, {count} predictions" for name, count in counts.items()]
+    assert printed == [f"submission: {mnli}/mnli/{name}, {count} predictions" for name, count in counts.items()]
     for name, count in counts.items():
         header, *rows = lines_of(mnli / "mnli" / name)
         assert header == ["index", "prediction"]
         assert [row[0] for row in rows] == [str(number) for number in range(count)]
         assert {row[1] for row in rows} <= {"entailment", "neutral", "contradiction"}
     scores = json.loads((mnli / "mnli" / "run.json").read_text())["scores"]
-    done = run(mnli, "evaluate", "@mnli/model", "glue/MNLI", "--data", "@", "--json")
-    found = json.loads(done.stdout)
+    result = run(mnli, "evaluate", "@mnli/model", "glue/MNLI", "--data", "@", "--json")
+    found = json.loads(result.stdout)
     assert found == {"dev_matched": scores["dev"], "dev_mismatched": scores["dev_mismatched"]}
     assert found["dev_matched"]["accuracy"] > 0.9
 
 
-def test_of_several_seeds_the_best_is_handed_in(mnli: Path):
+def test_the_submission_is_that_of_the_best_seed(mnli: Path):
     words = ["finetune", "glue/MNLI", "--data", "@glue", "--model", "@base", "--recipe", "@recipe.toml"]
-    done = run(mnli, *words, "--out", "@twice", "--epochs", "1", "--seeds", "2", "--test")
-    assert done.exit_code == 0, done.output
-    best = Path(next(line for line in done.stdout.splitlines() if line.startswith("best: "))[6:])
+    result = run(mnli, *words, "--output", "@twice", "--epochs", "1", "--seeds", "2", "--test")
+    assert result.exit_code == 0, result.output
+    best = Path(next(line for line in result.stdout.splitlines() if line.startswith("best: "))[6:])
     assert [len(lines_of(mnli / "twice" / name)) for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv")] == [8, 6, 5]
     texts = [" ".join(row[1:]) for row in lines_of(mnli / "glue" / "MNLI" / "test_matched.tsv")[1:]]
     assert len(texts) == 7
@@ -136,27 +158,30 @@ def test_of_several_seeds_the_best_is_handed_in(mnli: Path):
     assert labels == [row[1] for row in lines_of(mnli / "twice" / "MNLI-m.tsv")[1:]]
 
 
-def test_a_set_without_a_test_file_is_refused_before_anything_is_learned(mnli: Path, tmp_path: Path):
+def test_a_set_without_a_test_file_is_refused_before_training(mnli: Path, tmp_path: Path):
     shutil.copytree(mnli / "glue", tmp_path / "glue")
     for path in (tmp_path / "glue" / "MNLI").glob("test_*.tsv"):
         path.unlink()
-    words = ["finetune", "glue/MNLI", "--data", f"{tmp_path}", "--model", "@base", "--out", "@none", "--test"]
-    done = run(mnli, *words)
-    assert isinstance(done.exception, BertworksError)
-    assert "has no test_matched file of glue/MNLI; put test_matched.tsv (or .gz) into" in str(done.exception)
+    words = ["finetune", "glue/MNLI", "--data", f"{tmp_path}", "--model", "@base", "--output", "@none", "--test"]
+    result = run(mnli, *words)
+    assert isinstance(result.exception, BertworksError)
+    assert "has no test_matched file of glue/MNLI; put test_matched.tsv (or .gz) into" in str(result.exception)
     assert not (mnli / "none").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("finetune", "classify", "--train", "@train.tsv", "--test"), "--test without a file is for published sets"),
-        (("finetune", "clasify", "--train", "@train.tsv"), "there is no task or set 'clasify'"),
-        (("finetune", "classify", "--train", "@no.tsv"), "is not there; name a labelled file"),
+        (
+            ("finetune", "classify", "--train", "@train.tsv", "--test"),
+            "--test without a file writes the submission of a published set",
+        ),
+        (("finetune", "clasify", "--train", "@train.tsv"), "there is no task or dataset 'clasify'"),
+        (("finetune", "classify", "--train", "@no.tsv"), "does not exist; name a labelled file"),
         (("finetune", "classify", "--train", "@train.tsv", "--text", "body"), "no column 'body'"),
     ],
 )
-def test_wrong_words_are_refused_in_one_sentence(folder: Path, words: tuple[str, ...], message: str):
-    done = run(folder, *words, "--model", "@base", "--out", "@wrong")
-    assert isinstance(done.exception, BertworksError)
-    assert message in str(done.exception)
+def test_a_user_error_is_one_sentence(folder: Path, words: tuple[str, ...], message: str):
+    result = run(folder, *words, "--model", "@base", "--output", "@wrong")
+    assert isinstance(result.exception, BertworksError)
+    assert message in str(result.exception)

