@@ -82,7 +82,7 @@ def test_two_or_more_layers_see_it_through_a_neighbor(num_layers: int, position:
 
 
 def test_with_two_positions_the_second_layer_sees_nothing_but_the_own_token():
-    """Each position attends only to the other, with weight 1: two steps lead back. The gradient is out @ value, twice."""
+    """Each position attends only to the other, with weight 1, so two steps lead back: (out @ value) twice."""
     stack = AttentionStack(2, 2)
     gradient = jacobian(stack, 2, 0)
     expected = torch.eye(HIDDEN_SIZE)

@@ -1,4 +1,4 @@
-"""The encoder state: sequences that are read in parts equal those read at once, in all encoders with causal attention."""
+"""The encoder state: a sequence read in parts equals the one read at once, in encoders with causal attention."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertworks.encoders.encoded import EncoderState
-from bertworks.encoders.families import ENCODERS
 from bertworks.encoders.encoder import Encoder
+from bertworks.encoders.families import ENCODERS
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 
