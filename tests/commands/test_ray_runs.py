@@ -68,11 +68,11 @@ def test_failed_run_is_reported_and_retried_and_the_others_finish(request_in, tm
     recipes = [replace(request.recipe, max_length=5_000, seed=9), request.recipe]  # the model has 32 positions
     events = []
     with pytest.raises(
-        BertworksError, match=rf"^1 of 2 runs failed {MAX_ATTEMPTS} times: batch8[^;]*seed9 \(.*same command"
+        BertworksError, match=rf"^1 of 2 runs failed {MAX_ATTEMPTS} times: bs8[^;]*seed9 \(.*same command"
     ):
         events.extend(sweep_on(sequential_pool, request, recipes))
     warnings = [event.warning for event in events if isinstance(event, FinetuneEvent)]
-    assert sum("failed: batch8" in warning for warning in warnings) == MAX_ATTEMPTS
+    assert sum("failed: bs8" in warning for warning in warnings) == MAX_ATTEMPTS
     assert [name for name in outcomes_of(events) if "seed0" in name]
     assert not (request.output / "sweep.json").exists()
 

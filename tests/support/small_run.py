@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.text.sources import TextSource
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.loop import Step
@@ -47,7 +47,7 @@ def prepare_corpus(folder: Path, num_documents: int = 40) -> Path:
 
 def run(corpus: Path, output: Path, recipe: PretrainRecipe = RECIPE, stop_after: int | None = None) -> list[Step]:
     request = PretrainRequest(recipe=recipe, corpus=corpus, output=output, stop_after=stop_after)
-    return [event.step for event in pretrain(request) if event.step is not None]
+    return [event.step for event in run_pretrain(request) if event.step is not None]
 
 
 def state(output: Path) -> dict[str, torch.Tensor]:

@@ -18,7 +18,7 @@ from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, 
 import bertworks.training.checkpoint_writer
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.disk import explain_os_error
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.parallel.process_group import process_group
@@ -56,7 +56,7 @@ def pretrain_one(request: PretrainRequest, fault: str) -> Outcome:
     if fault == "full disk" and os.environ["RANK"] == "0":
         bertworks.training.checkpoint_writer.save_checkpoint = fail_with_full_disk
     try:
-        for event in pretrain(request):
+        for event in run_pretrain(request):
             steps += [event.step] if event.step else []
             if fault == "signal" and event.step and event.step.number == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -116,7 +116,7 @@ def test_one_process_resumes_a_run_of_two_and_warns_that_bits_may_differ(corpus,
     first, _ = pretrain_together(
         2, PretrainRequest(recipe=NO_DROPOUT_RECIPE, corpus=corpus, output=tmp_path / "both", stop_after=7)
     )
-    events = list(pretrain(PretrainRequest(recipe=NO_DROPOUT_RECIPE, corpus=corpus, output=tmp_path / "both")))
+    events = list(run_pretrain(PretrainRequest(recipe=NO_DROPOUT_RECIPE, corpus=corpus, output=tmp_path / "both")))
     assert any("world_size 2 → 1" in event.note and "not bit-identical" in event.note for event in events)
     assert_close(single, first.steps + [event.step for event in events if event.step])
 

@@ -102,13 +102,13 @@ def test_json_has_null_for_nan():
 
 def test_page_names_the_best_member_and_the_failures(tmp_path):
     page = write_compare_report(tmp_path, contents(("two, seed 0, B: <it> broke",))).read_text(encoding="utf-8")
-    assert "one came to 72.5 ± 10.6." in page
+    assert "one scores 72.5 ± 10.6." in page
     assert "&lt;it&gt; broke" in page
     assert page.count("<svg") == 3  # the mean, and each task
     empty = write_compare_report(tmp_path, CompareContents(title="x", results=[], tasks=["A"])).read_text(
         encoding="utf-8"
     )
-    assert "Nothing is measured yet." in empty
+    assert "There are no results yet." in empty
 
 
 def test_member_without_a_score_is_not_in_the_chart():

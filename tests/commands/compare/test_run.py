@@ -125,19 +125,19 @@ def test_interrupted_comparison_continues_to_the_same_results(
     assert not first.equal(last)
 
     # Interrupted after the sixth step of pretraining, as by Ctrl-C.
-    pretrain = member_module.pretrain
+    run_pretrain = member_module.run_pretrain
 
     def pretrain_until_interrupted(request):
         is_last = request.stop_after is None
-        yield from pretrain(replace(request, stop_after=2) if is_last else request)
+        yield from run_pretrain(replace(request, stop_after=2) if is_last else request)
         if is_last:
             yield TrainEvent(note=STOP_MESSAGE, is_interrupted=True)
 
-    monkeypatch.setattr(member_module, "pretrain", pretrain_until_interrupted)
+    monkeypatch.setattr(member_module, "run_pretrain", pretrain_until_interrupted)
     interrupted = compare(CompareRequest(recipe, tmp_path / "interrupted"))
     assert interrupted.is_interrupted
     assert not (tmp_path / "interrupted/runs/one/seed-0/pretrain/model").exists()
-    monkeypatch.setattr(member_module, "pretrain", pretrain)
+    monkeypatch.setattr(member_module, "run_pretrain", run_pretrain)
     continued = compare(CompareRequest(recipe, tmp_path / "interrupted"))
     assert not continued.is_interrupted
     for result, other in zip(continued.member_results, expected.member_results, strict=True):

@@ -21,7 +21,7 @@ from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.awd_lstm import AwdLstm
 from bertworks.errors import SettingsError
@@ -122,7 +122,11 @@ def adapted(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = read_recipe(recipe_path("ulmfit-target"), PretrainRecipe)
     short = replace(recipe, batch_size=8, warmup_steps=1, phases=(PhaseRecipe(32, 6, 1.0),), num_eval_examples=8)
     corpus = prepare_corpus(folder, 20)
-    list(pretrain(PretrainRequest(recipe=short, corpus=corpus, output=folder / "run", init_model=str(whole / "model"))))
+    list(
+        run_pretrain(
+            PretrainRequest(recipe=short, corpus=corpus, output=folder / "run", init_model=str(whole / "model"))
+        )
+    )
     return folder / "run"
 
 

@@ -27,7 +27,7 @@ from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.elmo import Elmo
 from bertworks.errors import SettingsError
 from bertworks.models.folder import load_encoder, read_folder
-from bertworks.objectives.bilm import BiLmObjective
+from bertworks.objectives.bilm import BiLmModule
 from bertworks.objectives.large_softmax import SOFTMAXES, TableSoftmax
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe, recipe_path
@@ -96,13 +96,13 @@ def test_resumed_run_with_sampled_softmax_is_bit_identical(
     run(corpus, tmp_path / "resumed", recipe, stop_after=7)
     run(corpus, tmp_path / "resumed", recipe)
     assert_same(tmp_path / "whole", tmp_path / "resumed")
-    assert "two_way.weight" in read_folder(tmp_path / "whole" / "model").tensors
+    assert "bilm_head.weight" in read_folder(tmp_path / "whole" / "model").tensors
 
 
 def test_model_folder_is_loaded_again(whole: Path, kind: str, corpus: Path):
     folder = read_folder(whole / "model")
     assert folder.config["model_type"] == "elmo"
-    assert folder.config["architectures"] == ["ElmoForTwoWayLM"]
+    assert folder.config["architectures"] == ["ElmoForBiLM"]
     assert folder.metadata["objective"] == "bilm"
     assert folder.encoder_config == RECIPES[kind].model.config(folder.tokenizer.vocab_size)
     encoder, report = load_encoder(folder)
@@ -115,9 +115,9 @@ def test_model_folder_is_loaded_again(whole: Path, kind: str, corpus: Path):
     module, notes = build(
         resolve_model_init(RECIPES[kind], opened.tokenizer, str(whole / "model")), RECIPES[kind], np.zeros(60)
     )
-    assert isinstance(module, BiLmObjective)
+    assert isinstance(module, BiLmModule)
     assert not any("initialized randomly" in note for note in notes)
-    assert torch.equal(module.bilm_head.head.weight, folder.tensors["two_way.head.weight"])
+    assert torch.equal(module.bilm_head.head.weight, folder.tensors["bilm_head.head.weight"])
 
 
 def test_texts_and_words_are_embedded(whole: Path, kind: str, tmp_path: Path):
@@ -127,7 +127,11 @@ def test_texts_and_words_are_embedded(whole: Path, kind: str, tmp_path: Path):
     assert batch.shape == (3, 32)
     np.testing.assert_allclose(single[0], batch[0], atol=1e-6)
     (tmp_path / "texts.txt").write_text(f"{first}\n{second}\n", encoding="utf-8")
-    result = embed(EmbedRequest(str(whole / "model"), str(tmp_path / "texts.txt"), tmp_path / "words", unit="words"))
+    result = embed(
+        EmbedRequest(
+            model=str(whole / "model"), file=str(tmp_path / "texts.txt"), output=tmp_path / "words", unit="words"
+        )
+    )
     num_words = sum(len(model.tokenizer.tokenize(text)) for text in (first, second))
     assert (result.num_rows, result.vector_size) == (num_words, 32)
 
@@ -214,8 +218,8 @@ def test_task_is_trained_on_the_weighted_sum_of_layers(task: str, whole: Path, k
     scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]
     assert scores[metric] >= 0.9, scores
     folder = read_folder(tmp_path / "run" / "model")
-    assert folder.tensors["bertworks.head.weighted.shares"].shape == (3,)
-    assert float(folder.tensors["bertworks.head.weighted.shares"].abs().max()) > 0
+    assert folder.tensors["bertworks.head.weighted_layers.weights"].shape == (3,)
+    assert float(folder.tensors["bertworks.head.weighted_layers.weights"].abs().max()) > 0
 
 
 def test_recipe_has_two_layers_of_512():
@@ -230,9 +234,9 @@ def test_recipe_has_two_layers_of_512():
 
 
 def test_invalid_settings_are_refused():
-    with pytest.raises(SettingsError, match="spelling is for ELMo; leave it out for the family 'bert'"):
+    with pytest.raises(SettingsError, match="the family 'bert' has no spelling; leave it out"):
         ModelRecipe(size="tiny", spelling="strokes").config(10)
-    with pytest.raises(SettingsError, match="softmax_kind is for ELMo; leave it out for the family 'bert'"):
+    with pytest.raises(SettingsError, match="the family 'bert' has no softmax_kind; leave it out"):
         ModelRecipe(size="tiny", softmax_kind="full").config(10)
     with pytest.raises(SettingsError, match="'mlm-nsp'; choose one of: causal, bilm"):
         PretrainRecipe(model=MODEL)

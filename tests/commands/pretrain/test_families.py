@@ -14,7 +14,7 @@ from small_run import RECIPE, assert_same, prepare_corpus, run
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.errors import SettingsError
 from bertworks.inference.model import Model, load
@@ -98,7 +98,7 @@ def test_pretraining_continues_from_a_model_folder(whole: Path, member: Member, 
     request = PretrainRequest(
         recipe=member.recipe, corpus=corpus, output=tmp_path / "more", init_model=str(whole / "model"), stop_after=1
     )
-    notes = [event.note for event in pretrain(request)]
+    notes = [event.note for event in run_pretrain(request)]
     assert "the vocabulary is the model's own" in notes
     assert not any("initialized randomly" in note for note in notes)
 
@@ -153,7 +153,7 @@ def test_paper_recipes_have_the_values_of_their_papers(name: str):
     recipe = read_recipe(recipe_path(name), PretrainRecipe)
     config = recipe.model.config(30_000)
     assert (config.num_hidden_layers, config.hidden_size) == (12, 768)
-    assert (config.num_attention_heads, config.intermediate_size) == (12, 3072)
+    assert (config.layer_config.num_attention_heads, config.layer_config.intermediate_size) == (12, 3072)
     steps = sum(phase.steps for phase in recipe.phases)
     assert (
         recipe.model.family,

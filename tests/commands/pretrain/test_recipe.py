@@ -30,7 +30,7 @@ def test_package_has_the_recipes():
 def test_every_built_in_recipe_loads_and_fits_its_positions(path: Path):
     recipe = read_recipe(path, PretrainRecipe)
     config = recipe.model.config(30_522)
-    assert max(phase.max_length for phase in recipe.phases) <= config.max_position_embeddings
+    assert max(phase.max_length for phase in recipe.phases) <= config.max_length
     assert path.read_text(encoding="utf-8").startswith("# ")  # a comment says what it is for
 
 
@@ -188,7 +188,10 @@ INVALID = {
     ),
     "a budget that is no duration": ({"budget": "soon"}, "'soon' is no duration"),
     "no phase": ({"phases": ()}, "a recipe needs at least one phase"),
-    "unknown size": ({"model": ModelRecipe(size="huge")}, "there is no size 'huge'; choose one of: tiny, mini, small"),
+    "unknown size": (
+        {"model": ModelRecipe(size="huge")},
+        "there is no size 'huge' of the family 'bert'; choose one of: tiny, mini, small",
+    ),
     "unknown objective": ({"objective": "nsp"}, "there is no objective 'nsp'; choose one of: mlm-nsp, mlm-sop"),
     "warmup as long as the run": (
         {"phases": (PhaseRecipe(128, 10_000),)},

@@ -19,7 +19,7 @@ from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, 
 import bertworks.training.checkpoint
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.inference.model import load
 from bertworks.settings import read_recipe
@@ -127,7 +127,9 @@ def test_model_is_the_checkpoint_with_the_best_held_out_loss(corpus, tmp_path, m
     losses = {0: 0.5, 2: 3.0, 4: 2.0, 6: 2.5, 8: 2.6}
     set_held_out_losses(monkeypatch, losses.values())
     recipe = replace(RECIPE, phases=RECIPE.phases[:1], eval_steps=2, save_steps=1)
-    notes = [event.note for event in pretrain(PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "run"))]
+    notes = [
+        event.note for event in run_pretrain(PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "run"))
+    ]
     assert "the model is that of step-00000004, which had the best held-out loss" in notes
     names = [path.name for path in checkpoints_in(tmp_path / "run" / "checkpoints")]
     assert names == ["step-00000004", "step-00000007", "step-00000008"]  # the best one and the last two
@@ -171,7 +173,7 @@ def test_damaged_checkpoint_is_reported_and_the_previous_one_is_used(corpus, tmp
     optimizer = last / "optimizer.safetensors"
     optimizer.write_bytes(optimizer.read_bytes()[:-1] + b"?")
     request = PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "resumed")
-    events = list(pretrain(request))
+    events = list(run_pretrain(request))
     assert any("step-00000006: the hash of optimizer.safetensors differs" in event.warning for event in events)
     assert any("continuing after step 5" in event.note for event in events)
     assert_same(tmp_path / "whole", tmp_path / "resumed")
@@ -217,7 +219,7 @@ def test_model_that_does_not_fit_into_memory_leaves_no_folder(corpus, tmp_path, 
 
 def test_unknown_vocabulary_of_the_corpus_is_refused(corpus, tmp_path):
     with pytest.raises(FolderError, match="vocabulary 0123"):
-        list(pretrain(PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run", vocabulary="0123")))
+        list(run_pretrain(PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run", vocabulary="0123")))
 
 
 def test_max_length_above_the_number_of_positions_is_refused():
@@ -226,7 +228,7 @@ def test_max_length_above_the_number_of_positions_is_refused():
 
 
 def test_nan_loss_stops_the_run_with_the_reason(corpus, tmp_path):
-    with pytest.raises(BertworksError, match="learning rate .* is too high"):
+    with pytest.raises(BertworksError, match=r"learning rate .* is too high"):
         run(corpus, tmp_path / "run", replace(RECIPE, learning_rate=1e30, warmup_steps=0))
 
 
@@ -274,7 +276,7 @@ def run_slowly(recipe: PretrainRecipe, corpus: Path, output: Path, sender) -> No
         time.sleep(0.01)
 
     bertworks.training.checkpoint.save_file = save_slowly
-    for event in pretrain(PretrainRequest(recipe=recipe, corpus=corpus, output=output)):
+    for event in run_pretrain(PretrainRequest(recipe=recipe, corpus=corpus, output=output)):
         if event.step is not None:
             sender.send(event.step.number)
 
@@ -331,7 +333,7 @@ def test_stop_signal_saves_a_checkpoint_and_exits(corpus, tmp_path, signal_numbe
 
 def test_stop_signal_marks_the_event_as_interrupted(corpus, tmp_path):
     events = []
-    for event in pretrain(PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run")):
+    for event in run_pretrain(PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run")):
         events.append(event)
         if event.step is not None and event.step.number == 2:
             os.kill(os.getpid(), signal.SIGTERM)

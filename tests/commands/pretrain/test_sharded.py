@@ -18,7 +18,7 @@ from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init
 from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.commands.run_info import count_tokens
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.layers import DropoutSeeds
@@ -61,7 +61,7 @@ def work(requests: list[PretrainRequest], saves_in_background: bool) -> list[Out
         for request in requests:
             steps, notes, error = [], [], ""
             try:
-                for event in pretrain(request):
+                for event in run_pretrain(request):
                     steps += [event.step] if event.step else []
                     notes += [event.note] if event.note else []
             except BertworksError as raised:
@@ -124,7 +124,7 @@ def test_checkpoint_of_two_processes_resumes_with_three_and_then_with_one(corpus
     (first,) = run_sharded(2, request)
     (second,) = run_sharded(3, request, saves_in_background=True)
     assert any("world_size 2 → 3" in note for note in second.notes)
-    last = list(pretrain(replace(request, shard=False, stop_after=None)))
+    last = list(run_pretrain(replace(request, shard=False, stop_after=None)))
     assert any("sharded True → False" in event.note for event in last)
     assert_close(steps, first.steps + second.steps + [event.step for event in last if event.step])
     outputs = (tmp_path / "unsharded", tmp_path / "run")
@@ -156,7 +156,10 @@ def gradients(corpus: Path, families: tuple[str, ...], precision: Precision) -> 
 
 def _gradients(corpus: Corpus, family: str, precision: Precision) -> tuple[float, float]:
     objective, activation_checkpointing = FAMILIES[family]
-    model = ModelRecipe(size="tiny", hidden_size=16, num_attention_heads=2, max_position_embeddings=32, family=family)
+    num_heads = None if family in ("elmo", "awd-lstm") else 2
+    model = ModelRecipe(
+        size="tiny", hidden_size=16, num_attention_heads=num_heads, max_position_embeddings=32, family=family
+    )
     recipe = replace(RECIPE, model=model, objective=objective, activation_checkpointing=activation_checkpointing)
     model_init = resolve_model_init(recipe, corpus.tokenizer, None)
     whole, sharded = (build(model_init, recipe, count_tokens(corpus))[0] for _ in range(2))

@@ -91,7 +91,7 @@ def test_memory_is_carried_between_steps_and_saved_in_checkpoints(corpus: Path, 
 def test_stream_objective_needs_mem_len(corpus: Path, tmp_path: Path):
     with pytest.raises(SettingsError, match="mem_len = 128"):
         run(corpus, tmp_path / "run", replace(XLNET, objective="permutation-stream"))
-    with pytest.raises(SettingsError, match="mem_len is for XLNet; leave it out for the family 'bert'"):
+    with pytest.raises(SettingsError, match="the family 'bert' has no mem_len; leave it out"):
         replace(XLNET.model, mem_len=24, family="bert").config(50)
 
 

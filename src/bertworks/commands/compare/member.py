@@ -25,7 +25,7 @@ from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
-from bertworks.commands.pretrain.run import pretrain, recipe_hash
+from bertworks.commands.pretrain.run import recipe_hash, run_pretrain
 from bertworks.commands.run_info import count_tokens
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
@@ -216,7 +216,7 @@ class _PretrainJob:
         return self._make_point(budget_ratio, step, loss)
 
     def _run(self, num_steps: int | None) -> None:
-        for event in pretrain(replace(self.request, stop_after=num_steps)):
+        for event in run_pretrain(replace(self.request, stop_after=num_steps)):
             self.on_event(event)
             if event.is_interrupted:
                 raise _StopRequestedError

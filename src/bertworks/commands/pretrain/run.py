@@ -84,7 +84,7 @@ class _PretrainRun:
     saver: CheckpointWriter | None = None
 
 
-def pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
+def run_pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
     """Start or continue a run and yield its events. At the end the run folder holds the model in `model/`.
 
     Under torchrun every process has to call it; only the main process gets events.

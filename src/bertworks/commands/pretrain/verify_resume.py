@@ -28,7 +28,7 @@ from torch import nn
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import pretrain
+from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.disk import write_text
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.sampling.batch import Batch
@@ -188,7 +188,7 @@ class _Session:
 
 def _run(request: PretrainRequest, error_file: Path) -> None:
     try:
-        for _ in pretrain(request):
+        for _ in run_pretrain(request):
             pass
     except BertworksError as error:
         write_text(error_file, str(error))
