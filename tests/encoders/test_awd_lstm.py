@@ -62,8 +62,8 @@ def test_preset_base_has_the_sizes_of_the_paper():
     config = AwdLstmConfig.from_preset("base", 30_000)
     assert config.hidden_sizes == (400, 1_150, 1_150, 400)
     with torch.device("meta"):
-        count = sum(one.numel() for one in AwdLstm(config).layers.parameters())
-    # Four gates of each cell: from what enters, from the step before, and a bias.
+        count = sum(one.numel() for one in AwdLstm(config).layers.num_parameters())
+    # Four gates of each cell: input weights, recurrent weights and a bias.
     assert count == 4 * (1_150 * (400 + 1_150 + 1) + 1_150 * (1_150 + 1_150 + 1) + 400 * (1_150 + 400 + 1))
 
 
@@ -107,16 +107,16 @@ def test_a_value_is_dropped_at_all_positions_of_a_sequence_and_independently_of_
 def test_recurrent_weights_are_dropped_once_for_a_pass():
     layer = WeightDropLstm(4, 3).double()
     with torch.no_grad():
-        for parameter in layer.parameters():
+        for parameter in layer.num_parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))
     values = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(2)).double()
     seed = torch.tensor(3, dtype=torch.int32)
     with torch.no_grad():
         dropped = layer(values, None, [6], seed, 0.5)[0]
         in_parts = layer(values, None, [2, 4], seed, 0.5)[0]
-        assert torch.equal(dropped[:, 0], layer(values, None, [6], None, 0.5)[0][:, 0])  # nothing came before
+        assert torch.equal(dropped[:, 0], layer(values, None, [6], None, 0.5)[0][:, 0])  # there is no previous step
         whole = layer(values, None, [6], None, 0.5)[0]
-    torch.testing.assert_close(dropped, in_parts)  # with the same weights dropped_tokens
+    torch.testing.assert_close(dropped, in_parts)  # the same weights are dropped
     assert float((dropped[:, 1:] - whole[:, 1:]).abs().max()) > 1e-3
 
 
@@ -149,11 +149,11 @@ def test_gradients_reach_back_one_bptt_part_whose_boundary_changes():
         assert list(positions) == list(range(30 - len(positions), 30))
         assert 1 <= len(positions) <= 8
     assert len(reached) > 3
-    with torch.no_grad():  # the values are those of the row at once
+    with torch.no_grad():  # the values equal those of the whole sequence
         torch.testing.assert_close(
             encoder(batch, seeds=make_seeds()).last_hidden_state, encoder.eval()(batch).last_hidden_state
         )
-    # But every stretch is learned from: all its outputs are looked at when a row is summed up.
+    # Every part gets a gradient from the pooled output.
     encoder.train()
     layout = encoder.create_layout(batch)
     values = encoder.embed(batch, layout).detach().requires_grad_()

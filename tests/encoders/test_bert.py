@@ -21,7 +21,7 @@ from bertworks.sampling.batch import Batch
 
 Pair = tuple[Bert, torch.nn.Module]  # ours and transformers', with the same weights
 TOLERANCE = 1e-5
-# In double precision nothing is left but the mathematics, so there it has to agree far better.
+# In double precision there is hardly any rounding, so the results must agree far better.
 DOUBLE_TOLERANCE = 1e-11
 CONFIG = BertConfig(
     vocab_size=90,
@@ -31,7 +31,7 @@ CONFIG = BertConfig(
     intermediate_size=80,
     max_position_embeddings=512,
 )
-# Lengths of the rows of a batch: full, nearly full (computed padded), ragged (computed packed), and the extremes.
+# Sequence lengths of batches: full, nearly full (computed padded), ragged (computed packed), and the extremes.
 BATCHES = {
     "full": (23, 23, 23),
     "nearly full": (40, 38, 40),
@@ -162,7 +162,7 @@ def test_the_last_layer_at_some_positions_has_the_values_and_gradients_of_that_a
         encoded = ours(batch, positions=requested)
         assert encoded.pooled is not None
         (encoded.gather(positions).sin().sum() + encoded.pooled.cos().sum()).backward()
-        gradients = [parameter.grad.clone() for parameter in ours.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad.clone() for parameter in ours.num_parameters() if parameter.grad is not None]
         results.append([encoded.gather(positions).detach(), encoded.pooled.detach(), *gradients])
     for whole, partial in zip(*results, strict=True):
         assert max_difference(partial, whole) < DOUBLE_TOLERANCE
@@ -252,7 +252,7 @@ def test_with_causal_attention_the_last_token_is_pooled():
     batch = replace(make_batch((9, 5), 60), attention=None)
     first = ours(batch)
     assert torch.equal(first.pooled, ours.pool(first.hidden_states[-1][first.layout.starts]))
-    ours.attention = "causal"  # as pretraining to predict the next piece leaves it: the first piece has read nothing
+    ours.attention = "causal"  # the first token attends to itself only
     last = ours(batch)
     assert torch.equal(last.pooled, ours.pool(last.hidden_states[-1][last.layout.starts + batch.lengths - 1]))
 
@@ -260,7 +260,7 @@ def test_with_causal_attention_the_last_token_is_pooled():
 def test_a_mask_decides_what_positions_attend_to(tiny_pair: Pair):
     ours, _ = tiny_pair
     full = make_batch((4,), CONFIG.vocab_size)
-    # Places 0 and 1 read each other, so do 2 and 3: two islands, however many layers.
+    # Positions 0 and 1 attend to each other, and so do 2 and 3.
     mask = torch.tensor([[[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]], dtype=torch.bool)
     gradient = gradient_at(ours, Batch(full.input_ids, full.token_type_ids, full.lengths, mask), position=1)
     assert gradient[:2].abs().sum(-1).gt(0).all()
@@ -351,7 +351,7 @@ def test_initialization_is_a_truncated_normal_with_zero_biases_and_follows_the_s
             assert bool((values == 1).all())
         else:
             assert float(values.detach().abs().max()) <= 0.04
-            # A normal distribution cut at two deviations keeps 0.88 of its deviation: 0.0176.
+            # A normal distribution truncated at two deviations keeps 0.88 of its deviation: 0.0176.
             assert abs(float(values.detach().std()) - 0.0176) < 0.003
         assert torch.equal(values, same.get_parameter(name))
     assert not torch.equal(one.token_embeddings.weight, other.token_embeddings.weight)

@@ -13,9 +13,9 @@ from bertworks.encoders.layers import DropoutSeeds
 NUM = 1_000_000
 SHAPE = torch.Size((1_000, 1_000))
 SEEDS = (0, 1, -1, 12_345, 2**31 - 1, -(2**31))
-# Over so many seeds and shifts as are looked at here, chance alone stays within five deviations.
+# With this number of seeds and shifts, chance alone stays within five standard deviations.
 DEVIATIONS = 5
-# How values are chosen in plain calls on a CPU, and in a compiled layer: two ways with the same promises.
+# The implementations for plain calls on a CPU and for compiled layers.
 MASK_FUNCTIONS = {"plain": dropout_mask, "compiled": _hash_mask}
 MaskFunction = Callable[[torch.Size, torch.Tensor, float], torch.Tensor]
 both_functions = pytest.mark.parametrize("make_mask", MASK_FUNCTIONS.values(), ids=MASK_FUNCTIONS)

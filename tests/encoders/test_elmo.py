@@ -49,9 +49,9 @@ def test_a_highway_layer_by_hand():
         highway.transform.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, -1.0]]))
         highway.transform.bias.copy_(torch.tensor([1.0, 0.0]))
         highway.gate.weight.zero_()
-        highway.gate.bias.copy_(torch.tensor([3.0, 1.0]).log())  # shares of three quarters and a half
+        highway.gate.bias.copy_(torch.tensor([3.0, 1.0]).log())  # gates of three quarters and a half
     output = highway(torch.tensor([[1.0, 4.0]]))
-    # New: relu(2 * 1 + 1) = 3 and relu(-4) = 0; so 0.75 * 3 + 0.25 * 1 and 0.5 * 0 + 0.5 * 4.
+    # Transformed: relu(2 * 1 + 1) = 3 and relu(-4) = 0; so 0.75 * 3 + 0.25 * 1 and 0.5 * 0 + 0.5 * 4.
     torch.testing.assert_close(output, torch.tensor([[2.5, 2.0]]))
 
 
@@ -65,7 +65,7 @@ def test_a_filter_returns_its_maximum_over_a_word():
             layer.bias.zero_()
         encoder.projection.weight.copy_(torch.eye(2))
         encoder.projection.bias.zero_()
-    # The largest symbol, and the largest sum of two that stand together: 5 + 1, not 5 + 4.
+    # The largest symbol, and the largest sum of two adjacent ones: 5 + 1, not 5 + 4.
     assert encoder(torch.tensor([[1, 5, 1, 4, 0, 0]])).tolist() == [[5.0, 6.0]]
 
 
@@ -120,7 +120,7 @@ def test_the_pooled_output_has_read_the_whole_sequence_in_both_directions(tokeni
 def test_an_unknown_word_is_embedded_by_its_spelling(tokenizer: Tokenizer):
     encoder = make_encoder(tokenizer)
     known = make_batch([[2, 5, 6, 3], [2, 10, 3]])
-    unknown = make_batch([[2, 1, 6, 3], [2, 1, 3]])  # cat and extraordinary are read as [UNK], cats is known
+    unknown = make_batch([[2, 1, 6, 3], [2, 1, 3]])  # cat and extraordinary are [UNK], cats is known
     with torch.no_grad():
         expected = encoder(known)
         encoded = encoder(replace(unknown, unknown={1: "cat", 5: "extraordinary"}))

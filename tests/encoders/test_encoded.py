@@ -68,7 +68,7 @@ def test_causal_attention_allows_each_position_and_those_before_it():
 
 def test_padding_attends_to_itself_so_that_no_softmax_is_empty():
     allowed = torch.zeros(1, 3, 3, dtype=torch.bool)
-    allowed[0, 0, 1] = allowed[0, 0, 2] = True  # place 2 is padding: it may not be read, whatever the table says
+    allowed[0, 0, 1] = allowed[0, 0, 2] = True  # position 2 is padding and stays masked
     mask = create_attention_mask(make_batch([2], 3), allowed)
     assert mask is not None
     assert mask[0, 0].tolist() == [[0.0, 0.0, NEG_INF], [NEG_INF, 0.0, NEG_INF], [NEG_INF, NEG_INF, 0.0]]
@@ -96,7 +96,7 @@ def test_padding_is_zero_in_the_shape_of_the_batch():
 
 
 def test_output_positions_are_the_pooled_ones_and_the_requested_ones_padded_by_group():
-    layout = create_layout(make_batch([5, 2, 2, 1], 5))  # pieces 0-4, 5-6, 7-8, 9
+    layout = create_layout(make_batch([5, 2, 2, 1], 5))  # tokens 0-4, 5-6, 7-8, 9
     outputs = select_output_positions(
         layout, layout.starts, torch.tensor([11, 4, 2])
     )  # position 1 of sequence 2, positions 4 and 2 of sequence 0

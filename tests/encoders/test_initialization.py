@@ -82,7 +82,7 @@ def test_each_head_of_the_first_layers_attends_most_to_its_own_neighbor():
         means = mean_attention_by_offset(encoder, layer)
         assert [int(index) - 47 for index in means[:, 30:65].argmax(-1) + 30] == offsets
         for head, offset in enumerate(offsets):
-            assert means[head, offset + 47] > 4 / 48  # read alike, each place would have 1 / 48
+            assert means[head, offset + 47] > 4 / 48  # uniform attention is 1 / 48
 
 
 def test_random_attention_is_nearly_uniform():

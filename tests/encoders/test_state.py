@@ -27,7 +27,7 @@ def make_encoder(family: str) -> Encoder:
     encoder = ENCODERS[family].build(config, None).double().eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in encoder.parameters():
+        for parameter in encoder.num_parameters():
             parameter.normal_(0.05, 0.3, generator=generator)
     encoder.attention = "causal"
     return encoder
@@ -54,7 +54,7 @@ def test_a_sequence_read_in_parts_equals_the_sequence_read_at_once(family: str, 
         for layer in range(len(whole.hidden_states)):
             concatenated = torch.cat([part.to_padded(layer) for part in parts], 1)
             assert float((concatenated - whole.to_padded(layer)).abs().max()) < 1e-10
-    if family == "openai-gpt":  # whose summary is that of the last piece
+    if family == "openai-gpt":  # its pooled output is that of the last token
         assert parts[-1].pooled is not None
         assert whole.pooled is not None
         assert float((parts[-1].pooled - whole.pooled).abs().max()) < 1e-10

@@ -127,7 +127,7 @@ def test_decoding_token_by_token_with_a_cache_equals_decoding_at_once(ours: Tran
 @torch.inference_mode()
 def test_several_sequences_may_share_a_source(ours: Transformer):
     source = make_batch((6, 4), 3)
-    input_ids = torch.tensor([[7], [8], [9], [10]])  # two rows of each source, which lie together
+    input_ids = torch.tensor([[7], [8], [9], [10]])  # two consecutive sequences of each source
     together = ours(
         Batch(input_ids, torch.zeros_like(input_ids), torch.ones(4).long(), source=source), DecoderState()
     ).last_hidden_state
@@ -144,7 +144,7 @@ def test_several_sequences_may_share_a_source(ours: Transformer):
 
 def test_a_target_attends_to_earlier_tokens_and_to_its_source_without_padding():
     ours = randomize_parameters(Transformer(CONFIG)).double().eval()
-    input_ids, source = torch.arange(5, 14)[None], torch.arange(20, 32)[None]  # every piece stands once
+    input_ids, source = torch.arange(5, 14)[None], torch.arange(20, 32)[None]  # every token occurs once
     source_batch = Batch(source, torch.zeros_like(source), torch.tensor([10]))
     batch = Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([9]), source=source_batch)
     ours(batch).to_padded()[0, 3].sum().backward()
@@ -182,7 +182,7 @@ def test_activation_checkpointing_gives_the_same_gradients():
         ours = Transformer(CONFIG, torch.Generator().manual_seed(0)).train()
         ours.activation_checkpointing = is_checkpointed
         ours(batch, seeds=DropoutSeeds(torch.tensor(5, dtype=torch.int32))).last_hidden_state.square().sum().backward()
-        gradients.append([one.grad for one in ours.parameters() if one.grad is not None])
+        gradients.append([one.grad for one in ours.num_parameters() if one.grad is not None])
     assert len(gradients[0]) == len(list(Transformer(CONFIG).parameters()))
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 

@@ -24,7 +24,7 @@ CONFIG = XlnetConfig(vocab_size=70, d_model=24, n_layer=3, n_head=3, d_inner=96,
 def randomize(module: torch.nn.Module) -> Any:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in module.num_parameters():
             parameter.normal_(0.1, 0.3, generator=generator)
     return module.eval()
 
@@ -196,13 +196,13 @@ def test_neither_stream_attends_to_later_tokens_of_the_permutation():
         model = ours if num_layers == CONFIG.n_layer else randomize(Xlnet(replace(CONFIG, n_layer=num_layers))).double()
         values = model.embed(batch, layout).detach().requires_grad_()
         states = model._forward_streams(values, layout, None, (EncoderState(), query_stream))
-        # The second stream: what was told before, and never its own piece.
+        # The query stream: tokens that come before in the permutation, and never its own.
         for index, position in enumerate(batch.positions.tolist()):
             output = states[-1][query_stream.output_positions.order[index]].sum()
             (gradient,) = torch.autograd.grad(output, values, retain_graph=True)
             seen = {other for other in range(10) if float(gradient[other].abs().max()) > 0}
             assert seen == {other for other in range(10) if order[other] < order[position]}
-        # The first: the same and its own; those that are not asked see none of those that are.
+        # The content stream: these and its own token; positions that are not predicted see no targets.
         if num_layers == 1:
             continue
         for position in range(10):

@@ -1,4 +1,4 @@
-"""What an objective hands to the loop: parts that add up, frozen."""
+"""The loss that an objective returns: parts that add up, frozen."""
 
 from dataclasses import FrozenInstanceError
 
@@ -8,12 +8,12 @@ import torch
 from bertworks.objectives.loss import Loss, LossPart
 
 
-def test_a_part_counts_right_answers_only_if_asked():
+def test_correct_predictions_are_optional():
     assert LossPart(torch.tensor(6.0), 3).correct is None
     assert LossPart(torch.tensor(6.0), 3, 2).correct == 2
 
 
-def test_a_loss_and_its_parts_cannot_be_changed():
+def test_a_loss_and_its_parts_are_frozen():
     loss = Loss(torch.tensor(2.0), {"mlm": LossPart(torch.tensor(6.0), 3)})
     with pytest.raises(FrozenInstanceError):
         loss.value = torch.tensor(0.0)  # type: ignore[misc]
