@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
-from numbered_corpus import KEEP_ALL, NUM_WORDS, SPECIALS, UNUSED, Numbered, Shape, numbered_text
+from numbered_corpus import KEEP_ALL, NUM_WORDS, SPECIALS, UNUSED, NumberedCorpus, Shape, numbered_text
 
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.corpus.corpus import Corpus
@@ -39,10 +39,10 @@ def tokenizer(vocabulary: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Callable[..., Numbered]:
+def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Callable[..., NumberedCorpus]:
     """Return a function that prepares a numbered corpus in a new folder."""
 
-    def make(shape: Shape, block_bytes: int = 2**22) -> Numbered:
+    def make(shape: Shape, block_bytes: int = 2**22) -> NumberedCorpus:
         folder = tmp_path_factory.mktemp("numbered")
         (folder / "text.txt").write_text(numbered_text(shape))
         request = PrepareRequest(
@@ -52,13 +52,13 @@ def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> C
             PrepareSettings(held_out_ratio=0.0, clean=KEEP_ALL),
             ReadSettings(lines="sentences", block_bytes=block_bytes),
         )
-        return Numbered(Corpus.open(prepare(request, workers=1)), shape)
+        return NumberedCorpus(Corpus.open(prepare(request, workers=1)), shape)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def numbered(make_corpus: Callable[..., Numbered]) -> Numbered:
+def numbered(make_corpus: Callable[..., NumberedCorpus]) -> NumberedCorpus:
     """120 documents of 1 to 12 sentences of 2 to 14 tokens, about 7,000 tokens in total."""
     generator = np.random.default_rng(0)
     return make_corpus([generator.integers(2, 15, size=generator.integers(1, 13)).tolist() for _ in range(120)])

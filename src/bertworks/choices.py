@@ -1,4 +1,4 @@
-"""Names that options and recipes accept, importable without torch; each is the key of a table elsewhere (a test compares them)."""
+"""Names that options and recipes accept, importable without torch; a test compares them with the tables they key."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ def test_bytes_do_not_depend_on_kills(tmp_path, vocabulary, num_kills, seed):
 
 
 def test_output_in_an_object_store_is_an_error(text, vocabulary):
-    with pytest.raises(SettingsError, match="s3:/bucket/corpus is"):
+    with pytest.raises(SettingsError, match="s3:/bucket/corpus is the URL of an object store"):
         prepare(request(text, vocabulary, Path("s3://bucket/corpus")), workers=1)
 
 

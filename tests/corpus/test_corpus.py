@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numbered_corpus import FIRST_WORD, KEEP_ALL, SENTENCE_PER_LINE, Numbered, numbered_text
+from numbered_corpus import FIRST_WORD, KEEP_ALL, SENTENCE_PER_LINE, NumberedCorpus, numbered_text
 
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.corpus import corpus as corpus_module
@@ -34,14 +34,14 @@ def word_at(split: CorpusSplit, offset: float) -> int:
     return word_of(split.position_at(offset))
 
 
-def test_axis_of_all_documents_has_every_token_once_pairable_first(make_corpus: Callable[..., Numbered]) -> None:
+def test_axis_of_all_documents_has_every_token_once_pairable_first(make_corpus: Callable[..., NumberedCorpus]) -> None:
     split = make_corpus(SMALL).corpus.split("train")
     words = [word_at(split, offset + 0.5) for offset in range(35)]
     assert split.length == 35
     assert words == [*range(5), *range(11, 35), *range(5, 11)]
 
 
-def test_axis_of_pairable_documents_excludes_single_sentences(make_corpus: Callable[..., Numbered]) -> None:
+def test_axis_of_pairable_documents_excludes_single_sentences(make_corpus: Callable[..., NumberedCorpus]) -> None:
     split = make_corpus(SMALL).corpus.split("train")
     words = [word_of(split.pairable_position_at(offset)) for offset in range(29)]
     assert split.length_pairable == 29
@@ -49,7 +49,7 @@ def test_axis_of_pairable_documents_excludes_single_sentences(make_corpus: Calla
     assert words == [*range(5), *range(11, 35)]
 
 
-def test_offsets_beyond_the_end_are_the_last_token(make_corpus: Callable[..., Numbered]) -> None:
+def test_offsets_beyond_the_end_are_the_last_token(make_corpus: Callable[..., NumberedCorpus]) -> None:
     split = make_corpus(SMALL).corpus.split("train")
     assert word_at(split, np.nextafter(35.0, 0.0)) == word_at(split, 35.0) == word_at(split, 36.0) == 10
     assert (
@@ -59,14 +59,14 @@ def test_offsets_beyond_the_end_are_the_last_token(make_corpus: Callable[..., Nu
     )
 
 
-def test_axis_spans_all_shards(make_corpus: Callable[..., Numbered]) -> None:
+def test_axis_spans_all_shards(make_corpus: Callable[..., NumberedCorpus]) -> None:
     numbered = make_corpus(SMALL * 5, block_bytes=100)
     split = numbered.corpus.split("train")
     assert len(split.shards) > 3
     assert sorted(word_at(split, offset) for offset in range(175)) == list(range(175))
 
 
-def test_shard_cache_is_bounded(make_corpus: Callable[..., Numbered], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shard_cache_is_bounded(make_corpus: Callable[..., NumberedCorpus], monkeypatch: pytest.MonkeyPatch) -> None:
     numbered = make_corpus(SMALL * 5, block_bytes=100)
     expected = [word_at(numbered.corpus.split("train"), offset) for offset in range(175)]
     monkeypatch.setattr(corpus_module, "_MAX_OPEN_SHARDS", 2)
@@ -76,7 +76,7 @@ def test_shard_cache_is_bounded(make_corpus: Callable[..., Numbered], monkeypatc
     assert len(split._shard_cache) == 2
 
 
-def test_split_is_pickled_without_its_shards(make_corpus: Callable[..., Numbered]) -> None:
+def test_split_is_pickled_without_its_shards(make_corpus: Callable[..., NumberedCorpus]) -> None:
     split = make_corpus([[50, 50]] * 60).corpus.split("train")
     expected = word_at(split, 1234.0)
     pickled = pickle.dumps(split)
@@ -88,7 +88,7 @@ def all_positions(split: CorpusSplit) -> list[CorpusPosition]:
     return [split.pairable_position_at(offset) for offset in np.arange(0.5, split.length_pairable)]
 
 
-def test_other_document_is_uniform_over_tokens(make_corpus: Callable[..., Numbered]) -> None:
+def test_other_document_is_uniform_over_tokens(make_corpus: Callable[..., NumberedCorpus]) -> None:
     split = make_corpus(SMALL).corpus.split("train")
     origin = split.pairable_position_at(6.0)  # in the document of 4 tokens, w11 to w14
     words = [word_of(split.sample_other_document(origin, value)) for value in np.arange(0.5, 31) / 31]
@@ -96,7 +96,7 @@ def test_other_document_is_uniform_over_tokens(make_corpus: Callable[..., Number
 
 
 @pytest.mark.parametrize("shape", [SMALL, [[2, 2], [300, 300]], [[1, 1], [1]], [[5, 5], [4, 4], [1]]])
-def test_other_document_is_never_the_same(make_corpus: Callable[..., Numbered], shape: list[list[int]]) -> None:
+def test_other_document_is_never_the_same(make_corpus: Callable[..., NumberedCorpus], shape: list[list[int]]) -> None:
     numbered = make_corpus(shape)
     document_of = numbered.document_of
     split = numbered.corpus.split("train")
@@ -223,12 +223,12 @@ def test_held_out_sources_replace_the_held_out_ratio(tmp_path: Path, vocabulary:
 # Errors.
 
 
-def test_split_without_text_is_an_error(make_corpus: Callable[..., Numbered]) -> None:
+def test_split_without_text_is_an_error(make_corpus: Callable[..., NumberedCorpus]) -> None:
     with pytest.raises(InputError, match="has no text in its split 'held-out'; prepare it again with --held-out"):
         make_corpus(SMALL).corpus.split("held-out")
 
 
-def test_unknown_split_is_an_error(numbered: Numbered) -> None:
+def test_unknown_split_is_an_error(numbered: NumberedCorpus) -> None:
     with pytest.raises(InputError, match="no split 'test'; choose one of: train, held-out"):
         numbered.corpus.split("test")
 
@@ -258,7 +258,7 @@ def test_unfinished_corpus_is_an_error(tmp_path: Path, vocabulary: Path, monkeyp
         Corpus.open(tmp_path / "corpus")
 
 
-def test_unknown_vocabulary_is_an_error_that_lists_the_available_ones(numbered: Numbered) -> None:
+def test_unknown_vocabulary_is_an_error_that_lists_the_available_ones(numbered: NumberedCorpus) -> None:
     key = numbered.corpus.manifest["tokens"][0]
     with pytest.raises(FolderError, match=f"has no tokens of vocabulary 0000; it has: {key}"):
         Corpus.open(numbered.corpus.folder, "0000")

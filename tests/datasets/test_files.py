@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from bertworks.datasets import files
-from bertworks.datasets.files import Record, read_records, read_stream, recognise
+from bertworks.datasets.files import Record, read_records, read_stream, recognize_columns
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.document import Counts
 
@@ -231,11 +231,11 @@ def test_reading_is_lazy(tmp_path: Path):
     ],
 )
 def test_common_columns_are_recognized(columns: str, expected: dict[str, str]):
-    assert recognise(columns.split(), ALL_ROLES) == expected
+    assert recognize_columns(columns.split(), ALL_ROLES) == expected
 
 
 def test_columns_with_spaces_and_capitals_are_recognized():
-    assert recognise(["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], ALL_ROLES) == {
+    assert recognize_columns(["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], ALL_ROLES) == {
         "text": "#1 String",
         "pair": "#2 String",
         "label": "Quality",
@@ -244,12 +244,12 @@ def test_columns_with_spaces_and_capitals_are_recognized():
 
 def test_a_named_column_takes_precedence():
     columns = ["sentence", "comment", "toxic"]
-    assert recognise(columns, {"text": "comment", "pair": None, "label": "toxic"}) == {
+    assert recognize_columns(columns, {"text": "comment", "pair": None, "label": "toxic"}) == {
         "text": "comment",
         "label": "toxic",
     }
-    assert recognise(["premise", "hypothesis"], {"text": "hypothesis", "pair": None}) == {"text": "hypothesis"}
-    assert recognise(["premise", "hypothesis", "text"], {"text": None, "pair": "hypothesis"}) == {
+    assert recognize_columns(["premise", "hypothesis"], {"text": "hypothesis", "pair": None}) == {"text": "hypothesis"}
+    assert recognize_columns(["premise", "hypothesis", "text"], {"text": None, "pair": "hypothesis"}) == {
         "text": "premise",
         "pair": "hypothesis",
     }
@@ -269,11 +269,11 @@ def test_a_named_column_takes_precedence():
 )
 def test_a_missing_or_ambiguous_column_raises_an_error(columns: str, roles: dict[str, str | None], parts: list[str]):
     with pytest.raises(InputError) as caught:
-        recognise(columns.split(), roles, "train.tsv")
+        recognize_columns(columns.split(), roles, "train.tsv")
     assert str(caught.value).startswith("train.tsv: ")
     for part in parts:
         assert part in str(caught.value)
 
 
 def test_roles_that_are_not_requested_are_not_returned():
-    assert recognise(["index", "sentence"], {"text": None, "id": None}) == {"text": "sentence", "id": "index"}
+    assert recognize_columns(["index", "sentence"], {"text": None, "id": None}) == {"text": "sentence", "id": "index"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.datasets.files import recognise
+from bertworks.datasets.files import recognize_columns
 from bertworks.datasets.published import DATASETS, dataset_of, read_dataset, write_submission
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.classification import METRICS
@@ -107,7 +107,7 @@ def test_the_published_headers_have_the_expected_columns(tmp_path: Path, name: s
     with path.open("a", encoding="utf-8") as file:
         file.write("\t".join(f"value of {column}" for column in header).replace("\ufeff", "") + "\n")
     record = next(read_dataset(name, tmp_path, split, Counts()))
-    role_columns = recognise(list(record.fields), one.column_roles(split), path.name)
+    role_columns = recognize_columns(list(record.fields), one.column_roles(split), path.name)
     expected = {role: column for role, column in one.roles.items() if role != "label" or one.splits[split].is_labelled}
     assert {role: column for role, column in role_columns.items() if role != "id"} == expected
     assert {record.fields[column] for column in role_columns.values()} == {

@@ -62,7 +62,7 @@ def test_preset_base_has_the_sizes_of_the_paper():
     config = AwdLstmConfig.from_preset("base", 30_000)
     assert config.hidden_sizes == (400, 1_150, 1_150, 400)
     with torch.device("meta"):
-        count = sum(one.numel() for one in AwdLstm(config).layers.num_parameters())
+        count = sum(one.numel() for one in AwdLstm(config).layers.parameters())
     # Four gates of each cell: input weights, recurrent weights and a bias.
     assert count == 4 * (1_150 * (400 + 1_150 + 1) + 1_150 * (1_150 + 1_150 + 1) + 400 * (1_150 + 400 + 1))
 
@@ -107,7 +107,7 @@ def test_a_value_is_dropped_at_all_positions_of_a_sequence_and_independently_of_
 def test_recurrent_weights_are_dropped_once_for_a_pass():
     layer = WeightDropLstm(4, 3).double()
     with torch.no_grad():
-        for parameter in layer.num_parameters():
+        for parameter in layer.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))
     values = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(2)).double()
     seed = torch.tensor(3, dtype=torch.int32)

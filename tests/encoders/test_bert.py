@@ -162,7 +162,7 @@ def test_the_last_layer_at_some_positions_has_the_values_and_gradients_of_that_a
         encoded = ours(batch, positions=requested)
         assert encoded.pooled is not None
         (encoded.gather(positions).sin().sum() + encoded.pooled.cos().sum()).backward()
-        gradients = [parameter.grad.clone() for parameter in ours.num_parameters() if parameter.grad is not None]
+        gradients = [parameter.grad.clone() for parameter in ours.parameters() if parameter.grad is not None]
         results.append([encoded.gather(positions).detach(), encoded.pooled.detach(), *gradients])
     for whole, partial in zip(*results, strict=True):
         assert max_difference(partial, whole) < DOUBLE_TOLERANCE

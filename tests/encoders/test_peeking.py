@@ -45,7 +45,7 @@ class AttentionStack(nn.Module):
         self.layers = nn.ModuleList(Attention(HIDDEN_SIZE, 2, 0.0) for _ in range(num_layers))
         self.layout = masking_itself(length)
         self.position_queries = position_queries
-        for parameter in self.layers.num_parameters():
+        for parameter in self.layers.parameters():
             nn.init.normal_(parameter, 0.0, 0.3, generator=generator)  # small: no position takes all attention
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ def make_encoder(family: str) -> Encoder:
     encoder = ENCODERS[family].build(config, None).double().eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in encoder.num_parameters():
+        for parameter in encoder.parameters():
             parameter.normal_(0.05, 0.3, generator=generator)
     encoder.attention = "causal"
     return encoder

@@ -182,7 +182,7 @@ def test_activation_checkpointing_gives_the_same_gradients():
         ours = Transformer(CONFIG, torch.Generator().manual_seed(0)).train()
         ours.activation_checkpointing = is_checkpointed
         ours(batch, seeds=DropoutSeeds(torch.tensor(5, dtype=torch.int32))).last_hidden_state.square().sum().backward()
-        gradients.append([one.grad for one in ours.num_parameters() if one.grad is not None])
+        gradients.append([one.grad for one in ours.parameters() if one.grad is not None])
     assert len(gradients[0]) == len(list(Transformer(CONFIG).parameters()))
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 

@@ -24,7 +24,7 @@ CONFIG = XlnetConfig(vocab_size=70, d_model=24, n_layer=3, n_head=3, d_inner=96,
 def randomize(module: torch.nn.Module) -> Any:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in module.num_parameters():
+        for parameter in module.parameters():
             parameter.normal_(0.1, 0.3, generator=generator)
     return module.eval()
 
@@ -82,7 +82,7 @@ def test_the_query_stream_equals_that_of_transformers(lengths: tuple[int, ...]):
     mapping = torch.nn.functional.one_hot(batch.positions.view(num_sequences, 4) % length, length).float()
     is_token = (torch.arange(length) < batch.lengths[:, None]).float()
     with torch.no_grad():
-        found = ours(batch, positions=batch.positions).gather(batch.positions)
+        vectors = ours(batch, positions=batch.positions).gather(batch.positions)
         expected = peer(
             batch.input_ids,
             attention_mask=is_token,
@@ -90,7 +90,7 @@ def test_the_query_stream_equals_that_of_transformers(lengths: tuple[int, ...]):
             perm_mask=make_perm_mask(batch),
             target_mapping=mapping,
         ).logits
-    assert float((compute_logits(ours, peer, found) - expected.flatten(0, 1)).abs().max()) < TOLERANCE
+    assert float((compute_logits(ours, peer, vectors) - expected.flatten(0, 1)).abs().max()) < TOLERANCE
 
 
 def test_sequences_may_have_different_numbers_of_targets():
@@ -130,11 +130,11 @@ def test_the_memory_equals_that_of_transformers_over_three_batches(mem_len: int 
     for number in range(3):
         batch = make_batch((8, 8), seed=number)
         with torch.no_grad():
-            found = ours(batch, state)
+            encoded = ours(batch, state)
             expected = peer(batch.input_ids, token_type_ids=batch.token_type_ids, mems=mems, use_mems=True)
-        assert isinstance(found.state, EncoderState)
-        state, mems = found.state, expected.mems
-        logits = compute_logits(ours, peer, found.to_padded())
+        assert isinstance(encoded.state, EncoderState)
+        state, mems = encoded.state, expected.mems
+        logits = compute_logits(ours, peer, encoded.to_padded())
         assert float((logits - expected.logits).abs().max()) < TOLERANCE
         assert state.length == 8 * (number + 1)
         for (mine, _), theirs in zip(state.layers, mems, strict=True):
@@ -148,7 +148,7 @@ def test_a_permutation_with_a_memory_equals_transformers():
     mapping = torch.nn.functional.one_hot(batch.positions.view(2, 3) % 10, 10).float()
     with torch.no_grad():
         state = ours(before, EncoderState()).state
-        found = ours(batch, state, positions=batch.positions).gather(batch.positions)
+        vectors = ours(batch, state, positions=batch.positions).gather(batch.positions)
         mems = peer(before.input_ids, token_type_ids=before.token_type_ids, use_mems=True).mems
         peer_inputs = {
             "perm_mask": make_perm_mask(batch),
@@ -156,7 +156,7 @@ def test_a_permutation_with_a_memory_equals_transformers():
             "token_type_ids": batch.token_type_ids,
         }
         expected = peer(batch.input_ids, mems=mems, use_mems=True, **peer_inputs).logits
-    assert float((compute_logits(ours, peer, found) - expected.flatten(0, 1)).abs().max()) < TOLERANCE
+    assert float((compute_logits(ours, peer, vectors) - expected.flatten(0, 1)).abs().max()) < TOLERANCE
 
 
 def test_a_memory_of_different_lengths_equals_that_of_each_sequence_alone():

@@ -73,7 +73,7 @@ def test_two_sequences_are_memorized(softmax_kind: str):
     generator = torch.Generator().manual_seed(0)
     module = BiLmModule(Elmo(replace(CONFIG, softmax_kind=softmax_kind), generator), generator).double()
     batch = make_batch()
-    optimizer = torch.optim.Adam(module.num_parameters(), 0.02)
+    optimizer = torch.optim.Adam(module.parameters(), 0.02)
     for _ in range(60):
         optimizer.zero_grad()
         loss = module(batch, {"bilm": 0.1})

@@ -139,7 +139,7 @@ def test_training_with_samples_learns_the_true_distribution():
     true = 1 / np.arange(1, 51)
     true /= true.sum()
     head = TableSoftmax(2, 50, torch.Generator().manual_seed(0), num_samples=25).double()
-    optimizer = torch.optim.Adam(head.num_parameters(), 0.05)
+    optimizer = torch.optim.Adam(head.parameters(), 0.05)
     generator = np.random.default_rng(0)
     zeros = torch.zeros(512, 2, dtype=torch.double)
     for step in range(400):

@@ -31,7 +31,7 @@ from bertworks.reports.curves import (
     tick_distance,
 )
 from bertworks.reports.page import format_duration, format_number
-from bertworks.reports.pretrain import write_report
+from bertworks.reports.pretrain import write_pretrain_report
 
 RUN_INFO = {
     "uniform_loss": math.log(30_522),  # 10.3262
@@ -74,12 +74,12 @@ def run_with(
 
 
 def report_of(folder: Path) -> Outline:
-    return outline(write_report(folder).read_text(encoding="utf-8"))
+    return outline(write_pretrain_report(folder).read_text(encoding="utf-8"))
 
 
 def test_the_page_has_the_last_held_out_scores(tmp_path):
     run = run_with(tmp_path / "mini-en", step(1, 9.0), step(2, 2.5), held_out(1, 8.0), held_out(2, 2.513))
-    assert write_report(run) == run / "report.html"
+    assert write_pretrain_report(run) == run / "report.html"
     words = report_of(run).words
     assert "Pretraining run mini-en" in words
     assert "started 2026-01-02 03:04, finished 2026-01-02 05:04, step 2" in words
@@ -203,7 +203,7 @@ def test_a_damaged_line_is_named_and_the_lines_before_it_are_shown(tmp_path):
 
 def test_a_missing_run_folder_is_refused(tmp_path):
     with pytest.raises(FolderError, match=r"there is no run folder .*nowhere; check the path"):
-        write_report(tmp_path / "nowhere")
+        write_pretrain_report(tmp_path / "nowhere")
 
 
 def test_text_from_files_is_escaped(tmp_path):

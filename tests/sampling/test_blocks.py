@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from numbered_corpus import FIRST_WORD, Numbered
+from numbered_corpus import FIRST_WORD, NumberedCorpus
 
 from bertworks.errors import InputError
 from bertworks.sampling.blocks import Blocks
@@ -16,10 +16,10 @@ from bertworks.sampling.order import ExampleOrder
 
 ORDER = ExampleOrder(3, "phase", "train")
 CLS, SEP = 2, 3
-Make = Callable[..., Numbered]
+Make = Callable[..., NumberedCorpus]
 
 
-def blocks_of(numbered: Numbered, max_length: int) -> Blocks:
+def blocks_of(numbered: NumberedCorpus, max_length: int) -> Blocks:
     return Blocks(numbered.corpus.split("train"), max_length, numbered.corpus.tokenizer.specials)
 
 
@@ -57,7 +57,7 @@ def test_a_block_has_the_sentences_that_fit_with_a_separator_between_documents(m
 
 
 @pytest.mark.parametrize("max_length", [16, 40, 128])
-def test_blocks_are_whole_sentences_in_order_and_never_too_long(numbered: Numbered, max_length: int) -> None:
+def test_blocks_are_whole_sentences_in_order_and_never_too_long(numbered: NumberedCorpus, max_length: int) -> None:
     sentence_of, document_of = numbered.sentence_of, numbered.document_of
     last_of_document = set(np.flatnonzero(np.diff(document_of, append=-1)).tolist())
     for example in sample(blocks_of(numbered, max_length), 3):
@@ -74,18 +74,18 @@ def test_blocks_are_whole_sentences_in_order_and_never_too_long(numbered: Number
                 assert span[-1] in last_of_document
 
 
-def test_is_special_marks_special_tokens(numbered: Numbered) -> None:
+def test_is_special_marks_special_tokens(numbered: NumberedCorpus) -> None:
     example = next(sample(blocks_of(numbered, 64), 1))
     assert example.is_special.tolist() == np.isin(example.input_ids, [CLS, SEP]).tolist()
 
 
-def test_blocks_use_no_randomness(numbered: Numbered) -> None:
+def test_blocks_use_no_randomness(numbered: NumberedCorpus) -> None:
     generator = ORDER.generator(0, 0)
     blocks_of(numbered, 32).example(1.5, generator)
     assert generator.random() == ORDER.generator(0, 0).random()
 
 
-def test_an_epoch_covers_nearly_every_token_once(numbered: Numbered) -> None:
+def test_an_epoch_covers_nearly_every_token_once(numbered: NumberedCorpus) -> None:
     num_epochs = 20
     counts = np.zeros((num_epochs, len(numbered.sentence_of)))
     blocks = blocks_of(numbered, 128)
@@ -113,7 +113,7 @@ def test_a_sentence_longer_than_a_block_is_covered_over_the_epochs(make_corpus: 
     assert counts.max() / num_epochs < 2
 
 
-def test_a_word_split_by_a_block_starts_with_the_block(numbered: Numbered) -> None:
+def test_a_word_split_by_a_block_starts_with_the_block(numbered: NumberedCorpus) -> None:
     for example in sample(blocks_of(numbered, 16), 1):
         assert example.word_starts[1]
 
@@ -131,6 +131,6 @@ def test_a_single_document_is_enough(make_corpus: Make) -> None:
     assert [spans_of(example) for example in sample(blocks_of(make_corpus([[4]]), 16), 2)] == [[[0, 1, 2, 3]]] * 2
 
 
-def test_a_max_length_too_short_for_a_block_is_rejected(numbered: Numbered) -> None:
+def test_a_max_length_too_short_for_a_block_is_rejected(numbered: NumberedCorpus) -> None:
     with pytest.raises(InputError, match="at least 3 positions"):
         blocks_of(numbered, 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numbered_corpus import FIRST_WORD, Numbered
+from numbered_corpus import FIRST_WORD, NumberedCorpus
 
 from bertworks.corpus.corpus import Corpus
 from bertworks.sampling.blocks import Blocks
@@ -57,11 +57,11 @@ def digest_of(loaded: tuple[Example, MaskedExample]) -> str:
 
 
 @pytest.fixture
-def loader(numbered: Numbered) -> Loader:
+def loader(numbered: NumberedCorpus) -> Loader:
     return loader_of(numbered.corpus)
 
 
-def test_an_example_does_not_depend_on_earlier_ones(numbered: Numbered) -> None:
+def test_an_example_does_not_depend_on_earlier_ones(numbered: NumberedCorpus) -> None:
     numbers = [5, 0, 700, 3, 5, 10**9, 3]
     expected = [digest_of(loader_of(numbered.corpus).load_example(number)) for number in numbers]
     loader = loader_of(numbered.corpus)
@@ -69,7 +69,7 @@ def test_an_example_does_not_depend_on_earlier_ones(numbered: Numbered) -> None:
     assert [digest_of(loader.load_example(number)) for number in reversed(numbers)] == expected[::-1]
 
 
-def test_an_example_is_the_same_in_another_process(loader: Loader, numbered: Numbered) -> None:
+def test_an_example_is_the_same_in_another_process(loader: Loader, numbered: NumberedCorpus) -> None:
     numbers = [0, 1, 999, 123_456_789]
     folder = Path(__file__).parent
     command = [
@@ -87,7 +87,7 @@ def test_an_example_is_the_same_in_another_process(loader: Loader, numbered: Num
     assert digests == [digest_of(loader.load_example(number)) for number in numbers]
 
 
-def test_processes_and_micro_batches_only_select_examples(numbered: Numbered) -> None:
+def test_processes_and_micro_batches_only_select_examples(numbered: NumberedCorpus) -> None:
     # Step 3 of 12 examples: in one process, or in two with every other example, in micro-batches of 3.
     expected = [digest_of(loader_of(numbered.corpus).load_example(3 * 12 + index)) for index in range(12)]
     ranks = [loader_of(numbered.corpus) for _ in range(2)]
@@ -169,7 +169,7 @@ def test_seed_phase_and_split_each_give_other_examples(loader: Loader) -> None:
     assert len(digests) == 4
 
 
-def test_blocks_load_the_same_way(numbered: Numbered) -> None:
+def test_blocks_load_the_same_way(numbered: NumberedCorpus) -> None:
     tokenizer = numbered.corpus.tokenizer
     blocks = Blocks(numbered.corpus.split("train"), 64, tokenizer.specials)
     loader = Loader(blocks, Masker(tokenizer), ExampleOrder(0, "phase", "train"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
-from numbered_corpus import FIRST_WORD, Numbered
+from numbered_corpus import FIRST_WORD, NumberedCorpus
 
 from bertworks.errors import InputError
 from bertworks.sampling.example import Example
@@ -28,12 +28,12 @@ from bertworks.sampling.pairs import (
 
 ORDER = ExampleOrder(3, "phase", "train")
 CLS, SEP = 2, 3
-Make = Callable[..., Numbered]
+Make = Callable[..., NumberedCorpus]
 WordIds = npt.NDArray[np.int64]
 
 
 def pairs_of(
-    numbered: Numbered, max_length: int, kind: type = NextSentencePairs, **settings: float
+    numbered: NumberedCorpus, max_length: int, kind: type = NextSentencePairs, **settings: float
 ) -> NextSentencePairs:
     corpus = numbered.corpus
     return kind(corpus.split("train"), max_length, corpus.tokenizer.specials, PairSettings(**settings))
@@ -53,21 +53,21 @@ def segments_of(example: Example) -> tuple[WordIds, WordIds]:
     ]
 
 
-def token_counts(numbered: Numbered, examples: Iterator[Example]) -> WordIds:
+def token_counts(numbered: NumberedCorpus, examples: Iterator[Example]) -> WordIds:
     """The number of occurrences of each token of the corpus."""
     counts = [part for example in examples for part in segments_of(example)]
     return np.bincount(np.concatenate(counts), minlength=len(numbered.document_of))
 
 
 @pytest.fixture(scope="module")
-def varied(make_corpus: Make) -> Numbered:
+def varied(make_corpus: Make) -> NumberedCorpus:
     """40 documents of 20 sentences of very different lengths: 1 to 3 tokens, or 16 to 20."""
     generator = np.random.default_rng(2)
     short, long = generator.integers(1, 4, size=(40, 20)), generator.integers(16, 21, size=(40, 20))
     return make_corpus(np.where(generator.random((40, 20)) < 0.5, short, long).tolist())
 
 
-def test_a_pair_is_cls_a_sep_b_sep(numbered: Numbered) -> None:
+def test_a_pair_is_cls_a_sep_b_sep(numbered: NumberedCorpus) -> None:
     for example in sample(pairs_of(numbered, 32), 3):
         first, second = segments_of(example)
         assert len(first) > 0
@@ -80,11 +80,11 @@ def test_a_pair_is_cls_a_sep_b_sep(numbered: Numbered) -> None:
         assert (np.diff(second) == 1).all()
 
 
-def test_the_shortest_pair_has_one_token_per_segment(numbered: Numbered) -> None:
+def test_the_shortest_pair_has_one_token_per_segment(numbered: NumberedCorpus) -> None:
     assert {len(example) for example in sample(pairs_of(numbered, 5), 1)} == {5}
 
 
-def test_half_of_the_pairs_are_random(numbered: Numbered) -> None:
+def test_half_of_the_pairs_are_random(numbered: NumberedCorpus) -> None:
     labels = [example.label for example in sample(pairs_of(numbered, 32), 12)]
     assert len(labels) > 2000
     assert abs(labels.count(RANDOM) - len(labels) / 2) <= 5 * np.sqrt(len(labels) / 4)
@@ -92,7 +92,7 @@ def test_half_of_the_pairs_are_random(numbered: Numbered) -> None:
 
 
 @pytest.mark.parametrize("max_length", [12, 32, 128])
-def test_a_random_segment_is_never_from_the_same_document(numbered: Numbered, max_length: int) -> None:
+def test_a_random_segment_is_never_from_the_same_document(numbered: NumberedCorpus, max_length: int) -> None:
     document_of = numbered.document_of
     for example in sample(pairs_of(numbered, max_length, random_prob=1.0), 4):
         first, second = segments_of(example)
@@ -117,7 +117,7 @@ def test_with_two_documents_of_very_different_size_each_samples_the_other(
     assert sum(documents.values()) >= 300
 
 
-def test_a_true_second_segment_follows_directly(numbered: Numbered) -> None:
+def test_a_true_second_segment_follows_directly(numbered: NumberedCorpus) -> None:
     num_direct = 0
     sentences = numbered.sentence_of
     for example in sample(pairs_of(numbered, 48, random_prob=0.0), 4):
@@ -129,13 +129,13 @@ def test_a_true_second_segment_follows_directly(numbered: Numbered) -> None:
     assert num_direct > 100
 
 
-def test_segment_a_does_not_depend_on_the_label(varied: Numbered) -> None:
+def test_segment_a_does_not_depend_on_the_label(varied: NumberedCorpus) -> None:
     true_pairs = [segments_of(example)[0].tolist() for example in sample(pairs_of(varied, 64, random_prob=0.0), 2)]
     random_pairs = [segments_of(example)[0].tolist() for example in sample(pairs_of(varied, 64, random_prob=1.0), 2)]
     assert true_pairs == random_pairs
 
 
-def lengths_by_label(numbered: Numbered, measure: Callable[[Example], float]) -> tuple[float, float]:
+def lengths_by_label(numbered: NumberedCorpus, measure: Callable[[Example], float]) -> tuple[float, float]:
     """The difference of the means of a measure between true and random pairs, and its standard error."""
     values = {FOLLOWS: [], RANDOM: []}
     for prob, label in ((0.0, FOLLOWS), (1.0, RANDOM)):
@@ -145,7 +145,7 @@ def lengths_by_label(numbered: Numbered, measure: Callable[[Example], float]) ->
 
 
 @pytest.mark.parametrize("max_length", [16, 32, 128])
-def test_lengths_do_not_depend_on_the_label(varied: Numbered, max_length: int) -> None:
+def test_lengths_do_not_depend_on_the_label(varied: NumberedCorpus, max_length: int) -> None:
     true_pairs = [
         [len(part) for part in segments_of(example)]
         for example in sample(pairs_of(varied, max_length, random_prob=0.0), 3)
@@ -165,7 +165,7 @@ def test_a_random_segment_is_shorter_only_if_the_other_documents_are(make_corpus
             assert len(second) == min(8, 21 - len(first))
 
 
-def test_random_segments_start_at_a_sentence_like_true_ones(varied: Numbered) -> None:
+def test_random_segments_start_at_a_sentence_like_true_ones(varied: NumberedCorpus) -> None:
     starts = {0, *np.flatnonzero(np.diff(varied.sentence_of)) + 1}
     for prob in (0.0, 1.0):
         assert all(
@@ -173,7 +173,7 @@ def test_random_segments_start_at_a_sentence_like_true_ones(varied: Numbered) ->
         )
 
 
-def test_the_first_sentence_of_segment_b_does_not_reveal_the_label(varied: Numbered) -> None:
+def test_the_first_sentence_of_segment_b_does_not_reveal_the_label(varied: NumberedCorpus) -> None:
     # The sentence at a random token has 17 tokens on average, a sentence after another 10: that would reveal the label.
     sizes = np.bincount(varied.sentence_of)
     difference, error = lengths_by_label(varied, lambda example: sizes[varied.sentence_of[segments_of(example)[1][0]]])
@@ -193,7 +193,7 @@ def test_a_tenth_of_the_pairs_is_short(make_corpus: Make) -> None:
     assert abs(short.mean() - 18) <= 5 * 7.8 / np.sqrt(len(short))
 
 
-def test_without_short_pairs_a_long_document_always_fills_the_length(varied: Numbered) -> None:
+def test_without_short_pairs_a_long_document_always_fills_the_length(varied: NumberedCorpus) -> None:
     assert {len(example) for example in sample(pairs_of(varied, 64, random_prob=0.0, short_seq_prob=0.0), 2)} == {64}
 
 
@@ -210,7 +210,7 @@ def test_a_split_without_documents_of_two_sentences_is_rejected(make_corpus: Mak
 
 
 @pytest.mark.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
-def test_a_max_length_too_short_for_a_pair_is_rejected(numbered: Numbered, kind: type) -> None:
+def test_a_max_length_too_short_for_a_pair_is_rejected(numbered: NumberedCorpus, kind: type) -> None:
     with pytest.raises(
         InputError, match=r"max_length is 4; a pair needs at least 5 positions \(\[CLS\] a \[SEP\] b \[SEP\]\)"
     ):
@@ -232,7 +232,7 @@ def test_documents_of_one_sentence_occur_as_random_segments_only(make_corpus: Ma
 # Sentence order prediction.
 
 
-def test_half_of_the_pairs_are_swapped_and_all_are_consecutive(numbered: Numbered) -> None:
+def test_half_of_the_pairs_are_swapped_and_all_are_consecutive(numbered: NumberedCorpus) -> None:
     labels = Counter()
     num_direct = 0
     for example in sample(pairs_of(numbered, 48, SentenceOrderPairs), 15):
@@ -273,7 +273,7 @@ def test_the_odd_token_does_not_reveal_the_order(make_corpus: Make) -> None:
 # Coverage.
 
 
-def test_over_many_epochs_every_token_is_sampled_about_equally(numbered: Numbered) -> None:
+def test_over_many_epochs_every_token_is_sampled_about_equally(numbered: NumberedCorpus) -> None:
     num_epochs = 60
     counts = token_counts(numbered, sample(pairs_of(numbered, 32), num_epochs)) / num_epochs
     is_paired = np.array([len(document) > 1 for document in numbered.shape])[numbered.document_of]
@@ -283,7 +283,7 @@ def test_over_many_epochs_every_token_is_sampled_about_equally(numbered: Numbere
 
 
 @pytest.mark.parametrize("kind", [NextSentencePairs, SentenceOrderPairs])
-def test_first_and_last_sentences_of_documents_are_sampled_as_often(varied: Numbered, kind: type) -> None:
+def test_first_and_last_sentences_of_documents_are_sampled_as_often(varied: NumberedCorpus, kind: type) -> None:
     num_epochs = 40
     counts = token_counts(varied, sample(pairs_of(varied, 64, kind), num_epochs)) / num_epochs
     ends = np.cumsum([sum(document) for document in varied.shape])
@@ -294,7 +294,7 @@ def test_first_and_last_sentences_of_documents_are_sampled_as_often(varied: Numb
     assert counts[[0, *ends[:-1]]].mean() > 0.3
 
 
-def test_few_tokens_are_missed_in_an_epoch(varied: Numbered) -> None:
+def test_few_tokens_are_missed_in_an_epoch(varied: NumberedCorpus) -> None:
     missed_ratio = np.mean(
         [(token_counts(varied, iter(examples)) == 0).mean() for examples in epochs_of(pairs_of(varied, 64), 10)]
     )

@@ -25,7 +25,7 @@ Shape = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedCorpus:
     """A corpus whose token number k is the word wk."""
 
     corpus: Corpus

@@ -1,4 +1,4 @@
-"""Random parameters for parity tests: a module in, the same with every parameter drawn anew out."""
+"""Random parameters for parity tests: a module in, the same module with random parameters out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def randomize_parameters(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Draw every parameter anew, biases and layer norms too, so that none of them is without effect."""
+    """Randomize every parameter, biases and layer norms included, so that all of them have an effect."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():

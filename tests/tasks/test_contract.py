@@ -5,7 +5,7 @@ import pytest
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.errors import InputError
-from bertworks.inference.finetuned import read_window_rule
+from bertworks.inference.finetuned import task_window_rule
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.contract import (
     ExplainableTask,
@@ -43,10 +43,10 @@ def make_task(name: str) -> Task:
 def test_a_folder_s_window_rule_overrides_the_default(name: str):
     task = make_task(name)
     assert task.default_window_rule == WINDOW_RULES[name]
-    assert read_window_rule({}, task, 512) == WINDOW_RULES[name]
-    assert read_window_rule({}, task, 64) == WindowRule(64, 16)  # limited to the model's positions
+    assert task_window_rule({}, task, 512) == WINDOW_RULES[name]
+    assert task_window_rule({}, task, 64) == WindowRule(64, 16)  # limited to the model's positions
     window = {"max_length": 128, "overlap": 8, "truncate": True}
-    assert read_window_rule({"window": window}, task, 512) == WindowRule(128, 8, True)
+    assert task_window_rule({"window": window}, task, 512) == WindowRule(128, 8, True)
 
 
 @pytest.mark.parametrize("name", TASKS)

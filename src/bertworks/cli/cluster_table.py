@@ -37,7 +37,7 @@ def _bytes(count: float) -> str:
 
 _ROWS: dict[str, Callable[[ClusterEstimate], str]] = {
     "GPUs": lambda run: f"{run.num_gpus}",
-    "parameters": lambda run: f"{run.parameters:,}",
+    "parameters": lambda run: f"{run.num_parameters:,}",
     "batch size (per GPU, micro-batch)": lambda run: (
         f"{run.batch_size:,} ({run.sequences_per_gpu}, {run.micro_batch_size})"
     ),

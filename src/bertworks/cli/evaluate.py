@@ -49,14 +49,14 @@ def evaluate_command(
     ),
 ) -> None:
     """Score MODEL on labelled FILEs, side by side."""
-    from bertworks.commands.evaluate import LabelledFile, evaluate_files, files_of_set
+    from bertworks.commands.evaluate import LabelledFile, dataset_files, evaluate_files
     from bertworks.inference.finetuned import load_predictor
 
     columns = columns_of(text=text, pair=pair, label=label, targets=targets)
     if data is None:
         labelled = [LabelledFile(file, Path(file), columns) for file in files]
     elif len(files) == 1:
-        labelled = files_of_set(files[0], data)
+        labelled = dataset_files(files[0], data)
     else:
         raise SettingsError(f"--data {data} is the folder of one published set; name only that set")
     predictor = load_predictor(model, engine=engine)

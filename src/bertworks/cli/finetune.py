@@ -120,9 +120,9 @@ def finetune_command(
         options[_AUXILIARY_KEYS[auxiliary]] = _AUXILIARY_WEIGHT
     settings = _read_recipe(path, options, overrides, model)
     is_submission = test == PUBLISHED_TEST
+    from bertworks.commands.finetune.dataset import resolve_dataset
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.submissions import BenchmarkDataset
-    from bertworks.commands.finetune.dataset import resolve_dataset
 
     files = {"train": train, "dev": dev, "test": None if is_submission else test}
     columns = columns_of(text=text, pair=pair, label=label, targets=targets)

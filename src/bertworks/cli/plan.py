@@ -216,7 +216,7 @@ def _show_estimate(result: Estimate, as_json: bool) -> None:
         )
     console.print(
         f"total: {result.steps:,} steps, {result.num_tokens:,.0f} tokens, {result.flops:.2e} FLOPs; "
-        f"{result.parameters:,} parameters with a vocabulary of {result.vocab_size:,}"
+        f"{result.num_parameters:,} parameters with a vocabulary of {result.vocab_size:,}"
     )
     if result.epochs is not None and result.loss is not None:
         console.print(

@@ -71,7 +71,7 @@ def report_progress(
         watch(Progress(progress.stage, done, progress.total, progress.unit))
 
 
-def files_of_set(name: str, data: Path) -> list[LabelledFile]:
+def dataset_files(name: str, data: Path) -> list[LabelledFile]:
     """Return the existing labelled dev and test files of a published dataset, named by split: both dev sets of MNLI."""
     dataset = dataset_of(name)
     labelled = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertworks.datasets import squad
-from bertworks.datasets.files import Record, read_records, read_stream, recognise
+from bertworks.datasets.files import Record, read_records, read_stream, recognize_columns
 from bertworks.datasets.labelled_texts import text_example
 from bertworks.errors import SettingsError
 from bertworks.inference.finetuned import load_predictor
@@ -78,7 +78,7 @@ def _predict_sentences(
         for index, record in enumerate(records):
             if not any(str(value).strip() for value in record.fields.values()):
                 continue  # an empty line between paragraphs
-            roles = roles or recognise(list(record.fields), {"text": columns.get("text")}, "the input")
+            roles = roles or recognize_columns(list(record.fields), {"text": columns.get("text")}, "the input")
             (text,), end = text_example(record.fields, roles, record.location, "").texts, 0
             for sentence in map(str.strip, split_sentences(text)):
                 start = text.index(sentence, end)

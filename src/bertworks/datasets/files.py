@@ -254,7 +254,7 @@ def _normalize_name(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-def recognise(fields: Sequence[str], roles: Mapping[str, str | None], name: str = "the file") -> dict[str, str]:
+def recognize_columns(fields: Sequence[str], roles: Mapping[str, str | None], name: str = "the file") -> dict[str, str]:
     """Return the column of each role: "text", "pair" (the second text), "label" and "id".
 
     `roles` maps a role to the column that the user named, or to None to find it by common names. Text and label are

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertworks.datasets.files import Record, read_records, recognise
+from bertworks.datasets.files import Record, read_records, recognize_columns
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
 
@@ -39,7 +39,7 @@ def text_examples(records: Iterable[Record], columns: Mapping[str, str], name: s
     roles = {role: column for role, column in roles.items() if column != ""}
     role_columns: dict[str, str] = {}
     for index, record in enumerate(records):
-        role_columns = role_columns or recognise(list(record.fields), roles, name)
+        role_columns = role_columns or recognize_columns(list(record.fields), roles, name)
         yield text_example(record.fields, role_columns, record.location, str(index))
 
 

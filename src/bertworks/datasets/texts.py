@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertworks.datasets.files import EXTENSIONS, Record, read_records, read_stream, recognise
+from bertworks.datasets.files import EXTENSIONS, Record, read_records, read_stream, recognize_columns
 from bertworks.errors import InputError
 from bertworks.text.compression import compression_of
 
@@ -26,7 +26,7 @@ def texts_in(file: str, column: str | None = None) -> Iterator[str]:
             text_column = (
                 _PLAIN_COLUMN
                 if _PLAIN_COLUMN in record.fields
-                else recognise(list(record.fields), {"text": None}, file)["text"]
+                else recognize_columns(list(record.fields), {"text": None}, file)["text"]
             )
         if text_column not in record.fields:
             columns = ", ".join(map(repr, record.fields))

@@ -53,7 +53,9 @@ class EncoderConfig(Protocol):
     attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     supported_values: ClassVar[Mapping[str, Any]] = {}
 
-    def __hash__(self) -> int: ...
+    def __hash__(self) -> int:  # configs are keys of caches; a frozen dataclass has its own
+        raise NotImplementedError
+
     @property
     def vocab_size(self) -> int: ...
     @property

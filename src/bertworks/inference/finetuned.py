@@ -93,10 +93,10 @@ def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predic
             f"`bertworks finetune {task.name}`"
         )
     module.eval()
-    return Predictor(module, folder.tokenizer, read_window_rule(folder.metadata, task, encoder.config.max_length))
+    return Predictor(module, folder.tokenizer, task_window_rule(folder.metadata, task, encoder.config.max_length))
 
 
-def read_window_rule(metadata: Mapping[str, Any], task: Task, model_max_length: int) -> WindowRule:
+def task_window_rule(metadata: Mapping[str, Any], task: Task, model_max_length: int) -> WindowRule:
     """Return the window rule of a folder, or the task's default, limited to the model's positions."""
     rule = WindowRule(**metadata["window"]) if "window" in metadata else task.default_window_rule
     max_length = min(rule.max_length, model_max_length)

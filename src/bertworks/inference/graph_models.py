@@ -16,7 +16,7 @@ from bertworks.engines.graph_encoder import HEAD_OUTPUTS, GraphEncoder, Runtime,
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, GraphHead
 from bertworks.engines.processor import check_processor
 from bertworks.errors import FolderError, SettingsError
-from bertworks.inference.finetuned import is_finetuned, read_task, read_window_rule
+from bertworks.inference.finetuned import is_finetuned, read_task, task_window_rule
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder
 from bertworks.objectives.heads import MlmHead
@@ -81,7 +81,7 @@ def load_graph_parts(
         raise FolderError(f"{folder.path}: the graph has no output {missing}; export the model with `bertworks export`")
     encoder = GraphEncoder(folder.encoder_config, runtime)
     if is_finetuned(folder):
-        window_rule = read_window_rule(folder.metadata, task, folder.encoder_config.max_length)
+        window_rule = task_window_rule(folder.metadata, task, folder.encoder_config.max_length)
         module = TaskModule(GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind]), task)
         module.head.score = nn.Identity()  # the linear layer is in the graph: only the selection of positions is left
         module.eval()

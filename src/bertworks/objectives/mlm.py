@@ -66,7 +66,7 @@ MLM_NSP = Objective(
     corruption=Masker,
     build=partial(MlmModule, has_pair_head=True),
     required_heads=("mlm", "nsp"),
-    label_names=("the second follows the first", "the second is random"),
+    label_names=("segment B follows segment A", "segment B is random"),
     pair_task="NSP",
 )
 MLM_SOP = Objective(
@@ -75,7 +75,7 @@ MLM_SOP = Objective(
     corruption=Masker,
     build=partial(MlmModule, has_pair_head=True),
     required_heads=("mlm", "nsp"),
-    label_names=("in order", "swapped"),
+    label_names=("segments in order", "segments swapped"),
     pair_task="SOP",
 )
 MLM = Objective(

@@ -78,7 +78,7 @@ def markdown_of(contents: CompareContents) -> str:
     return "\n".join(lines) + "\n"
 
 
-def picture_of(contents: CompareContents, task: str | None = None) -> str:
+def score_plot(contents: CompareContents, task: str | None = None) -> str:
     """Return a plot of the mean over tasks, or of one task, against FLOPs, with error bars over seeds."""
     names = dict.fromkeys(result.member for result in contents.results)
     series = [
@@ -99,9 +99,9 @@ def _dots(results: Sequence[MemberResult], task: str | None) -> list[Dot]:
 
 def write_compare_report(folder: Path, contents: CompareContents) -> Path:
     """Write the page into the folder and return its path."""
-    plots = [picture_of(contents)]
+    plots = [score_plot(contents)]
     if len(contents.tasks) > 1:
-        plots += [picture_of(contents, task) for task in contents.tasks]
+        plots += [score_plot(contents, task) for task in contents.tasks]
     figures = "".join(f'<figure class="tall">{plot}</figure>' for plot in plots)
     cards = fact_card("Shared settings", contents.shared_settings) + fact_card("Machine", contents.machine)
     parts = (

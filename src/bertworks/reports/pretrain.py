@@ -92,7 +92,7 @@ def _pair_task(recipe: str) -> str:
     return "" if objective is None else objective.pair_task
 
 
-def write_report(run: Path) -> Path:
+def write_pretrain_report(run: Path) -> Path:
     """Write the report of the run folder `run`, finished or not, and return its path."""
     if not run.is_dir():
         raise FolderError(f"there is no run folder {run}; check the path")

@@ -8,7 +8,7 @@ from bertworks.commands.compare.member import JobResult, Point, Score
 from bertworks.commands.compare.recipe import CompareRecipe, MemberRecipe, TaskRecipe
 from bertworks.commands.compare.results import collect_member_results, member_results_to_json
 from bertworks.metrics.seeds import SeedStatistics
-from bertworks.reports.compare import CompareContents, markdown_of, picture_of, rows_of, write_compare_report
+from bertworks.reports.compare import CompareContents, markdown_of, rows_of, score_plot, write_compare_report
 
 COMPARISON = CompareRecipe(
     members=(MemberRecipe(name="one", recipe="tiny"), MemberRecipe(name="two", recipe="mini")),
@@ -112,6 +112,6 @@ def test_page_names_the_best_member_and_the_failures(tmp_path):
 
 
 def test_member_without_a_score_is_not_in_the_chart():
-    assert ">one<" in picture_of(contents())
-    assert ">two<" not in picture_of(contents())
-    assert ">two<" in picture_of(contents(), "A")
+    assert ">one<" in score_plot(contents())
+    assert ">two<" not in score_plot(contents())
+    assert ">two<" in score_plot(contents(), "A")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.commands.evaluate import files_of_set
+from bertworks.commands.evaluate import dataset_files
 from bertworks.commands.finetune.submissions import BenchmarkDataset
 from bertworks.errors import InputError, SettingsError
 
@@ -41,18 +41,18 @@ def test_a_dataset_without_submission_format_or_test_file_is_refused(tmp_path: P
 
 def test_the_labelled_files_of_a_dataset_are_those_that_exist(tmp_path: Path):
     write_files(tmp_path, "glue/MNLI/dev_matched.tsv", "glue/MNLI/dev_mismatched.tsv", "glue/MNLI/test_matched.tsv")
-    files = files_of_set("glue/mnli", tmp_path)
+    files = dataset_files("glue/mnli", tmp_path)
     assert [file.name for file in files] == ["dev_matched", "dev_mismatched"]
     assert files[1].path == tmp_path / "glue" / "MNLI" / "dev_mismatched.tsv"
     assert files[1].columns == {"text": "sentence1", "pair": "sentence2", "label": "gold_label"}
     write_files(tmp_path, "comve/test.csv")
-    assert [file.name for file in files_of_set("comve", tmp_path)] == ["test"]
+    assert [file.name for file in dataset_files("comve", tmp_path)] == ["test"]
     with pytest.raises(InputError, match=r"no dev file of glue/RTE; put dev\.tsv"):
-        files_of_set("glue/RTE", tmp_path)
+        dataset_files("glue/RTE", tmp_path)
     with pytest.raises(
         SettingsError, match="glue/AX has no labelled split besides train; there is nothing to evaluate on"
     ):
-        files_of_set("glue/AX", tmp_path)
+        dataset_files("glue/AX", tmp_path)
 
 
 def test_a_dataset_with_one_dev_set_has_no_other_dev_scores(tmp_path: Path):

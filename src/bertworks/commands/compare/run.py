@@ -20,7 +20,7 @@ from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.disk import write_json, write_text
 from bertworks.metrics.seeds import MemberResult
 from bertworks.parallel.machine import machine_info
-from bertworks.reports.compare import CompareContents, markdown_of, picture_of, write_compare_report
+from bertworks.reports.compare import CompareContents, markdown_of, score_plot, write_compare_report
 from bertworks.text.sources import TextSource
 
 # Runs jobs: the built-in `map` one after another in this process, a worker pool elsewhere and in any order.
@@ -147,7 +147,7 @@ def _write_report(request: CompareRequest, results: Sequence[JobResult]) -> Comp
         },
     )
     write_text(files["table"], markdown)
-    write_text(files["chart"], picture_of(contents))
+    write_text(files["chart"], score_plot(contents))
     files["report"] = write_compare_report(output, contents)
     return CompareReport(
         member_results=member_results,

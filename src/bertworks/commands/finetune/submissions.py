@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertworks.commands.evaluate import evaluate_files, files_of_set, report_progress
+from bertworks.commands.evaluate import dataset_files, evaluate_files, report_progress
 from bertworks.datasets.published import dataset_of, write_submission
 from bertworks.disk import read_json, write_json
 from bertworks.errors import SettingsError
@@ -47,7 +47,7 @@ class BenchmarkDataset:
         The new scores are added to run.json.
         """
         first, *others = dataset_of(self.name).splits_of_kind("dev") or ("dev",)
-        files = [file for file in files_of_set(self.name, self.data) if file.name in others] if others else []
+        files = [file for file in dataset_files(self.name, self.data) if file.name in others] if others else []
         if not files:
             return {}
         run_info = read_json(run / "run.json", "a finished run")

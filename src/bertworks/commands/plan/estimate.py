@@ -81,7 +81,7 @@ class Estimate:
     """The cost of a recipe. `epochs` and `loss` need a corpus; `paper_reference`: the paper's cost of the same run."""
 
     recipe: PretrainRecipe
-    parameters: int
+    num_parameters: int
     vocab_size: int
     phases: tuple[PhaseCost, ...]
     steps: int
@@ -120,7 +120,7 @@ def estimate(
     hardware = request.hardware or _default_hardware(recipe)
     return Estimate(
         recipe=recipe,
-        parameters=num_parameters(config),
+        num_parameters=num_parameters(config),
         vocab_size=vocab_size,
         phases=tuple(phases),
         steps=sum(phase.steps for phase in phases),

@@ -84,7 +84,7 @@ class PlanCandidate:
     """A size and its forecast for the whole budget at the short length. `reason`: why it is ruled out, if it is."""
 
     size: str
-    parameters: int
+    num_parameters: int
     batch_size: int
     step_seconds: float
     steps: int
@@ -229,7 +229,7 @@ def _make_candidate(context: _PlanContext, size: str, timing: StepTiming, reason
         reason = reason or f"fewer than {_MIN_STEPS} steps"
     return PlanCandidate(
         size=size,
-        parameters=num_parameters(config),
+        num_parameters=num_parameters(config),
         batch_size=batch_size,
         step_seconds=timing.step_seconds(batch_size),
         steps=steps,

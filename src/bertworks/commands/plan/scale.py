@@ -123,7 +123,7 @@ class ClusterEstimate:
     batch_size: int
     sequences_per_gpu: int
     micro_batch_size: int
-    parameters: int
+    num_parameters: int
     phases: tuple[ClusterPhaseCost, ...]
     steps: int
     num_tokens: int
@@ -166,7 +166,7 @@ def estimate_on_cluster(recipe: PretrainRecipe, vocab_size: int, cluster: Cluste
         batch_size=recipe.batch_size,
         sequences_per_gpu=num_sequences,
         micro_batch_size=micro_batch_size,
-        parameters=parameters[0],
+        num_parameters=parameters[0],
         phases=phases,
         steps=steps,
         num_tokens=sum(phase.steps * phase.num_tokens for phase in phases),

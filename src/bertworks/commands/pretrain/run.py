@@ -30,7 +30,7 @@ from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.machine import peak_bytes
 from bertworks.parallel.process_group import all_gather, any_process, is_main_process, process_group, world_size
 from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
-from bertworks.reports.pretrain import write_report
+from bertworks.reports.pretrain import write_pretrain_report
 from bertworks.sampling.batch import Batch
 from bertworks.settings import parse_duration, to_toml, write_recipe
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
@@ -296,7 +296,7 @@ def _stop(run: _PretrainRun, stop_requests: list[str], num_steps: int) -> Iterat
     note = stop_requests[0] if stop_requests else f"stopped after {num_steps} steps, as requested"
     yield TrainEvent(note=note, is_interrupted=bool(stop_requests))
     if is_main_process():
-        yield TrainEvent(note=f"report so far: {write_report(run.request.output)}")
+        yield TrainEvent(note=f"report so far: {write_pretrain_report(run.request.output)}")
 
 
 def _seconds_left(recipe: PretrainRecipe, step: Step) -> float:
@@ -379,7 +379,7 @@ def _write_results(run: _PretrainRun) -> Iterator[TrainEvent]:
     run.run_info["finished"] = now()
     write_json(run.request.output / "run.json", run.run_info)
     yield TrainEvent(note=f"model: {folder}")
-    yield TrainEvent(note=f"report: {write_report(run.request.output)}")
+    yield TrainEvent(note=f"report: {write_pretrain_report(run.request.output)}")
 
 
 def _handle_warning(run: _PretrainRun, warning: HealthWarning | None) -> Iterator[TrainEvent]:
