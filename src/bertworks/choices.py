@@ -16,16 +16,6 @@ FEATURE_STRATEGIES = (
     "sum-with-embeddings",
 )
 POOLINGS = ("mean", "first", "max")
-OBJECTIVES = (
-    "mlm-nsp",
-    "mlm-sop",
-    "mlm",
-    "causal",
-    "causal-stream",
-    "permutation",
-    "permutation-stream",
-    "bilm",
-)
 VOCABULARY_KINDS = ("wordpiece", "bpe", "byte-bpe", "unigram", "words", "jieba-words")
 WORD_VECTOR_KINDS = ("glove", "skip-gram", "cbow")
 COMPARE_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")

@@ -268,3 +268,29 @@ def test_vocab_extend_fills_unused_slots_first(folder):
     tokens = (folder / "new" / "vocab.txt").read_text().splitlines()
     assert tokens[0] == "endoscope"
     assert tokens[-1] == "endoscopy"
+
+
+def test_names_in_help_are_those_of_the_tables_they_key():
+    from bertworks import choices
+    from bertworks.commands.compare.recipe import BUILTIN_RECIPES
+    from bertworks.embeddings.pooling import POOLINGS
+    from bertworks.embeddings.static_files import FORMATS
+    from bertworks.embeddings.static_settings import KINDS as WORD_VECTOR_KINDS
+    from bertworks.embeddings.static_words import CONTEXTS
+    from bertworks.embeddings.strategies import STRATEGIES
+    from bertworks.engines.runtimes import ENGINES
+    from bertworks.exporters.export import TARGETS
+    from bertworks.training.devices import DEVICES, PRECISIONS
+    from bertworks.vocabulary.algorithms import KINDS
+
+    assert choices.DEVICES == DEVICES
+    assert tuple(PRECISIONS) == choices.PRECISIONS
+    assert tuple(ENGINES) == choices.ENGINES
+    assert tuple(TARGETS) == choices.EXPORT_TARGETS
+    assert tuple(STRATEGIES) == choices.FEATURE_STRATEGIES
+    assert tuple(POOLINGS) == choices.POOLINGS
+    assert tuple(KINDS) == choices.VOCABULARY_KINDS
+    assert tuple(WORD_VECTOR_KINDS) == choices.WORD_VECTOR_KINDS
+    assert choices.COMPARE_RECIPES == BUILTIN_RECIPES
+    assert tuple(FORMATS) == choices.WORD_VECTOR_FORMATS
+    assert tuple(CONTEXTS) == choices.WORD_CONTEXTS

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertworks.choices import OBJECTIVES
 from bertworks.cli.command import Command, choice, command_app
 from bertworks.cli.options import Vocabulary
 
@@ -24,8 +23,8 @@ app = command_app()
 def show_command(
     folder: Annotated[str, typer.Argument(help="A corpus folder, a vocabulary (folder or file), or a text source.")],
     objective: Annotated[
-        str, choice("objective", OBJECTIVES, "Pretraining objective whose examples to show.")
-    ] = OBJECTIVES[0],
+        str, typer.Option(help="Objective whose examples to show: mlm-nsp, mlm, causal, permutation, …", metavar="NAME")
+    ] = "mlm-nsp",
     documents: Annotated[bool, typer.Option("--documents", help="Show documents and sentences instead.")] = False,
     split: Annotated[str, choice("split", ("train", "held-out"), "Split of the corpus.")] = "train",
     max_length: Annotated[int, typer.Option(help="Sequence length, special tokens included.")] = 128,

@@ -53,8 +53,10 @@ class EncoderConfig(Protocol):
     attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     supported_values: ClassVar[Mapping[str, Any]] = {}
 
-    def __hash__(self) -> int:  # configs are keys of caches; a frozen dataclass has its own
-        raise NotImplementedError
+    def __hash__(self) -> int:
+        return id(self)  # a frozen dataclass has its own: configs are keys of caches
+
+    def __hash__(self) -> int: ...
 
     @property
     def vocab_size(self) -> int: ...

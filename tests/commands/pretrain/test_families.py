@@ -113,7 +113,7 @@ def test_examples_of_the_recipe_can_be_shown(corpus: Path, member: Member):
     for example in shown:
         if member.objective == "causal":
             assert example.masked_tokens == {i: example.tokens[i + 1] for i in range(len(example.tokens) - 1)}
-        assert (example.label in ("in order", "swapped")) == (member.objective == "mlm-sop")
+        assert (example.label in ("segments in order", "segments swapped")) == (member.objective == "mlm-sop")
 
 
 @pytest.mark.parametrize("pad_id", [0, 1])
