@@ -56,8 +56,6 @@ class EncoderConfig(Protocol):
     def __hash__(self) -> int:
         return id(self)  # a frozen dataclass has its own: configs are keys of caches
 
-    def __hash__(self) -> int: ...
-
     @property
     def vocab_size(self) -> int: ...
     @property
