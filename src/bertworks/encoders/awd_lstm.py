@@ -26,6 +26,7 @@ from bertworks.encoders.encoded import BatchLayout, Encoded, EncoderState
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.memory import FLOAT_BYTES, ActivationBytes
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 
@@ -36,6 +37,9 @@ _INPUT_RATIO, _HIDDEN_RATIO, _EMBEDDING_RATIO, _WEIGHT_RATIO = 1.0, 0.75, 0.125,
 _EMBEDDING_SEED, _BPTT_SEED, _INPUT_SEED, _OUTPUT_SEED, _LAYER_SEEDS = range(5)
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
+
+# Values that oneDNN's fused LSTM saves for each token and cell (measured): four gates, the cell, its output, copies.
+_CELL_VALUES = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,7 @@ class AwdLstmConfig(EncoderConfig):
     """
 
     model_type: ClassVar[str] = "awd-lstm"
+    target_ratio: ClassVar[float] = 1.0
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"hidden_size": 100, "intermediate_size": 288},
         "mini": {"hidden_size": 200, "intermediate_size": 576},
@@ -76,6 +81,15 @@ class AwdLstmConfig(EncoderConfig):
                 f"hidden_dropout_prob is {self.hidden_dropout_prob}, but recurrent weights are dropped with "
                 f"{_WEIGHT_RATIO} times that probability, which must be below 1"
             )
+
+    @property
+    def feed_forward_size(self) -> int:
+        return self.lstm_size
+
+    def activation_bytes(self, max_length: int) -> ActivationBytes:
+        """Bytes of the gates, cells and inputs of the LSTMs."""
+        layer = FLOAT_BYTES * (_CELL_VALUES * self.lstm_size + 2 * self.hidden_size)
+        return ActivationBytes(layer, layer, FLOAT_BYTES * 5 * self.lstm_size, FLOAT_BYTES * 4 * self.hidden_size)
 
     @property
     def pooled_size(self) -> int:

@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_type_hints
 
 from bertworks.encoders.layers import LayerConfig
+from bertworks.encoders.memory import ActivationBytes, transformer_activation_bytes
 from bertworks.errors import SettingsError
 
 # Number of layers, hidden size and attention heads of the released BERTs; the intermediate size is 4 * hidden size.
@@ -46,12 +47,14 @@ class EncoderConfig(Protocol):
     presets            named sizes: the arguments of `resized`
     attribute_map      argument of `resized` -> the family's fields, where the names differ
     supported_values   keys of a config.json that are no fields -> the only value that is implemented
+    target_ratio       the usual ratio of tokens that are predicted in pretraining, for memory estimates
     """
 
     model_type: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     supported_values: ClassVar[Mapping[str, Any]] = {}
+    target_ratio: ClassVar[float] = 0.15
 
     def __hash__(self) -> int:
         return id(self)  # a frozen dataclass has its own: configs are keys of caches
@@ -95,6 +98,23 @@ class EncoderConfig(Protocol):
     def layer_config(self) -> LayerConfig:
         """The config of a Transformer layer."""
         raise SettingsError(f"a model of the family '{self.model_type}' has no Transformer layers")
+
+    @property
+    def hidden_act(self) -> str:
+        return self.layer_config.hidden_act
+
+    @property
+    def layer_norm_eps(self) -> float:
+        return self.layer_config.layer_norm_eps
+
+    @property
+    def feed_forward_size(self) -> int:
+        """The size of the largest part of a layer, for cost estimates."""
+        return self.layer_config.intermediate_size
+
+    def activation_bytes(self, max_length: int) -> ActivationBytes:
+        """Estimate the activation memory of a training step per token."""
+        return transformer_activation_bytes(self.layer_config, max_length, self.target_ratio)
 
     @classmethod
     def from_preset(cls, name: str, vocab_size: int) -> Self:

@@ -31,6 +31,7 @@ from bertworks.encoders.encoded import BatchLayout, Encoded
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.memory import FLOAT_BYTES, ActivationBytes
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spell_vocabulary, spell_word
@@ -43,6 +44,10 @@ warnings.filterwarnings("ignore", message="LSTM with projections is not supporte
 SOFTMAX_KINDS = ("adaptive", "sampled", "full")
 # The gates of highway layers are initialized nearly closed, so that values pass unchanged at first.
 _GATE_BIAS = -2.0
+
+# For memory estimates: values that an LSTM saves for each token and cell (four gates, the cell, its output and the
+# matmul input), symbols of the longest word of a batch, and the ratio of unique words among its words.
+_CELL_VALUES, _WORD_SYMBOLS, _UNIQUE_WORD_RATIO = 7, 16, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,7 @@ class ElmoConfig(EncoderConfig):
     """
 
     model_type: ClassVar[str] = "elmo"
+    target_ratio: ClassVar[float] = 1.0
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"hidden_size": 128, "filters": ((1, 16), (2, 16), (3, 32), (4, 64))},
         "mini": {"hidden_size": 256, "filters": ((1, 32), (2, 32), (3, 64), (4, 64), (5, 64))},
@@ -102,6 +108,22 @@ class ElmoConfig(EncoderConfig):
     @property
     def projection_size(self) -> int:
         return self.hidden_size // 2
+
+    @property
+    def feed_forward_size(self) -> int:
+        return self.lstm_size
+
+    def activation_bytes(self, max_length: int) -> ActivationBytes:
+        """Two LSTMs per layer, and before them the character convolutions over the unique words of a batch."""
+        layer = FLOAT_BYTES * (2 * _CELL_VALUES * self.lstm_size + 4 * self.hidden_size)
+        num_filters = sum(count for _, count in self.filters) if self.spelling != "words" else 0
+        convolutions = FLOAT_BYTES * 3 * num_filters * min(_WORD_SYMBOLS, self.max_symbols_per_word)
+        return ActivationBytes(
+            layer=layer,
+            last_layer=layer,
+            gradients=FLOAT_BYTES * 10 * self.lstm_size,
+            embeddings=math.ceil(_UNIQUE_WORD_RATIO * convolutions) + FLOAT_BYTES * 4 * self.hidden_size,
+        )
 
     @property
     def has_word_embeddings(self) -> bool:

@@ -30,6 +30,7 @@ class GptConfig(EncoderConfig):
     """The config.json of a GPT. The defaults are the paper's; the intermediate size is always 4 * n_embd."""
 
     model_type: ClassVar[str] = "openai-gpt"
+    target_ratio: ClassVar[float] = 1.0
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = TRANSFORMER_PRESETS
     attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "hidden_size": ("n_embd",),

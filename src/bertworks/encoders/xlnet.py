@@ -5,6 +5,7 @@ B sequences, T positions, N tokens, D hidden size, M positions of memory, P posi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
@@ -27,6 +28,7 @@ from bertworks.encoders.encoded import BatchLayout, Encoded, EncoderState, Seque
 from bertworks.encoders.encoder import Encoder, init_truncated_normal, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import ACTIVATIONS, DropoutSeeds, LayerConfig
+from bertworks.encoders.memory import FLOAT_BYTES, ActivationBytes, intermediate_values
 from bertworks.encoders.relative_attention import (
     QueryStream,
     RelativeAttention,
@@ -51,6 +53,7 @@ class XlnetConfig(EncoderConfig):
     """
 
     model_type: ClassVar[str] = "xlnet"
+    target_ratio: ClassVar[float] = 1 / 6
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = TRANSFORMER_PRESETS
     attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "hidden_size": ("d_model",),
@@ -123,6 +126,20 @@ class XlnetConfig(EncoderConfig):
             attention_probs_dropout_prob=self.dropout,
             hidden_act=self.ff_activation,
             layer_norm_eps=self.layer_norm_eps,
+        )
+
+    def activation_bytes(self, max_length: int) -> ActivationBytes:
+        """Relative attention saves its queries with three biases, and the attention weights before and after dropout;
+        the query stream saves as much for each target. Gradients of relative distances are twice as many."""
+        hidden, weights = self.d_model, self.n_head * max_length
+        intermediate = intermediate_values(self.layer_config)
+        content_stream = FLOAT_BYTES * (13 * hidden + intermediate + 2 * weights) + 2 * hidden + weights
+        query_stream = math.ceil(self.target_ratio * content_stream)
+        return ActivationBytes(
+            layer=content_stream + query_stream,
+            last_layer=FLOAT_BYTES * 3 * hidden + query_stream,
+            gradients=FLOAT_BYTES * (4 * hidden + max(3 * self.d_inner, 6 * weights)),
+            embeddings=FLOAT_BYTES * 2 * max_length,
         )
 
 

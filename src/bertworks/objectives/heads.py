@@ -19,10 +19,9 @@ class MlmHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        layer_config = config.layer_config
         self.dense = nn.Linear(config.hidden_size, config.token_embedding_size)
-        self.activation = ACTIVATIONS[layer_config.hidden_act]
-        self.norm = nn.LayerNorm(config.token_embedding_size, eps=layer_config.layer_norm_eps)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def transform(self, vectors: torch.Tensor) -> torch.Tensor:

@@ -52,7 +52,10 @@ class FinetuneRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneEvent:
-    """What happened: a step, scores of a split, a warning or a note; at the end, the folder of the fine-tuned model."""
+    """What happened: a step, scores of a split, a warning or a note; at the end, the folder of the fine-tuned model.
+
+    `is_interrupted` marks the note of a run that was asked to stop.
+    """
 
     step: Step | None = None
     num_steps: int = 0
@@ -60,3 +63,4 @@ class FinetuneEvent:
     warning: str = ""
     note: str = ""
     model_folder: Path | None = None
+    is_interrupted: bool = False

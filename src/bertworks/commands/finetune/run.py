@@ -257,7 +257,7 @@ def _train_steps(run: _FinetuneRun, records: Records, stop_signals: list[str]) -
         if should_evaluate or should_exit:
             _save(run, records)
         if should_exit:
-            yield FinetuneEvent(note=STOP_MESSAGE)
+            yield FinetuneEvent(note=STOP_MESSAGE, is_interrupted=bool(stop_signals))
             return False
         if reason := _stop_reason(run):
             yield FinetuneEvent(note=f"stopped early at step {step.number:,}: {reason}")

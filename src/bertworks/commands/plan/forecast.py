@@ -9,9 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bertworks.encoders.awd_lstm import AwdLstmConfig
 from bertworks.encoders.config import EncoderConfig
-from bertworks.encoders.elmo import ElmoConfig
 
 # The backward pass costs twice the forward pass: a matmul has two gradients.
 _FORWARD_BACKWARD_FACTOR = 3
@@ -70,7 +68,7 @@ def step_flops(config: EncoderConfig, batch_size: int, length: int, mask_prob: f
     """Return the FLOPs of the matmuls of a training step on full-length sequences, forward and backward."""
     hidden, num_tokens = config.hidden_size, batch_size * length
     layer = (
-        2 * num_tokens * (4 * hidden * hidden + 2 * hidden * _intermediate_size(config))
+        2 * num_tokens * (4 * hidden * hidden + 2 * hidden * config.feed_forward_size)
         + 4 * num_tokens * length * hidden
     )
     num_masked = batch_size * round(mask_prob * max(length - 3, 1))
@@ -80,13 +78,8 @@ def step_flops(config: EncoderConfig, batch_size: int, length: int, mask_prob: f
 
 def layer_parameters(config: EncoderConfig) -> int:
     """Return the number of parameters of all layers, without the embeddings: what the loss depends on."""
-    hidden, intermediate = config.hidden_size, _intermediate_size(config)
+    hidden, intermediate = config.hidden_size, config.feed_forward_size
     return config.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * intermediate + intermediate + 9 * hidden)
-
-
-def _intermediate_size(config: EncoderConfig) -> int:
-    """Return the size of the largest part of a layer: the feed-forward network, or the cells of an LSTM."""
-    return config.lstm_size if isinstance(config, ElmoConfig | AwdLstmConfig) else config.layer_config.intermediate_size
 
 
 def effective_tokens(num_tokens: float, num_corpus_tokens: float) -> float:
