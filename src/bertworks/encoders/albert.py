@@ -112,8 +112,8 @@ def tensor_names(config: AlbertConfig) -> dict[str, tuple[str, ...]]:
     layer = {
         f"layers.0.{ours}": tuple(_LAYER_PREFIX + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()
     }
-    others = {"embedding_projection": ("albert.encoder.embedding_hidden_mapping_in",), "pooler": ("albert.pooler",)}
-    return {**embeddings, **expand_weight_and_bias(others), **expand_weight_and_bias(layer)}
+    modules = {"embedding_projection": ("albert.encoder.embedding_hidden_mapping_in",), "pooler": ("albert.pooler",)}
+    return {**embeddings, **expand_weight_and_bias(modules), **expand_weight_and_bias(layer)}
 
 
 FAMILY = Family(

@@ -154,12 +154,14 @@ class AwdLstm(Encoder):
         positions: torch.Tensor | None = None,
         sparse_grad: bool = False,
     ) -> Encoded:
-        """Return all hidden states. With an `EncoderState`, sequences continue those it is of, and a new one is
-        returned."""
+        """Return all hidden states. With an `EncoderState`, the sequences continue those that it was computed from, and
+        a new one is returned."""
         assert state is None or isinstance(state, EncoderState), "the state of another encoder"
         layout = self.create_layout(batch)
         if state is not None and int(batch.lengths.min()) < batch.input_ids.shape[1]:
-            raise InputError("sequences that are continued must be of equal length; use a batch of their own")
+            raise InputError(
+                "sequences that are continued must be of equal length; batch sequences of other lengths separately"
+            )
         embeddings = self.embed(batch, layout, sparse_grad)
         if self.training and seeds is not None:
             seed = seeds.seed_for(_EMBEDDING_SEED)
@@ -259,7 +261,7 @@ def _concat_pooling(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 
 def _init_weights(encoder: AwdLstm, generator: torch.Generator | None) -> None:
-    """Initialize as the release, but with open forget gates."""
+    """Initialize as the release does, except for the biases of the forget gates, which are 1."""
     init_weights(encoder, encoder.config.initializer_range, generator)
     nn.init.uniform_(encoder.token_embeddings.weight, -0.1, 0.1, generator=generator)
     for layer in encoder.layers:

@@ -57,7 +57,7 @@ class EncoderConfig(Protocol):
     target_ratio: ClassVar[float] = 0.15
 
     def __hash__(self) -> int:
-        return id(self)  # a frozen dataclass has its own: configs are keys of caches
+        return id(self)  # for type checkers: each config is a frozen dataclass, which hashes its fields
 
     @property
     def vocab_size(self) -> int: ...

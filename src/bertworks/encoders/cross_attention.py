@@ -1,6 +1,6 @@
 """The layer of a decoder: hidden states and the cache of a source in, hidden states out.
 
-N tokens, C sources of S positions, D hidden size, H heads, d = D / H.
+N tokens, M tokens whose output is needed, C sources of S positions, D hidden size, H heads, d = D / H.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ import torch
 from torch import nn
 
 from bertworks.encoders.encoded import BatchLayout, OutputPositions
-from bertworks.encoders.layers import NO_SEEDS, Attention, KeyValueCache, Layer, LayerConfig, LayerSeeds, attend
+from bertworks.encoders.layers import (
+    NO_SEEDS,
+    Attention,
+    KeyValueCache,
+    Layer,
+    LayerConfig,
+    LayerSeeds,
+    attend,
+    offset_seed,
+)
 from bertworks.encoders.linear import apply_linear
 
 # Added to the seeds of self-attention for those of cross-attention.
@@ -74,12 +83,8 @@ class DecoderLayer(Layer):
         weights_seed, attention_seed, output_seed = seeds
         x = self.attention_norm(self.add_attention(x, context, attention_seed))
         keys_values, mask = layout.source_cache.keys_values[self.layer_index], layout.source_cache.mask
-        context = self.cross_attention.attend_source(x, keys_values, mask, _offset_seed(weights_seed))
+        context = self.cross_attention.attend_source(x, keys_values, mask, offset_seed(weights_seed, _SEED_OFFSET))
         x = self.cross_attention_norm(
-            self.add_projection(x, context, self.cross_attention.out, _offset_seed(attention_seed))
+            self.add_projection(x, context, self.cross_attention.out, offset_seed(attention_seed, _SEED_OFFSET))
         )
         return self.norm(self.add_feed_forward(x, output_seed))
-
-
-def _offset_seed(seed: torch.Tensor | None) -> torch.Tensor | None:
-    return None if seed is None else seed + _SEED_OFFSET

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+# How many values an integer of 32 and of 16 bits has.
 _WORD = 1 << 32
 _HALF = 1 << 16
 

@@ -103,7 +103,9 @@ class ElmoConfig(EncoderConfig):
                 f"{self.lstm_size} LSTM cells cannot be projected to {self.projection_size} values; choose more cells"
             )
         if not all(isinstance(pair, tuple) and list(map(type, pair)) == [int, int] for pair in self.filters):
-            raise SettingsError(f"filters should be pairs of a width and a number, but are {self.filters!r}")
+            raise SettingsError(
+                f"filters should be pairs of a width and a number, such as [[1, 32], [2, 64]], but are {self.filters!r}"
+            )
 
     @property
     def projection_size(self) -> int:

@@ -1,6 +1,7 @@
 """The layout and the output of an encoder: a Batch in, a BatchLayout out; hidden states in, an Encoded out.
 
-B sequences, T positions, N tokens that are computed, D hidden size, M tokens whose last layer is needed.
+B sequences, T positions, N tokens that are computed, D hidden size, H heads, C source sequences of S positions. The
+last layer is needed for M tokens, R with padding: the pooled token of each sequence, and those at P positions.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class EncoderState:
     length   number of positions of each sequence that were read
     layers   two tensors a layer, with a row for each sequence; empty before the first token. A Transformer: keys and
              values, each (B, H, length, D / H). An LSTM: output and cell state, each (B, cells). XLNet: the memory, the
-             inputs of the layer at the last M positions (B, M, D), and how many of these are no padding (B,)
+             inputs of the layer at the last positions (B, positions, D), and how many of these are tokens (B,)
     """
 
     length: int = 0
@@ -113,11 +114,11 @@ class EncoderState:
     def slice_sequences(self, first: int, num_sequences: int) -> EncoderState:
         """Return the state of some consecutive sequences."""
         span = slice(first, first + num_sequences)
-        return EncoderState(self.length, tuple((one[span], other[span]) for one, other in self.layers))
+        return EncoderState(self.length, tuple((a[span], b[span]) for a, b in self.layers))
 
     def to(self, device: torch.device) -> EncoderState:
         """Return the state on a device."""
-        return EncoderState(self.length, tuple((one.to(device), other.to(device)) for one, other in self.layers))
+        return EncoderState(self.length, tuple((a.to(device), b.to(device)) for a, b in self.layers))
 
     @staticmethod
     def concat(states: Sequence[EncoderState]) -> EncoderState:
@@ -126,7 +127,7 @@ class EncoderState:
             [torch.cat([state.layers[index][side] for state in states]) for side in (0, 1)]
             for index in range(len(states[0].layers))
         ]
-        return EncoderState(states[0].length, tuple((one, other) for one, other in layers))
+        return EncoderState(states[0].length, tuple((a, b) for a, b in layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,7 @@ def pad_output_positions(
 
 
 def _repeats(layout: BatchLayout, counts: list[int]) -> torch.Tensor:
+    """Return (B,): the number of tokens of each sequence in `padded_indices`, given that of each group."""
     repeats = [count for group, count in zip(layout.groups, counts, strict=True) for _ in range(group.num_sequences)]
     return torch.tensor(repeats, device=layout.starts.device)
 
@@ -231,12 +233,12 @@ def create_attention_mask(batch: Batch, attention: str | torch.Tensor) -> torch.
     if isinstance(attention, str) and attention == "bidirectional":
         if bool(is_token.all()):
             return None
-        allowed = is_token[:, None, None, :]
+        is_allowed = is_token[:, None, None, :]
     else:
         mask = attention if isinstance(attention, torch.Tensor) else (positions <= positions[:, None])[None]
-        allowed = (mask & is_token[:, None, :]) | torch.eye(length, dtype=torch.bool, device=positions.device)
-        allowed = allowed[:, None]
-    return torch.zeros(allowed.shape, device=positions.device).masked_fill_(~allowed, float("-inf"))
+        is_allowed = (mask & is_token[:, None, :]) | torch.eye(length, dtype=torch.bool, device=positions.device)
+        is_allowed = is_allowed[:, None]
+    return torch.zeros(is_allowed.shape, device=positions.device).masked_fill_(~is_allowed, float("-inf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

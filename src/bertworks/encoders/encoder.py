@@ -1,7 +1,7 @@
 """The base of all encoders: a Batch in, an Encoded out.
 
 A family adds its embeddings and layers, and says how tokens are embedded and sequences pooled.
-B sequences, T positions, N tokens, D hidden size, E embedding size.
+B sequences, T positions, N tokens, D hidden size, H heads, E embedding size.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Encoder(nn.Module):
     ) -> Encoded:
         """Return the hidden states of all layers and the pooled output of each sequence.
 
-        state        the tokens of the batch continue those that the `EncoderState` was made of (causal attention), and
-                     a new state is returned
+        state        the tokens of the batch continue those that this `EncoderState` was computed from, with causal
+                     attention, and a new state is returned
         seeds        seeds of dropout, used in training mode only
         positions    compute the last layer only for the pooled output and at these positions (sequence * T + position)
         sparse_grad  give the token embeddings a sparse gradient, for an output layer that is tied to them and gives

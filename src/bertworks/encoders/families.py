@@ -42,8 +42,8 @@ CLASS_SUFFIXES = {
 def family_of(model_type: object) -> Family:
     """Return the family of a config.json's model_type."""
     if not isinstance(model_type, str) or model_type not in ENCODERS:
-        known = ", ".join(ENCODERS)
-        raise SettingsError(f"there is no encoder for model_type {model_type!r}; choose a model of one of: {known}")
+        names = ", ".join(ENCODERS)
+        raise SettingsError(f"there is no encoder for model_type {model_type!r}; choose a model of one of: {names}")
     return ENCODERS[model_type]
 
 
@@ -59,8 +59,8 @@ def shapes_of(family: Family, config: EncoderConfig) -> dict[str, tuple[int, ...
         state = family.build(config, None).state_dict()
     shapes: dict[str, tuple[int, ...]] = {}
     for ours, theirs in family.tensor_names(config).items():
-        num_rows, *rest = state[ours].shape
+        num_rows, *other_dims = state[ours].shape
         for name in theirs:
-            shape = (num_rows // len(theirs), *rest)
+            shape = (num_rows // len(theirs), *other_dims)
             shapes[strip_mark(name)] = shape[::-1] if is_transposed(name) else shape
     return shapes

@@ -52,7 +52,7 @@ class GeluFeedForward(torch.autograd.Function):
 
 
 class DropoutAttention(torch.autograd.Function):
-    """dropout(softmax(queries keys / sqrt(d) + mask)) values, with queries, keys and values in one tensor (N, 3D).
+    """dropout(softmax(queries @ keys.T / sqrt(d) + mask)) @ values, for queries, keys and values in one tensor (N, 3D).
 
     `shape` is (C, T, H), and `dropout_mask` (C, H, T, T) is False where an attention weight is dropped.
     """
@@ -67,15 +67,15 @@ class DropoutAttention(torch.autograd.Function):
         dropout_prob: float,
     ) -> torch.Tensor:
         num_sequences, length, num_heads = shape
-        split = query_key_value.view(num_sequences, length, 3, num_heads, -1)
-        split = split.permute(2, 0, 3, 1, 4).contiguous()  # (3, C, H, T, d)
-        queries, keys, values = split
-        scores = (queries @ keys.transpose(-2, -1)).mul_(1 / math.sqrt(split.shape[-1]))  # (C, H, T, T)
+        qkv = query_key_value.view(num_sequences, length, 3, num_heads, -1)
+        qkv = qkv.permute(2, 0, 3, 1, 4).contiguous()  # (3, C, H, T, d)
+        queries, keys, values = qkv
+        scores = (queries @ keys.transpose(-2, -1)).mul_(1 / math.sqrt(qkv.shape[-1]))  # (C, H, T, T)
         if mask is not None:
             scores += mask
         weights = torch.softmax(scores, -1)
         dropped_weights = weights * dropout_mask
-        ctx.save_for_backward(split, weights, dropped_weights)
+        ctx.save_for_backward(qkv, weights, dropped_weights)
         ctx.dropout_prob = dropout_prob
         context = dropped_weights @ (values * (1 / (1 - dropout_prob)))  # (C, H, T, d)
         return context.transpose(1, 2).reshape(num_sequences * length, -1)
@@ -83,16 +83,16 @@ class DropoutAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        split, weights, dropped_weights = ctx.saved_tensors
-        queries, keys, values = split
+        qkv, weights, dropped_weights = ctx.saved_tensors
+        queries, keys, values = qkv
         num_sequences, num_heads, length, head_size = queries.shape
         grad_context = grad_output.view(num_sequences, length, num_heads, head_size).transpose(1, 2)
         grad_context = grad_context * (1 / (1 - ctx.dropout_prob))  # (C, H, T, d)
-        grad_split = torch.empty_like(split)
-        torch.matmul(dropped_weights.transpose(-2, -1), grad_context, out=grad_split[2])
+        grad_qkv = torch.empty_like(qkv)
+        torch.matmul(dropped_weights.transpose(-2, -1), grad_context, out=grad_qkv[2])
         # The gradient of a softmax is weights * (grad - sum of grad * weights); dropped weights have none.
         grad_scores = (grad_context @ values.transpose(-2, -1)).mul_(dropped_weights)
         grad_scores.addcmul_(weights, grad_scores.sum(-1, keepdim=True), value=-1.0).mul_(1 / math.sqrt(head_size))
-        torch.matmul(grad_scores, keys, out=grad_split[0])
-        torch.matmul(grad_scores.transpose(-2, -1), queries, out=grad_split[1])
-        return grad_split.permute(1, 3, 0, 2, 4).reshape(num_sequences * length, -1), None, None, None, None
+        torch.matmul(grad_scores, keys, out=grad_qkv[0])
+        torch.matmul(grad_scores.transpose(-2, -1), queries, out=grad_qkv[1])
+        return grad_qkv.permute(1, 3, 0, 2, 4).reshape(num_sequences * length, -1), None, None, None, None

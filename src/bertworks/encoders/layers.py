@@ -156,7 +156,7 @@ def attend(
 
 
 def attention_weights(queries: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return (C, H, K, T): softmax(queries keys / sqrt(d) + mask)."""
+    """Return (C, H, K, T): softmax(queries @ keys.T / sqrt(d) + mask)."""
     scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))
     return torch.softmax(scores if mask is None else scores + mask, -1)
 

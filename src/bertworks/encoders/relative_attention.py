@@ -1,7 +1,8 @@
 """XLNet's attention and layer: hidden states, relative positions, segments and a memory in, hidden states out.
 
 N tokens, D hidden size, H heads, d = D / H. A group has C sequences of T positions with a memory of M positions before
-each, so that tokens attend to S = M + T positions at L = S + T distances. K queries of a sequence, R in all.
+each, so that tokens attend to S = M + T positions at L = S + T distances. K queries of a sequence, R in all. P tokens
+whose output is needed.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class RelativeAttention(nn.Module):
     def forward_at(
         self, x: torch.Tensor, layout: RelativeLayout, seed: torch.Tensor | None, outputs: OutputPositions
     ) -> torch.Tensor:
-        """Return the output (M, D) of the tokens whose output is needed; they attend to all tokens (N, D)."""
+        """Return the output (P, D) of the tokens whose output is needed; they attend to all tokens (N, D)."""
         queries = x[outputs.padded_indices]
         return self.attend(queries, self.project_contexts(x, layout), layout.groups, seed, outputs)[outputs.order]
 
@@ -137,7 +138,7 @@ class RelativeAttention(nn.Module):
         """Return the output (R, D) of queries x (R, D): all tokens, or those of `outputs.padded_indices`."""
         heads = self.query.shape[1:]
         all_queries = x @ self.query.flatten(1)  # (R, D)
-        results, start = [], 0
+        group_contexts, start = [], 0
         for index, (group, context) in enumerate(zip(groups, contexts, strict=True)):
             count = group.length if outputs is None else outputs.counts[index]
             span = slice(start, start := start + group.num_sequences * count)
@@ -146,9 +147,13 @@ class RelativeAttention(nn.Module):
             scores = self._position_and_segment_scores(queries, context, group, padded_indices)
             content_queries = (queries + self.content_bias).transpose(1, 2)
             group_seed = offset_seed(seed, group.start)
-            results.append(attend(content_queries, context.keys, context.values, scores, group_seed, self.dropout_prob))
-        merged = torch.cat([result.transpose(1, 2).flatten(0, 1).flatten(1) for result in results])  # (R, D)
-        return merged @ self.out.flatten(1).t()
+            group_contexts.append(
+                attend(content_queries, context.keys, context.values, scores, group_seed, self.dropout_prob)
+            )
+        context_vectors = torch.cat(
+            [result.transpose(1, 2).flatten(0, 1).flatten(1) for result in group_contexts]
+        )  # (R, D)
+        return context_vectors @ self.out.flatten(1).t()
 
     def attention_weights(self, x: torch.Tensor, layout: RelativeLayout) -> torch.Tensor:
         """Return the attention weights (C, H, T, S) of tokens (N, D) that are one group."""
@@ -233,8 +238,8 @@ class RelativeLayer(Layer):
         weights_seed, attention_seed, output_seed, *query_seeds = seeds or (*NO_SEEDS, *NO_SEEDS)
         contexts = self.attention.project_contexts(x, layout)
         queries = self._update_queries(queries, contexts, query_stream, tuple(query_seeds))
-        attended = self.attention.attend(x, contexts, layout.groups, weights_seed)
-        x = self.attention_norm(self.add_attention(x, attended, attention_seed))
+        attention_output = self.attention.attend(x, contexts, layout.groups, weights_seed)
+        x = self.attention_norm(self.add_attention(x, attention_output, attention_seed))
         return self.norm(self.add_feed_forward(x, output_seed)), queries
 
     def forward_query_stream(
@@ -257,10 +262,10 @@ class RelativeLayer(Layer):
         seeds: LayerSeeds,
     ) -> torch.Tensor:
         weights_seed, attention_seed, output_seed = seeds
-        attended = self.attention.attend(
+        attention_output = self.attention.attend(
             queries, contexts, query_stream.groups, weights_seed, query_stream.output_positions
         )
-        queries = self.attention_norm(self.add_attention(queries, attended, attention_seed))
+        queries = self.attention_norm(self.add_attention(queries, attention_output, attention_seed))
         return self.norm(self.add_feed_forward(queries, output_seed))
 
     def add_attention(self, x: torch.Tensor, context: torch.Tensor, seed: torch.Tensor | None) -> torch.Tensor:

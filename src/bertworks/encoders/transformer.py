@@ -1,7 +1,9 @@
 """The Transformer: a Batch in, an Encoded out; the decoder's, if the batch has a source.
 
 Without a source the encoder encodes the sequences. With one, the decoder does, with causal attention and with
-cross-attention to the encoded source. Its counterpart in transformers is Marian. N tokens, D hidden size.
+cross-attention to the encoded source. Its counterpart in transformers is Marian.
+
+B sequences, T positions, N tokens, D hidden size, C sources of S positions.
 """
 
 from __future__ import annotations

@@ -322,9 +322,9 @@ def _permutation_mask(batch: Batch) -> torch.Tensor:
     return order[:, None, :] < order.clamp(min=1)[..., None]
 
 
-def _additive_mask(allowed: torch.Tensor) -> torch.Tensor:
+def _additive_mask(is_allowed: torch.Tensor) -> torch.Tensor:
     """Return what is added to attention scores: 0 where allowed, -inf elsewhere."""
-    return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, float("-inf"))
+    return torch.zeros(is_allowed.shape, device=is_allowed.device).masked_fill_(~is_allowed, float("-inf"))
 
 
 def _memory_length(memory: EncoderState) -> int:

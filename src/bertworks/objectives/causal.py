@@ -1,4 +1,7 @@
-"""Causal language modeling: a Batch in, a Loss out. Every position predicts the next token."""
+"""Causal language modeling: a Batch in, a Loss out. Every position predicts the next token.
+
+B sequences, V vocabulary.
+"""
 
 from __future__ import annotations
 

@@ -37,26 +37,26 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         scale: float,
         smoothing: float,
     ) -> torch.Tensor:
-        total, smoothed = bias.new_zeros(()), smoothing / len(table)
+        total, uniform_target = bias.new_zeros(()), smoothing / len(table)
         vectors_grad = torch.empty_like(vectors, dtype=table.dtype)
         table_grad = torch.empty_like(table) if len(vectors) else torch.zeros_like(table)
         bias_grad = torch.zeros_like(bias)
         size = block_size(len(table))
         dtype = _matmul_dtype(vectors)
-        low_table = table.to(dtype)
+        cast_table = table.to(dtype)
         for start in range(0, len(vectors), size):
             block, index = vectors[start : start + size].to(dtype), targets[start : start + size, None]
-            log_probs = F.log_softmax(_logits(block, low_table, bias), -1)  # (size, V)
+            log_probs = F.log_softmax(_logits(block, cast_table, bias), -1)  # (size, V)
             total -= log_probs.gather(1, index).sum() * (1 - smoothing)
             if smoothing:
-                total -= log_probs.sum() * smoothed
+                total -= log_probs.sum() * uniform_target
             logits_grad = log_probs.exp_()
             if smoothing:
-                logits_grad -= smoothed
+                logits_grad -= uniform_target
             logits_grad.scatter_add_(1, index, logits_grad.new_full(index.shape, smoothing - 1.0))
             bias_grad += logits_grad.sum(0)
             logits_grad = logits_grad.to(dtype)
-            _matmul_into(vectors_grad[start : start + size], logits_grad, low_table, scale, accumulate=False)
+            _matmul_into(vectors_grad[start : start + size], logits_grad, cast_table, scale, accumulate=False)
             _matmul_into(table_grad, logits_grad.t(), block, scale, accumulate=start > 0)
             del log_probs, logits_grad  # before the next block is allocated
         # Not by save_for_backward: autograd copies a gradient that is referenced elsewhere, and this is the largest.
@@ -117,10 +117,10 @@ def evaluate_cross_entropy(
     num_correct = 0
     size = block_size(len(table))
     dtype = _matmul_dtype(vectors)
-    low_table = table.to(dtype)
+    cast_table = table.to(dtype)
     for start in range(0, len(vectors), size):
         block_targets = targets[start : start + size]
-        logits = _logits(vectors[start : start + size].to(dtype), low_table, bias)
+        logits = _logits(vectors[start : start + size].to(dtype), cast_table, bias)
         total += F.cross_entropy(logits, block_targets, reduction="sum")
         num_correct += int((logits.argmax(-1) == block_targets).sum())
     return total, num_correct
@@ -131,10 +131,10 @@ def token_losses(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor,
     """Return (P,): the cross entropy of each target, without gradients."""
     size = block_size(len(table))
     dtype = _matmul_dtype(vectors)
-    low_table = table.to(dtype)
+    cast_table = table.to(dtype)
     blocks = (slice(start, start + size) for start in range(0, len(vectors), size))
     losses = [
-        F.cross_entropy(_logits(vectors[block].to(dtype), low_table, bias), targets[block], reduction="none")
+        F.cross_entropy(_logits(vectors[block].to(dtype), cast_table, bias), targets[block], reduction="none")
         for block in blocks
     ]
     return torch.cat(losses) if losses else bias.new_zeros(0)

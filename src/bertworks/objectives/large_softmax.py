@@ -24,7 +24,7 @@ from torch import nn
 from bertworks.objectives.cross_entropy import cross_entropy_loss
 from bertworks.objectives.loss import LossPart
 
-# Where the frequent words end and the rare ones begin, at most at this fraction of the vocabulary: (id, divisor).
+# The cutoffs of the adaptive softmax: (word id, divisor), with vocab_size // divisor as the upper limit.
 _CUTOFFS = ((2_000, 4), (10_000, 2))
 # The factor by which the vectors of each cluster are smaller.
 _DIV_VALUE = 2.0

@@ -34,7 +34,8 @@ def objective_of(name: str) -> Objective:
 
 def check_objective(model_type: str, objective: str) -> None:
     """Refuse an objective that does not exist, or that a family cannot be trained with."""
-    family, chosen = family_of(model_type), objective_of(objective)
+    family = family_of(model_type)
+    objective_of(objective)  # refuses an unknown name
     if family.training_command:
         raise SettingsError(
             f"a model of the family '{model_type}' has no pretraining objective; train it with "
@@ -46,7 +47,7 @@ def check_objective(model_type: str, objective: str) -> None:
         if family.heads.keys() >= set(candidate.required_heads)
         and (family.can_carry_state or not candidate.is_stateful)
     ]
-    if chosen.name not in supported:
+    if objective not in supported:
         raise SettingsError(
             f"a model of the family '{model_type}' cannot be trained with the objective '{objective}'; choose one of: "
             f"{', '.join(supported)}"
