@@ -7,7 +7,7 @@ import torch
 
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.encoders.layers import DropoutSeeds
-from bertworks.errors import MissingDependencyError, SettingsError
+from bertworks.errors import SettingsError
 from bertworks.objectives.mlm import MlmModule
 from bertworks.sampling.batch import Batch
 from bertworks.training.devices import LossScaler, Precision, device_of
@@ -75,7 +75,7 @@ def test_an_unavailable_device_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_tpu_without_torch_xla_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "torch_xla", None)
-    with pytest.raises(MissingDependencyError, match="torch_xla"):
+    with pytest.raises(SettingsError, match="install it with: pip install torch_xla"):
         device_of("xla")
 
 

@@ -210,12 +210,12 @@ def _read_rows(name: str, shards: Sequence[Any], rows: slice) -> torch.Tensor:
         return shards[0].get_tensor(name)
     slices, first_row = [], 0
     for shard in shards:
-        stored = shard.get_slice(name)
-        num_rows = stored.get_shape()[0]
+        tensor_slice = shard.get_slice(name)
+        num_rows = tensor_slice.get_shape()[0]
         start = max((rows.start or 0) - first_row, 0)
         stop = num_rows if rows.stop is None else min(rows.stop - first_row, num_rows)
         if start < stop:
-            slices.append(stored[start:stop])
+            slices.append(tensor_slice[start:stop])
         first_row += num_rows
     return torch.cat(slices) if slices else shards[0].get_tensor(name)[:0]
 

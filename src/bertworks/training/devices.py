@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bertworks.errors import MissingDependencyError, SettingsError
+from bertworks.errors import SettingsError
 
 CPU = torch.device("cpu")
 
@@ -48,7 +48,9 @@ def device_of(name: str) -> torch.device:
         try:
             device: torch.device = importlib.import_module("torch_xla").device()
         except ImportError as error:
-            raise MissingDependencyError("torch_xla", "torch_xla", "computing on a TPU") from error
+            raise SettingsError(
+                "computing on a TPU needs the package 'torch_xla'; install it with: pip install torch_xla"
+            ) from error
         return device
     if not _IS_AVAILABLE[name]():
         raise SettingsError(f"this machine has no {name}, or this torch cannot use it; choose --device cpu")

@@ -1,4 +1,4 @@
-"""FLOPs of a training step: an objective and batches in, the counted FLOPs of all matrix products out.
+"""FLOPs of a training step: an objective and batches in, the counted FLOPs of all matmuls out.
 
 torch's FlopCounterMode knows most operators; this file adds the others: in-place addmm, oneDNN's linear, and attention
 and LSTMs as the CPU computes them.
@@ -59,7 +59,7 @@ _EXTRA_FORMULAS: dict[tuple[str, str], Callable[..., int]] = {
 
 
 def count_flops(module: ObjectiveModule, batches: Iterable[Batch]) -> int:
-    """Return the FLOPs of the matrix products of a training step, forward and backward; no parameter changes."""
+    """Return the FLOPs of the matmuls of a training step, forward and backward; no parameter changes."""
     formulas = {
         getattr(getattr(torch.ops, namespace), name): formula
         for (namespace, name), formula in _EXTRA_FORMULAS.items()

@@ -87,7 +87,7 @@ def train(training: Training, train_state: TrainState) -> Iterator[Step]:
         keep_freed_memory()
     training.module.train()
     while True:
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         schedule_step = training.schedule.at(train_state.step, train_state.seconds)
         if schedule_step.phase is None:
             return
@@ -119,7 +119,7 @@ def train(training: Training, train_state: TrainState) -> Iterator[Step]:
         train_state.phase_steps[schedule_step.phase] = train_state.phase_steps.get(schedule_step.phase, 0) + 1
         train_state.num_tokens += num_tokens
         losses = _mean_losses(sums, counts)
-        train_state.seconds += broadcast(time.perf_counter() - started)
+        train_state.seconds += broadcast(time.perf_counter() - start_time)
         yield Step(
             number=train_state.step,
             phase=schedule_step.phase,
@@ -157,9 +157,9 @@ def _sync_on_last(trainable: Trainable, is_last: bool) -> contextlib.AbstractCon
 
 def _dropout_seeds(seed: int, step: int, index: int, batch: Batch) -> DropoutSeeds:
     """Return the dropout seeds of a micro-batch: a hash of seed, step, its index and the rank."""
-    mixed = (seed * 0x9E3779B1 + step * 0x85EBCA6B + index * 0xC2B2AE35 + rank() * 0x27D4EB2F) & 0xFFFFFFFF
-    signed = mixed - 2**32 if mixed >= 2**31 else mixed
-    return DropoutSeeds(torch.tensor(signed, dtype=torch.int32, device=batch.input_ids.device))
+    unsigned_seed = (seed * 0x9E3779B1 + step * 0x85EBCA6B + index * 0xC2B2AE35 + rank() * 0x27D4EB2F) & 0xFFFFFFFF
+    signed_seed = unsigned_seed - 2**32 if unsigned_seed >= 2**31 else unsigned_seed
+    return DropoutSeeds(torch.tensor(signed_seed, dtype=torch.int32, device=batch.input_ids.device))
 
 
 def _mean_losses(sums: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, float]:

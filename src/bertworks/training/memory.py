@@ -31,13 +31,13 @@ def model_state_bytes(config: EncoderConfig, num_shards: int = 1) -> int:
     With sharding, each process has its shard of the four. In addition, everything outside of the layers is gathered
     during a step, with its gradient, and at most two layers: the current one and the next.
     """
-    num_all, embeddings = num_parameters(config), config.vocab_size * config.token_embedding_size
+    num_total, embeddings = num_parameters(config), config.vocab_size * config.token_embedding_size
     if num_shards == 1:
-        return FLOAT_BYTES * (4 * num_all + embeddings)  # tied embeddings get two gradients
+        return FLOAT_BYTES * (4 * num_total + embeddings)  # tied embeddings get two gradients
     with torch.device("meta"):
         layers = [_count(layer) for layer in family_of(config.model_type).build(config, None).layers]
-    num_gathered = 2 * (num_all - sum(layers)) + embeddings + 4 * max(layers)
-    return FLOAT_BYTES * (-(-4 * num_all // num_shards) + num_gathered)
+    num_gathered = 2 * (num_total - sum(layers)) + embeddings + 4 * max(layers)
+    return FLOAT_BYTES * (-(-4 * num_total // num_shards) + num_gathered)
 
 
 def step_bytes(
@@ -55,13 +55,13 @@ def step_bytes(
     """
     num_tokens = micro_batch_size * max_length
     state = model_state_bytes(config, num_shards)
-    saved = config.activation_bytes(max_length)
+    per_token = config.activation_bytes(max_length)
     num_targets = math.ceil(config.target_ratio * num_tokens)
     logits = 2 * FLOAT_BYTES * min(num_targets, block_size(config.vocab_size)) * config.vocab_size
-    layers = (config.num_hidden_layers - 1) * saved.layer + saved.last_layer
+    layers = (config.num_hidden_layers - 1) * per_token.layer + per_token.last_layer
     if activation_checkpointing:
-        layers = saved.layer + FLOAT_BYTES * config.hidden_size * config.num_hidden_layers
-    return state + num_tokens * (saved.embeddings + layers) + max(logits, num_tokens * saved.gradients)
+        layers = per_token.layer + FLOAT_BYTES * config.hidden_size * config.num_hidden_layers
+    return state + num_tokens * (per_token.embeddings + layers) + max(logits, num_tokens * per_token.gradients)
 
 
 def largest_micro_batch_size(

@@ -61,7 +61,7 @@ class LayerwiseSettings:
         return replace(self, unfreeze_steps=steps, unfreeze_ratio=0.0)
 
     def factor(self, depth_from_top: int, step: int) -> float:
-        """Return the learning rate factor of a parameter that is `depth_from_top` layers below the top."""
+        """Return the learning rate factor of a parameter that is `depth_from_top` layers below the top one."""
         if self.unfreeze_steps and depth_from_top > step // self.unfreeze_steps:
             return 0.0
         return self.layer_lr_decay**depth_from_top
@@ -108,13 +108,13 @@ class BertAdam:
         self.layerwise = layerwise
         self.num_steps = 0
         self._is_sharded = is_sharded(module)
-        trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+        trainable = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         # A parameter with fewer rows than there are processes has no local rows on some of them.
-        self._parameters = {name: parameter for name, parameter in trained.items() if to_local(parameter).numel()}
+        self._parameters = {name: parameter for name, parameter in trainable.items() if to_local(parameter).numel()}
         self._local_parameters = {name: to_local(parameter) for name, parameter in self._parameters.items()}
         groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
         depths = parameter_depths(module)
-        top = max((depths[name] for name in trained), default=0)  # with tied embeddings there may be no head
+        top = max((depths[name] for name in trainable), default=0)  # with tied embeddings there may be no head
         for name, parameter in self._local_parameters.items():
             depth_from_top = top - depths[name] if layerwise != LayerwiseSettings() else 0
             # Biases of relative attention have two dimensions.
@@ -183,13 +183,13 @@ class BertAdam:
         """
         if self.settings.bias_correction:
             return {"lr": learning_rate, "eps": self.settings.eps, "weight_decay": weight_decay}
-        first = 1 - self.settings.beta1**self.num_steps
-        root = math.sqrt(1 - self.settings.beta2**self.num_steps)
-        adjusted = learning_rate * first / root
+        bias_correction1 = 1 - self.settings.beta1**self.num_steps
+        bias_correction2_sqrt = math.sqrt(1 - self.settings.beta2**self.num_steps)
+        adjusted_lr = learning_rate * bias_correction1 / bias_correction2_sqrt
         return {
-            "lr": adjusted,
-            "eps": self.settings.eps / root,
-            "weight_decay": weight_decay * learning_rate / adjusted if adjusted else 0.0,
+            "lr": adjusted_lr,
+            "eps": self.settings.eps / bias_correction2_sqrt,
+            "weight_decay": weight_decay * learning_rate / adjusted_lr if adjusted_lr else 0.0,
         }
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -52,12 +52,12 @@ class StatefulBatches:
         """Return the state between two steps as named tensors, for a checkpoint."""
         if self.previous_state is None:
             return {}
-        named = {
+        layer_tensors = {
             f"{_PREFIX}{layer}/{index}": tensors[index]
             for layer, tensors in enumerate(self.previous_state.layers)
             for index in (0, 1)
         }
-        return {_LENGTH_KEY: torch.tensor([self.previous_state.length]), **named}
+        return {_LENGTH_KEY: torch.tensor([self.previous_state.length]), **layer_tensors}
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Restore the state that `tensors` returned; other names are ignored."""
