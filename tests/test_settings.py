@@ -229,7 +229,7 @@ def test_an_override_without_quotes_is_a_string():
         ("lr=1", "there is no setting 'lr'; did you mean 'learning_rate'?"),
         ("dropout=1", "there is no setting 'dropout'; did you mean 'model.hidden_dropout_prob'?"),
         ("modle.hidden_size=1", "there is no setting 'modle.hidden_size'; did you mean 'model.hidden_size'?"),
-        ("zzz=1", "there is no setting 'zzz'; known are: name, model.hidden_size, model.tied, "),
+        ("zzz=1", "there is no setting 'zzz'; the settings are: name, model.hidden_size, model.tied, "),
         ("name", "'name' is no assignment; write section.key=value"),
         ("=1", "'=1' is no assignment"),
     ],

@@ -204,8 +204,8 @@ def evaluate(model: PathLike, file: PathLike, *, columns: Mapping[str, str] | No
     from bertworks.commands.evaluate import LabelledFile, evaluate_files
     from bertworks.inference.finetuned import load_predictor
 
-    labelled = LabelledFile(str(file), Path(file), columns or {})
-    (result,) = evaluate_files(load_predictor(str(model)), [labelled])
+    labelled_file = LabelledFile(str(file), Path(file), columns or {})
+    (result,) = evaluate_files(load_predictor(str(model)), [labelled_file])
     return dict(result.scores.metrics)
 
 

@@ -1,4 +1,4 @@
-"""The one way files and folders reach the disk: written under a temporary name, flushed, then renamed."""
+"""Atomic writes: every file and folder is written under a temporary name, flushed to disk, and then renamed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from bertworks.errors import FolderError, SettingsError
 
-# The URL of an object store as a Path has it: pathlib makes one slash of two.
+# The URL of an object store after a conversion to Path, which collapses "//" into "/".
 _STORE_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
 

@@ -235,7 +235,7 @@ class History:
 
 def _encode_line(record: RunRecord) -> bytes:
     row = {"kind": _KINDS[type(record)]} | {
-        part.name: _to_json_value(getattr(record, part.name)) for part in fields(record)
+        item.name: _to_json_value(getattr(record, item.name)) for item in fields(record)
     }
     return (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -342,7 +342,7 @@ class EventsWriter:
     """Writes the records of a run as TensorBoard events into its subfolder `events`."""
 
     def __init__(self, folder: Path, last_step: int | None) -> None:
-        """Resume after the checkpoint of `last_step`; TensorBoard hides earlier events of later steps. None: of all."""
+        """Resume after the checkpoint of `last_step` (None: from scratch); old events of later steps are ignored."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:

@@ -45,8 +45,8 @@ def recipe_path(name: str, kind: str = "") -> Path:
     built_in = Path(__file__).parent / "recipes" / kind / f"{name}.toml"
     if built_in.exists():
         return built_in
-    known = ", ".join(sorted(file.stem for file in built_in.parent.glob("*.toml")))
-    raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {known}")
+    names = ", ".join(sorted(file.stem for file in built_in.parent.glob("*.toml")))
+    raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {names}")
 
 
 def read_recipe(path: Path, kind: type[Settings]) -> Settings:
@@ -72,8 +72,8 @@ def merge_tables(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
     """Return `base` updated with `overrides`; nested dicts are merged, every other value is replaced."""
     merged = dict(base)
     for key, value in overrides.items():
-        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge_tables(merged[key], value) if both_tables else value
+        are_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge_tables(merged[key], value) if are_tables else value
     return merged
 
 
@@ -96,17 +96,17 @@ def apply_overrides(table: dict[str, Any], assignments: Iterable[str], kind: typ
 
 
 def _check_key(key: str, kind: type[Any]) -> None:
-    known = list(_dotted_keys(kind))
-    free_tables = [name for name in known if name.endswith(".")]
-    if key in known or any(key.startswith(name) for name in free_tables):
+    keys = list(_dotted_keys(kind))
+    free_tables = [name for name in keys if name.endswith(".")]
+    if key in keys or any(key.startswith(name) for name in free_tables):
         return
     by_last_name: dict[str, str] = {}
-    for name in known:
+    for name in keys:
         by_last_name.setdefault(name.rstrip(".").rsplit(".", 1)[-1], name)
     nearest = nearest_name(key.rsplit(".", 1)[-1], by_last_name)
     if nearest:
         raise SettingsError(f"there is no setting '{key}'; did you mean '{by_last_name[nearest]}'?")
-    raise SettingsError(f"there is no setting '{key}'; known are: {', '.join(known)}")
+    raise SettingsError(f"there is no setting '{key}'; the settings are: {', '.join(keys)}")
 
 
 def _dotted_keys(kind: type[Any], prefix: str = "") -> Iterator[str]:
@@ -137,7 +137,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
     Options count as names: "--lr" finds "--learning-rate".
     """
-    by_key = {_as_key(one): one for one in known}
+    by_key = {_as_key(candidate): candidate for candidate in known}
     synonym = _SYNONYMS.get(_as_key(name), "")
     if synonym in by_key:
         return by_key[synonym]
@@ -151,13 +151,15 @@ def _as_key(name: str) -> str:
 
 def from_table(kind: type[Settings], table: dict[str, Any], location: str) -> Settings:
     """Build the dataclass `kind` from a table; `location` names the table in errors."""
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    fields_by_name = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key in table:
-        if key not in known:
-            nearest = nearest_name(key, known)
+        if key not in fields_by_name:
+            nearest = nearest_name(key, fields_by_name)
             suggestion = f"; did you mean '{nearest}'?" if nearest else "."
-            raise SettingsError(f"{location}: there is no key '{key}'{suggestion} Known here: {', '.join(known)}")
-    missing = [name for name, field in known.items() if name not in table and not _has_default(field)]
+            raise SettingsError(
+                f"{location}: there is no key '{key}'{suggestion} Known here: {', '.join(fields_by_name)}"
+            )
+    missing = [name for name, field in fields_by_name.items() if name not in table and not _has_default(field)]
     if missing:
         raise SettingsError(f"{location}: missing {', '.join(missing)}; these keys have no default")
     hints = typing.get_type_hints(kind)
