@@ -35,7 +35,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a corpus folder; raise FolderError if it is not one."""
     manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
     if not isinstance(manifest, dict) or "tokens" not in manifest:
-        raise FolderError(f"{folder / MANIFEST} is not the manifest of a prepared corpus")
+        raise FolderError(
+            f"{folder / MANIFEST} is not the manifest of a prepared corpus; give a folder of `bertworks prepare`"
+        )
     return manifest
 
 
@@ -62,7 +64,7 @@ class Corpus:
                 f"Run `bertworks prepare` on it again with that vocabulary"
             )
         if len(keys) > 1:
-            raise InputError(f"{folder} has tokens of several vocabularies: {', '.join(keys)}; name one")
+            raise InputError(f"{folder} has tokens of several vocabularies: {', '.join(keys)}; name one with --vocab")
         return cls(folder, manifest, keys[0])
 
     @functools.cached_property

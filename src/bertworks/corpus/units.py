@@ -87,19 +87,19 @@ class PrepareJob:
 def read_unit(block: Block, job: PrepareJob) -> None:
     """First stage: write the text, tokens and fingerprints of a unit to the work folder."""
     counts = Counts()
-    cleaned = (clean(raw_document, job.settings.clean, counts) for raw_document in read(block, counts))
-    documents = [document for document in cleaned if document is not None]
+    clean_documents = (clean(raw_document, job.settings.clean, counts) for raw_document in read(block, counts))
+    documents = [document for document in clean_documents if document is not None]
     texts = [document.text for document in documents]
     split_hashes = [split_hash(text) for text in texts]
     write_fingerprints(job.work_file(block.number, "fingerprints.npy"), documents, texts)
-    assigned = _assign_splits(documents, split_hashes, block.source_index, job, job.settings.held_out_ratio)
+    split_documents = _assign_splits(documents, split_hashes, block.source_index, job, job.settings.held_out_ratio)
     text_path, token_path = job.work_file(block.number, "jsonl"), job.work_file(block.number, "safetensors")
     is_unassigned = job.sources[block.source_index].split is None
     result = {
         "source": block.source_index,
         "payload": _payload_hash(block),
         "counts": dict(counts),
-        "shard": _write_shards(text_path, token_path, assigned, job),
+        "shard": _write_shards(text_path, token_path, split_documents, job),
         "lowest_split_hashes": sorted(set(split_hashes))[:MIN_HELD_OUT] if is_unassigned else [],
         "num_unassigned": len(documents) if is_unassigned else 0,
     }
@@ -146,8 +146,8 @@ def finalize_unit(unit: int, job: PrepareJob, held_out_ratio: float) -> None:
         all_documents = [document for document, _ in read_text(job.work_file(unit, "jsonl"))]
         remaining = _remove_duplicates(all_documents, documents, lines, counts)
         split_hashes = [split_hash(document.text) for document in remaining]
-        assigned = _assign_splits(remaining, split_hashes, result["source"], job, held_out_ratio)
-        shard = _write_shards(text_path, token_path, assigned, job)
+        split_documents = _assign_splits(remaining, split_hashes, result["source"], job, held_out_ratio)
+        shard = _write_shards(text_path, token_path, split_documents, job)
     else:
         shard = result["shard"]
         if shard:

@@ -46,7 +46,9 @@ def measure_coherence(documents: Sequence[Document], statistics: TextStatistics)
 
 
 def _pairs_within(documents: Sequence[Document]) -> list[Pair]:
-    indices = [(number, index) for number, one in enumerate(documents) for index in range(len(one.sentences) - 1)]
+    indices = [
+        (number, index) for number, document in enumerate(documents) for index in range(len(document.sentences) - 1)
+    ]
     pairs: list[Pair] = []
     for number, index in _subsample(indices):
         sentences = documents[number].sentences
@@ -60,7 +62,7 @@ def _pairs_within(documents: Sequence[Document]) -> list[Pair]:
 
 
 def _pairs_between(documents: Sequence[Document]) -> list[Pair]:
-    pairs = [(one.sentences[-1], following.sentences[0]) for one, following in pairwise(documents)]
+    pairs = [(document.sentences[-1], following.sentences[0]) for document, following in pairwise(documents)]
     return [(left, right, None) for left, right in _subsample(pairs)]
 
 
@@ -115,8 +117,8 @@ class _IdfWeights:
 
     def score(self, left: _Terms, right: _Terms) -> int:
         """Return the cosine similarity of two sentences in SCORE_UNITs."""
-        shared = self._sum(left & right)
-        return round(SCORE_UNIT * shared / math.sqrt(self._sum(left) * self._sum(right))) if shared else 0
+        common_weight = self._sum(left & right)
+        return round(SCORE_UNIT * common_weight / math.sqrt(self._sum(left) * self._sum(right))) if common_weight else 0
 
     def _sum(self, terms: _Terms) -> float:
         # fsum, because the iteration order of a set differs between processes and a plain float sum depends on it.

@@ -42,8 +42,8 @@ def add_document_statistics(document: Document, statistics: TextStatistics) -> i
 
 
 def _num_words(text: str, scripts: Counter[str]) -> int:
-    unspaced = sum(scripts[script] for script in _UNSPACED_SCRIPTS)
-    return unspaced + len(_SPACED_WORD.findall(text)) if unspaced else len(text.split())
+    num_unspaced = sum(scripts[script] for script in _UNSPACED_SCRIPTS)
+    return num_unspaced + len(_SPACED_WORD.findall(text)) if num_unspaced else len(text.split())
 
 
 def _add_case(document: Document, characters: Counter[str], statistics: TextStatistics) -> None:

@@ -45,13 +45,13 @@ def _are_sentences(lines: list[str]) -> bool:
 
 def _are_wrapped(lines: list[str]) -> bool:
     """Return whether lines inside a paragraph are nearly full and mostly end inside a sentence."""
-    inner = [line for line, following in pairwise(lines) if line and following]
-    if len(inner) < _MIN_INNER_RATIO * sum(map(bool, lines)) or not inner:
+    inner_lines = [line for line, following in pairwise(lines) if line and following]
+    if len(inner_lines) < _MIN_INNER_RATIO * sum(map(bool, lines)) or not inner_lines:
         return False
-    widths = sorted(len(line) + len(_WIDE.findall(line)) for line in inner)
+    widths = sorted(len(line) + len(_WIDE.findall(line)) for line in inner_lines)
     width = widths[int(0.95 * (len(widths) - 1))]
     if width not in _WRAP_WIDTHS or widths[-1] > 2 * width:
         return False
-    num_full = sum(3 * one >= 2 * width for one in widths)
-    num_ending = sum(_SENTENCE_END.search(line) is not None for line in inner)
-    return num_full >= _MIN_FULL_RATIO * len(inner) and num_ending < _MAX_INNER_ENDING_RATIO * len(inner)
+    num_full = sum(3 * line_width >= 2 * width for line_width in widths)
+    num_ending = sum(_SENTENCE_END.search(line) is not None for line in inner_lines)
+    return num_full >= _MIN_FULL_RATIO * len(inner_lines) and num_ending < _MAX_INNER_ENDING_RATIO * len(inner_lines)

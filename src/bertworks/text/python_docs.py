@@ -48,8 +48,8 @@ class PythonPaths:
 def running_python_paths() -> PythonPaths:
     """Return the paths of the running interpreter, in import order."""
     paths = sysconfig.get_paths()
-    installed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    folders = dict.fromkeys(Path(path) for path in [*installed, paths["purelib"], paths["platlib"]])
+    package_folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    folders = dict.fromkeys(Path(path) for path in [*package_folders, paths["purelib"], paths["platlib"]])
     return PythonPaths(Path(paths["stdlib"]), tuple(folder for folder in folders if folder.is_dir()))
 
 
@@ -160,8 +160,8 @@ def _modules(folder: Path) -> list[Path]:
 
 def _module_sources(files: list[tuple[Path, Path]], counts: Counts) -> Iterator[DocTexts]:
     """Yield modules ordered by a checksum, so that a limit keeps a uniform sample, not the first of the alphabet."""
-    named = ((".".join(file.relative_to(root).with_suffix("").parts), file) for file, root in files)
-    for name, file in sorted(named, key=lambda pair: (zlib.crc32(pair[0].encode()), pair)):
+    modules = ((".".join(file.relative_to(root).with_suffix("").parts), file) for file, root in files)
+    for name, file in sorted(modules, key=lambda pair: (zlib.crc32(pair[0].encode()), pair)):
         yield name.removesuffix(".__init__"), _documentation_of(file, counts)
 
 
@@ -179,12 +179,12 @@ def _topics(file: Path, letters: str, counts: Counts) -> Iterator[DocTexts]:
 
 
 def _descriptions(roots: Iterable[Path]) -> Iterator[DocTexts]:
-    installed: dict[str, metadata.PackageMetadata] = {}
+    metadata_by_name: dict[str, metadata.PackageMetadata] = {}
     for distribution in metadata.distributions(path=[str(root) for root in roots]):
         if distribution.read_text("METADATA"):  # missing if the distribution was removed incompletely
-            installed.setdefault(distribution.metadata["Name"], distribution.metadata)
-    for name in sorted(installed.keys() - {OWN_PACKAGE}):
-        yield f"descriptions.{name}", [str(installed[name].json.get("description") or "")]
+            metadata_by_name.setdefault(distribution.metadata["Name"], distribution.metadata)
+    for name in sorted(metadata_by_name.keys() - {OWN_PACKAGE}):
+        yield f"descriptions.{name}", [str(metadata_by_name[name].json.get("description") or "")]
 
 
 # --- texts of a module -----------------------------------------------------------------------------------------------
@@ -300,9 +300,9 @@ def _visible_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _directive_text(directive: re.Match[str]) -> str | None:
     """Return the text on the line of a directive whose body is prose; None if the body is dropped."""
-    name, rest = (directive[1] or "").lower(), directive[2]
+    name, text = (directive[1] or "").lower(), directive[2]
     if _PROSE_DIRECTIVE.fullmatch(name):
-        return rest
+        return text
     return "" if _VERSION_DIRECTIVE.fullmatch(name) else None
 
 

@@ -108,8 +108,8 @@ def add_missing_special_tokens(backend: tokenizers.Tokenizer) -> tokenizers.Toke
     """Append special tokens to a BPE vocabulary that was released without any, such as GPT's."""
     kind, vocabulary = detect_kind(backend), backend.get_vocab()
     missing = [token for token in kind.specials.order if token != kind.specials.unknown]
-    known_specials = {*missing, *_ROBERTA.order, *_XLNET} - {"<unk>"}
-    if kind.name != "bpe" or any(token in vocabulary for token in known_specials):
+    usual_tokens = {*missing, *_ROBERTA.order, *_XLNET} - {"<unk>"}
+    if kind.name != "bpe" or any(token in vocabulary for token in usual_tokens):
         return backend
     backend.add_special_tokens([_added_token(token, kind) for token in missing])
     backend.post_processor = kind.post_processor(kind.specials, backend.get_vocab())
@@ -181,7 +181,8 @@ def _added_token(token: str, kind: Kind) -> AddedToken:
 
 # ---------------------------------------------------------------- words
 
-# Chinese has no white space: chunks would be whole paragraphs if they were not split at its punctuation too.
+# Chinese has no white space: chunks would be whole paragraphs if they were not split at its punctuation too. Each
+# character of _ALONE is a chunk.
 _CHINESE_PUNCTUATION = "、-】！-／：-？"
 _ALONE = "".join(f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS) + _CHINESE_PUNCTUATION
 _BASIC_CHUNK = re.compile(f"[{_ALONE}]|[^{SPACES}{_ALONE}]+")
@@ -206,9 +207,9 @@ def _whitespace_chunks(text: str) -> list[str]:
         return text.split()
     chunks: list[str] = []
     for chunk in _WHITESPACE_CHUNK.findall(text):
-        first, *others = _PUNCTUATION_PART.findall(chunk)
+        first, *continuations = _PUNCTUATION_PART.findall(chunk)
         chunks.append(first)
-        chunks.extend(CONTINUATION_MARK + part for part in others)
+        chunks.extend(CONTINUATION_MARK + part for part in continuations)
     return chunks
 
 
@@ -280,8 +281,8 @@ def _byte_bpe_model(inventory: Inventory, specials: SpecialTokens) -> models.Mod
 
 
 def _unigram_model(inventory: Inventory, specials: SpecialTokens) -> models.Model:
-    scored = list(zip(inventory.tokens, inventory.scores, strict=True))
-    return models.Unigram(scored, unk_id=inventory.tokens.index(specials.unknown), byte_fallback=False)
+    token_scores = list(zip(inventory.tokens, inventory.scores, strict=True))
+    return models.Unigram(token_scores, unk_id=inventory.tokens.index(specials.unknown), byte_fallback=False)
 
 
 def _words_model(inventory: Inventory, specials: SpecialTokens) -> models.Model:

@@ -42,8 +42,8 @@ class UnknownWords:
             self.words = Counter({word: self.words[word] for word in sample})
 
     def most_frequent(self, number: int) -> tuple[str, ...]:
-        ordered = sorted(self.words.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(word for word, _ in ordered[:number])
+        by_count = sorted(self.words.items(), key=lambda item: (-item[1], item[0]))
+        return tuple(word for word, _ in by_count[:number])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +76,18 @@ def profile_vocabulary(tokenizer: Tokenizer) -> VocabularyProfile:
     )
 
 
-def measure_fit(document: Document, tokenizer: Tokenizer, tally: TextStatistics, unknown: UnknownWords) -> None:
+def measure_fit(document: Document, tokenizer: Tokenizer, statistics: TextStatistics, unknown: UnknownWords) -> None:
     """Tokenize a document and add its counts to `tally` and `unknown`."""
     flat = tokenizer.encode_sentences(document.sentences)
     num_tokens = len(flat.input_ids)
     is_unknown = flat.input_ids == tokenizer.specials.unknown
     num_unknown = int(is_unknown.sum())
-    tally.totals["tokens"] += num_tokens
-    tally.totals["unknown tokens"] += num_unknown
-    tally.totals["words of the vocabulary"] += int(flat.word_starts.sum())
-    tally.add_length("tokens per document", num_tokens)
+    statistics.totals["tokens"] += num_tokens
+    statistics.totals["unknown tokens"] += num_unknown
+    statistics.totals["words of the vocabulary"] += int(flat.word_starts.sum())
+    statistics.add_length("tokens per document", num_tokens)
     for length in LENGTHS:
-        tally.totals[f"documents longer than {length} tokens"] += num_tokens > length
+        statistics.totals[f"documents longer than {length} tokens"] += num_tokens > length
     if not num_unknown:
         return
     indices = np.unique(np.searchsorted(flat.sentence_ends, np.flatnonzero(is_unknown), side="right"))
@@ -95,7 +95,7 @@ def measure_fit(document: Document, tokenizer: Tokenizer, tally: TextStatistics,
         sentence = document.sentences[index]
         unknown.num_sentences += 1
         unknown.words.update(_count_unknown_words(sentence, tokenizer))
-        tally.add_excerpt("unknown tokens", sentence, document.source)
+        statistics.add_excerpt("unknown tokens", sentence, document.source)
 
 
 def _count_unknown_words(sentence: str, tokenizer: Tokenizer) -> Mapping[str, int]:

@@ -112,16 +112,18 @@ def _num_saved_tokens(word: str, subwords: tuple[str, ...], unknown: str) -> int
 def _insert_words(content: dict[str, Any], words: list[str]) -> tuple[dict[str, int], int]:
     """Add words to the vocabulary of a `tokenizer.json`; return their ids and how many follow the last existing id."""
     vocab: dict[str, int] = content["model"]["vocab"]
-    token_to_id = {**vocab, **{added["content"]: added["id"] for added in content["added_tokens"]}}
-    unused = sorted((token_id, token) for token, token_id in token_to_id.items() if _UNUSED.fullmatch(token))
+    token_to_id = {**vocab, **{added_token["content"]: added_token["id"] for added_token in content["added_tokens"]}}
+    unused_entries = sorted((token_id, token) for token, token_id in token_to_id.items() if _UNUSED.fullmatch(token))
     end = max(token_to_id.values()) + 1
     ids = {}
     for index, word in enumerate(words):
-        if index < len(unused):
-            ids[word], token = unused[index]
+        if index < len(unused_entries):
+            ids[word], token = unused_entries[index]
             vocab.pop(token, None)
-            content["added_tokens"] = [added for added in content["added_tokens"] if added["content"] != token]
+            content["added_tokens"] = [
+                added_token for added_token in content["added_tokens"] if added_token["content"] != token
+            ]
         else:
-            ids[word] = end + index - len(unused)
+            ids[word] = end + index - len(unused_entries)
         vocab[word] = ids[word]
-    return ids, max(0, len(words) - len(unused))
+    return ids, max(0, len(words) - len(unused_entries))

@@ -52,12 +52,12 @@ def learn_merges(
     max_symbols = len(all_symbols) + num_new
     while len(all_symbols) < max_symbols and (pair := symbol_list.most_frequent_pair(min_count)) is not None:
         left, right = pair
-        merged = join(all_symbols[left], all_symbols[right])
-        new = ids.setdefault(merged, len(all_symbols))
-        if new == len(all_symbols):
-            all_symbols.append(merged)
+        new_symbol = join(all_symbols[left], all_symbols[right])
+        new_id = ids.setdefault(new_symbol, len(all_symbols))
+        if new_id == len(all_symbols):
+            all_symbols.append(new_symbol)
         pairs.append((all_symbols[left], all_symbols[right]))
-        symbol_list.merge(left, right, new)
+        symbol_list.merge(left, right, new_id)
     return Merges(tuple(all_symbols), tuple(pairs))
 
 
@@ -132,11 +132,11 @@ class _SymbolList:
     def _non_overlapping(self, positions: Positions) -> Positions:
         # "aaa" contains "aa" twice, but only the first can be merged.
         selected: list[int] = []
-        occupied = -1
+        end_of_last = -1
         for position in positions.tolist():
-            if position != occupied:
+            if position != end_of_last:
                 selected.append(position)
-                occupied = int(self.next_position[position])
+                end_of_last = int(self.next_position[position])
         return np.array(selected, np.int32)
 
     def _remove(self, positions: Positions, merged_pair: int) -> None:
@@ -160,8 +160,8 @@ class _SymbolList:
     def _add_neighbors(self, positions: Positions) -> None:
         before, after = self.previous_position[positions], self.next_position[positions]
         before = before[self.symbol[before] >= 0]
-        followed = positions[(self.symbol[after] >= 0) & ~self.merge_mask[after]]
-        start = np.concatenate([before, followed])
+        positions_with_next = positions[(self.symbol[after] >= 0) & ~self.merge_mask[after]]
+        start = np.concatenate([before, positions_with_next])
         self._add(_pack_pairs(self.symbol[start], self.symbol[self.next_position[start]]), start)
 
     def _add(self, pairs: Integers, positions: Positions) -> None:
@@ -181,9 +181,11 @@ def _sum_by_pair(pairs: Integers, weight: Integers) -> Iterator[tuple[int, int, 
     if len(pairs) == 0:
         return
     order = np.argsort(pairs, kind="stable")
-    ordered = pairs[order]
-    starts = np.concatenate([[0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1])
+    sorted_pairs = pairs[order]
+    starts = np.concatenate([[0], np.flatnonzero(sorted_pairs[1:] != sorted_pairs[:-1]) + 1])
     sums = np.add.reduceat(weight[order], starts)
     ends = [*starts[1:].tolist(), len(order)]
-    for pair, total, start, end in zip(ordered[starts].tolist(), sums.tolist(), starts.tolist(), ends, strict=True):
+    for pair, total, start, end in zip(
+        sorted_pairs[starts].tolist(), sums.tolist(), starts.tolist(), ends, strict=True
+    ):
         yield pair, total, order[start:end]

@@ -102,7 +102,9 @@ class Tokenizer:
         self.cased = is_cased(backend)
         # In RoBERTa's vocabulary a word begins with its space, and <mask> includes the space before it (lstrip).
         mask = self.tokens[specials.mask]
-        self._mask_strips_space = any(added["lstrip"] for added in state["added_tokens"] if added["content"] == mask)
+        self._mask_strips_space = any(
+            added_token["lstrip"] for added_token in state["added_tokens"] if added_token["content"] == mask
+        )
         self._model: TokenizerModel = _select_model(state, self.tokens, backend)
         self._state = state
 

@@ -150,8 +150,8 @@ def _learn_wordpiece(words: Mapping[str, int], settings: VocabularySettings, cou
     symbol_ids = {symbol: symbol_id for symbol_id, symbol in enumerate(symbols)}
 
     def spell(word: str) -> list[int]:
-        others = [symbol_ids.get(CONTINUATION_PREFIX + character, BORDER) for character in word[1:]]
-        return [symbol_ids.get(word[0], BORDER), *others]
+        continuation_ids = [symbol_ids.get(CONTINUATION_PREFIX + character, BORDER) for character in word[1:]]
+        return [symbol_ids.get(word[0], BORDER), *continuation_ids]
 
     merges = learn_merges(
         ((spell(word), count) for word, count in words.items()),
@@ -171,8 +171,8 @@ def _learn_bpe(words: Mapping[str, int], settings: VocabularySettings, counts: C
     symbol_ids = {symbol: symbol_id for symbol_id, symbol in enumerate(symbols)}
 
     def spell(word: str) -> list[int]:
-        others = [symbol_ids.get(character, BORDER) for character in word[:-1]]
-        return [*others, symbol_ids.get(word[-1] + WORD_END, BORDER)]
+        non_final_ids = [symbol_ids.get(character, BORDER) for character in word[:-1]]
+        return [*non_final_ids, symbol_ids.get(word[-1] + WORD_END, BORDER)]
 
     return _learn_merge_inventory(((spell(word), count) for word, count in words.items()), symbols, settings)
 
@@ -214,9 +214,9 @@ def _learn_unigram(words: Mapping[str, int], settings: VocabularySettings, count
         counts["words left out: unigram training uses the most frequent only"] += sum(runs[run] for run in rarest)
         for run in rarest:
             del runs[run]
-    scored = learn_unigram(runs, characters, settings.num_learnable_tokens)
-    scores = dict(scored)
-    tokens = [*characters, *(token for token, _ in scored if len(token) > 1)]
+    token_scores = learn_unigram(runs, characters, settings.num_learnable_tokens)
+    scores = dict(token_scores)
+    tokens = [*characters, *(token for token, _ in token_scores if len(token) > 1)]
     return Inventory(
         (*settings.reserved_tokens, *tokens),
         scores=(*(0.0 for _ in settings.reserved_tokens), *(scores[token] for token in tokens)),
@@ -224,11 +224,11 @@ def _learn_unigram(words: Mapping[str, int], settings: VocabularySettings, count
 
 
 def _runs(words: Mapping[str, int], characters: set[str]) -> Counter[str]:
-    """Split words into runs of one character class, at characters outside the alphabet and at MAX_RUN_LENGTH."""
+    """Split words into runs of one character class, also at characters outside the alphabet and at MAX_RUN_LENGTH."""
     runs: Counter[str] = Counter()
     for word, count in words.items():
-        masked = word if characters.issuperset(word) else "".join(c if c in characters else "\0" for c in word)
-        for part in masked.split("\0"):
+        separated_word = word if characters.issuperset(word) else "".join(c if c in characters else "\0" for c in word)
+        for part in separated_word.split("\0"):
             for run in _RUN.findall(part):
                 for start in range(0, len(run), MAX_RUN_LENGTH):
                     runs[run[start : start + MAX_RUN_LENGTH]] += count

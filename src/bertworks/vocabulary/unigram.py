@@ -88,10 +88,10 @@ _POWERS: Hashes = np.array([pow(_BASE, n, 2**64) for n in range(MAX_RUN_LENGTH +
 
 def _hash_characters(codes: npt.NDArray[np.uint32]) -> Hashes:
     """Return a pseudo-random 64-bit number per character (the finalizer of SplitMix64)."""
-    mixed = codes.astype(np.uint64) * np.uint64(_BASE)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    result: Hashes = mixed ^ (mixed >> np.uint64(31))
+    bits = codes.astype(np.uint64) * np.uint64(_BASE)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: Hashes = bits ^ (bits >> np.uint64(31))
     return result
 
 
@@ -239,17 +239,17 @@ class _Lattice:
 
 
 def _expected_counts(lattices: list[_Lattice], probability: Floats) -> Floats:
-    padded = np.append(probability, 0.0)
-    total = np.zeros_like(padded)
+    padded_probability = np.append(probability, 0.0)
+    total = np.zeros_like(padded_probability)
     for lattice in lattices:
-        total += lattice.expected_counts(padded)
+        total += lattice.expected_counts(padded_probability)
     return total[:-1]
 
 
 def _estimate_probability(expected_counts: Floats) -> Floats:
     # The digamma function instead of the logarithm favors few tokens (a Dirichlet prior), as in SentencePiece.
-    floored = np.maximum(expected_counts, _MIN_EXPECTED_COUNT)
-    result: Floats = np.exp(_digamma(floored) - _digamma(floored.sum(keepdims=True)))
+    counts = np.maximum(expected_counts, _MIN_EXPECTED_COUNT)
+    result: Floats = np.exp(_digamma(counts) - _digamma(counts.sum(keepdims=True)))
     return result
 
 
@@ -291,14 +291,16 @@ def _prune_mask(
     log_probability = np.append(np.log(probability), -np.inf)
     loss = np.full(len(tokens), -np.inf)
     total = expected_counts.sum()
-    padded = np.append(expected_counts, 0.0)
+    padded_counts = np.append(expected_counts, 0.0)
     for block in _blocks(dict.fromkeys((token for token in tokens if len(token) > 1), 0)):
         score, replacement = _Lattice.from_block(block, table).best_split(log_probability)
         index = np.array([token_to_index[word] for word in block.words])
         count = expected_counts[index]
         is_token = replacement != len(tokens)  # (L, W)
         total_without = total + count * (is_token.sum(axis=0) - 1)
-        log_replacement = np.where(is_token, np.log(padded[replacement] + count) - np.log(total_without), 0).sum(axis=0)
+        log_replacement = np.where(is_token, np.log(padded_counts[replacement] + count) - np.log(total_without), 0).sum(
+            axis=0
+        )
         token_loss = count * (np.log(count / total) - log_replacement)
         loss[index] = np.where(score >= log_probability[index], -np.inf, token_loss)
     is_character = _is_single_character(tokens)
@@ -311,11 +313,11 @@ def _prune_mask(
 
 def _finalize(tokens: list[str], probability: Floats, num_tokens: int) -> list[tuple[str, float]]:
     # Six decimals are enough, and independent of the last bits of a platform's logarithm.
-    scored = [(token, round(float(score), 6)) for token, score in zip(tokens, np.log(probability), strict=True)]
-    scored.sort(key=lambda item: (-item[1], item[0]))
-    num_free = num_tokens - sum(len(token) == 1 for token, _ in scored)
+    token_scores = [(token, round(float(score), 6)) for token, score in zip(tokens, np.log(probability), strict=True)]
+    token_scores.sort(key=lambda item: (-item[1], item[0]))
+    num_free = num_tokens - sum(len(token) == 1 for token, _ in token_scores)
     selected = []
-    for token, score in scored:
+    for token, score in token_scores:
         if len(token) > 1:
             num_free -= 1
         if len(token) == 1 or num_free >= 0:

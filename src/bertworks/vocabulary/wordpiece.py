@@ -141,8 +141,10 @@ class WordPiece:
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         classes = character_classes()[codes]
         if "Σ" in text:  # its lower case depends on the letters around it, even across punctuation
-            alone = classes == ALONE
-            classes[alone] = np.where([IDEOGRAPH.match(chr(code)) is not None for code in codes[alone]], ALONE, LETTER)
+            is_alone = classes == ALONE
+            classes[is_alone] = np.where(
+                [IDEOGRAPH.match(chr(code)) is not None for code in codes[is_alone]], ALONE, LETTER
+            )
         letters = classes == LETTER
         run_starts = letters & ~np.concatenate(([False], letters[:-1]))
         starts = np.flatnonzero(run_starts | (classes == ALONE))
