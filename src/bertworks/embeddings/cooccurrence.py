@@ -98,8 +98,8 @@ class PairCounter:
         for distance in range(1, min(self._window, len(words) - 1) + 1):
             start = max(num_old, distance)  # index of the first second word
             second, first = words[start:], words[start - distance : len(words) - distance]
-            same = contexts[start:] == contexts[start - distance : len(words) - distance]
-            second, first = second[same], first[same]
+            is_same_context = contexts[start:] == contexts[start - distance : len(words) - distance]
+            second, first = second[is_same_context], first[is_same_context]
             pairs = np.minimum(second, first) * self._num_words + np.maximum(second, first)
             keys.append((pairs << bits) | (distance - 1))
         return np.concatenate(keys) if keys else np.zeros(0, dtype=np.int64)
@@ -162,8 +162,8 @@ class _RunReader:
         """Fill the buffer up to `count` pairs, if there are as many."""
         stop = min(self._length, self._offset + count - len(self.buffer.keys))
         if stop > self._offset:
-            more = self._between(self._offset, stop)
-            self.buffer = PairCounts(*(np.concatenate(parts) for parts in zip(self.buffer, more, strict=True)))
+            new_pairs = self._between(self._offset, stop)
+            self.buffer = PairCounts(*(np.concatenate(parts) for parts in zip(self.buffer, new_pairs, strict=True)))
             self._offset = stop
 
     def take(self, limit: np.int64 | int) -> PairCounts:
@@ -216,10 +216,8 @@ class ShuffledPairs:
 
     An epoch reads the files in random order and arranges the pairs of each in rounds: two random permutations of the
     words, one for each side, and the round of a pair is the sum of the images of its words modulo V. Two pairs of a
-    round
-    with the same word on one side would have the same word on the other, too. So no word occurs twice on one side, and
-    a
-    vectorized update over a round equals the updates of its pairs one by one.
+    round with the same word on one side would have the same word on the other, too. So no word occurs twice on one
+    side, and a vectorized update over a round equals the updates of its pairs one by one.
     """
 
     def __init__(

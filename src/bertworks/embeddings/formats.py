@@ -95,7 +95,7 @@ def _finish_npy(run: VectorRun) -> None:
 
 
 def _finish_file(run: VectorRun) -> None:
-    # Metadata after vectors: a crash in between leaves old metadata that do not match, never new ones that seem to.
+    # The metadata are written last, so that a crash never leaves new metadata beside old vectors.
     flush_folder(run.output.parent)
     write_json(sidecar_path(run.output), run.metadata)
     shutil.rmtree(run.parts_folder)

@@ -106,15 +106,15 @@ class Glove:
         weights = (counts / self._settings.x_max).clamp_(max=1.0).pow_(self._settings.alpha)
         learning_rates = weights * self._settings.learning_rate
         errors = torch.empty_like(logs)
-        start = reported = 0
+        start = report_start = 0
         for end in rounds.ends.tolist():
             span = slice(start, end)
             errors[span] = self._step(firsts[span], seconds[span], logs[span], learning_rates[span])
             start = end
-            if end - reported >= _PROGRESS_INTERVAL or end == len(logs):
-                costs = 0.5 * weights[reported:end] * errors[reported:end].square()
-                yield end - reported, float(costs.sum(dtype=torch.float64))
-                reported = end
+            if end - report_start >= _PROGRESS_INTERVAL or end == len(logs):
+                costs = 0.5 * weights[report_start:end] * errors[report_start:end].square()
+                yield end - report_start, float(costs.sum(dtype=torch.float64))
+                report_start = end
 
     def _step(self, firsts: Tensor, seconds: Tensor, logs: Tensor, learning_rates: Tensor) -> Tensor:
         """Update the parameters with one round; return the error of each pair before the update (P,)."""

@@ -3,7 +3,7 @@
 A text may have several windows. Each window gives a partial result, and the partial results are combined: the mean and
 the maximum over all tokens, each counted once; for "first", the mean over the first tokens of the windows.
 
-T positions of a window, D hidden size.
+T positions of a window, W windows of a text, D hidden size.
 """
 
 from __future__ import annotations
@@ -112,10 +112,11 @@ def read_pooling(folder: Path) -> Pooling:
                 kinds = _read_kinds(folder / str(module["path"]) / "config.json")
             case "Normalize":
                 normalize = True
-            case other:
+            case module_type:
                 raise FolderError(
-                    f"{folder / 'modules.json'}: module '{other}' is not supported, so the vectors would be wrong; "
-                    f"choose a model of Transformer, Pooling and Normalize, or remove the file to use mean pooling"
+                    f"{folder / 'modules.json'}: module '{module_type}' is not supported, so the vectors would be "
+                    f"wrong; choose a model of Transformer, Pooling and Normalize, or remove the file to use mean "
+                    f"pooling"
                 )
     if not kinds:
         raise FolderError(

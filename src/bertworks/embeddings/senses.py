@@ -87,10 +87,10 @@ def measure_senses(vectors: Floats, senses: Sequence[str]) -> SenseGeometry:
     names = np.array(senses)
     is_same = names[:, None] == names
     is_other = ~np.eye(len(names), dtype=np.bool_)
-    points, explained = _project(directions)
+    points, explained_ratio = _project(directions)
     return SenseGeometry(
         points=points,
-        explained_variance_ratio=explained,
+        explained_variance_ratio=explained_ratio,
         num_distinct_vectors=_count_distinct(cosines),
         within_similarity=float(cosines[is_same & is_other].mean()) if (is_same & is_other).any() else 1.0,
         across_similarity=float(cosines[~is_same].mean()) if (~is_same).any() else 1.0,

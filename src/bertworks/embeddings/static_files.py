@@ -28,7 +28,7 @@ from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.text.compression import ByteStream, RawStream, decompress, open_raw
 
 METADATA_FILE = "bertworks.json"
-_TABLE = "static.token_embeddings.weight"
+_TABLE = "static.token_embeddings.weight"  # `encoders.static.TABLE`, without its import of torch
 _HEADER = re.compile(rb"(\d+) (\d+) *\r?\n")
 _SPACE = re.compile(r"\s")
 # A longer word, in bytes, means that the file is not a file of vectors.

@@ -172,14 +172,14 @@ class VectorStore:
 
     def _open(self, exit_stack: contextlib.ExitStack) -> dict[str, GrowingArray]:
         vector_dtype = np.float16 if self.settings.half else np.float32
-        shapes: dict[str, tuple[npt.DTypeLike, tuple[int, ...], int]] = {
+        specs: dict[str, tuple[npt.DTypeLike, tuple[int, ...], int]] = {
             "vectors": (vector_dtype, (self.settings.vector_size,), self.num_rows)
         }
         if self.settings.unit != "texts":
-            shapes["offsets"] = (np.int64, (2,), self.num_rows)
-            shapes["index"] = (np.int64, (), self.num_texts and self.num_texts + 1)
+            specs["offsets"] = (np.int64, (2,), self.num_rows)
+            specs["index"] = (np.int64, (), self.num_texts and self.num_texts + 1)
         arrays = {}
-        for name, (dtype, shape, num_rows) in shapes.items():
+        for name, (dtype, shape, num_rows) in specs.items():
             arrays[name] = GrowingArray(self.settings.parts_folder / f"{name}.npy", dtype, shape, num_rows)
             exit_stack.callback(arrays[name].close)
         if "index" in arrays and not self.num_texts:

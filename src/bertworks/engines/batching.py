@@ -36,8 +36,8 @@ def batch_by_token_budget(
     if budget < 1 or window < 1:
         raise SettingsError(f"budget is {budget} tokens and window {window} sequences; both must be at least 1")
     batch_budget = max(1, budget // num_parallel_batches)
-    numbered = enumerate(sequences)
-    while items := list(islice(numbered, window)):
+    indexed_sequences = enumerate(sequences)
+    while items := list(islice(indexed_sequences, window)):
         items.sort(key=lambda item: -length_of(item[1]))  # stable: equal lengths stay in the order of the input
         lengths = [length_of(sequence) for _, sequence in items]
         yield from _split_evenly(items, lengths, batch_budget, num_parallel_batches)

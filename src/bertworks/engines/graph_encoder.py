@@ -85,8 +85,8 @@ class LastLayerOnly(tuple[torch.Tensor, ...]):
         return layers
 
     def __getitem__(self, index: Any) -> Any:
-        selected = range(len(self))[index]
-        if selected not in (len(self) - 1, range(len(self) - 1, len(self))):
+        position = range(len(self))[index]
+        if position not in (len(self) - 1, range(len(self) - 1, len(self))):
             refuse(self.runtime)
         return super().__getitem__(index)
 

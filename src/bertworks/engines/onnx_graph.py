@@ -51,10 +51,10 @@ class GraphHead:
 def build_graph(encoder: Encoder, head: GraphHead | None, has_pooler: bool, linear_op: LinearOp = float_linear) -> Any:
     """Return the graph of an encoder with its head as an onnx.ModelProto. `linear_op` adds the layers' linears."""
     if not isinstance(encoder, _SUPPORTED_ENCODERS):
-        supported = ", ".join(encoder_class.__name__ for encoder_class in _SUPPORTED_ENCODERS)
+        names = ", ".join(encoder_class.__name__ for encoder_class in _SUPPORTED_ENCODERS)
         raise SettingsError(
             f"models of the family '{encoder.config.model_type}' run only in torch and cannot be exported to a graph "
-            f"(supported: {supported}); leave --engine out"
+            f"(supported: {names}); leave --engine out"
         )
     onnx = import_optional("onnx", "onnx", "writing an ONNX graph")
     state = {name: values.detach().float().cpu().numpy() for name, values in encoder.state_dict().items()}
@@ -89,14 +89,14 @@ class _GraphWriter:
             "token_type_embeddings": INPUTS[2],
             "position_embeddings": self.positions(),
         }
-        embedded = [
+        parts = [
             op("Gather", (self.nodes.weight(name, self.state[f"{name}.weight"]), index))
             for name, index in indices.items()
             if f"{name}.weight" in self.state
         ]
-        values = embedded[0]
-        for other in embedded[1:]:
-            values = op("Add", (values, other))
+        values = parts[0]
+        for part in parts[1:]:
+            values = op("Add", (values, part))
         if "norm.weight" in self.state:
             values = self.norm("norm", values)
         if "embedding_projection.weight" in self.state:
@@ -115,8 +115,8 @@ class _GraphWriter:
         relative_inputs = self.relative_inputs()
         names = [f"layers.{layers.index(layer)}" for layer in self.encoder.layer_sequence]
         for index, name in enumerate(names):
-            attended = self.attention(f"{name}.attention", hidden_states, mask, relative_inputs)
-            hidden_states = self.norm(f"{name}.attention_norm", op("Add", (attended, hidden_states)))
+            attention_output = self.attention(f"{name}.attention", hidden_states, mask, relative_inputs)
+            hidden_states = self.norm(f"{name}.attention_norm", op("Add", (attention_output, hidden_states)))
             intermediate = self.linear(f"{name}.intermediate", hidden_states)
             intermediate = activate(self.nodes, intermediate, self.encoder.config.layer_config.hidden_act)
             output = self.linear(f"{name}.output", intermediate)
@@ -130,14 +130,14 @@ class _GraphWriter:
         """Return the additive attention mask (B, 1, 1 or T, T): 0, or _MASKED_SCORE at masked positions."""
         op, weight = self.nodes.op, self.nodes.weight
         mask_axes = weight("mask_axes", np.array([1, 2]))
-        visible = op("Cast", (op("Unsqueeze", (INPUTS[1], mask_axes)),), attributes={"to": 1})
-        masked = op("Sub", (weight("all_visible", np.float32(1)), visible))  # (B, 1, 1, T), as floats
+        is_visible = op("Cast", (op("Unsqueeze", (INPUTS[1], mask_axes)),), attributes={"to": 1})
+        is_masked = op("Sub", (weight("all_visible", np.float32(1)), is_visible))  # (B, 1, 1, T), as floats
         if self.encoder.attention == "causal":
             keys = self.positions()
             queries = op("Unsqueeze", (keys, weight("query_axis", np.array([1]))))
-            future = op("Greater", (keys, queries))  # (T, T)
-            masked = op("Max", (masked, op("Cast", (future,), attributes={"to": 1})))
-        return op("Mul", (masked, weight("masked_score", np.float32(_MASKED_SCORE))))
+            is_future = op("Greater", (keys, queries))  # (T, T)
+            is_masked = op("Max", (is_masked, op("Cast", (is_future,), attributes={"to": 1})))
+        return op("Mul", (is_masked, weight("masked_score", np.float32(_MASKED_SCORE))))
 
     def relative_inputs(self) -> RelativeInputs | None:
         """Return the inputs of relative attention, shared by all layers; None for absolute positions."""
@@ -149,9 +149,9 @@ class _GraphWriter:
         """Return the attention output (B, T, D)."""
         op = self.nodes.op
         if relative_inputs is None:
-            fused = self.linear(f"{name}.query_key_value", hidden_states)  # (B, T, 3D)
+            query_key_value = self.linear(f"{name}.query_key_value", hidden_states)  # (B, T, 3D)
             names = [f"{name}.{role}" for role in ("queries", "keys", "values")]
-            parts = self.nodes.ops("Split", (fused,), names, {"axis": -1, "num_outputs": 3})
+            parts = self.nodes.ops("Split", (query_key_value,), names, {"axis": -1, "num_outputs": 3})
             queries, keys, values = (self.split_heads(part) for part in parts)
             scores = op("Mul", (op("MatMul", (queries, self.transpose(keys))), self.scale()))  # (B, H, T, T)
         else:

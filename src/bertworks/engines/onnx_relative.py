@@ -63,20 +63,22 @@ def relative_scores(
     op, weight = nodes.op, nodes.weight
     queries, keys = queries_and_keys
 
-    def biased(kind: str) -> str:
+    def add_bias(kind: str) -> str:
         bias = state[f"{name}.{kind}_bias"][:, None]  # (H, 1, d)
         return op("Add", (queries, weight(f"{name}.{kind}_bias", bias)))
 
     transposed_keys = op("Transpose", (keys,), attributes={"perm": [0, 1, 3, 2]})
-    content = op("MatMul", (biased("content"), transposed_keys))
+    content = op("MatMul", (add_bias("content"), transposed_keys))
     matrices = state[f"{name}.distance"].transpose(1, 0, 2)[None]  # (1, H, D, d)
-    projected = op(
+    distance_keys = op(
         "MatMul", (relative_inputs.distance_embeddings, weight(f"{name}.distance", matrices))
     )  # (1, H, L, d)
-    distance = op("MatMul", (biased("distance"), op("Transpose", (projected,), attributes={"perm": [0, 1, 3, 2]})))
+    distance = op(
+        "MatMul", (add_bias("distance"), op("Transpose", (distance_keys,), attributes={"perm": [0, 1, 3, 2]}))
+    )
     same, different = state[f"{name}.segment_embeddings"]
-    mismatch = weight(f"{name}.segment_difference", (different - same)[None, ..., None])  # (1, H, d, 1)
-    segment = op("Mul", (op("MatMul", (biased("segment"), mismatch)), relative_inputs.segment_mismatch))
+    difference = weight(f"{name}.segment_difference", (different - same)[None, ..., None])  # (1, H, d, 1)
+    segment = op("Mul", (op("MatMul", (add_bias("segment"), difference)), relative_inputs.segment_mismatch))
     return op("Add", (op("Add", (content, _relative_shift(nodes, distance, relative_inputs))), segment))
 
 
@@ -88,7 +90,7 @@ def _relative_shift(nodes: GraphNodes, scores: str, relative_inputs: RelativeInp
     op, weight = nodes.op, nodes.weight
     flat = op("Reshape", (scores, weight("flat_shape", np.array([0, 0, -1]))))
     end = weight("slice_end", np.array([np.iinfo(np.int64).max]))
-    dropped = op("Slice", (flat, relative_inputs.length, end, weight("flat_axis", np.array([2]))))
-    shifted = op("Reshape", (dropped, relative_inputs.shifted_shape))
+    tail = op("Slice", (flat, relative_inputs.length, end, weight("flat_axis", np.array([2]))))
+    shifted = op("Reshape", (tail, relative_inputs.shifted_shape))
     start, key_axis = weight("slice_start", np.array([0])), weight("key_axis", np.array([3]))
     return op("Slice", (shifted, start, relative_inputs.length, key_axis))

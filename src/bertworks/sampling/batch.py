@@ -87,13 +87,15 @@ def collate_examples(examples: Sequence[Example], masked_examples: Sequence[Mask
     max_length = int(lengths.max())
     input_ids = np.full((len(examples), max_length), pad, dtype=np.int64)
     token_type_ids = np.zeros((len(examples), max_length), dtype=np.int64)
-    for index, (example, masked) in enumerate(zip(examples, masked_examples, strict=True)):
-        input_ids[index, : len(example)] = masked.input_ids
+    for index, (example, masked_example) in enumerate(zip(examples, masked_examples, strict=True)):
+        input_ids[index, : len(example)] = masked_example.input_ids
         token_type_ids[index, : len(example)] = example.token_type_ids
-    positions = [masked.positions + index * max_length for index, masked in enumerate(masked_examples)]
-    targets = [masked.targets for masked in masked_examples]
+    positions = [masked_example.positions + index * max_length for index, masked_example in enumerate(masked_examples)]
+    targets = [masked_example.targets for masked_example in masked_examples]
     labels = [example.label for example in examples if example.label is not None]
-    permutations = [masked.permutation for masked in masked_examples if masked.permutation is not None]
+    permutations = [
+        masked_example.permutation for masked_example in masked_examples if masked_example.permutation is not None
+    ]
     return Batch(
         input_ids=torch.from_numpy(input_ids),
         token_type_ids=torch.from_numpy(token_type_ids),

@@ -34,8 +34,7 @@ class Loader:
     """All examples of one phase in their order.
 
     With N anchors, example n is index n mod N of epoch n div N. If `num_fresh_epochs` > 0, examples repeat after that
-    many
-    epochs, with the same pairs and masks (1: static masking, as in Google's prepared files); with 0 they never do.
+    many epochs, with the same pairs and masks (1: static masking, as in Google's prepared files); with 0 they never do.
     """
 
     sampler: ExampleSampler
@@ -76,8 +75,7 @@ class StatefulLoader:
     """Examples that continue each other: `num_streams` streams start at equal distances and never end.
 
     Example n is the span of stream n mod num_streams in step n div num_streams. In one step all spans have equal
-    length;
-    the end of a span is a function of its number.
+    length; the end of a span is a function of its step.
     """
 
     sampler: Streams

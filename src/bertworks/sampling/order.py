@@ -41,8 +41,7 @@ class ExampleOrder:
         """Return the image of `index` in the epoch's permutation of 0..size-1.
 
         A Feistel network permutes the next power of four; a value outside the range is permuted again until it is
-        inside
-        (cycle walking), so the result is a permutation.
+        inside (cycle walking), so the result is a permutation.
         """
         half = max(1, ((size - 1).bit_length() + 1) // 2)
         mask = (1 << half) - 1

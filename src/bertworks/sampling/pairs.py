@@ -101,14 +101,13 @@ class SentenceOrderPairs(_Pairs):
     """Pairs for sentence order prediction: two consecutive segments, swapped with probability 0.5 (ALBERT).
 
     Segments are whole sentences. Where they do not fit, both are trimmed at both ends: if only the end of segment B
-    were
-    trimmed, the position of the cut would reveal the order.
+    were trimmed, the incomplete sentence would reveal the order.
     """
 
     def example(self, anchor: float, generator: np.random.Generator) -> Example:
         """Return the example at `anchor` (fractional: the offset of the epoch is added)."""
         is_swapped = generator.random() < self.settings.random_prob
-        first, second = _grow_whole(self._locate(anchor), self.max_tokens, self.settings, generator)
+        first, second = _grow_whole_sentences(self._locate(anchor), self.max_tokens, self.settings, generator)
         first, second = _trim(first, second, self.max_tokens, generator)
         if is_swapped:
             first, second = second, first
@@ -145,7 +144,7 @@ def _grow(
     return ShardSpan(shard, start, middle), ShardSpan(shard, middle, stop)
 
 
-def _grow_whole(
+def _grow_whole_sentences(
     position: CorpusPosition, max_tokens: int, settings: PairSettings, generator: np.random.Generator
 ) -> tuple[ShardSpan, ShardSpan]:
     """Return two consecutive spans of whole sentences around an anchor, together of about the target length."""

@@ -96,15 +96,17 @@ def make_windows(tokenizer: Tokenizer, texts: Sequence[TokenizedText], window_ru
         spans = [[(0, length)] for length in lengths]
     elif window_rule.truncate:
         budgets = _token_budgets(lengths, max_tokens)
-        truncated = [min(length, budget) for length, budget in zip(lengths, budgets, strict=True)]
-        num_truncated = sum(lengths) - sum(truncated)
-        spans = [[(0, length)] for length in truncated]
+        truncated_lengths = [min(length, budget) for length, budget in zip(lengths, budgets, strict=True)]
+        num_truncated = sum(lengths) - sum(truncated_lengths)
+        spans = [[(0, length)] for length in truncated_lengths]
     else:
         spans = [
             _window_spans(length, budget, window_rule.overlap)
             for length, budget in zip(lengths, _token_budgets(lengths, max_tokens), strict=True)
         ]
-    return Windows(tuple(_build_window(tokenizer, texts, aligned) for aligned in _align_spans(spans)), num_truncated)
+    return Windows(
+        tuple(_build_window(tokenizer, texts, window_spans) for window_spans in _align_spans(spans)), num_truncated
+    )
 
 
 def make_pair_windows(tokenizer: Tokenizer, texts: Sequence[TokenizedText], window_rule: WindowRule) -> Windows:
