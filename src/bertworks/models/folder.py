@@ -80,25 +80,25 @@ def read_folder(path: str | Path) -> ModelFolder:
         raise FolderError(f"{path} is not a folder; give the folder of a model")
     file = find_weights(path)
     if file is not None:
-        config, stored = _read_config(path / "config.json"), open_weights(file)
+        config, entries = _read_config(path / "config.json"), open_weights(file)
     elif (path / "bert_config.json").is_file():
         release = import_release(path)
         file, config = path / "bert_config.json", release.config
-        stored = wrap_tensors(file, {name: torch.from_numpy(values) for name, values in release.tensors.items()})
+        entries = wrap_tensors(file, {name: torch.from_numpy(values) for name, values in release.tensors.items()})
     else:
         raise FolderError(
             f"{path} has no weights; it needs one of {', '.join(READERS)}, or the files of a TensorFlow release with "
             f"bert_config.json"
         )
-    config = _with_model_type(config, stored, path)
+    config = _with_model_type(config, entries, path)
     try:
         family = family_of(config["model_type"])
         encoder_config = family.config_from_dict(config)
     except SettingsError as error:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
-    stored = normalize_names(stored, family, family.tensor_names(encoder_config))
-    _check_shapes(file, stored, family, encoder_config)
-    folder = ModelFolder(path, config, _read_metadata(path / "bertworks.json"), Weights(stored))
+    entries = normalize_names(entries, family, family.tensor_names(encoder_config))
+    _check_shapes(file, entries, family, encoder_config)
+    folder = ModelFolder(path, config, _read_metadata(path / "bertworks.json"), Weights(entries))
     return _with_special_token_rows(folder) if family.can_lack_special_tokens else folder
 
 
@@ -179,14 +179,16 @@ def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor]
 
 def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: EncoderConfig) -> None:
     """Refuse weights that lack tensors of the encoder or whose shapes do not fit the config."""
-    expected = shapes_of(family, config)
-    missing = [name for name in expected if name not in entries and not name.startswith(family.optional_prefixes)]
+    expected_shapes = shapes_of(family, config)
+    missing = [
+        name for name in expected_shapes if name not in entries and not name.startswith(family.optional_prefixes)
+    ]
     if missing:
         raise FolderError(
             f"{file} lacks {len(missing)} tensors of the encoder that config.json describes, first of all "
             f"'{missing[0]}'; weights and config belong to different models"
         )
-    for name, shape in expected.items():
+    for name, shape in expected_shapes.items():
         if name in entries and entries[name].shape != shape:
             raise FolderError(
                 f"{entries[name].file}: tensor '{name}' should have shape {shape} by config.json, but has "

@@ -120,8 +120,8 @@ def _explain_hub_error(error: Exception, name: str, revision: str | None) -> Ber
 def _not_cached_error(error: LocalEntryNotFoundError, name: str) -> BertworksError:
     """Explain why neither the hub nor the cache has the model."""
     cause = error.__cause__ or error
-    what = "only a part of it is" if isinstance(error, IncompleteSnapshotError) else "it is not"
-    cache = f"{what} in the cache {constants.HF_HUB_CACHE}"
+    cache_state = "only a part of it is" if isinstance(error, IncompleteSnapshotError) else "it is not"
+    cache = f"{cache_state} in the cache {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
         why = f"offline mode is on (HF_HUB_OFFLINE) and {cache}"
         return InputError(f"cannot fetch '{name}': {why}; go online, or give a folder that exists")

@@ -76,12 +76,12 @@ def _first_difference(old: Tokenizer, new: Tokenizer) -> str | None:
             difference = "is missing" if new_id is None else f"has id {new_id}"
             return f"token '{token}', which has id {token_id} in the model, {difference} there"
     if old.kind != "wordpiece" and (old.hash, old.tokens) != (new.hash, new.tokens):
-        added = new.tokens[old.vocab_size] if new.vocab_size > old.vocab_size else None
-        difference = f"token '{added}' is new" if added is not None else "its merges or scores differ"
+        new_token = new.tokens[old.vocab_size] if new.vocab_size > old.vocab_size else None
+        difference = f"token '{new_token}' is new" if new_token is not None else "its merges or scores differ"
         return f"{difference}, and only a wordpiece vocabulary can be extended"
     old_rules, new_rules = _rules(old), _rules(new)
-    changed = next((name for name in old_rules if old_rules[name] != new_rules[name]), None)
-    return None if changed is None else f"its {changed} is {new_rules[changed]}, the model's {old_rules[changed]}"
+    rule = next((name for name in old_rules if old_rules[name] != new_rules[name]), None)
+    return None if rule is None else f"its {rule} is {new_rules[rule]}, the model's {old_rules[rule]}"
 
 
 def _case_rule(tokenizer: Tokenizer) -> str:
@@ -111,11 +111,11 @@ def _source_tokens(old: Tokenizer, token: str) -> tuple[str, ...]:
         tokens = _tokenize_continuation(old, token.removeprefix(CONTINUATION_PREFIX))
     else:
         tokens = old.encode(token).tokens[1:-1]
-    known = tuple(old_token for old_token in tokens if old_token != old.tokens[old.specials.unknown])
+    known_tokens = tuple(old_token for old_token in tokens if old_token != old.tokens[old.specials.unknown])
     # The embedding of [UNK] is a bad initialization: all formerly unknown words would start the same, as "something
     # rare". Characters are better. Without known characters, the mean of all embeddings is at least within their
     # distribution, unlike a random vector.
-    return known or _character_tokens(old, token)
+    return known_tokens or _character_tokens(old, token)
 
 
 def _tokenize_continuation(old: Tokenizer, text: str) -> tuple[str, ...]:

@@ -71,16 +71,18 @@ def _assign_tensor(module: nn.Module, name: str, hf_names: Sequence[str], values
     owner = module.get_submodule(path)
     parameter: torch.Tensor = getattr(owner, last)  # or a buffer
     if values.shape != parameter.shape:
-        fused = "" if len(hf_names) == 1 else f" (concatenated with {len(hf_names) - 1} more)"
+        suffix = "" if len(hf_names) == 1 else f" (concatenated with {len(hf_names) - 1} more)"
         raise FolderError(
-            f"tensor '{hf_names[0]}'{fused} should have shape {tuple(parameter.shape)}, but has {tuple(values.shape)}; "
-            f"use weights that fit the config of the model"
+            f"tensor '{hf_names[0]}'{suffix} should have shape {tuple(parameter.shape)}, but has "
+            f"{tuple(values.shape)}; use weights that fit the config of the model"
         )
     if parameter.is_meta:
         # A copy: the tensor may be a memory map of a file that is overwritten later.
-        copied = values.detach().to(dtype=parameter.dtype, copy=True, memory_format=torch.contiguous_format)
+        new_values = values.detach().to(dtype=parameter.dtype, copy=True, memory_format=torch.contiguous_format)
         is_parameter = isinstance(parameter, nn.Parameter)
-        setattr(owner, last, nn.Parameter(copied, requires_grad=parameter.requires_grad) if is_parameter else copied)
+        setattr(
+            owner, last, nn.Parameter(new_values, requires_grad=parameter.requires_grad) if is_parameter else new_values
+        )
     else:
         with torch.no_grad():
             parameter.copy_(values)

@@ -86,18 +86,18 @@ def import_release(folder_or_prefix: Path) -> Release:
     config, ignored_settings = _read_config(prefix.parent / "bert_config.json")
     specs = expected_tensors(config)
     _check_tensors(checkpoint, specs)
-    tensors, mapped = {}, {}
+    tensors, mapped_names = {}, {}
     for name, (target, _) in specs.items():
         if name in checkpoint.entries:
             tensors[target] = _read(checkpoint, name)
-            mapped[name] = target
-    others = [name for name in checkpoint.entries if name not in specs]
-    kinds = {name: _training_state_kind(name, checkpoint) for name in others}
+            mapped_names[name] = target
+    other_names = [name for name in checkpoint.entries if name not in specs]
+    kinds = {name: _training_state_kind(name, checkpoint) for name in other_names}
     report = MappingReport(
-        mapped_names=mapped,
+        mapped_names=mapped_names,
         num_skipped=dict(Counter(kind for kind in kinds.values() if kind)),
-        missing_keys=tuple(target for name, (target, _) in specs.items() if name not in mapped),
-        unexpected_keys=tuple(name for name in others if not kinds[name]),
+        missing_keys=tuple(target for name, (target, _) in specs.items() if name not in mapped_names),
+        unexpected_keys=tuple(name for name in other_names if not kinds[name]),
         ignored_settings=ignored_settings,
     )
     return Release(config, tensors, report)
@@ -173,10 +173,10 @@ def _check_tensors(checkpoint: TensorflowCheckpoint, specs: dict[str, tuple[str,
             f"{checkpoint.prefix} lacks {len(missing)} tensors of the encoder that bert_config.json describes, first "
             f"of all '{missing[0]}'; it is no TensorFlow 1 BERT checkpoint, or the config belongs to another model"
         )
-    for name, (_, expected) in specs.items():
-        if shapes.get(name, expected) != expected:
+    for name, (_, expected_shape) in specs.items():
+        if shapes.get(name, expected_shape) != expected_shape:
             raise FolderError(
-                f"{checkpoint.prefix}: tensor '{name}' should have shape {expected} by bert_config.json, but has "
+                f"{checkpoint.prefix}: tensor '{name}' should have shape {expected_shape} by bert_config.json, but has "
                 f"{shapes[name]}; use the bert_config.json of this checkpoint"
             )
 
@@ -195,9 +195,9 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     settings = read_json(path, "a BERT release")
     if not isinstance(settings, dict):
         raise FolderError(f"{path} should hold a JSON object, but holds a {type(settings).__name__}")
-    wrong = [key for key in REQUIRED_KEYS if type(settings.get(key)) is not int or settings[key] < 1]
-    if wrong:
-        raise FolderError(f"{path} needs a positive integer for {', '.join(wrong)}; use the file of the release")
+    invalid_keys = [key for key in REQUIRED_KEYS if type(settings.get(key)) is not int or settings[key] < 1]
+    if invalid_keys:
+        raise FolderError(f"{path} needs a positive integer for {', '.join(invalid_keys)}; use the file of the release")
     if settings["hidden_size"] % settings["num_attention_heads"]:
         raise FolderError(
             f"{path}: num_attention_heads {settings['num_attention_heads']} does not divide hidden_size "

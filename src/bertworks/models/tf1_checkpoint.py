@@ -148,8 +148,8 @@ def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
     for name, entry in checkpoint.entries.items():
         if entry.is_sliced or entry.dtype not in DTYPES:
             continue
-        expected = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
-        if entry.size != expected or entry.shard >= len(lengths):
+        expected_size = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
+        if entry.size != expected_size or entry.shard >= len(lengths):
             raise FolderError(
                 f"{checkpoint.prefix}.index says that tensor '{name}' of shape {entry.shape} takes {entry.size} bytes "
                 f"in data file {entry.shard}, which does not fit; download the checkpoint again"

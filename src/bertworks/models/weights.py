@@ -84,17 +84,17 @@ def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: 
     """
     overrides = {old: new for prefixes in family.prefix_overrides.values() for new, old in prefixes.items()}
     roots = {name.removeprefix(family.prefix).split(".")[0] + "." for theirs in table.values() for name in theirs}
-    normalized: dict[str, StoredTensor] = {}
+    entries_by_key: dict[str, StoredTensor] = {}
     for name, entry in entries.items():
         if name.endswith(_BUFFER_SUFFIXES):
             continue
         key = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         key = family.prefix + key if key.startswith(tuple(roots)) else key
         key = next((new + key.removeprefix(old) for old, new in overrides.items() if key.startswith(old)), key)
-        if key in normalized:
+        if key in entries_by_key:
             raise FolderError(f"{entry.file} holds '{key}' twice, the second time as '{name}'; {RETRY_HINT}")
-        normalized[key] = entry
-    return _drop_copies(normalized, family.copies)
+        entries_by_key[key] = entry
+    return _drop_copies(entries_by_key, family.copies)
 
 
 def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -188,8 +188,8 @@ def _read_index(file: Path) -> dict[str, StoredTensor]:
 
 
 def _unreadable_message(file: Path, error: str) -> str:
-    with contextlib.suppress(OSError), file.open("rb") as opened:
-        if opened.read(30).startswith(b"version https://git-lfs"):
+    with contextlib.suppress(OSError), file.open("rb") as stream:
+        if stream.read(30).startswith(b"version https://git-lfs"):
             return f"{file} is only a Git LFS pointer; fetch the file itself with: git lfs pull"
     return f"{file} is damaged or truncated ({error}); {RETRY_HINT}"
 

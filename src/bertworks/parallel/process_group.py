@@ -76,10 +76,10 @@ def is_main_process() -> bool:
     return not _is_distributed() or os.environ["RANK"] == "0"
 
 
-def check_single_process(what: str) -> None:
+def check_single_process(activity: str) -> None:
     """Refuse torchrun with several processes for a command that uses only one."""
     if _is_distributed():
-        raise SettingsError(f"{what} runs in a single process; start it without torchrun")
+        raise SettingsError(f"{activity} runs in a single process; start it without torchrun")
 
 
 def any_process(flag: bool) -> bool:
@@ -122,9 +122,9 @@ def all_gather(text: str, group: torch.distributed.ProcessGroup | None = None) -
     torch.distributed.all_gather(lengths, torch.tensor([len(data)]), group)
     max_length = int(max(lengths))
     padded = torch.tensor(list(data.ljust(max(max_length, 1))), dtype=torch.uint8)
-    gathered = [torch.empty_like(padded) for _ in lengths]
-    torch.distributed.all_gather(gathered, padded, group)
-    return [bytes(one[: int(length)].tolist()).decode() for one, length in zip(gathered, lengths, strict=True)]
+    buffers = [torch.empty_like(padded) for _ in lengths]
+    torch.distributed.all_gather(buffers, padded, group)
+    return [bytes(values[: int(length)].tolist()).decode() for values, length in zip(buffers, lengths, strict=True)]
 
 
 def _is_distributed() -> bool:
@@ -143,8 +143,10 @@ def _init_process_group(backend: str) -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = TCPStore(address, port, world_size, is_master=False, timeout=_TIMEOUT)
-    prefixed = PrefixStore(_attempt_prefix(store, rank, world_size), store)
-    torch.distributed.init_process_group(backend, store=prefixed, rank=rank, world_size=world_size, timeout=_TIMEOUT)
+    prefix_store = PrefixStore(_attempt_prefix(store, rank, world_size), store)
+    torch.distributed.init_process_group(
+        backend, store=prefix_store, rank=rank, world_size=world_size, timeout=_TIMEOUT
+    )
 
 
 def _attempt_prefix(store: TCPStore, rank: int, world_size: int) -> str:
@@ -164,10 +166,12 @@ def _attempt_prefix(store: TCPStore, rank: int, world_size: int) -> str:
                 store.set(f"{prefix}/acknowledged/{rank}", "")
                 return prefix
         else:
-            others = range(1, world_size)
-            tokens = [value.decode() for value in store.multi_get([f"token/{other}" for other in others])]
+            other_ranks = range(1, world_size)
+            tokens = [
+                value.decode() for value in store.multi_get([f"token/{other_rank}" for other_rank in other_ranks])
+            ]
             store.set("attempt", " ".join([token, *tokens]))
-            if store.check([f"{token}/acknowledged/{other}" for other in others]):
+            if store.check([f"{token}/acknowledged/{other_rank}" for other_rank in other_ranks]):
                 return token
         time.sleep(0.02)
     raise torch.distributed.DistError("the processes did not meet")

@@ -62,7 +62,7 @@ class RayPool:
             "scheduling_strategy": "SPREAD",
         }
         task = self.ray.remote(_run_task).options(**options)
-        shared = self.ray.put(work)  # shared by all tasks, since it may be larger than a unit
+        work_ref = self.ray.put(work)  # shared by all tasks, since it may be larger than a unit
         driver = _DriverInfo(bertworks.__version__, str(Path.cwd()))
         limit = _TaskLimit(self)
         pending: dict[Any, int] = {}
@@ -72,7 +72,7 @@ class RayPool:
                     len(pending) >= limit.size or number - _oldest_number(pending) >= _MAX_LEAD * limit.size
                 ):
                     yield self._next_result(pending)
-                pending[task.remote(shared, driver, unit)] = number
+                pending[task.remote(work_ref, driver, unit)] = number
             while pending:
                 yield self._next_result(pending)
         finally:

@@ -121,15 +121,15 @@ def _defer_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    deferred: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: deferred.append(number))
+    signals: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: signals.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
-    if deferred:
+    if signals:
         signal.raise_signal(signal.SIGINT)
 
 
