@@ -59,7 +59,7 @@ def test_a_folder_is_written_and_its_certificate_printed(
     assert "compared on" in told
     assert f"cosine of sentence vectors: mean {certificate['mean_cosine']:.5f}" in told
     assert "accuracy on dev.tsv: 0.5000 before, 0.5000 after" in told
-    assert "products in 8 bits: " in told
+    assert "linear layers in int8: " in told
 
 
 def test_a_refusal_is_one_sentence_and_leaves_nothing(

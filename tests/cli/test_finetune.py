@@ -174,7 +174,7 @@ def test_a_set_without_a_test_file_is_refused_before_training(mnli: Path, tmp_pa
     [
         (
             ("finetune", "classify", "--train", "@train.tsv", "--test"),
-            "--test without a file writes the submission of a published set",
+            "--test without a file writes the submission of a published dataset",
         ),
         (("finetune", "clasify", "--train", "@train.tsv"), "there is no task or dataset 'clasify'"),
         (("finetune", "classify", "--train", "@no.tsv"), "does not exist; name a labelled file"),

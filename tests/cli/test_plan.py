@@ -177,7 +177,7 @@ def test_the_same_as_json_with_the_vocabulary_of_a_corpus(bertworks: RunCommand)
     )
     values = json.loads(result.stdout)
     assert values["clusters"][0]["num_gpus"] == 2
-    assert values["clusters"][0]["parameters"] < 1_000_000
+    assert values["clusters"][0]["num_parameters"] < 1_000_000
     assert {phase["max_length"] for phase in values["clusters"][0]["phases"]} == {128, 512}
     assert "hours" in values["formulas"]
 

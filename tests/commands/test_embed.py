@@ -177,7 +177,7 @@ def test_any_weight_changes_the_fingerprint():
     [
         ({"unit": "letters"}, "no unit 'letters'; choose one of: texts, words, tokens"),
         ({"format": "xml"}, "no format 'xml'; choose one of: npy, parquet, jsonl"),
-        ({"unit": "tokens", "pooling": "max"}, "--pooling combines tokens, but --tokens writes each"),
+        ({"unit": "tokens", "pooling": "max"}, "--pooling combines tokens, but --level tokens writes each"),
         ({"pooling": "median"}, "no pooling 'median'"),
         ({"layers": "sum-last-four"}, "'sum-last-four' needs 4 layers, but the model has 2"),
         ({"layers": "all"}, "no feature strategy 'all'"),

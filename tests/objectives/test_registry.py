@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bertworks import choices
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import CLASS_SUFFIXES, family_of
 from bertworks.errors import SettingsError
@@ -60,11 +59,6 @@ def make_batch(objective: Objective) -> Batch:
         labels={"nsp": torch.tensor([0, 1])},
         permutation=permutation if "permutation" in objective.required_heads else None,
     )
-
-
-def test_names_are_the_choices_of_the_command_line():
-    assert set(OBJECTIVES) == set(choices.OBJECTIVES) == set(FAMILIES)
-    assert all(name == objective.name for name, objective in OBJECTIVES.items())
 
 
 def test_every_objective_has_a_family_and_tensor_names_for_its_heads(objective: Objective):
