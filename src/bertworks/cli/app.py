@@ -57,7 +57,7 @@ class LazyCommands(CommandGroup):
         return typer.main.get_command(import_module(f"bertworks.cli.{name.replace('-', '_')}").app)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Ctrl-C is handled here, since click would exit without a word."""
+        """Run the command. Ctrl-C is handled here, since click would exit without a message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

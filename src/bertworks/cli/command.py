@@ -43,8 +43,10 @@ def _no_type(ctx: Any) -> None:
 
 def unknown_option(option: str, command: Any, path: str) -> str:
     """Return the message for an option that a command does not have."""
-    known = [name.removeprefix("--") for parameter in command.params for name in parameter.opts if name[:2] == "--"]
-    close = nearest_name(option.lstrip("-").replace("-", "_"), [name.replace("-", "_") for name in known])
+    option_names = [
+        name.removeprefix("--") for parameter in command.params for name in parameter.opts if name[:2] == "--"
+    ]
+    close = nearest_name(option.lstrip("-").replace("-", "_"), [name.replace("-", "_") for name in option_names])
     hint = f"did you mean --{close.replace('_', '-')}? " if close else ""
     return f"there is no option {option}; {hint}`{path} --help` lists all options"
 

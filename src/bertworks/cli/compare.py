@@ -1,4 +1,4 @@
-"""`bertworks compare`: a recipe of members, a corpus and labelled sets in; one table and one figure out."""
+"""`bertworks compare`: a recipe of members, a corpus and labelled datasets in; one table and one figure out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def compare_command(
     output: RunFolder,
     data: Annotated[Path | None, typer.Option(help="A corpus folder written by `bertworks prepare`.")] = None,
     vocab: Vocabulary = None,
-    sets: Annotated[Path | None, typer.Option(help="Folder of the published sets among the tasks.")] = None,
+    sets: Annotated[Path | None, typer.Option(help="Folder of the published datasets among the tasks.")] = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="A published set, instead of the recipe's tasks; may be repeated.")
+        list[str] | None, typer.Option(help="A published dataset, instead of the recipe's tasks; may be repeated.")
     ] = None,
     budget: Annotated[
         str | None,
@@ -56,8 +56,8 @@ def compare_command(
     Built in:
       family       BERT, RoBERTa, ALBERT, GPT, XLNet, ELMo and ULMFiT at one size, with one vocabulary
       ablations    BERT, without NSP, causal, and causal with a BiLSTM on top
-      masking      the six mixes of [MASK], same and random tokens of the BERT paper
-      sizes        depth and width
+      masking      the BERT paper's six ratios of [MASK], unchanged and random tokens
+      sizes        number of layers and hidden size
       convergence  masked against causal LM: scores at several steps of the same runs
     """
     from bertworks.commands.compare.recipe import read_compare_recipe

@@ -34,11 +34,11 @@ def evaluate_command(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Labelled files of the model's task; with --data one published set, such as glue/MNLI.",
+            help="Labelled files of the model's task; with --data one published dataset, such as glue/MNLI.",
             metavar="FILE…",
         ),
     ],
-    data: Annotated[Path | None, typer.Option(help="Folder of a published set.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of a published dataset.")] = None,
     text: TextColumn = None,
     pair: PairColumn = None,
     label: LabelColumn = None,
@@ -58,7 +58,7 @@ def evaluate_command(
     elif len(files) == 1:
         labelled = dataset_files(files[0], data)
     else:
-        raise SettingsError(f"--data {data} is the folder of one published set; name only that set")
+        raise SettingsError(f"--data {data} is the folder of one published dataset; name only that dataset")
     predictor = load_predictor(model, engine=engine)
     with show_progress() as on_progress:
         results = list(evaluate_files(predictor, labelled, on_progress))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-# The value of `--test` without a file: predict the unlabelled test files of a published set for its benchmark.
+# The value of `--test` without a file: predict the unlabelled test files of a published dataset for its benchmark.
 PUBLISHED_TEST = Path("published test files")
 # Weight of `--auxiliary`; --set mlm_weight=… or lm_weight=… gives another.
 _AUXILIARY_WEIGHT = 0.1
@@ -49,7 +49,7 @@ _AUXILIARY_KEYS = {"mlm": "mlm_weight", "causal": "lm_weight"}
 
 
 class OptionalTestCommand(Command):
-    """A command whose option --test may stand without a file; click has no option of two kinds."""
+    """A command whose option --test may have no value: an option of click either always takes one or never does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         bare = [
@@ -64,12 +64,12 @@ class OptionalTestCommand(Command):
 @app.command("finetune", cls=OptionalTestCommand)
 def finetune_command(
     task: Annotated[
-        str, typer.Argument(help="A task such as classify, tag or answer, or a published set such as glue/MRPC.")
+        str, typer.Argument(help="A task such as classify, tag or answer, or a published dataset such as glue/MRPC.")
     ],
     output: RunFolder,
     model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")] = "",
     vocab: Annotated[
-        Path | None, typer.Option(help="Vocabulary of a new model, whose size the recipe gives (transformer).")
+        Path | None, typer.Option(help="Without --model: vocabulary of a new model of the recipe's [model].")
     ] = None,
     train: Annotated[Path | None, typer.Option(help="Labelled training file: TSV, CSV, JSON Lines; .gz too.")] = None,
     dev: Annotated[Path | None, typer.Option(help="Labelled file that selects the best checkpoint.")] = None,
@@ -77,12 +77,14 @@ def finetune_command(
         Path | None,
         typer.Option(
             help="Labelled file that is scored once, at the end. Without a file: predict the test files of a published "
-            "set and write its submission."
+            "dataset and write its submission."
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of a published set; python-docs is written there.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of a published dataset; python-docs is written there.")
+    ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A .toml file, or ulmfit (discriminative learning rates, gradual unfreezing).")
+        str | None, typer.Option(help="A .toml file, or a name: ulmfit (gradual unfreezing) or transformer.")
     ] = None,
     learning_rate: LearningRate = None,
     batch_size: BatchSize = None,
@@ -167,9 +169,9 @@ def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, 
     if grid and request.recipe.feature_layers:
         raise SettingsError("--sweep searches over whole-model fine-tuning; leave out feature_layers")
     recipes = [
-        repeated
+        seed_recipe
         for settings in (grid_of(request.recipe) if grid else [request.recipe])
-        for repeated in seeds_of(settings, seeds)
+        for seed_recipe in seeds_of(settings, seeds)
     ]
     if ray is not None and len(recipes) < 2:
         raise SettingsError("--ray is for several runs at once; add --sweep or --seeds")
@@ -184,7 +186,7 @@ def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, 
     for event in run_finetune(request):
         printer.show(event)
         is_finished = is_finished or event.model_folder is not None
-    if not is_finished:  # Ctrl-C: the last event told that a checkpoint was saved
+    if not is_finished:  # Ctrl-C: the last event said that a checkpoint was saved
         raise typer.Exit(130)
     return request.output
 
@@ -218,14 +220,14 @@ def _best_of(events: Iterator[FinetuneEvent | Outcome], num_runs: int) -> Path:
 def _check_submission(published: BenchmarkDataset | None) -> None:
     if published is None:
         raise SettingsError(
-            "--test without a file writes the submission of a published set such as glue/MRPC, whose folder --data "
+            "--test without a file writes the submission of a published dataset such as glue/MRPC, whose folder --data "
             "names; name a labelled file after --test"
         )
     published.submission_splits()
 
 
 def _show_other_dev_scores(published: BenchmarkDataset, run: Path) -> None:
-    """Score the further dev sets of a published set, if it has any, and print all scores side by side."""
+    """Score the further dev sets of a published dataset, if it has any, and print all scores side by side."""
     with show_progress() as on_progress:
         scores = published.score_other_dev_sets(run, on_progress)
     if scores:

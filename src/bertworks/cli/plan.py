@@ -104,7 +104,9 @@ def plan_command(
 
 def _check_options(budget: str, recipe: str, nodes: list[int] | None) -> None:
     if not nodes and bool(budget) == bool(recipe):
-        raise SettingsError("give --budget, such as 2h, for a recommendation, or --recipe for its cost; not both")
+        raise SettingsError(
+            "give --budget (such as 2h) for a recommended recipe, or --recipe for the cost of one; not both"
+        )
 
 
 def _print_status(text: str) -> None:
@@ -182,8 +184,8 @@ def _show_candidates(console: Console, result: Plan) -> None:
             style="bold" if is_chosen else "",
         )
     console.print(table)
-    for reason in dict.fromkeys(one.reason for one in result.candidates if one.reason):
-        sizes = ", ".join(one.size for one in result.candidates if one.reason == reason)
+    for reason in dict.fromkeys(item.reason for item in result.candidates if item.reason):
+        sizes = ", ".join(item.size for item in result.candidates if item.reason == reason)
         console.print(Text(f"{sizes}: {reason}"))
 
 

@@ -52,7 +52,11 @@ def show_command(
     if kind == "vocabulary":
         _show_vocabulary(console, path, count)
     elif kind == "text" or documents:
-        stream = (one.document for one in viewer.documents(path)) if kind == "corpus" else viewer.sentences(folder)
+        stream = (
+            (split_document.document for split_document in viewer.documents(path))
+            if kind == "corpus"
+            else viewer.sentences(folder)
+        )
         for document in islice(stream, count):
             console.print(Text(document.source, style="bold"))
             for number, sentence in enumerate(document.sentences, 1):

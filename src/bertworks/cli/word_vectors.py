@@ -208,10 +208,10 @@ def _settings(kind: str, options: dict[str, Any]) -> GloveSettings | Word2VecSet
     """Return the settings of a kind with the given options; refuse an option that the kind does not have."""
     from bertworks.embeddings.static_settings import KINDS
 
-    known = {field.name for field in fields(KINDS[kind])}
+    field_names = {field.name for field in fields(KINDS[kind])}
     values = {name: value for name, value in options.items() if value is not None}
     for name in values:
-        if name not in known:
+        if name not in field_names:
             raise SettingsError(f"--{name.replace('_', '-')} has no effect on {kind}; leave it out")
     return replace(KINDS[kind], **values)
 

@@ -144,7 +144,7 @@ def _check(request: EmbedRequest) -> None:
             raise SettingsError(f"there is no {name} '{value}'; choose one of: {', '.join(choices)}")
     if request.unit == "tokens" and request.pooling:
         raise SettingsError(
-            "--pooling combines tokens, but --tokens writes each of them; remove one of the two options"
+            "--pooling combines tokens, but --level tokens writes each of them; remove one of the two options"
         )
     if (
         request.file != STANDARD_INPUT

@@ -69,8 +69,10 @@ def _predict_sentences(
 ) -> Iterator[dict[str, Any]]:
     """Split each text into sentences, predict each, and add its offsets in the text."""
     task = predictor.module.task
-    if TEXT not in task.input_fields or "pair" in columns:
-        raise SettingsError(f"--by sentence needs a model that takes single texts ('{task.name}'), and no --pair")
+    if TEXT not in task.input_fields:
+        raise SettingsError(f"--by sentence needs a model that takes single texts; the task '{task.name}' does not")
+    if "pair" in columns:
+        raise SettingsError("--by sentence needs a model that takes single texts; leave out --pair")
     spans: deque[tuple[int, int, int]] = deque()  # of the sentences being predicted: text index, start, end
 
     def sentences() -> Iterator[Record]:

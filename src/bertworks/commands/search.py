@@ -53,7 +53,7 @@ def search(request: SearchRequest, on_progress: ProgressCallback = lambda progre
     if request.top < 1:
         raise SettingsError(f"top is {request.top}; it must be at least 1")
     if not request.query.strip():
-        raise InputError("the query is empty")
+        raise InputError("the query is empty; give at least one word")
     if request.file == STANDARD_INPUT:
         raise InputError("the texts are read twice, which is not possible with standard input; write them to a file")
     if request.vectors and (request.vectors.is_dir() or request.vectors.suffix != ".npy"):
@@ -100,10 +100,10 @@ def _compute_vectors(
     progress: Progress,
     on_progress: ProgressCallback,
 ) -> Iterator[npt.NDArray[Any]]:
-    done = progress.done
+    num_done = progress.done
     for batch in extract_vectors(engine, texts_in(embed_request.file, embed_request.column), extraction):
-        done += batch.num_texts
-        on_progress(Progress(progress.stage, done, progress.total, progress.unit))
+        num_done += batch.num_texts
+        on_progress(Progress(progress.stage, num_done, progress.total, progress.unit))
         yield batch.vectors
 
 

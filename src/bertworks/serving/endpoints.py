@@ -212,7 +212,7 @@ class Endpoints:
             raise RequestError(404, "there is no corpus to search; serve a bundle that was built with --corpus")
         num_characters = self._service.check(1, [query])
         if not query.strip():
-            raise RequestError(422, "the query is empty")
+            raise RequestError(422, "the query is empty; send at least one word")
         vectors = await self._embed_texts(lambda: embed_work(search.served_model, [query], None, False), num_characters)
         results = await asyncio.to_thread(search.index.search, vectors.values[0], top_k)
         return json_response({"results": results})

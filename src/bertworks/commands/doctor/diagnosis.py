@@ -214,13 +214,13 @@ def diagnose(
     )
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _ratio(part: float, total: float) -> float:
+    return part / total if total else 0.0
 
 
 def _ratios(totals: Mapping[str, int]) -> dict[str, float]:
-    whole = sum(totals.values())
-    return {name: total / whole for name, total in totals.items() if total}
+    grand_total = sum(totals.values())
+    return {name: total / grand_total for name, total in totals.items() if total}
 
 
 def _length_distribution(lengths: Counter[int], buckets: tuple[int, ...]) -> LengthDistribution:

@@ -66,7 +66,8 @@ def _no_text(diagnosis: Diagnosis) -> Finding:
         _ERROR,
         "There is no text",
         f"no document is left after cleaning ({summary}){_format_excerpt(diagnosis, 'dropped by cleaning')}",
-        "check the names of the sources, --format and --field; short texts need a lower --min-characters",
+        "check the names of the sources, --format and --field; for short texts, lower --min-characters of `bertworks "
+        "prepare`",
     )
 
 
@@ -93,7 +94,7 @@ def _blank_line_after_every_sentence(diagnosis: Diagnosis) -> Iterator[Finding]:
         "Nearly every document is a single sentence",
         evidence,
         "if there is a blank line after every sentence, keep blank lines between documents only (`awk NF in.txt > "
-        "out.txt` removes them all); if the texts are single sentences, pretrain without next-sentence pairs",
+        "out.txt` removes them all); if the texts are single sentences, pretrain without NSP (`--set objective=mlm`)",
     )
 
 
@@ -116,7 +117,7 @@ def _giant_document(diagnosis: Diagnosis) -> Iterator[Finding]:
 
 def _shuffled_sentences(diagnosis: Diagnosis) -> Iterator[Finding]:
     near, inside = diagnosis.coherence.sentences, diagnosis.coherence.within_documents
-    advice = "use the text as it was before shuffling, or pretrain without next-sentence pairs"
+    advice = "use the text as it was before shuffling, or pretrain without NSP (`--set objective=mlm`)"
     if _seems_shuffled(near):
         yield Finding(
             _WARNING,
@@ -289,7 +290,8 @@ def _dropped_documents(diagnosis: Diagnosis) -> Iterator[Finding]:
             severity,
             "Cleaning drops documents",
             f"of {num_read:,}: {summary}{_format_excerpt(diagnosis, 'dropped by cleaning')}",
-            "if they are good text, lower --min-characters; if documents end too early, check --lines and blank lines",
+            "if they are good text, lower --min-characters of `bertworks prepare`; if documents end too early, check "
+            "--lines and blank lines",
         )
 
 

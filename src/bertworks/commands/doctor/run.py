@@ -104,13 +104,13 @@ def _measure_all(
 ) -> Measurements:
     """Measure all blocks of the sources and merge the results as they arrive."""
     read_settings, workers = settings_and_workers
-    total, done = total_bytes(sources), 0
+    total, num_bytes_done = total_bytes(sources), 0
     merged = Measurements()
     work = functools.partial(_measure_block, inspection=inspection)
     for num_bytes, measurements in run_units(work, blocks(sources, read_settings), workers):
         merged.merge(measurements)
-        done += num_bytes
-        watch(done, total)
+        num_bytes_done += num_bytes
+        watch(num_bytes_done, total)
     return merged
 
 
