@@ -1,1 +1,1 @@
-"""Labelled data: files and published sets in, task examples out."""
+"""Labelled data: files and published datasets in, task examples out."""

@@ -6,6 +6,7 @@ gives the same files.
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 from bertworks.disk import atomic_write
@@ -21,14 +22,15 @@ _DEV_INTERVAL = 5  # every fifth sentence is in dev
 def write_python_docs(folder: Path) -> None:
     """Write both files; each sentence is in one of them, once."""
     rows: dict[str, list[str]] = {"train": [], "dev": []}
-    seen: set[str] = set()
+    used_sentences: set[str] = set()
     for package in PACKAGES:
         sentences: list[str] = []
         for passage in python_docs.read(f"stdlib:{package}"):
             for line in passage.text.split("\n"):
-                sentences += [one.strip() for one in split_sentences(line) if len(one.strip()) >= _MIN_CHARACTERS]
-        sentences = [one for one in dict.fromkeys(sentences) if one not in seen and "\t" not in one][:_MAX_SENTENCES]
-        seen |= set(sentences)
+                sentences += [text.strip() for text in split_sentences(line) if len(text.strip()) >= _MIN_CHARACTERS]
+        unique = (text for text in dict.fromkeys(sentences) if text not in used_sentences and "\t" not in text)
+        sentences = list(islice(unique, _MAX_SENTENCES))
+        used_sentences |= set(sentences)
         for index, sentence in enumerate(sentences):
             rows["train" if index % _DEV_INTERVAL else "dev"].append(f"{sentence}\t{package}")
     for split, lines in rows.items():

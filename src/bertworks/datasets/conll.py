@@ -162,9 +162,9 @@ def _from_words(record: Record, values: Any, document: int, counts: Counts) -> S
     return Sentence(words=words, tags=tags, text=text, offsets=offsets, document=document, location=record.location)
 
 
-def _texts(record: Record, values: Any, what: str) -> tuple[str, ...]:
+def _texts(record: Record, values: Any, field: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise InputError(f'{record.location}: the {what} are not a list of strings; write them as ["…", "…"]')
+        raise InputError(f'{record.location}: the {field} are not a list of strings; write them as ["…", "…"]')
     return tuple(values)
 
 
@@ -219,11 +219,11 @@ def _spans(record: Record, spans: Any, text: str) -> list[TagSpan]:
             raise InputError(f"{record.location}: the span from {start} to {end} has no label; give it a string")
         checked.append(TagSpan(start, end, label))
     checked.sort()
-    for one, other in itertools.pairwise(checked):
-        if other.start < one.end:
+    for span_before, span_after in itertools.pairwise(checked):
+        if span_after.start < span_before.end:
             raise InputError(
-                f"{record.location}: the spans {tuple(one)} and {tuple(other)} overlap, which tags cannot express; "
-                f"remove one"
+                f"{record.location}: the spans {tuple(span_before)} and {tuple(span_after)} overlap, which tags cannot "
+                f"express; remove one"
             )
     return checked
 

@@ -266,36 +266,40 @@ def recognize_columns(fields: Sequence[str], roles: Mapping[str, str | None], na
             raise InputError(f"{name}: no column {column!r}; {_list_columns(fields)}; name another with --{role}")
         if column is not None:
             columns[role] = column
-    rest = {_normalize_name(field): field for field in fields if field not in columns.values()}
+    unassigned = {_normalize_name(field): field for field in fields if field not in columns.values()}
     if "text" in roles and "text" not in columns:
-        columns |= _text_columns(rest, roles, fields, name)
+        columns |= _text_columns(unassigned, roles, fields, name)
     if "label" in roles and "label" not in columns:
-        columns["label"] = _single_candidate("label", [rest[label] for label in LABELS if label in rest], fields, name)
-    if "id" in roles and "id" not in columns and (ids := [rest[one] for one in IDS if one in rest]):
+        columns["label"] = _single_candidate(
+            "label", [unassigned[label] for label in LABELS if label in unassigned], fields, name
+        )
+    if "id" in roles and "id" not in columns and (ids := [unassigned[key] for key in IDS if key in unassigned]):
         columns["id"] = ids[0]
     return columns
 
 
 def _text_columns(
-    rest: Mapping[str, str], roles: Mapping[str, str | None], fields: Sequence[str], name: str
+    unassigned: Mapping[str, str], roles: Mapping[str, str | None], fields: Sequence[str], name: str
 ) -> dict[str, str]:
     """Return the text, or both texts of a pair, among the columns that are not named."""
     second = roles.get("pair")
     if second is not None:
-        firsts = [rest[a] for a, b in PAIRS if b == _normalize_name(second) and a in rest]
-        return {"text": firsts[0] if firsts else _single_candidate("text", _singles(rest, ()), fields, name)}
-    pairs = [pair for pair in PAIRS if pair[0] in rest and pair[1] in rest]
-    singles = _singles(rest, {text for pair in pairs for text in pair})
+        firsts = [unassigned[a] for a, b in PAIRS if b == _normalize_name(second) and a in unassigned]
+        return {"text": firsts[0] if firsts else _single_candidate("text", _singles(unassigned, ()), fields, name)}
+    pairs = [pair for pair in PAIRS if pair[0] in unassigned and pair[1] in unassigned]
+    singles = _singles(unassigned, {text for pair in pairs for text in pair})
     if len(pairs) == 1 and not singles and "pair" in roles:
         first, second = pairs[0]
-        return {"text": rest[first], "pair": rest[second]}
+        return {"text": unassigned[first], "pair": unassigned[second]}
     return {
-        "text": _single_candidate("text", [*(rest[text] for pair in pairs for text in pair), *singles], fields, name)
+        "text": _single_candidate(
+            "text", [*(unassigned[text] for pair in pairs for text in pair), *singles], fields, name
+        )
     }
 
 
-def _singles(rest: Mapping[str, str], pair_columns: Iterable[str]) -> list[str]:
-    return [rest[text] for text in TEXTS if text in rest and text not in pair_columns]
+def _singles(unassigned: Mapping[str, str], pair_columns: Iterable[str]) -> list[str]:
+    return [unassigned[text] for text in TEXTS if text in unassigned and text not in pair_columns]
 
 
 def _single_candidate(role: str, candidates: list[str], fields: Sequence[str], name: str) -> str:

@@ -29,16 +29,20 @@ class Overlap:
 
 def overlap(train_texts: Iterable[tuple[str, ...]], other: Iterable[tuple[str, ...]], max_examples: int = 5) -> Overlap:
     """Count the texts of `other` that are in train. Empty texts count in `total` only."""
-    known = np.frombuffer(_fingerprints(train_texts), dtype=np.uint64)
-    known.sort()  # in place, without a copy
+    train_fingerprints = np.frombuffer(_fingerprints(train_texts), dtype=np.uint64)
+    train_fingerprints.sort()  # in place, without a copy
     count = total = 0
     examples: dict[int, tuple[str, ...]] = {}
     for block in _blocks(other):
         total += len(block)
         fingerprints = np.array([_fingerprint(text) for text in block], dtype=np.uint64)
-        indices = np.searchsorted(known, fingerprints)
+        indices = np.searchsorted(train_fingerprints, fingerprints)
         for text, fingerprint, index in zip(block, fingerprints, indices, strict=True):
-            if index == len(known) or known[index] != fingerprint or not any(part.strip() for part in text):
+            if (
+                index == len(train_fingerprints)
+                or train_fingerprints[index] != fingerprint
+                or not any(part.strip() for part in text)
+            ):
                 continue
             count += 1
             if len(examples) < max_examples:

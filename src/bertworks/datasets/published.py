@@ -88,18 +88,18 @@ class PublishedDataset:
 
     def columns_of(self, split: str) -> dict[str, str]:
         """Return the `columns` of `Task.read`: roles, "header", "broken", and "label" = "" if there are no labels."""
-        one = self.split(split)
+        dataset_split = self.split(split)
         columns = dict(self.roles)
-        if one.columns:
-            columns["header"] = ",".join(one.columns)
+        if dataset_split.columns:
+            columns["header"] = ",".join(dataset_split.columns)
         if self.has_broken_lines:
             columns["broken"] = "yes"
-        if not one.is_labelled:
+        if not dataset_split.is_labelled:
             columns["label"] = ""
         return columns
 
     def column_roles(self, split: str) -> dict[str, str | None]:
-        """Return the `roles` of `recognise`: the label only if the file has it."""
+        """Return the `roles` of `recognize_columns`: the label only if the file has it."""
         is_labelled = self.split(split).is_labelled
         roles: dict[str, str | None] = {
             role: name for role, name in self.roles.items() if role != "label" or is_labelled
@@ -135,7 +135,7 @@ def _glue(
 
 
 def _glue_folders(folder: str) -> tuple[str, ...]:
-    return tuple(f"{above}{folder}" for above in ("glue/", "GLUE/", "glue_data/", ""))
+    return tuple(f"{parent}{folder}" for parent in ("glue/", "GLUE/", "glue_data/", ""))
 
 
 def _squad(name: str, version: str) -> PublishedDataset:
@@ -157,7 +157,7 @@ _THREE_WAY = ("entailment", "neutral", "contradiction")
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
 _ENTITIES = ("O", *(f"{letter}-{label}" for label in ("PER", "ORG", "LOC", "MISC") for letter in "BI"))
 
-_SETS = (
+_ALL_DATASETS = (
     PublishedDataset(
         name="glue/CoLA",
         task="classify",
@@ -290,14 +290,14 @@ _SETS = (
         roles={"text": "text_a", "label": "label"},
     ),
 )
-DATASETS: dict[str, PublishedDataset] = {one.name: one for one in _SETS}
+DATASETS: dict[str, PublishedDataset] = {dataset.name: dataset for dataset in _ALL_DATASETS}
 
 _ALIASES = {"squad": "squad1", "squad-1.1": "squad1", "squad-2.0": "squad2", "conll-2003": "conll2003"}
 
 
 def dataset_of(name: str) -> PublishedDataset:
     """Return the dataset of that name, ignoring case."""
-    by_key = {known.lower(): one for known, one in DATASETS.items()}
+    by_key = {dataset_name.lower(): dataset for dataset_name, dataset in DATASETS.items()}
     key = name.lower()
     key = _ALIASES.get(key, key)
     if key in by_key:
@@ -309,8 +309,10 @@ def dataset_of(name: str) -> PublishedDataset:
 
 def read_dataset(name: str, data: Path, split: str, counts: Counts) -> Iterator[Record]:
     """Return the records of a dataset that is a table; broken lines are skipped and counted."""
-    one = dataset_of(name)
-    return read_records(one.find(data, split), one.split(split).columns, counts if one.has_broken_lines else None)
+    dataset = dataset_of(name)
+    return read_records(
+        dataset.find(data, split), dataset.split(split).columns, counts if dataset.has_broken_lines else None
+    )
 
 
 def write_submission(name: str, predictions: Predictions, output: Path, split: str | None = None) -> Path:
@@ -318,32 +320,33 @@ def write_submission(name: str, predictions: Predictions, output: Path, split: s
 
     `split` may be omitted if the dataset has one submission; MNLI has two.
     """
-    one = dataset_of(name)
-    if not one.submissions:
-        raise SettingsError(f"{one.name} has no official submission format; its test file has labels: use evaluate")
-    if split is None and len(one.submissions) == 1:
-        split = next(iter(one.submissions))
-    if split is None or split not in one.submissions:
+    dataset = dataset_of(name)
+    if not dataset.submissions:
+        raise SettingsError(f"{dataset.name} has no official submission format; its test file has labels: use evaluate")
+    if split is None and len(dataset.submissions) == 1:
+        split = next(iter(dataset.submissions))
+    if split is None or split not in dataset.submissions:
         raise SettingsError(
-            f"{one.name} has submissions for {' and '.join(one.submissions)}, not for {split!r}; name one of them"
+            f"{dataset.name} has submissions for {' and '.join(dataset.submissions)}, not for {split!r}; "
+            f"name one of them"
         )
-    path = output / one.submissions[split]
+    path = output / dataset.submissions[split]
     with atomic_write(path) as temporary:
-        _WRITERS[path.suffix](one, predictions, temporary)
+        _WRITERS[path.suffix](dataset, predictions, temporary)
     return path
 
 
 def _write_tsv(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write("index\tprediction\n")
-        file.writelines(f"{one}\t{_format_value(dataset, value)}\n" for one, value in predictions)
+        file.writelines(f"{example_id}\t{_format_value(dataset, value)}\n" for example_id, value in predictions)
 
 
 def _write_csv(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("", "pred"))  # the column of the row number has no name
-        writer.writerows((one, _format_value(dataset, value)) for one, value in predictions)
+        writer.writerows((example_id, _format_value(dataset, value)) for example_id, value in predictions)
 
 
 def _write_json(dataset: PublishedDataset, predictions: Predictions, path: Path) -> None:

@@ -93,8 +93,11 @@ def is_squad_file(path: Path) -> bool:
 
 def unlabelled_records(path: Path) -> Iterator[Record]:
     """Yield the questions of a SQuAD file as flat records, without answers."""
-    for one in read_questions(path):
-        yield Record({"id": one.id, "title": one.title, "question": one.question, "context": one.context}, one.location)
+    for question in read_questions(path):
+        yield Record(
+            {"id": question.id, "title": question.title, "question": question.question, "context": question.context},
+            question.location,
+        )
 
 
 def _articles(stream: ByteStream) -> Iterator[Any]:
@@ -106,25 +109,25 @@ def _articles(stream: ByteStream) -> Iterator[Any]:
         if len(text) > _MAX_HEADER_CHARACTERS or not (chunk := next(texts, "")):
             raise InputError(f'{stream.name} has no list "data"; give SQuAD\'s JSON, or flat records named .jsonl')
         text += chunk
-    at = data.end()
+    position = data.end()
     while True:
-        text, at = text[at:], 0
+        text, position = text[position:], 0
         try:
-            at = _skip(text)
-            if text[at : at + 1] == "]":
+            position = _skip_separators(text)
+            if text[position : position + 1] == "]":
                 return
-            article, at = decoder.raw_decode(text, at)
+            article, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             # Invalid or incomplete: doubling the buffer bounds the work of parsing again.
             chunks = "".join(chunk for _, chunk in zip(range(1 + len(text) // _CHUNK), texts, strict=False))
             if not chunks:
                 raise InputError(f"{stream.name} is not valid JSON ({error}); download it again") from error
-            text, at = text + chunks, 0
+            text, position = text + chunks, 0
             continue
         yield article
 
 
-def _skip(text: str) -> int:
+def _skip_separators(text: str) -> int:
     match = _SEPARATORS.match(text)
     return match.end() if match else 0
 
@@ -240,7 +243,11 @@ def find_nearest(text: str, context: str, start: int) -> int | None:
         return None
     start = max(start, 0)
     before, after = context.rfind(text, 0, start + len(text)), context.find(text, start)
-    return min((one for one in (before, after) if one >= 0), key=lambda one: abs(one - start), default=None)
+    return min(
+        (position for position in (before, after) if position >= 0),
+        key=lambda position: abs(position - start),
+        default=None,
+    )
 
 
 _MISSING = object()

@@ -53,7 +53,7 @@ def target_file(path: Path, columns: Mapping[str, str]) -> Path | None:
 
 
 def _pairs_of_files(path: Path, target_path: Path) -> Iterator[tuple[str, str, str]]:
-    lines = (read_records(one, (_LINE_COLUMN,), kind="text") for one in (path, target_path))
+    lines = (read_records(file, (_LINE_COLUMN,), kind="text") for file in (path, target_path))
     for index, (text, target) in enumerate(itertools.zip_longest(*lines)):
         if text is None or target is None:
             short, long = (path, target_path) if text is None else (target_path, path)
@@ -86,8 +86,8 @@ def _header(path: Path) -> Sequence[str] | None:
             f"{path} has plain lines; write source, tab and target in each, or name the extension of the file with "
             f"their translations with --targets"
         )
-    known = {name for names_of_role in _COLUMN_NAMES.values() for name in names_of_role}
-    is_header = any(name.strip().lower() in known for name in names)
+    common_names = {name for names_of_role in _COLUMN_NAMES.values() for name in names_of_role}
+    is_header = any(name.strip().lower() in common_names for name in names)
     return None if is_header or len(names) > 2 else ("source", "target")
 
 
@@ -98,8 +98,8 @@ def _column(role: str, record: Record, columns: Mapping[str, str], name: str) ->
     candidates = [field for field in record.fields if field.strip().lower() in _COLUMN_NAMES[role]]
     if not candidates:
         names = ", ".join(map(repr, record.fields))
-        what = "the text" if role == "text" else "its translation"
-        raise InputError(f"{name}: no column looks like {what}; the columns are {names}; name it with --{role}")
+        description = "the text" if role == "text" else "its translation"
+        raise InputError(f"{name}: no column looks like {description}; the columns are {names}; name it with --{role}")
     return candidates[0]
 
 

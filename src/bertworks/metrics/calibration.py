@@ -111,8 +111,11 @@ def calibration_error(probabilities: Numbers, labels: Numbers, num_bins: int = 1
 
 
 def _error(bins: tuple[Bin, ...]) -> float:
-    total = sum(one.count for one in bins)
-    return math.fsum(one.count * abs(one.accuracy - one.confidence) for one in bins) / total
+    total = sum(reliability_bin.count for reliability_bin in bins)
+    gaps = (
+        reliability_bin.count * abs(reliability_bin.accuracy - reliability_bin.confidence) for reliability_bin in bins
+    )
+    return math.fsum(gaps) / total
 
 
 def _confidences(probabilities: Numbers, labels: Numbers) -> tuple[Floats, Floats]:

@@ -77,10 +77,10 @@ class ConfusionTally:
         total = _check_not_empty(int(self.counts.sum()))
         classes = self.by_class()
         # Classes that do not occur are excluded from the mean, as in scikit-learn.
-        seen = [matches.f1 for matches in classes if matches.num_gold or matches.num_predicted]
+        class_f1s = [matches.f1 for matches in classes if matches.num_gold or matches.num_predicted]
         scores = {
             "accuracy": sum(matches.num_correct for matches in classes) / total,
-            "macro_f1": math.fsum(seen) / len(seen),
+            "macro_f1": math.fsum(class_f1s) / len(class_f1s),
             "matthews": _matthews(classes, total),
         }
         if len(classes) == 2:
@@ -241,8 +241,8 @@ def _ranks(values: Numbers) -> npt.NDArray[np.float64]:
     return (np.cumsum(counts) - (counts - 1) / 2)[indices]
 
 
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+def _ratio(part: int, total: int) -> float:
+    return part / total if total else 0.0
 
 
 def _check_not_empty(num_examples: int) -> int:

@@ -127,7 +127,7 @@ def _longest_run(first: Sequence[str], second: Sequence[str]) -> int:
     longest = 0
     lengths = [0] * (len(second) + 1)  # lengths[j]: of the run that ends with this word and word j - 1 of second
     for word in first:
-        lengths = [0] + [lengths[index] + 1 if word == other else 0 for index, other in enumerate(second)]
+        lengths = [0] + [lengths[index] + 1 if word == second_word else 0 for index, second_word in enumerate(second)]
         longest = max(longest, *lengths)
     return longest
 

@@ -45,7 +45,9 @@ class TranslationTally:
         for name, metric in self._metrics.items():
             (counts,) = metric._extract_corpus_statistics([prediction], [[reference]])
             previous = self._counts.get(name, [0] * len(counts))
-            self._counts[name] = [one + other for one, other in zip(previous, counts, strict=True)]
+            self._counts[name] = [
+                previous_count + count for previous_count, count in zip(previous, counts, strict=True)
+            ]
 
     def scores(self) -> dict[str, float]:
         """Return BLEU and chrF of all translations so far."""

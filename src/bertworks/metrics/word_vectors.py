@@ -82,16 +82,16 @@ def read_word_list(path: Path) -> list[WordPair] | list[AnalogyQuestion]:
 
 def similarity(vectors: StaticVectors, pairs: Sequence[WordPair]) -> Similarity:
     """Score vectors on similarity pairs; pairs with an unknown word are skipped and counted."""
-    known = [pair for pair in pairs if pair.first in vectors and pair.second in vectors]
-    if len(known) < 2:
-        return Similarity(len(pairs), len(known), 0.0)
+    known_pairs = [pair for pair in pairs if pair.first in vectors and pair.second in vectors]
+    if len(known_pairs) < 2:
+        return Similarity(len(pairs), len(known_pairs), 0.0)
     first, second = (
         vectors.unit_vectors[[vectors.row(word) for word in words]]
-        for words in zip(*(pair[:2] for pair in known), strict=True)
+        for words in zip(*(pair[:2] for pair in known_pairs), strict=True)
     )
     cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
-    scores = np.array([pair.score for pair in known])
-    return Similarity(len(pairs), len(known), spearman(cosines, scores))
+    scores = np.array([pair.score for pair in known_pairs])
+    return Similarity(len(pairs), len(known_pairs), spearman(cosines, scores))
 
 
 def analogies(vectors: StaticVectors, questions: Sequence[AnalogyQuestion]) -> list[SectionScore]:
@@ -114,7 +114,9 @@ def total(scores: Sequence[SectionScore], section: str = "all") -> SectionScore:
 
 def _score_section(vectors: StaticVectors, name: str, questions: Sequence[AnalogyQuestion]) -> SectionScore:
     word_rows = [[vectors.find(word) for word in question[1:]] for question in questions]
-    rows = np.array([one for one in word_rows if None not in one], dtype=np.int64).reshape(-1, 4)
+    rows = np.array(
+        [question_rows for question_rows in word_rows if None not in question_rows], dtype=np.int64
+    ).reshape(-1, 4)
     num_correct = 0
     for start in range(0, len(rows), _BATCH_SIZE):
         first, second, third, answer = rows[start : start + _BATCH_SIZE].T
@@ -156,9 +158,9 @@ def _questions(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[AnalogyQ
 def _pairs(name: str, lines: Sequence[tuple[int, str]]) -> Iterator[WordPair]:
     """Yield pairs. The score is the first number after the words: SimLex-999 has the part of speech before it."""
     for index, (number, text) in enumerate(lines):
-        separator = next((one for one in "\t," if one in text), None)
-        first, second, *others = [field.strip() for field in text.split(separator)] + ["", ""]
-        score = next((float(field) for field in others if _is_number(field)), None)
+        separator = next((candidate for candidate in "\t," if candidate in text), None)
+        first, second, *fields = [field.strip() for field in text.split(separator)] + ["", ""]
+        score = next((float(field) for field in fields if _is_number(field)), None)
         if score is not None:
             yield WordPair(first, second, score)
         elif index:  # the first line may be a header

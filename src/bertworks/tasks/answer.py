@@ -162,14 +162,14 @@ class Answer:
         """Yield the questions of a file; `counts` receives the answers with a repaired offset, and those that are not
         in their passage."""
         report = squad.SquadReport()
-        for one in squad.read_questions(path, report):
+        for question in squad.read_questions(path, report):
             yield PassageExample(
-                id=one.id,
-                location=one.location,
-                question=one.question,
-                passage=one.context,
-                answers=one.answers,
-                is_impossible=one.is_impossible,
+                id=question.id,
+                location=question.location,
+                question=question.question,
+                passage=question.context,
+                answers=question.answers,
+                is_impossible=question.is_impossible,
             )
         if counts is not None:
             counts["answers with a repaired offset"] += report.num_repaired
@@ -178,8 +178,10 @@ class Answer:
 
     @classmethod
     def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[PassageExample]:
-        for one in squad.questions_of(map(_require_passage, records), squad.SquadReport()):
-            yield PassageExample(id=one.id, location=one.location, question=one.question, passage=one.context)
+        for question in squad.questions_of(map(_require_passage, records), squad.SquadReport()):
+            yield PassageExample(
+                id=question.id, location=question.location, question=question.question, passage=question.context
+            )
 
     @classmethod
     def from_examples(cls, examples: Sequence[PassageExample], settings: Mapping[str, Any]) -> Answer:
@@ -347,28 +349,30 @@ class Answer:
         """
         assert isinstance(context.features, PassageFeatures)
         prediction = self.decode(context.example, context.features, context.outputs)
-        chosen = target if target is not None else ("answer" if prediction.text else "no answer")
-        if chosen not in _ATTRIBUTION_SIDES:
+        target_name = target if target is not None else ("answer" if prediction.text else "no answer")
+        if target_name not in _ATTRIBUTION_SIDES:
             choices = ", ".join(_ATTRIBUTION_SIDES)
-            raise InputError(f"there is no '{chosen}' to explain in an answer; choose one of: {choices}")
+            raise InputError(f"there is no '{target_name}' to explain in an answer; choose one of: {choices}")
         best = prediction if prediction.text else prediction.runners_up[0]
         outputs = context.outputs
-        if chosen == "no answer":  # as in `decode`: the window with the lowest score
+        if target_name == "no answer":  # as in `decode`: the window with the lowest score
             positions = {min(range(len(outputs)), key=lambda index: outputs[index][NULL_POSITION].sum()): (0, 0)}
         else:
             window_spans = [sequence.spans[1] for sequence in context.features.sequences]
             positions = positions_of_span(context.features.edges, (best.start, best.end), window_spans, outputs)
         coefficients: list[npt.NDArray[Any] | None] = [None] * len(outputs)
-        for index, ends in positions.items():
-            own = np.zeros(outputs[index].shape)  # (T, 2)
-            for side in _ATTRIBUTION_SIDES[chosen]:
-                own[:, side] = contrast_coefficients(len(own), ends[side]) / len(positions)
-            coefficients[index] = own
+        for index, edge_positions in positions.items():
+            window_coefficients = np.zeros(outputs[index].shape)  # (T, 2)
+            for side in _ATTRIBUTION_SIDES[target_name]:
+                window_coefficients[:, side] = contrast_coefficients(
+                    len(window_coefficients), edge_positions[side]
+                ) / len(positions)
+            coefficients[index] = window_coefficients
         texts = (
             source_text("question", context.example.question, context.tokenizer),
             source_text("passage", context.example.passage, context.tokenizer),
         )
-        name = chosen if chosen == "no answer" else f"{chosen} '{best.text}'"
+        name = target_name if target_name == "no answer" else f"{target_name} '{best.text}'"
         return AttributionTarget(name, texts, tuple(coefficients), (((0, 0), (1, 0)),) * len(outputs))
 
 

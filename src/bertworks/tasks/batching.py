@@ -20,9 +20,9 @@ def batch_of_features(features: Sequence[Features], task: Task, pad: int) -> Bat
     """
     sequences: list[tuple[InputSequence, int]] = []
     first_unit = 0
-    for one in features:
-        sequences += [(sequence, first_unit + sequence.unit) for sequence in one.sequences]
-        first_unit += one.num_units
+    for example_features in features:
+        sequences += [(sequence, first_unit + sequence.unit) for sequence in example_features.sequences]
+        first_unit += example_features.num_units
     sequences.sort(key=lambda pair: -len(pair[0]))
     batch = batch_of_input_sequences([sequence for sequence, _ in sequences], pad)
     labels = task.collate_labels(features)

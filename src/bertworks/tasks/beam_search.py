@@ -172,4 +172,4 @@ class _Search:
         return self.settings.num_beams == 1 or best[0] >= bound
 
     def hypotheses(self) -> list[Hypothesis]:
-        return [one[1] for one in self.best_hypotheses if one is not None]
+        return [scored[1] for scored in self.best_hypotheses if scored is not None]

@@ -95,7 +95,9 @@ class Choose:
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[ChoiceExample]:
         header = columns.get("header", "")
         roles = {role: column for role, column in columns.items() if role != "header" and column != ""}
-        records = (_rename_fields(one, roles) for one in read_records(path, header.split(",") if header else None))
+        records = (
+            _rename_fields(record, roles) for record in read_records(path, header.split(",") if header else None)
+        )
         for choice in choices_of(records, Counts() if counts is None else counts):
             yield ChoiceExample(
                 id=choice.id,
@@ -160,8 +162,8 @@ class Choose:
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
         return {
-            "choice": torch.tensor([one.label for one in features]),
-            "num_units": torch.tensor([one.num_units for one in features]),
+            "choice": torch.tensor([example_features.label for example_features in features]),
+            "num_units": torch.tensor([example_features.num_units for example_features in features]),
         }
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -212,10 +214,10 @@ class Choose:
         return TaskScores(metrics=metrics, main_metric=self.main_metric, details=details)
 
     def calibrate(self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]) -> Task:
-        logits = np.full((len(predictions), max(len(one.logits) for one in predictions)), -np.inf)  # (E, N)
+        logits = np.full((len(predictions), max(len(scored.logits) for scored in predictions)), -np.inf)  # (E, N)
         for row, prediction in zip(logits, predictions, strict=True):
             row[: len(prediction.logits)] = prediction.logits
-        return replace(self, temperature=fit_temperature(logits, np.array([_target(one) for one in examples])))
+        return replace(self, temperature=fit_temperature(logits, np.array([_target(example) for example in examples])))
 
     def submission_value(self, prediction: ChoicePrediction) -> int:
         return prediction.choice
@@ -225,19 +227,19 @@ class Choose:
         example: ChoiceExample = context.example
         indices = [str(index) for index in range(len(example.endings))]
         if target is None:
-            chosen = self.decode(example, context.features, context.outputs).choice
+            ending_index = self.decode(example, context.features, context.outputs).choice
         elif target in indices:
-            chosen = indices.index(target)
+            ending_index = indices.index(target)
         elif target in example.endings:
-            chosen = example.endings.index(target)
+            ending_index = example.endings.index(target)
         else:
             raise InputError(f"there is no ending '{target}' to explain; give an index from 0 to {indices[-1]}")
         units = [sequence.unit for sequence in context.features.sequences]
-        by_ending = contrast_coefficients(len(indices), chosen)
+        by_ending = contrast_coefficients(len(indices), ending_index)
         texts = [("prompt", example.prompt)]
         texts += [(f"ending {index}", ending) for index, ending in zip(indices, example.endings, strict=True)]
         return AttributionTarget(
-            f"ending {chosen}",
+            f"ending {ending_index}",
             tuple(source_text(title, text, context.tokenizer) for title, text in texts),
             tuple(np.array([by_ending[unit] / units.count(unit)]) for unit in units),
             tuple(((0, 0), (1 + unit, 0)) for unit in units),

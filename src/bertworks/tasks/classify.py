@@ -85,19 +85,19 @@ class Classify:
         multi_label = bool(settings.get("multi_label")) or any(
             LABEL_SEPARATOR in (example.label or "") for example in examples
         )
-        seen: dict[str, None] = {}
+        train_labels: dict[str, None] = {}
         for example in examples:
             if example.label is None:
                 raise InputError(f"{example.location}: there is no label; name its column with --label")
             if not multi_label and not example.label.strip():
                 raise InputError(f"{example.location}: the label is empty; fill it in or remove the line")
             parts = example.label.split(LABEL_SEPARATOR) if multi_label else [example.label]
-            seen |= dict.fromkeys(part for part in parts if part)
-        labels = tuple(settings.get("labels") or sorted(seen, key=_sort_key))
+            train_labels |= dict.fromkeys(part for part in parts if part)
+        labels = tuple(settings.get("labels") or sorted(train_labels, key=_sort_key))
         if len(labels) < 2 and not multi_label:
             raise InputError(
-                f"all {len(examples):,} training texts have the same label '{next(iter(seen), '')}', so there is "
-                f"nothing to learn; add texts of other classes, or name the right column with --label"
+                f"all {len(examples):,} training texts have the same label '{next(iter(train_labels), '')}', so there "
+                f"is nothing to learn; add texts of other classes, or name the right column with --label"
             )
         metrics = tuple(settings.get("metrics") or (_MULTI_LABEL_METRICS if multi_label else _METRICS))
         return cls(labels, multi_label, metrics)
@@ -149,7 +149,9 @@ class Classify:
         return target
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
-        return {"class": torch.from_numpy(np.stack([np.asarray(one.label) for one in features]))}
+        return {
+            "class": torch.from_numpy(np.stack([np.asarray(example_features.label) for example_features in features]))
+        }
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         targets = batch.labels["class"]

@@ -254,7 +254,7 @@ class Task(Protocol):
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[Any]:
         """Yield the examples of a labelled file.
 
-        `columns` maps roles to column names, {"text": "sms"}; missing roles are recognised by common names. "header"
+        `columns` maps roles to column names, {"text": "sms"}; missing roles are recognized by common names. "header"
         holds all column names, comma-separated, for a file without a header. Repaired and skipped records are added
         to `counts`.
         """

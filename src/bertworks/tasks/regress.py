@@ -122,7 +122,7 @@ class Regress:
         return featurize_text(example, tokenizer, window_rule, None if example.label is None else value_of(example))
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
-        values = np.array([one.label for one in features])
+        values = np.array([example_features.label for example_features in features])
         # Standardized in double precision: years minus their mean need few digits.
         standardized = (values - self.mean) / self.std
         return {"value": torch.from_numpy(standardized.astype(np.float32))}

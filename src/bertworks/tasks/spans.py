@@ -80,10 +80,14 @@ def _merge_windows(window_scores: Sequence[WindowScores]) -> list[WindowScores]:
     for window in window_scores:
         by_first.setdefault(window.first, []).append(window)
     return [
-        same[0]
-        if len(same) == 1
-        else WindowScores(first, np.mean([one.starts for one in same], 0), np.mean([one.ends for one in same], 0))
-        for first, same in sorted(by_first.items())
+        same_tokens[0]
+        if len(same_tokens) == 1
+        else WindowScores(
+            first,
+            np.mean([window.starts for window in same_tokens], 0),
+            np.mean([window.ends for window in same_tokens], 0),
+        )
+        for first, same_tokens in sorted(by_first.items())
     ]
 
 
@@ -149,10 +153,10 @@ def _is_word_character(character: str) -> bool:
 
 def _trim_spaces(begins: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], text: str) -> Edges:
     """Move edges inwards over white space: byte-level tokens include the space before a word."""
-    for index in [index for index, at in enumerate(begins.tolist()) if text[at : at + 1].isspace()]:
+    for index in [index for index, position in enumerate(begins.tolist()) if text[position : position + 1].isspace()]:
         while text[begins[index] : begins[index] + 1].isspace():
             begins[index] += 1
-    for index in [index for index, at in enumerate(ends.tolist()) if text[at - 1 : at].isspace()]:
+    for index in [index for index, position in enumerate(ends.tolist()) if text[position - 1 : position].isspace()]:
         while text[ends[index] - 1 : ends[index]].isspace():
             ends[index] -= 1
     return Edges(begins, ends)
@@ -208,8 +212,15 @@ def positions_of_span(
     """
     starts, ends = np.flatnonzero(edges.begins == span[0]), np.flatnonzero(edges.ends == span[1])
     # A window may hold only a part of a very long word.
-    holding = [one for one in window_spans if len(_positions_in(one, starts)) and len(_positions_in(one, ends))]
-    nearest = max(holding, key=lambda one: min(starts[0] - one.first, one.first + one.count - 1 - ends[-1])).first
+    candidates = [
+        candidate
+        for candidate in window_spans
+        if len(_positions_in(candidate, starts)) and len(_positions_in(candidate, ends))
+    ]
+    nearest = max(
+        candidates,
+        key=lambda candidate: min(starts[0] - candidate.first, candidate.first + candidate.count - 1 - ends[-1]),
+    ).first
     positions = {}
     for index, (window_span, scores) in enumerate(zip(window_spans, outputs, strict=True)):
         if window_span.first == nearest:

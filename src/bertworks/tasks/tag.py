@@ -102,7 +102,7 @@ class TagExample:
 
     @property
     def examples(self) -> tuple[tuple[str, ...], ...]:
-        return tuple((one.text,) for one in self.context.sentences)
+        return tuple((sentence.text,) for sentence in self.context.sentences)
 
     @property
     def label(self) -> tuple[str, ...] | None:
@@ -177,7 +177,7 @@ class Tag:
         types: set[str] = set()
         num_sentences = 0
         for example in examples:
-            types |= {tag[2:] for one in example.context.sentences for tag in _tags(one) if tag != "O"}
+            types |= {tag[2:] for sentence in example.context.sentences for tag in _tags(sentence) if tag != "O"}
             num_sentences += len(example.context.sentences)
         if not types:
             raise InputError(
@@ -229,14 +229,18 @@ class Tag:
         targets = None if example.sentence.tags is None else self._targets(example)
         word_edges = example.context.word_edges
         parts, word_indices = [], []
-        for one in ranges:
-            words = slice(word_edges[one.first], word_edges[one.stop])
-            begin, windows = windows_of_range(passage, one, tokenizer, window_rule)
+        for sentence_range in ranges:
+            words = slice(word_edges[sentence_range.first], word_edges[sentence_range.stop])
+            begin, windows = windows_of_range(passage, sentence_range, tokenizer, window_rule)
             sequences = input_sequences_of(
                 windows, begin, passage.first_tokens[words], None if targets is None else targets[words]
             )
             parts.append(
-                Features(sequences=sequences, num_truncated=windows.num_truncated, num_examples=one.stop - one.first)
+                Features(
+                    sequences=sequences,
+                    num_truncated=windows.num_truncated,
+                    num_examples=sentence_range.stop - sentence_range.first,
+                )
             )
             # Truncation removes words at the end of a range only.
             num_words = sum(sequence.num_positions for sequence in sequences)
@@ -253,7 +257,9 @@ class Tag:
     def _targets(self, example: TagExample) -> Ints:
         """Return the label id of each word."""
         sentences = example.context.sentences
-        label_ids = [label_id_of(tag, self.labels, one.location) for one in sentences for tag in _tags(one)]
+        label_ids = [
+            label_id_of(tag, self.labels, sentence.location) for sentence in sentences for tag in _tags(sentence)
+        ]
         return np.array(label_ids, dtype=np.int64)
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
@@ -302,15 +308,19 @@ class Tag:
                 bins += reliability_bins(probabilities, targets[indices])
             confidences = np.zeros(len(targets))
             confidences[indices] = probabilities.max(axis=1, initial=0.0)
-            for one, (first, stop) in zip(example.context.sentences, pairwise(example.context.word_edges), strict=True):
+            for sentence, (first, stop) in zip(
+                example.context.sentences, pairwise(example.context.word_edges), strict=True
+            ):
                 tags = prediction.tags[first:stop]
-                entities.add([tags], [_tags(one)])
-                if tags != one.tags:
-                    mistakes = worst_mistakes([*mistakes, _mistake(one, tags, confidences[first:stop])])
+                entities.add([tags], [_tags(sentence)])
+                if tags != sentence.tags:
+                    mistakes = worst_mistakes([*mistakes, _mistake(sentence, tags, confidences[first:stop])])
         scores = entities.scores()
         metrics = {**_metrics(scores.overall), "accuracy": words.scores()["accuracy"]}
         metrics["calibration_error"] = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum())
-        types = {kind: {**_metrics(one), "num_entities": one.num_gold} for kind, one in scores.by_type.items()}
+        types = {
+            kind: {**_metrics(matches), "num_entities": matches.num_gold} for kind, matches in scores.by_type.items()
+        }
         details = {"types": types, "labels": self.labels, "confusion": words.counts, "bins": bins, "mistakes": mistakes}
         return TaskScores(metrics=metrics, main_metric=self.main_metric, details=details)
 
@@ -318,7 +328,7 @@ class Tag:
         """Return the task with the temperature fitted on the words of dev."""
         logits = np.concatenate([prediction.logits for prediction in predictions])
         pairs = zip(examples, predictions, strict=True)
-        targets = np.concatenate([self._targets(example)[one.logit_word_indices] for example, one in pairs])
+        targets = np.concatenate([self._targets(example)[tagged.logit_word_indices] for example, tagged in pairs])
         return replace(self, temperature=float(fit_temperature(logits, targets)))
 
     def submission_value(self, prediction: TagPrediction) -> str:
@@ -344,11 +354,11 @@ class Tag:
         coefficients: list[npt.NDArray[Any] | None] = []
         first_word = 0
         for output in context.outputs:
-            own = None
+            sequence_coefficients = None
             if first_word <= word < first_word + len(output):
-                own = np.zeros(output.shape)
-                own[word - first_word] = contrast_coefficients(len(self.labels), label)
-            coefficients.append(own)
+                sequence_coefficients = np.zeros(output.shape)
+                sequence_coefficients[word - first_word] = contrast_coefficients(len(self.labels), label)
+            coefficients.append(sequence_coefficients)
             first_word += len(output)
         text = SourceText("text", example.sentence.text, tokenize_with_offsets(example.context, context.tokenizer))
         name = f"'{example.sentence.words[word_indices[word]]}' as {self.labels[label]}"
@@ -362,7 +372,7 @@ class Tag:
         if spans:
             start = max(spans, key=lambda span: span.probability).start
             offsets = context.example.sentence.offsets
-            return next(at for at, index in enumerate(word_indices) if offsets[index][0] == start)
+            return next(position for position, index in enumerate(word_indices) if offsets[index][0] == start)
         best_two = np.sort(logits, axis=1)[:, -2:]
         return int((best_two[:, -1] - best_two[:, 0]).argmin())
 

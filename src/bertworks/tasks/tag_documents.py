@@ -44,7 +44,7 @@ class SentenceContext:
     @property
     def word_edges(self) -> Ints:
         """Return (S + 1,): the first word of each sentence, and the number of words."""
-        return np.cumsum([0, *(len(one.words) for one in self.sentences)])
+        return np.cumsum([0, *(len(sentence.words) for sentence in self.sentences)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +114,18 @@ def join_sentences(
     """Return consecutive sentences as one passage: its text has one line per sentence."""
     if len(sentences) == 1:
         return SentenceContext(sentences[0], tuple(before), tuple(after))
-    texts = [one.text for one in sentences]
+    texts = [sentence.text for sentence in sentences]
     begins = itertools.accumulate((len(text) + 1 for text in texts[:-1]), initial=0)
     offsets = tuple(
-        (start + begin, end + begin) for one, begin in zip(sentences, begins, strict=True) for start, end in one.offsets
+        (start + begin, end + begin)
+        for sentence, begin in zip(sentences, begins, strict=True)
+        for start, end in sentence.offsets
     )
     tags = None
-    if all(one.tags is not None for one in sentences):
-        tags = tuple(tag for one in sentences for tag in one.tags or ())
+    if all(sentence.tags is not None for sentence in sentences):
+        tags = tuple(tag for sentence in sentences for tag in sentence.tags or ())
     passage = Sentence(
-        words=tuple(word for one in sentences for word in one.words),
+        words=tuple(word for sentence in sentences for word in sentence.words),
         tags=tags,
         text="\n".join(texts),
         offsets=offsets,
@@ -140,14 +142,14 @@ def tokenize_alone(context: SentenceContext, tokenizer: Tokenizer) -> TokenizedP
 
 def tokenize_in_context(context: SentenceContext, tokenizer: Tokenizer, margin: int) -> TokenizedPassage:
     """Tokenize the sentences to tag with at most `margin` tokens of their document on either side."""
-    own = tokenize_words(_words_with_spaces(context.sentence), tokenizer)
+    word_tokens = tokenize_words(_words_with_spaces(context.sentence), tokenizer)
     # A word has at least one token, so `margin` words are enough.
     before = tokenize_words(_last_words(context.before, margin), tokenizer).tokens
     before = before.between(max(0, len(before) - margin), len(before))
     after = tokenize_words(_first_words(context.after, margin), tokenizer).tokens.between(0, margin)
-    begins = np.concatenate([[0], np.cumsum(own.counts)]) + len(before)  # (W + 1,)
+    begins = np.concatenate([[0], np.cumsum(word_tokens.counts)]) + len(before)  # (W + 1,)
     return TokenizedPassage(
-        TokenizedText.concatenate([before, own.tokens, after]), begins[:-1], begins[context.word_edges]
+        TokenizedText.concatenate([before, word_tokens.tokens, after]), begins[:-1], begins[context.word_edges]
     )
 
 
@@ -230,7 +232,7 @@ def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> WordTokens:
     unknown: dict[int, str] = {}
     for index in np.unique(np.searchsorted(ends, np.flatnonzero(input_ids == tokenizer.specials.unknown), "right")):
         begin = int(ends[index] - counts[index])
-        unknown |= {begin + at: written for at, written in tokenizer.tokenize(words[index]).unknown.items()}
+        unknown |= {begin + position: surface for position, surface in tokenizer.tokenize(words[index]).unknown.items()}
     return WordTokens(TokenizedText.from_ids(input_ids, unknown), counts)
 
 
@@ -240,9 +242,9 @@ def tokenize_with_offsets(context: SentenceContext, tokenizer: Tokenizer) -> Tok
     counts = np.diff(passage.first_tokens, append=len(passage.tokens))
     offsets: list[tuple[int, int]] = []
     for word, (start, end), count in zip(sentence.words, sentence.offsets, counts.tolist(), strict=True):
-        own = tokenizer.tokenize(word).offsets
+        word_offsets = tokenizer.tokenize(word).offsets
         # The unknown token of a word without tokens covers all of it.
-        offsets += (own + start).tolist() if len(own) == count else [(start, end)] * count
+        offsets += (word_offsets + start).tolist() if len(word_offsets) == count else [(start, end)] * count
     begins_word = np.zeros(len(passage.tokens), dtype=np.bool_)
     begins_word[passage.first_tokens] = True
     return TokenizedText(passage.tokens.input_ids, np.array(offsets, dtype=np.int64).reshape(-1, 2), begins_word)

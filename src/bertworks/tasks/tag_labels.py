@@ -55,11 +55,13 @@ def label_ids_of(labels: tuple[str, ...]) -> Mapping[str, int]:
     """Return the label id of each BIO tag; raise InputError for a label that is not a tag."""
     for label in labels:
         repair_tags((label,), "the labels of the model")  # a single tag is always legal, so this only checks its form
-    known = {label if label == "O" else f"{label[0]}-{label[2:]}": index for index, label in enumerate(labels)}
-    label_ids = {"O": known["O"]} if "O" in known else {}
+    ids_by_label = {label if label == "O" else f"{label[0]}-{label[2:]}": index for index, label in enumerate(labels)}
+    label_ids = {"O": ids_by_label["O"]} if "O" in ids_by_label else {}
     for kind in {label[2:] for label in labels if label != "O"}:
         for prefix, fallbacks in _TAG_FALLBACKS.items():
-            index = next((known[name] for other in fallbacks if (name := f"{other}-{kind}") in known), None)
+            index = next(
+                (ids_by_label[name] for fallback in fallbacks if (name := f"{fallback}-{kind}") in ids_by_label), None
+            )
             if index is not None:
                 label_ids[f"{prefix}-{kind}"] = index
     return label_ids
@@ -108,7 +110,16 @@ def label_probabilities(logits: Floats, temperature: float) -> Floats:
 def reliability_bins(probabilities: Floats, label_ids: Ints) -> Floats:
     """Return the bins of a reliability diagram as sums that can be added up: count, confidence, accuracy."""
     bins = reliability(probabilities, label_ids, NUM_BINS)
-    return np.array([[one.count, one.count * one.confidence, one.count * one.accuracy] for one in bins])
+    return np.array(
+        [
+            [
+                reliability_bin.count,
+                reliability_bin.count * reliability_bin.confidence,
+                reliability_bin.count * reliability_bin.accuracy,
+            ]
+            for reliability_bin in bins
+        ]
+    )
 
 
 def format_entities(sentence: Sentence, tags: Sequence[str]) -> str:

@@ -234,8 +234,11 @@ class Translate:
         hypotheses = decoder.generate(batch.source, self.search_settings)
         references = _reference_losses(encoder, head, batch).tolist()
         return [
-            np.array([*reference, one.log_probability, one.is_finished, *one.token_ids], dtype=np.float32)
-            for reference, one in zip(references, hypotheses, strict=True)
+            np.array(
+                [*reference, hypothesis.log_probability, hypothesis.is_finished, *hypothesis.token_ids],
+                dtype=np.float32,
+            )
+            for reference, hypothesis in zip(references, hypotheses, strict=True)
         ]
 
     def decode(self, example: TextExample, features: Features, outputs: Sequence[Floats]) -> TranslationPrediction:
