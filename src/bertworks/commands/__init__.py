@@ -1,1 +1,1 @@
-"""What a person starts: each module is one verb, as a plain function."""
+"""The commands as plain functions, one module or package each: a request in, events or a result out."""

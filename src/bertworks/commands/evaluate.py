@@ -64,11 +64,11 @@ def report_progress(
     pairs: Iterable[tuple[Any, Any]], progress: Progress, watch: ProgressCallback
 ) -> Iterator[tuple[Any, Any]]:
     """Yield (example, prediction) pairs and report the number of examples done."""
-    done = progress.done
+    num_done = progress.done
     for example, prediction in pairs:
         yield example, prediction
-        done += len(examples_in(example))
-        watch(Progress(progress.stage, done, progress.total, progress.unit))
+        num_done += len(examples_in(example))
+        watch(Progress(progress.stage, num_done, progress.total, progress.unit))
 
 
 def dataset_files(name: str, data: Path) -> list[LabelledFile]:

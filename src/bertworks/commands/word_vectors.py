@@ -170,11 +170,11 @@ def _parts(request: VectorsRequest, num_workers: int, on_progress: ProgressCallb
         total = total_bytes(sources)
         units = blocks(sources, request.read_settings)
         work = functools.partial(_words_of_block, settings=request.word_settings)
-    done = 0
+    num_done = 0
     for part in in_order(run_units(work, units, num_workers)):
-        done += part.num_bytes
+        num_done += part.num_bytes
         yield part
-        on_progress(Progress("reading", done, total, "bytes"))
+        on_progress(Progress("reading", num_done, total, "bytes"))
 
 
 def _words_of_block(block: Block, settings: WordSettings) -> _WordPart:

@@ -111,8 +111,8 @@ def cosines_of(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
 
 
 def _batches(sequences: Sequence[Window], pad: int) -> Iterator[Batch]:
-    for numbered in batch_by_token_budget(sequences, len, _MAX_BATCH_TOKENS, max(1, len(sequences))):
-        yield collate_sequences([sequence for _, sequence in numbered], pad)
+    for indexed_sequences in batch_by_token_budget(sequences, len, _MAX_BATCH_TOKENS, max(1, len(sequences))):
+        yield collate_sequences([sequence for _, sequence in indexed_sequences], pad)
 
 
 def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:

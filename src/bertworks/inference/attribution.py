@@ -126,8 +126,8 @@ class _IntegrationPath:
         masked, original = self._endpoints(sequence)
         factors = torch.from_numpy(coefficients).to(original)
         with torch.no_grad():
-            ends = self._outputs(sequence, torch.stack([masked, original]), factors)
-        baseline_output, output = ends.tolist()
+            end_outputs = self._outputs(sequence, torch.stack([masked, original]), factors)
+        baseline_output, output = end_outputs.tolist()
         difference = (original - masked).double().cpu().numpy()  # (T, D)
         endpoints = (masked, original)
         num_steps, gradients = _STEPS, self._gradients(sequence, endpoints, factors, _midpoints(_STEPS))
@@ -147,8 +147,8 @@ class _IntegrationPath:
             input_ids[span.position : span.position + span.count] = self.mask_id
         masked = replace(sequence, input_ids=input_ids, unknown={})
         embedded = []
-        for one in (masked, sequence):
-            batch = batch_of_input_sequences([one], self.pad_id).to(self._device)
+        for input_sequence in (masked, sequence):
+            batch = batch_of_input_sequences([input_sequence], self.pad_id).to(self._device)
             with torch.no_grad():
                 embedded.append(self.module.encoder.embed(batch, self.module.encoder.create_layout(batch)))
         return embedded[0], embedded[1]

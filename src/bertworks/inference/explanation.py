@@ -121,14 +121,14 @@ class Explanation:
         """
         max_weight = max((abs(word.weight) for text in self.texts for word in text.words), default=0.0)
         for text in self.texts:
-            spans, at = [], 0
+            spans, position = [], 0
             for word in text.words:
-                start, end = max(at, word.start), max(at, word.end)
-                if start > at:
-                    spans.append((text.text[at:start], 0, 0.0))
+                start, end = max(position, word.start), max(position, word.end)
+                if start > position:
+                    spans.append((text.text[position:start], 0, 0.0))
                 spans.append((text.text[start:end], _level(word.weight, max_weight), word.weight))
-                at = end
-            spans.append((text.text[at:], 0, 0.0))
+                position = end
+            spans.append((text.text[position:], 0, 0.0))
             yield text, [span for span in spans if span[0]]
 
     def to_text(self) -> str:

@@ -108,8 +108,8 @@ class MaskFiller:
             device=device,
         )
         self.encoder.eval()
-        hidden = self.encoder(batch.to(device), positions=flat_positions).gather(flat_positions)
-        logits = self.head(hidden, self.encoder.token_embeddings.weight).cpu()
+        hidden_states = self.encoder(batch.to(device), positions=flat_positions).gather(flat_positions)
+        logits = self.head(hidden_states, self.encoder.token_embeddings.weight).cpu()
         logits = logits[:, : self.tokenizer.vocab_size]  # the embedding table may be padded to a round size
         logits[:, list(self.tokenizer.specials.ids)] = float("-inf")  # never predict a special token
         return torch.log_softmax(logits, -1).view(len(input_ids), len(positions), -1)

@@ -146,8 +146,8 @@ class TextGenerator:
         words = []
         for token_id, log_prob in zip(best.indices.tolist(), best.values.tolist(), strict=True):
             token_ids, total = self._complete_word([token_id], log_prob, state)
-            tokens = tuple(self.tokenizer.tokens[one] for one in token_ids)
-            word = "".join(surface_form(self.tokenizer, one).text for one in token_ids)
+            tokens = tuple(self.tokenizer.tokens[word_token_id] for word_token_id in token_ids)
+            word = "".join(surface_form(self.tokenizer, word_token_id).text for word_token_id in token_ids)
             words.append(NextWord(word, tokens, float(torch.tensor(total).exp())))
         return tuple(sorted(words, key=lambda word: -word.probability))
 

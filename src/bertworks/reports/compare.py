@@ -89,7 +89,9 @@ def score_plot(contents: CompareContents, task: str | None = None) -> str:
     metric = contents.metric_name(task) if task else " and ".join(metrics)
     title = task or (contents.tasks[0] if len(contents.tasks) == 1 else "Mean of " + ", ".join(contents.tasks))
     y_label = f"{format_name(metric)} on dev, percent; error bars: one standard deviation over seeds"
-    return draw_scatter(Scatter(title, _FLOPS, y_label, tuple(one for one in series if one.dots)))
+    return draw_scatter(
+        Scatter(title, _FLOPS, y_label, tuple(member_series for member_series in series if member_series.dots))
+    )
 
 
 def _dots(results: Sequence[MemberResult], task: str | None) -> list[Dot]:

@@ -184,11 +184,11 @@ def mistakes_part(scores: TaskScores) -> str:
     ]
     if not cards:
         return ""
-    first, more = cards[:_NUM_OPEN_MISTAKES], cards[_NUM_OPEN_MISTAKES:]
-    part = f'<ol class="mistakes">{"".join(first)}</ol>'
-    if more:
-        rest = f'<ol class="mistakes" start="{_NUM_OPEN_MISTAKES + 1}">{"".join(more)}</ol>'
-        part += collapsible(f"{len(more)} more", rest)
+    open_cards, hidden_cards = cards[:_NUM_OPEN_MISTAKES], cards[_NUM_OPEN_MISTAKES:]
+    part = f'<ol class="mistakes">{"".join(open_cards)}</ol>'
+    if hidden_cards:
+        hidden_list = f'<ol class="mistakes" start="{_NUM_OPEN_MISTAKES + 1}">{"".join(hidden_cards)}</ol>'
+        part += collapsible(f"{len(hidden_cards)} more", hidden_list)
     return part
 
 

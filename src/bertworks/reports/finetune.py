@@ -184,13 +184,24 @@ def _scores(contents: FinetuneContents) -> str:
     """Return the main metric of each split in large type, and a table of all metrics by split."""
     scores, main_metric = contents.scores, contents.main_metric
     large = tiles(
-        [(f"{format_name(main_metric)} on {split}", f"{one.main_value:.3f}") for split, one in scores.items()]
+        [
+            (f"{format_name(main_metric)} on {split}", f"{split_scores.main_value:.3f}")
+            for split, split_scores in scores.items()
+        ]
     )
-    names = list(dict.fromkeys([main_metric, *(name for one in scores.values() for name in one.metrics)]))
+    names = list(
+        dict.fromkeys([main_metric, *(name for split_scores in scores.values() for name in split_scores.metrics)])
+    )
     if len(names) < 2:
         return large
     rows = [
-        (format_name(name), *(f"{one.metrics[name]:.3f}" if name in one.metrics else "–" for one in scores.values()))
+        (
+            format_name(name),
+            *(
+                f"{split_scores.metrics[name]:.3f}" if name in split_scores.metrics else "–"
+                for split_scores in scores.values()
+            ),
+        )
         for name in names
     ]
     return f"{large}<h2>Scores</h2>{table('Scores', ('', *scores), rows, num_text_columns=1)}"
@@ -205,11 +216,11 @@ def _curves(history: History, main_metric: str, best: ScoreRecord | None) -> str
     steps += [record.step for record in dev[:1] + dev[-1:]]
     step_axis = StepAxis.from_steps(steps, [Boundary(best.step, f"best on dev: step {best.step:,}")] if best else [])
     charts = [*_loss_charts(history), *(_metric_chart(dev, name) for name in _metric_names(dev, main_metric))]
-    others = "".join(draw_chart(chart, step_axis) for chart in step_charts(history))
+    step_figures = "".join(draw_chart(chart, step_axis) for chart in step_charts(history))
     figures = "".join(draw_chart(chart, step_axis) for chart in charts)
     part = f'<h2>Curves</h2><div class="charts">{figures}</div>'
-    if others:
-        part += collapsible("Learning rate, throughput and gradient norm", f'<div class="charts">{others}</div>')
+    if step_figures:
+        part += collapsible("Learning rate, throughput and gradient norm", f'<div class="charts">{step_figures}</div>')
     return part
 
 

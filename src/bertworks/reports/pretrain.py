@@ -321,8 +321,10 @@ def _samples(samples: Sequence[SampleRecord]) -> str:
     by_text_and_step = {(sample.text, sample.step): sample for sample in samples}
     cards = []
     for text in texts[:_MAX_TEXTS]:
-        shown = [(step, by_text_and_step[text, step]) for step in shown_steps if (text, step) in by_text_and_step]
-        cards.append(_sample_card(text, shown) if shown else "")
+        text_samples = [
+            (step, by_text_and_step[text, step]) for step in shown_steps if (text, step) in by_text_and_step
+        ]
+        cards.append(_sample_card(text, text_samples) if text_samples else "")
     return (
         "<h2>Fill-mask samples during training</h2>"
         f'<p class="note">The most probable tokens for each mask at {len(shown_steps)} of {len(steps):,} recorded '

@@ -71,7 +71,7 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
     if by == "sentence":
         sentences = [sentence for index, raw_input in enumerate(inputs) for sentence in _sentences(index, raw_input)]
         inputs = [sentence["sentence"] for sentence in sentences]
-    examples = [example_from_input(task, one, f"input {index}", str(index)) for index, one in enumerate(inputs)]
+    examples = [example_from_input(task, value, f"input {index}", str(index)) for index, value in enumerate(inputs)]
     features = [task.featurize(example, predictor.tokenizer, window_rule) for example in examples]
 
     def finish(outputs: Sequence[Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
             ]
         return {"predictions": predictions, "usage": asdict(_usage_of(features))}
 
-    return Work(queue, [sequence for one in features for sequence in one.sequences], finish)
+    return Work(queue, [sequence for example_features in features for sequence in example_features.sequences], finish)
 
 
 def embed_work(
@@ -196,9 +196,9 @@ def _sentences(index: int, raw_input: Input) -> Iterator[dict[str, Any]]:
 
 def _usage_of(features: Sequence[Features]) -> Usage:
     return Usage(
-        sum(one.num_tokens for one in features),
-        sum(len(one.sequences) for one in features),
-        sum(one.num_truncated for one in features),
+        sum(example_features.num_tokens for example_features in features),
+        sum(len(example_features.sequences) for example_features in features),
+        sum(example_features.num_truncated for example_features in features),
     )
 
 

@@ -234,12 +234,12 @@ def _read_model(name: str, folder: Path) -> _BundleModel:
 
 def _recorded_base(model: _BundleModel, others: Sequence[_BundleModel]) -> _BundleModel | None:
     """Return the base of a model from the folder its run recorded; None if it is known, gone or has changed."""
-    recorded = model.metadata.get(BASE_HASH)
+    base_hash = model.metadata.get(BASE_HASH)
     folder = recorded_folder(model.path, BASE_FOLDER)
-    if recorded is None or folder is None or recorded in {other.sha256 for other in others}:
+    if base_hash is None or folder is None or base_hash in {other.sha256 for other in others}:
         return None
     weights = _weights_file(folder)
-    if weights is None or sha256(weights) != recorded:
+    if weights is None or sha256(weights) != base_hash:
         return None
     used_names = {other.name for other in others}
     name = display_name(folder)

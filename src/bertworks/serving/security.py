@@ -86,8 +86,8 @@ class Access:
         """Compare with all keys in constant time."""
         digest = hashlib.sha256(key).digest()
         is_known = False
-        for known in self.keys:
-            is_known |= hmac.compare_digest(digest, known)
+        for key_digest in self.keys:
+            is_known |= hmac.compare_digest(digest, key_digest)
         return is_known and bool(key)
 
 

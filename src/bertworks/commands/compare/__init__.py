@@ -1,1 +1,1 @@
-"""Compare model families on equal terms."""
+"""Compare model families under equal budgets."""

@@ -72,11 +72,11 @@ def set_total_steps(recipe: PretrainRecipe, num_steps: int) -> PretrainRecipe:
     """Return the recipe with `num_steps` steps in total; every phase has at least one."""
     ratios = _budget_ratios(recipe)
     ends = [round(num_steps * sum(ratios[: index + 1]) / sum(ratios)) for index in range(len(ratios))]
-    phases, done = [], 0
+    phases, num_assigned = [], 0
     for phase, end in zip(recipe.phases, ends, strict=True):
-        steps = max(end - done, 1)
+        steps = max(end - num_assigned, 1)
         phases.append(PhaseRecipe(phase.max_length, steps, phase.budget_ratio))
-        done += steps
+        num_assigned += steps
     warmup_steps = min(round(recipe.warmup_ratio * num_steps), num_steps - 1)
     return replace(recipe, phases=tuple(phases), warmup_steps=warmup_steps, budget="")
 

@@ -110,7 +110,7 @@ class JobResult:
 
 
 class _StopRequestedError(Exception):
-    """A person asked to stop; the job continues when it is run again."""
+    """The user asked to stop; the job continues when it is run again."""
 
 
 def run_job(job: CompareJob, on_event: EventCallback = lambda event: None) -> JobResult:

@@ -193,8 +193,8 @@ class CompareRecipe:
         settings = apply_overrides({"pretrain": {}, "finetune": {}}, assignments, _RunSettings)
         unknown = [name for name in member_names if name not in {member.name for member in self.members}]
         if unknown:
-            known = ", ".join(member.name for member in self.members)
-            raise SettingsError(f"there is no member '{unknown[0]}'; choose one of: {known}")
+            all_names = ", ".join(member.name for member in self.members)
+            raise SettingsError(f"there is no member '{unknown[0]}'; choose one of: {all_names}")
         names = {member.name for member in self.members if not member_names or member.name in member_names}
         names |= {member.base_member for member in self.members if member.name in names and member.base_member}
         tasks = {task.title: task for task in self.tasks}

@@ -76,9 +76,9 @@ def check_target_metric(recipe: FinetuneRecipe, predictor: Predictor, dev: Seque
         return
     sample = dev[:: max(1, len(dev) // _NUM_PROBE_EXAMPLES)]
     metrics = predictor.module.task.score(predictor.predict(sample)).metrics
-    known = [name for name in metrics if not name.endswith(("_error", "loss"))]  # lower is better for these two
-    if target[0] not in known:
+    metric_names = [name for name in metrics if not name.endswith(("_error", "loss"))]  # lower is better for these two
+    if target[0] not in metric_names:
         raise SettingsError(
             f"target_metric is {recipe.target_metric}, but dev has no metric '{target[0]}'; choose one of: "
-            f"{', '.join(known)}"
+            f"{', '.join(metric_names)}"
         )

@@ -32,22 +32,22 @@ def resolve_dataset(
 
     The user's files and column names take precedence over those of a published dataset.
     """
-    own_files = {split: path for split, path in files.items() if path is not None}
-    for path in own_files.values():
+    user_files = {split: path for split, path in files.items() if path is not None}
+    for path in user_files.values():
         if not path.is_file():
             raise InputError(f"{path} does not exist; name a labelled file")
     if name in TASKS:
-        return TaskDataset(name, own_files, {"": dict(columns)})
-    if name.lower() not in {known.lower() for known in DATASETS} and "/" not in name and data is None:
+        return TaskDataset(name, user_files, {"": dict(columns)})
+    if name.lower() not in {dataset_name.lower() for dataset_name in DATASETS} and "/" not in name and data is None:
         raise SettingsError(
             f"there is no task or dataset '{name}'; tasks: {', '.join(TASKS)}; datasets: {', '.join(DATASETS)}"
         )
     dataset = dataset_of(name)
-    if data is None and "train" not in own_files:
+    if data is None and "train" not in user_files:
         raise SettingsError(f"{dataset.name} needs its files; name the folder that holds them with --data")
     if data is not None:
-        own_files = {**_files(dataset, data), **own_files}
-    return TaskDataset(dataset.task, own_files, _columns(dataset, columns), _settings(dataset))
+        user_files = {**_files(dataset, data), **user_files}
+    return TaskDataset(dataset.task, user_files, _columns(dataset, columns), _settings(dataset))
 
 
 def _files(dataset: PublishedDataset, data: Path) -> dict[str, Path]:

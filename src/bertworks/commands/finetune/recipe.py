@@ -115,8 +115,8 @@ class FinetuneRecipe:
         if self.head not in HEADS:
             raise SettingsError(f"there is no head '{self.head}'; choose one of: {', '.join(HEADS)}")
         if self.feature_precision not in FEATURE_PRECISIONS:
-            known = ", ".join(FEATURE_PRECISIONS)
-            raise SettingsError(f"there is no feature_precision '{self.feature_precision}'; choose one of: {known}")
+            choices = ", ".join(FEATURE_PRECISIONS)
+            raise SettingsError(f"there is no feature_precision '{self.feature_precision}'; choose one of: {choices}")
         if not self.feature_layers:
             return
         get_strategy(self.feature_layers)

@@ -132,7 +132,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     featurize = partial(task.featurize, tokenizer=base.tokenizer, window_rule=window_rule)
     all_features = [featurize(example) for example in examples["train"]]
     coverage = WindowCoverage.from_features(all_features, window_rule)
-    events = [FinetuneEvent(note=f"{count:,} {what}") for what, count in counts.items() if count]
+    events = [FinetuneEvent(note=f"{count:,} {description}") for description, count in counts.items() if count]
     events += [FinetuneEvent(note=coverage.describe()), *length_warnings(all_features, window_rule)]
     events += leak_warnings(examples)
     for split in ("dev", "test"):

@@ -46,8 +46,10 @@ class BenchmarkDataset:
 
         The new scores are added to run.json.
         """
-        first, *others = dataset_of(self.name).splits_of_kind("dev") or ("dev",)
-        files = [file for file in dataset_files(self.name, self.data) if file.name in others] if others else []
+        first, *other_splits = dataset_of(self.name).splits_of_kind("dev") or ("dev",)
+        files = (
+            [file for file in dataset_files(self.name, self.data) if file.name in other_splits] if other_splits else []
+        )
         if not files:
             return {}
         run_info = read_json(run / "run.json", "a finished run")

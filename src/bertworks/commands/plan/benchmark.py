@@ -107,20 +107,20 @@ class DeviceBenchmark:
         training = self._build_training(trial, corpus)
         optimizer = training.optimizer
         assert isinstance(optimizer, _TimedAdam)
-        ends, num_tokens = [0.0], 0
+        step_ends, num_tokens = [0.0], 0
         for step in train(training, TrainState()):
-            ends.append(step.seconds)
+            step_ends.append(step.seconds)
             num_tokens = step.num_tokens
-            if step.number > _MAX_STEPS or time.perf_counter() - start + ends[-1] - ends[-2] > trial.seconds:
+            if step.number > _MAX_STEPS or time.perf_counter() - start + step_ends[-1] - step_ends[-2] > trial.seconds:
                 break
-        measured = slice(1 if len(ends) > 2 else 0, None)
-        step_seconds = [after - before for before, after in itertools.pairwise(ends)][measured]
-        optimizer_seconds = statistics.median(optimizer.seconds[measured])
+        timed_steps = slice(1 if len(step_ends) > 2 else 0, None)
+        step_seconds = [after - before for before, after in itertools.pairwise(step_ends)][timed_steps]
+        optimizer_seconds = statistics.median(optimizer.seconds[timed_steps])
         num_sequences = trial.recipe.batch_size
         return StepTiming(
             max_length=trial.max_length,
             num_sequences=num_sequences,
-            tokens_per_sequence=num_tokens / (num_sequences * (len(ends) - 1)),
+            tokens_per_sequence=num_tokens / (num_sequences * (len(step_ends) - 1)),
             forward_backward_seconds=max(statistics.median(step_seconds) - optimizer_seconds, 0.0),
             optimizer_seconds=optimizer_seconds,
             num_steps=len(step_seconds),

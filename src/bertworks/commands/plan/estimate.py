@@ -159,7 +159,7 @@ def _phase_cost(recipe: PretrainRecipe, config: EncoderConfig, phase: PhaseRecip
     budget = parse_duration(recipe.budget)
     steps = phase.steps
     if budget is not None:
-        total_ratio = sum(other.budget_ratio for other in recipe.phases)
+        total_ratio = sum(recipe_phase.budget_ratio for recipe_phase in recipe.phases)
         steps = int(budget * phase.budget_ratio / total_ratio / step_seconds)
     return PhaseCost(
         max_length=phase.max_length,

@@ -66,20 +66,25 @@ class LossBand:
 
 def step_flops(config: EncoderConfig, batch_size: int, length: int, mask_prob: float = 0.15) -> float:
     """Return the FLOPs of the matmuls of a training step on full-length sequences, forward and backward."""
-    hidden, num_tokens = config.hidden_size, batch_size * length
+    hidden_size, num_tokens = config.hidden_size, batch_size * length
     layer = (
-        2 * num_tokens * (4 * hidden * hidden + 2 * hidden * config.feed_forward_size)
-        + 4 * num_tokens * length * hidden
+        2 * num_tokens * (4 * hidden_size * hidden_size + 2 * hidden_size * config.feed_forward_size)
+        + 4 * num_tokens * length * hidden_size
     )
     num_masked = batch_size * round(mask_prob * max(length - 3, 1))
-    heads = 2 * num_masked * (hidden * hidden + hidden * config.vocab_size) + 2 * batch_size * hidden * hidden
+    heads = (
+        2 * num_masked * (hidden_size * hidden_size + hidden_size * config.vocab_size)
+        + 2 * batch_size * hidden_size * hidden_size
+    )
     return float(_FORWARD_BACKWARD_FACTOR * (config.num_hidden_layers * layer + heads))
 
 
 def layer_parameters(config: EncoderConfig) -> int:
     """Return the number of parameters of all layers, without the embeddings: what the loss depends on."""
-    hidden, intermediate = config.hidden_size, config.feed_forward_size
-    return config.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * intermediate + intermediate + 9 * hidden)
+    hidden_size, intermediate_size = config.hidden_size, config.feed_forward_size
+    return config.num_hidden_layers * (
+        4 * hidden_size * hidden_size + 2 * hidden_size * intermediate_size + intermediate_size + 9 * hidden_size
+    )
 
 
 def effective_tokens(num_tokens: float, num_corpus_tokens: float) -> float:

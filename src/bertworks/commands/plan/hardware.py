@@ -71,9 +71,9 @@ def parse_hardware(text: str) -> Hardware:
     match = re.fullmatch(r"(?:(\d+)\s*[x×*]\s*)?(\w+)", text.strip(), re.IGNORECASE)
     kind = HARDWARE.get(match[2].lower()) if match else None
     if match is None or kind is None:
-        known = ", ".join(kind.name for kind in _KINDS)
+        kinds = ", ".join(kind.name for kind in _KINDS)
         raise SettingsError(
-            f"there is no hardware '{text}'; write a number and one of: {known}, such as 8xA100, or give the peak "
+            f"there is no hardware '{text}'; write a number and one of: {kinds}, such as 8xA100, or give the peak "
             f"FLOP/s of a device with --flops 312e12 --devices 8"
         )
     return replace(kind, num_devices=int(match[1] or 1))

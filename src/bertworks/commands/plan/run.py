@@ -142,7 +142,9 @@ def plan(request: PlanRequest, benchmark: Benchmark, log: LogFn = lambda text: N
         benchmark=benchmark,
     )
     candidates, timings = _compare_sizes(context, log)
-    best = min((candidate for candidate in candidates if not candidate.reason), key=lambda one: one.loss.middle)
+    best = min(
+        (candidate for candidate in candidates if not candidate.reason), key=lambda candidate: candidate.loss.middle
+    )
     return _recommend(context, best, candidates, _split_budget(context, best, timings[best.size], log))
 
 
@@ -180,7 +182,7 @@ def _compare_sizes(context: _PlanContext, log: LogFn) -> tuple[list[PlanCandidat
     candidates: list[PlanCandidate] = []
     timings: dict[str, StepTiming] = {}
     for size in SIZES:
-        best_loss = min((one.loss.middle for one in candidates if not one.reason), default=math.inf)
+        best_loss = min((item.loss.middle for item in candidates if not item.reason), default=math.inf)
         upper_bound = _make_candidate(context, size, _fastest_timing(context, size))
         if upper_bound.reason or upper_bound.loss.middle >= best_loss:
             reason = upper_bound.reason or "not timed: even at the matmul throughput of this machine it would lose"
@@ -351,8 +353,10 @@ def _recommend(
 def _reasons(
     recipe: PretrainRecipe, candidates: list[PlanCandidate], split: _BudgetSplit, epochs: float
 ) -> tuple[str, ...]:
-    others = [one.size for one in candidates if not one.reason and one.size != recipe.model.size]
-    alternatives = f"compared with {', '.join(others)}" if others else "of the possible sizes"
+    other_sizes = [
+        candidate.size for candidate in candidates if not candidate.reason and candidate.size != recipe.model.size
+    ]
+    alternatives = f"compared with {', '.join(other_sizes)}" if other_sizes else "of the possible sizes"
     reasons = [
         f"size {recipe.model.size}: the lowest forecast loss {alternatives}",
         f"batch_size {recipe.batch_size}: the largest from {_BATCH_SIZES[-1]} to {_BATCH_SIZES[0]} that leaves "

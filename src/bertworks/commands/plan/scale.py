@@ -84,8 +84,10 @@ class Cluster:
                 f"the network bandwidth is {self.network_bandwidth:g} bytes/s; give --network in Gbit/s, above 0"
             )
         if self.gpu.name not in _INTRA_NODE_BANDWIDTH:
-            known = ", ".join(_INTRA_NODE_BANDWIDTH)
-            raise SettingsError(f"the bandwidth between {self.gpu.name} devices is not known; choose one of: {known}")
+            gpu_names = ", ".join(_INTRA_NODE_BANDWIDTH)
+            raise SettingsError(
+                f"the bandwidth between {self.gpu.name} devices is not known; choose one of: {gpu_names}"
+            )
 
     @property
     def num_gpus(self) -> int:

@@ -67,7 +67,7 @@ def check_consistency(fingerprint: RunFingerprint) -> None:
     for part, remedy in _REMEDIES.items():
         for other in others:
             for name in {**first["fingerprint"][part], **other["fingerprint"][part]}:
-                value, other_value = (one["fingerprint"][part].get(name, "missing") for one in (first, other))
+                value, other_value = (process["fingerprint"][part].get(name, "missing") for process in (first, other))
                 if value != other_value:
                     raise SettingsError(
                         f"the nodes do not run the same thing: {part}, {name} is {value} on {first['node']}, but "

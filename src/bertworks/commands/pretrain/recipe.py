@@ -52,9 +52,9 @@ class ModelRecipe:
     mem_len: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("position_init", POSITION_INITS), ("output_bias_init", OUTPUT_BIAS_INITS)):
-            if getattr(self, name) not in known:
-                raise SettingsError(f"{name} is '{getattr(self, name)}'; choose one of: {', '.join(known)}")
+        for name, choices in (("position_init", POSITION_INITS), ("output_bias_init", OUTPUT_BIAS_INITS)):
+            if getattr(self, name) not in choices:
+                raise SettingsError(f"{name} is '{getattr(self, name)}'; choose one of: {', '.join(choices)}")
 
     def config(self, vocab_size: int) -> EncoderConfig:
         """Return the config of a model with this vocabulary size."""

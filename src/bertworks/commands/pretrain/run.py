@@ -291,7 +291,7 @@ def _finish_saving(run: _PretrainRun) -> Iterator[TrainEvent]:
 
 
 def _stop(run: _PretrainRun, stop_requests: list[str], num_steps: int) -> Iterator[TrainEvent]:
-    """End a run before its last step: because a person asked for it, or after `stop_after` steps."""
+    """End a run before its last step: because the user asked for it, or after `stop_after` steps."""
     yield from _finish_saving(run)
     note = stop_requests[0] if stop_requests else f"stopped after {num_steps} steps, as requested"
     yield TrainEvent(note=note, is_interrupted=bool(stop_requests))

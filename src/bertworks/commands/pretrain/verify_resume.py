@@ -67,9 +67,8 @@ def verify_resume(request: VerifyRequest, log: Callable[[str], None] = lambda te
         started = time.monotonic()
         reference.finish()
         step_seconds = (time.monotonic() - started) / request.num_steps
-        shutil.rmtree(
-            reference.output
-        )  # only its digests are needed; two runs of a large model may not fit on the disk
+        # Only its digests are needed, and two runs of a large model may not fit on the disk.
+        shutil.rmtree(reference.output)
         killed = _Session(reference.request, Path(name), "killed")
         num_kills = _kill(killed, step_seconds, log)
         log("running to the end")
@@ -224,8 +223,10 @@ def _first_difference(expected: Path, actual: Path) -> tuple[int, str] | None:
         for name, digest in expected_lines[step]["tensors"].items():
             if line["tensors"].get(name) != digest:
                 return step, name
-    done = {line["step"] for line in lines}
-    return next(((step, "the step itself, which is missing") for step in expected_lines if step not in done), None)
+    completed_steps = {line["step"] for line in lines}
+    return next(
+        ((step, "the step itself, which is missing") for step in expected_lines if step not in completed_steps), None
+    )
 
 
 def _parse_complete_lines(text: str) -> list[dict[str, Any]]:
