@@ -2,7 +2,7 @@
 
 export const CHINESE = {
   "page.skip": "跳到正文",
-  "page.tabs": "任务",
+  "page.tabs": "功能",
   "page.model": "模型",
   "page.examples": "示例",
   "page.copy": "复制",
@@ -85,14 +85,14 @@ export const CHINESE = {
 
   "fill-mask.tab": "掩码预测",
   "fill-mask.title": "预测被掩码的词元",
-  "fill-mask.lead": "这就是 BERT 的预训练任务：掩盖部分词元，由模型根据左右两侧的上下文预测。",
+  "fill-mask.lead": "这就是 BERT 的预训练任务：将部分词元替换为掩码，由模型根据左右两侧的上下文预测。",
   "fill-mask.submit": "预测",
   "fill-mask.insert.title": "在光标处插入掩码",
   "fill-mask.status": "概率最高：{tokens}（{percent}）",
   "fill-mask.candidates": "候选词元",
   "fill-mask.mask": "掩码 {number}",
   "fill-mask.sequences": "填充后的序列",
-  "fill-mask.sequences.note": "每个词元都以前面已填充的掩码为条件，因此序列可能与各掩码单独的最优候选不同。",
+  "fill-mask.sequences.note": "预测每个词元时，前面的掩码已经填充，因此序列可能与各掩码单独的最优候选不同。",
 
   "classes.tab": "文本分类",
   "classes.title": "文本分类",
@@ -127,13 +127,13 @@ export const CHINESE = {
 
   "choices.tab": "多项选择",
   "choices.title": "多项选择",
-  "choices.lead": "每个选项与题干一起编码，再对各选项的得分做 softmax 排序。",
+  "choices.lead": "每个选项与题干拼接后编码，各选项的得分经 softmax 得到概率。",
   "choices.submit": "选择",
   "choices.status": "“{text}”（{percent}）",
 
   "vectors.tab": "句向量",
   "vectors.title": "句向量",
-  "vectors.lead": "每个句子被编码为一个向量，语义相近的句子向量也相近。",
+  "vectors.lead": "每个句子编码为一个向量；语义越相近的句子，向量越接近。",
   "vectors.submit": "投影",
   "vectors.plot": "句向量的二维投影",
   "vectors.note": "向量的前两个主成分。将鼠标移到点上，或用方向键逐个查看。",
@@ -153,7 +153,7 @@ export const CHINESE = {
 
   "input.tab": "输入表示",
   "input.title": "输入表示",
-  "input.lead": "文本先被分词。编码器的输入是词元嵌入、位置嵌入与片段嵌入之和。",
+  "input.lead": "文本先切分为词元；编码器的输入是词元嵌入、位置嵌入与片段嵌入之和。",
   "input.submit": "分词",
   "input.status.one": "{count} 个词元",
   "input.status.many": "{count} 个词元",
@@ -168,7 +168,7 @@ export const CHINESE = {
   "input.embedding.spelling": "字符",
   "input.embedding.sum": "总和",
   "input.norm": "范数：{name}",
-  "input.note": "每个色块是嵌入的前 16 个分量。## 表示该词元接续前一个词元。",
+  "input.note": "每个色块是嵌入的前 16 个分量。## 表示该词元与前一个词元属于同一个词。",
   "input.note.empty": "空文本仍包含特殊词元。",
   "input.table": "词元及其 ID、位置、片段与嵌入范数",
 
@@ -197,7 +197,7 @@ export const CHINESE = {
 
   "explain.tab": "归因解释",
   "explain.title": "解释预测",
-  "explain.lead": "用积分梯度（从全部掩码的文本到原文本）把模型输出归因到各个词。",
+  "explain.lead": "用积分梯度法将模型输出归因到各个词，积分路径从全部掩码的文本到原文本。",
   "explain.submit": "解释",
   "explain.target": "目标",
   "explain.target.hint": "默认为预测结果",
@@ -207,12 +207,12 @@ export const CHINESE = {
   "explain.outputs": "输出为 {output}；所有词被掩码时为 {baseline}。各词归因之和等于两者之差。",
   "explain.context": "句子上下文的贡献为 {weight}。",
   "explain.truncated": "窗口规则截断了 {count} 个词元。",
-  "explain.delta": "未收敛：{steps} 步之后，归因之和与差值仍相差 {delta}。",
+  "explain.delta": "未收敛：{steps} 步之后，归因之和仍有 {delta} 的误差。",
   "explain.table": "按归因排序的词",
 
   "runs.tab": "训练任务",
   "runs.title": "训练任务",
-  "runs.lead": "训练过程中实时更新。选中多个可进行比较。",
+  "runs.lead": "训练过程中实时更新；选中多个训练任务可进行对比。",
   "runs.step": "第 {step} 步",
   "runs.time_left": "剩余 {time}",
   "runs.select": "请选择训练任务。",

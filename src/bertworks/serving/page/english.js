@@ -2,7 +2,7 @@
 
 export const ENGLISH = {
   "page.skip": "Skip to content",
-  "page.tabs": "Tasks",
+  "page.tabs": "Views",
   "page.model": "Model",
   "page.examples": "Examples",
   "page.copy": "Copy",
@@ -214,7 +214,7 @@ export const ENGLISH = {
     "The output is {output}; with all words masked it is {baseline}. The attributions sum to the difference.",
   "explain.context": "The context around the sentence contributes {weight}.",
   "explain.truncated": "{count} tokens were truncated by the window rule.",
-  "explain.delta": "Not converged: after {steps} steps the attributions differ from the difference by {delta}.",
+  "explain.delta": "Not converged: after {steps} steps the sum of the attributions is off by {delta}.",
   "explain.table": "Words by attribution",
 
   "runs.tab": "Runs",

@@ -114,9 +114,9 @@ function measure(state) {
 function drawLines(state) {
   const { lines, weights, count, selected, boxes } = state;
   if (!boxes) return;
-  const drawn = selected === null ? weights.slice(0, count) : tokenWeights(state, selected);
-  const maxWeight = Math.max(...drawn.map((entry) => entry[4]), 0) || 1;
-  const paths = drawn.map(([, , query, key, weight]) => {
+  const entries = selected === null ? weights.slice(0, count) : tokenWeights(state, selected);
+  const maxWeight = Math.max(...entries.map((entry) => entry[4]), 0) || 1;
+  const paths = entries.map(([, , query, key, weight]) => {
     const ratio = weight / maxWeight;
     return svg("path", {
       d: linePath(boxes[query], boxes[key]),

@@ -11,8 +11,8 @@ const NUM_TICKS = 5;
  * has no legend entry. `formatX` and `formatY` format values, `formatTick` the ticks of the y axis.
  */
 export function lineChart({ title, series, formatX, formatY, formatTick = formatY, height = 240 }) {
-  const nonEmpty = series.filter((one) => one.points.length);
-  const entries = nonEmpty.filter((one) => one.style !== "faint").map((one) => legendEntry(one, formatY));
+  const nonEmpty = series.filter((item) => item.points.length);
+  const entries = nonEmpty.filter((item) => item.style !== "faint").map((item) => legendEntry(item, formatY));
   const legend = el(
     "ul",
     { class: "legend values" },
@@ -44,7 +44,7 @@ function drawChart(series, { width, height, formatX, formatTick, title, onCursor
     tabindex: 0,
   });
   chart.append(...axes(scales, { width, height, formatX, formatTick }));
-  for (const one of series) chart.append(...drawSeries(one, scales));
+  for (const item of series) chart.append(...drawSeries(item, scales));
   const cursor = svg("line", { class: "cursor", y1: MARGIN.top, y2: height - MARGIN.bottom, visibility: "hidden" });
   chart.append(cursor);
   addCursorListeners(chart, cursor, scales, { width, onCursor });
@@ -52,7 +52,7 @@ function drawChart(series, { width, height, formatX, formatTick, title, onCursor
 }
 
 function createScales(series, width, height) {
-  const points = series.flatMap((one) => one.points);
+  const points = series.flatMap((item) => item.points);
   const [xs, ys] = [0, 1].map((axis) => points.map((point) => point[axis]));
   const [xTicks, yTicks] = [ticks(xs, Math.max(2, Math.floor(width / 110))), ticks(ys, NUM_TICKS)];
   const createScale = (marks, values, start, end) => {

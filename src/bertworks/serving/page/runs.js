@@ -236,11 +236,11 @@ function samples(histories) {
   const withSamples = histories.filter((history) => history.run.samples?.length);
   if (!withSamples.length) return null;
   const parts = withSamples.map((history) => {
-    const shown = history.run.samples.slice(-MAX_SAMPLES);
-    const items = shown.map(({ text, predictions }) =>
+    const latest = history.run.samples.slice(-MAX_SAMPLES);
+    const items = latest.map(({ text, predictions }) =>
       el("li", {}, quote(filledText(text, bestSequence(text, predictions))), candidates(predictions)),
     );
-    const heading = el("h4", {}, `${history.name} · ${t("runs.step", { step: formatNumber(shown[0].step) })}`);
+    const heading = el("h4", {}, `${history.name} · ${t("runs.step", { step: formatNumber(latest[0].step) })}`);
     return el("div", {}, heading, el("ul", { class: "samples" }, items));
   });
   return el("section", { class: "part" }, el("h3", {}, t("runs.samples")), el("div", { class: "cards" }, parts));
