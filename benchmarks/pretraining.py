@@ -217,7 +217,10 @@ def loader_ratio(step_seconds: float, batch_size: int) -> float:
         train_vocabulary(
             VocabularyRequest((TextSource(str(text)),), Path(folder) / "v"), VocabularySettings(vocab_size=600), 1
         )
-        corpus_folder = prepare(PrepareRequest((TextSource(str(text)),), Path(folder) / "v", Path(folder) / "c"), 1)
+        corpus_folder = prepare(
+            PrepareRequest(sources=(TextSource(str(text)),), vocabulary=Path(folder) / "v", output=Path(folder) / "c"),
+            1,
+        )
         from bertworks.corpus.corpus import Corpus
 
         phases = (PhaseRecipe(LENGTH, 1, 1),)

@@ -38,7 +38,9 @@ def compare_with_ray(num_turns: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="bertworks-ray-") as temporary:
         folder = Path(temporary)
         size = _write_text(folder)
-        request = PrepareRequest((TextSource(str(folder / "text")),), folder / "vocab.txt", folder / "corpus")
+        request = PrepareRequest(
+            sources=(TextSource(str(folder / "text")),), vocabulary=folder / "vocab.txt", output=folder / "corpus"
+        )
         times: dict[str, list[float]] = {"local": [], "ray_start": [], "ray_join": [], "ray": []}
         for _ in range(num_turns):
             times["local"].append(_timed(request))

@@ -65,7 +65,7 @@ def corpus_of(data: Path, work: Path) -> Corpus:
         VocabularyRequest((TextSource(str(train_text)),), work / "vocab"), VocabularySettings(vocab_size=8192)
     )
     sources = (TextSource(str(train_text)), TextSource(str(valid), split="held-out"))
-    return Corpus.open(prepare(PrepareRequest(sources, work / "vocab", work / "corpus")))
+    return Corpus.open(prepare(PrepareRequest(sources=sources, vocabulary=work / "vocab", output=work / "corpus")))
 
 
 def make_schedule(seconds: float) -> TimeSchedule:

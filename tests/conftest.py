@@ -46,11 +46,11 @@ def make_corpus(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> C
         folder = tmp_path_factory.mktemp("numbered")
         (folder / "text.txt").write_text(numbered_text(shape))
         request = PrepareRequest(
-            (TextSource(str(folder / "text.txt")),),
-            vocabulary,
-            folder / "corpus",
-            PrepareSettings(held_out_ratio=0.0, clean=KEEP_ALL),
-            ReadSettings(lines="sentences", block_bytes=block_bytes),
+            sources=(TextSource(str(folder / "text.txt")),),
+            vocabulary=vocabulary,
+            output=folder / "corpus",
+            settings=PrepareSettings(held_out_ratio=0.0, clean=KEEP_ALL),
+            read_settings=ReadSettings(lines="sentences", block_bytes=block_bytes),
         )
         return NumberedCorpus(Corpus.open(prepare(request, workers=1)), shape)
 

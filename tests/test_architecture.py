@@ -58,23 +58,6 @@ TORCH_FREE = (
 )
 TORCH_FREE_EXCEPTION = SOURCE / "sampling" / "batch.py"
 
-# Dataclasses of more than four fields that can still be built by position. The list may only shrink.
-POSITIONAL_DATACLASSES = {
-    "Answer",
-    "Batch",
-    "Choose",
-    "Classify",
-    "JobResult",
-    "PrepareRequest",
-    "Regress",
-    "ShowRequest",
-    "SplitShard",
-    "Tag",
-    "Tail",
-    "_PretrainJob",
-    "_Search",
-}
-
 
 def source_files() -> list[Path]:
     files = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
@@ -238,8 +221,7 @@ def test_dataclasses_of_more_than_four_fields_are_keyword_only():
             fields = [part for part in node.body if isinstance(part, ast.AnnAssign) and not is_keyword_only(part.value)]
             if len(fields) > 4:
                 positional.add(node.name)
-    assert positional - POSITIONAL_DATACLASSES == set(), "add kw_only=True"
-    assert POSITIONAL_DATACLASSES - positional == set(), "keyword-only now: remove it from the list"
+    assert positional == set(), "add kw_only=True"
 
 
 def test_every_module_has_a_docstring():

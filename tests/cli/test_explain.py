@@ -32,10 +32,10 @@ CONFIG = BertConfig(
     initializer_range=0.3,
 )
 TASKS: dict[str, Task] = {
-    "liked": Classify(("no", "yes")),
+    "liked": Classify(labels=("no", "yes")),
     "alike": Regress(),
     "endings": Choose(),
-    "names": Tag(("O", "B-PER", "I-PER")),
+    "names": Tag(labels=("O", "B-PER", "I-PER")),
     "answers": Answer(),
 }
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     generator = torch.Generator().manual_seed(0)
-    module = TaskModule(Bert(CONFIG, generator), Classify(("no", "yes")), generator)
+    module = TaskModule(Bert(CONFIG, generator), Classify(labels=("no", "yes")), generator)
     tokenizer = Tokenizer.from_backend(wordpiece_backend(TOKENS, cased=False))
     save_finetuned(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
     return tmp_path / "model"

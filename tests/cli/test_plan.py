@@ -48,7 +48,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", *WORDS]
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-    prepare(PrepareRequest((TextSource(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus"), 1)
+    prepare(
+        PrepareRequest(
+            sources=(TextSource(str(folder / "text.txt")),), vocabulary=folder / "vocab.txt", output=folder / "corpus"
+        ),
+        1,
+    )
     return folder
 
 

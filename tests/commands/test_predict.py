@@ -74,6 +74,6 @@ def test_the_format_of_a_file_follows_from_its_extension(tmp_path: Path, name: s
     table = "sms\tid\nJohn lives\t7\n"
     lines = '{"sms": "John lives", "id": 7}\n'
     (tmp_path / name).write_text(table if name.endswith("tsv") else lines, encoding="utf-8")
-    model = save_model(tmp_path / "model", Classify(("ham", "spam")))
+    model = save_model(tmp_path / "model", Classify(labels=("ham", "spam")))
     result = CliRunner().invoke(app, ["predict", model, str(tmp_path / name)])
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["7"]

@@ -52,7 +52,13 @@ def write_documents(path: Path, count: int, seed: int) -> Path:
 
 def request(source, vocabulary, out, block_bytes=2000, **settings) -> PrepareRequest:
     read_settings = ReadSettings(block_bytes=block_bytes)
-    return PrepareRequest((TextSource(str(source)),), vocabulary, out, PrepareSettings(**settings), read_settings)
+    return PrepareRequest(
+        sources=(TextSource(str(source)),),
+        vocabulary=vocabulary,
+        output=out,
+        settings=PrepareSettings(**settings),
+        read_settings=read_settings,
+    )
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
@@ -96,7 +102,7 @@ def test_another_vocabulary_adds_only_its_tokens(tmp_path, text, vocabulary):
     other = tmp_path / "other" / "vocab.txt"
     other.parent.mkdir()
     other.write_text("\n".join([*TOKENS, "rivers"]) + "\n", encoding="utf-8")
-    prepare(PrepareRequest((), other, folder), workers=2)
+    prepare(PrepareRequest(sources=(), vocabulary=other, output=folder), workers=2)
     after = file_hashes(folder)
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {"manifest.json"}
@@ -253,7 +259,9 @@ def test_corrected_request_can_use_the_same_folder(tmp_path, vocabulary):
     out = tmp_path / "out"
     with pytest.raises(InputError, match="no field 'text'"):
         prepare(request(source, vocabulary, out), workers=1)
-    corrected = PrepareRequest((TextSource(str(source)),), vocabulary, out, read_settings=ReadSettings(field="body"))
+    corrected = PrepareRequest(
+        sources=(TextSource(str(source)),), vocabulary=vocabulary, output=out, read_settings=ReadSettings(field="body")
+    )
     assert json.loads((prepare(corrected, workers=1) / "manifest.json").read_text())["documents"] == 2
 
 
@@ -262,7 +270,7 @@ def test_copies_of_held_out_documents_are_removed_from_training(tmp_path, vocabu
     training.write_text("The river and the stone.\n\nThe cloud and the road.\n", encoding="utf-8")
     held_out.write_text("The cloud and the road.\n\nThe paper and the bread.\n", encoding="utf-8")
     sources = (TextSource(str(training)), TextSource(str(held_out), split="held-out"))
-    folder = prepare(PrepareRequest(sources, vocabulary, tmp_path / "out"), workers=1)
+    folder = prepare(PrepareRequest(sources=sources, vocabulary=vocabulary, output=tmp_path / "out"), workers=1)
     corpus = Corpus.open(folder)
     assert corpus.split("train").num_documents == 1
     assert corpus.split("held-out").num_documents == 2

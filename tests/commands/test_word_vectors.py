@@ -81,7 +81,10 @@ def test_the_number_of_workers_changes_nothing(text: Path):
 def test_a_corpus_folder_as_source_uses_its_training_documents(text: Path, vocabulary: Path):
     corpus = text.parent / "corpus"
     settings = PrepareSettings(held_out_ratio=0.2, max_repeats=0)
-    prepare(PrepareRequest((TextSource(str(text)),), vocabulary, corpus, settings), workers=1)
+    prepare(
+        PrepareRequest(sources=(TextSource(str(text)),), vocabulary=vocabulary, output=corpus, settings=settings),
+        workers=1,
+    )
     vectors = train_vectors(request_of(corpus), 1)
     documents = [json.loads(line) for path in (corpus / "text").iterdir() for line in path.read_text().splitlines()]
     num_held_out = sum(document["split"] == "held-out" for document in documents)

@@ -133,7 +133,16 @@ def two_sources(tmp_path: Path, vocabulary: Path, first: float, second: float) -
     sources = (TextSource(str(tmp_path / "a.txt"), first), TextSource(str(tmp_path / "b.txt"), second))
     settings = PrepareSettings(held_out_ratio=0.0, clean=KEEP_ALL)
     return Corpus.open(
-        prepare(PrepareRequest(sources, vocabulary, tmp_path / "corpus", settings, SENTENCE_PER_LINE), workers=1)
+        prepare(
+            PrepareRequest(
+                sources=sources,
+                vocabulary=vocabulary,
+                output=tmp_path / "corpus",
+                settings=settings,
+                read_settings=SENTENCE_PER_LINE,
+            ),
+            workers=1,
+        )
     )
 
 
@@ -168,7 +177,9 @@ def splits_of(folder: Path) -> dict[str, str]:
 
 def prepare_corpus(folder: Path, vocabulary: Path, sources: list[TextSource], held_out_ratio: float = 0.2) -> Path:
     settings = PrepareSettings(held_out_ratio=held_out_ratio, clean=KEEP_ALL)
-    request = PrepareRequest(tuple(sources), vocabulary, folder, settings, SENTENCE_PER_LINE)
+    request = PrepareRequest(
+        sources=tuple(sources), vocabulary=vocabulary, output=folder, settings=settings, read_settings=SENTENCE_PER_LINE
+    )
     return prepare(request, workers=1)
 
 
@@ -270,7 +281,16 @@ def test_one_of_several_vocabularies_must_be_named(tmp_path: Path, vocabulary: P
     sources = (TextSource(str(tmp_path / "a.txt")),)
     settings = PrepareSettings(clean=KEEP_ALL)
     for path in (vocabulary, tmp_path / "other.txt"):
-        prepare(PrepareRequest(sources, path, tmp_path / "corpus", settings, ReadSettings()), workers=1)
+        prepare(
+            PrepareRequest(
+                sources=sources,
+                vocabulary=path,
+                output=tmp_path / "corpus",
+                settings=settings,
+                read_settings=ReadSettings(),
+            ),
+            workers=1,
+        )
     with pytest.raises(InputError, match=r"has tokens of several vocabularies: .*; name one"):
         Corpus.open(tmp_path / "corpus")
     vocab_sizes = [

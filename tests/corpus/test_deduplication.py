@@ -146,11 +146,11 @@ def texts_of(folder: Path) -> list[tuple[str, str]]:
 
 def prepare_corpus(tmp_path: Path, vocabulary: Path, name: str, block_bytes: int, workers: int = 1) -> Path:
     request = PrepareRequest(
-        tuple(write_sources(tmp_path)),
-        vocabulary,
-        tmp_path / name,
-        PrepareSettings(held_out_ratio=0.2, max_repeats=3, clean=KEEP_ALL),
-        ReadSettings(lines="sentences", block_bytes=block_bytes),
+        sources=tuple(write_sources(tmp_path)),
+        vocabulary=vocabulary,
+        output=tmp_path / name,
+        settings=PrepareSettings(held_out_ratio=0.2, max_repeats=3, clean=KEEP_ALL),
+        read_settings=ReadSettings(lines="sentences", block_bytes=block_bytes),
     )
     return prepare(request, workers=workers)
 

@@ -42,7 +42,11 @@ def test_strategies_combine_the_hidden_states_of_an_encoder():
         max_position_embeddings=8,
     )
     encoder = Bert(config, torch.Generator().manual_seed(0)).eval()
-    batch = Batch(torch.tensor([[2, 7, 9, 3]]), torch.zeros(1, 4, dtype=torch.long), torch.tensor([4]))
+    batch = Batch(
+        input_ids=torch.tensor([[2, 7, 9, 3]]),
+        token_type_ids=torch.zeros(1, 4, dtype=torch.long),
+        lengths=torch.tensor([4]),
+    )
     with torch.inference_mode():
         layers = encoder(batch).hidden_states
     expected = {

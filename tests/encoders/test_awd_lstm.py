@@ -33,7 +33,7 @@ def make_encoder(config: AwdLstmConfig = CONFIG) -> AwdLstm:
 
 def make_batch(*lengths: int, seed: int = 0) -> Batch:
     input_ids = torch.randint(5, 40, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
-    return Batch(input_ids, torch.zeros_like(input_ids), torch.tensor(lengths))
+    return Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor(lengths))
 
 
 def make_seeds(number: int = 7) -> DropoutSeeds:
@@ -82,7 +82,11 @@ def test_the_pooled_output_is_of_the_last_output_the_maximum_and_the_mean():
 def test_a_dropped_token_is_dropped_at_all_its_positions():
     config = replace(CONFIG, hidden_size=32, max_length=80, hidden_dropout_prob=0.4)  # of tokens an eighth: 0.05
     encoder, input_ids = make_encoder(config).train(), torch.arange(40)
-    batch = Batch(torch.cat([input_ids, input_ids])[None], torch.zeros(1, 80).long(), torch.tensor([80]))
+    batch = Batch(
+        input_ids=torch.cat([input_ids, input_ids])[None],
+        token_type_ids=torch.zeros(1, 80).long(),
+        lengths=torch.tensor([80]),
+    )
     dropped_tokens = []
     with torch.no_grad():
         for number in range(60):

@@ -93,7 +93,7 @@ def make_batch(lengths: Sequence[int], vocab_size: int, seed: int = 0) -> Batch:
     for sequence, length in enumerate(lengths):
         token_type_ids[sequence, length // 2 : length] = 1
         input_ids[sequence, length:] = 0
-    return Batch(input_ids, token_type_ids, torch.tensor(lengths))
+    return Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=torch.tensor(lengths))
 
 
 def is_token(batch: Batch) -> torch.Tensor:
@@ -207,7 +207,9 @@ def test_packed_and_padded_layouts_agree(tiny_pair: Pair, lengths: tuple[int, ..
     packed = make_batch(lengths, CONFIG.vocab_size)
     num_sequences, length = packed.input_ids.shape
     mask = torch.ones(num_sequences, length, length, dtype=torch.bool)  # with a mask the layout is padded
-    padded = Batch(packed.input_ids, packed.token_type_ids, packed.lengths, mask)
+    padded = Batch(
+        input_ids=packed.input_ids, token_type_ids=packed.token_type_ids, lengths=packed.lengths, attention=mask
+    )
     with torch.no_grad():
         one, other = ours(packed), ours(padded)
     assert one.layout.index is not None
@@ -223,7 +225,11 @@ def test_the_content_of_padding_changes_nothing(tiny_pair: Pair, lengths: tuple[
     ours, _ = tiny_pair
     batch = make_batch(lengths, CONFIG.vocab_size)
     tokens = is_token(batch)
-    other = Batch(torch.where(tokens, batch.input_ids, 77), torch.where(tokens, batch.token_type_ids, 1), batch.lengths)
+    other = Batch(
+        input_ids=torch.where(tokens, batch.input_ids, 77),
+        token_type_ids=torch.where(tokens, batch.token_type_ids, 1),
+        lengths=batch.lengths,
+    )
     with torch.no_grad():
         assert torch.equal(ours(batch).to_padded()[tokens], ours(other).to_padded()[tokens])
 
@@ -242,7 +248,11 @@ def gradient_at(ours: Bert, batch: Batch, position: int) -> torch.Tensor:
 def test_causal_attention_has_no_gradient_from_later_positions(tiny_pair: Pair):
     ours, _ = tiny_pair
     full = make_batch((8,), CONFIG.vocab_size)
-    gradient = gradient_at(ours, Batch(full.input_ids, full.token_type_ids, full.lengths, "causal"), position=3)
+    gradient = gradient_at(
+        ours,
+        Batch(input_ids=full.input_ids, token_type_ids=full.token_type_ids, lengths=full.lengths, attention="causal"),
+        position=3,
+    )
     assert gradient[:4].abs().sum(-1).gt(0).all()
     assert torch.equal(gradient[4:], torch.zeros_like(gradient[4:]))
 
@@ -262,7 +272,11 @@ def test_a_mask_decides_what_positions_attend_to(tiny_pair: Pair):
     full = make_batch((4,), CONFIG.vocab_size)
     # Positions 0 and 1 attend to each other, and so do 2 and 3.
     mask = torch.tensor([[[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]], dtype=torch.bool)
-    gradient = gradient_at(ours, Batch(full.input_ids, full.token_type_ids, full.lengths, mask), position=1)
+    gradient = gradient_at(
+        ours,
+        Batch(input_ids=full.input_ids, token_type_ids=full.token_type_ids, lengths=full.lengths, attention=mask),
+        position=1,
+    )
     assert gradient[:2].abs().sum(-1).gt(0).all()
     assert torch.equal(gradient[2:], torch.zeros_like(gradient[2:]))
 

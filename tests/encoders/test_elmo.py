@@ -40,7 +40,11 @@ def make_encoder(tokenizer: Tokenizer, config: ElmoConfig = CONFIG, seed: int = 
 def make_batch(sequences: Sequence[Sequence[int]]) -> Batch:
     max_length = max(map(len, sequences))
     input_ids = torch.tensor([[*sequence, *[0] * (max_length - len(sequence))] for sequence in sequences])
-    return Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([len(sequence) for sequence in sequences]))
+    return Batch(
+        input_ids=input_ids,
+        token_type_ids=torch.zeros_like(input_ids),
+        lengths=torch.tensor([len(sequence) for sequence in sequences]),
+    )
 
 
 def test_a_highway_layer_by_hand():

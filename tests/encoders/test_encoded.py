@@ -17,7 +17,7 @@ NEG_INF = float("-inf")
 
 def make_batch(lengths: list[int], length: int) -> Batch:
     input_ids = torch.ones(len(lengths), length, dtype=torch.long)
-    return Batch(input_ids, torch.zeros_like(input_ids), torch.tensor(lengths))
+    return Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor(lengths))
 
 
 def test_a_full_batch_is_computed_padded_without_a_mask():

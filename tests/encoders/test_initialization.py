@@ -41,7 +41,9 @@ def mean_attention_by_offset(encoder: Bert, layer: int) -> torch.Tensor:
     """Return (H, 2T - 1): the mean attention weight of each head at each offset from -(T - 1) to T - 1."""
     generator = torch.Generator().manual_seed(1)
     input_ids = torch.randint(0, 400, (8, 48), generator=generator)
-    batch = Batch(input_ids, (torch.arange(48) > 20).long().expand(8, 48), torch.full((8,), 48))
+    batch = Batch(
+        input_ids=input_ids, token_type_ids=(torch.arange(48) > 20).long().expand(8, 48), lengths=torch.full((8,), 48)
+    )
     with torch.no_grad():
         x = encoder(batch).hidden_states[layer]
         query_key_value = torch.nn.functional.linear(x, encoder.layers[layer].attention.query_key_value.weight)
@@ -105,6 +107,10 @@ def test_odd_head_sizes_and_numbers_of_heads_can_be_initialized():
     encoder = Bert(CONFIG_OF_ODD_HEADS, torch.Generator().manual_seed(0))
     init_sinusoidal_positions(encoder)
     init_neighbor_attention(encoder)
-    batch = Batch(torch.ones(1, 5, dtype=torch.long), torch.zeros(1, 5, dtype=torch.long), torch.tensor([5]))
+    batch = Batch(
+        input_ids=torch.ones(1, 5, dtype=torch.long),
+        token_type_ids=torch.zeros(1, 5, dtype=torch.long),
+        lengths=torch.tensor([5]),
+    )
     assert create_layout(batch).shape == (1, 5)
     assert bool(torch.isfinite(encoder.eval()(batch).last_hidden_state).all())

@@ -111,9 +111,14 @@ def vocabulary_gradient(num_layers: int, token_ids: list[int], attention: str = 
     )
     bert = Bert(config, torch.Generator().manual_seed(num_layers)).eval()
     input_ids = torch.tensor([token_ids])
-    vector = bert(Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([LENGTH]), attention)).gather(
-        torch.tensor([POSITION])
-    )
+    vector = bert(
+        Batch(
+            input_ids=input_ids,
+            token_type_ids=torch.zeros_like(input_ids),
+            lengths=torch.tensor([LENGTH]),
+            attention=attention,
+        )
+    ).gather(torch.tensor([POSITION]))
     vector[0, 0].backward()
     assert bert.token_embeddings.weight.grad is not None
     return bert.token_embeddings.weight.grad.abs().amax(1)

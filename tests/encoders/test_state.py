@@ -34,7 +34,11 @@ def make_encoder(family: str) -> Encoder:
 
 
 def make_batch(input_ids: torch.Tensor) -> Batch:
-    return Batch(input_ids, torch.zeros_like(input_ids), torch.full((len(input_ids),), input_ids.shape[1]))
+    return Batch(
+        input_ids=input_ids,
+        token_type_ids=torch.zeros_like(input_ids),
+        lengths=torch.full((len(input_ids),), input_ids.shape[1]),
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)

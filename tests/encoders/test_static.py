@@ -19,7 +19,9 @@ def test_hidden_states_are_the_word_vectors_and_the_pooled_output_their_mean():
     )
     table = encoder.token_embeddings.weight.detach()
     input_ids = torch.tensor([[2, 5, 4, 5], [5, 3, 0, 0]])
-    encoded = encoder(Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([4, 2])))
+    encoded = encoder(
+        Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([4, 2]))
+    )
     (hidden_state,) = encoded.hidden_states
     assert torch.equal(hidden_state, table[[2, 5, 4, 5, 5, 3]])
     expected = torch.stack([table[[2, 5, 4, 5]].mean(0), table[[5, 3]].mean(0)])
@@ -29,7 +31,7 @@ def test_hidden_states_are_the_word_vectors_and_the_pooled_output_their_mean():
 def test_dropout_is_applied_in_training_only_and_follows_the_seed():
     encoder = ENCODERS["static"].build(StaticConfig(vocab_size=50, hidden_size=40), torch.Generator().manual_seed(0))
     input_ids = torch.arange(5, 45)[None]
-    batch = Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([40]))
+    batch = Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([40]))
     seeds = DropoutSeeds(torch.tensor(7, dtype=torch.int32))
     dropped = encoder.train()(batch, seeds=seeds).last_hidden_state
     assert 0.05 < float((dropped == 0).float().mean()) < 0.15

@@ -35,7 +35,7 @@ def make_batch(lengths: tuple[int, ...], seed: int) -> Batch:
     input_ids = torch.randint(5, CONFIG.vocab_size, (len(lengths), max(lengths)), generator=generator)
     for sequence, length in enumerate(lengths):
         input_ids[sequence, length:] = 0
-    return Batch(input_ids, torch.zeros_like(input_ids), torch.tensor(lengths))
+    return Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor(lengths))
 
 
 def make_batch_with_source() -> Batch:
@@ -113,7 +113,10 @@ def test_decoding_token_by_token_with_a_cache_equals_decoding_at_once(ours: Tran
     for position in range(max(TARGETS)):
         input_ids = batch.input_ids[:, position : position + 1]
         step = Batch(
-            input_ids, torch.zeros_like(input_ids), torch.ones(3).long(), source=None if position else batch.source
+            input_ids=input_ids,
+            token_type_ids=torch.zeros_like(input_ids),
+            lengths=torch.ones(3).long(),
+            source=None if position else batch.source,
         )
         encoded = ours(step, state)
         assert isinstance(encoded.state, DecoderState)
@@ -129,14 +132,24 @@ def test_several_sequences_may_share_a_source(ours: Transformer):
     source = make_batch((6, 4), 3)
     input_ids = torch.tensor([[7], [8], [9], [10]])  # two consecutive sequences of each source
     together = ours(
-        Batch(input_ids, torch.zeros_like(input_ids), torch.ones(4).long(), source=source), DecoderState()
+        Batch(
+            input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.ones(4).long(), source=source
+        ),
+        DecoderState(),
     ).last_hidden_state
     for sequence in range(4):
         own_source = Batch(
-            source.input_ids[sequence // 2][None], torch.zeros(1, 6).long(), source.lengths[sequence // 2][None]
+            input_ids=source.input_ids[sequence // 2][None],
+            token_type_ids=torch.zeros(1, 6).long(),
+            lengths=source.lengths[sequence // 2][None],
         )
         alone = ours(
-            Batch(input_ids[sequence][None], torch.zeros(1, 1).long(), torch.ones(1).long(), source=own_source),
+            Batch(
+                input_ids=input_ids[sequence][None],
+                token_type_ids=torch.zeros(1, 1).long(),
+                lengths=torch.ones(1).long(),
+                source=own_source,
+            ),
             DecoderState(),
         ).last_hidden_state
         assert float((together[sequence] - alone[0]).abs().max()) < TOLERANCE
@@ -145,8 +158,10 @@ def test_several_sequences_may_share_a_source(ours: Transformer):
 def test_a_target_attends_to_earlier_tokens_and_to_its_source_without_padding():
     ours = randomize_parameters(Transformer(CONFIG)).double().eval()
     input_ids, source = torch.arange(5, 14)[None], torch.arange(20, 32)[None]  # every token occurs once
-    source_batch = Batch(source, torch.zeros_like(source), torch.tensor([10]))
-    batch = Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([9]), source=source_batch)
+    source_batch = Batch(input_ids=source, token_type_ids=torch.zeros_like(source), lengths=torch.tensor([10]))
+    batch = Batch(
+        input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([9]), source=source_batch
+    )
     ours(batch).to_padded()[0, 3].sum().backward()
     gradient = ours.token_embeddings.weight.grad
     assert gradient is not None
@@ -207,16 +222,22 @@ def test_a_state_can_be_reduced_to_some_sources():
     input_ids = torch.tensor([[7], [8]])
     with torch.no_grad():
         state = ours(
-            Batch(input_ids, torch.zeros_like(input_ids), torch.ones(2).long(), source=source), DecoderState()
+            Batch(
+                input_ids=input_ids,
+                token_type_ids=torch.zeros_like(input_ids),
+                lengths=torch.ones(2).long(),
+                source=source,
+            ),
+            DecoderState(),
         ).state
         assert isinstance(state, DecoderState)
         assert state.source_cache is not None
         indices = torch.tensor([1])
         cache = EncoderState(1, tuple((keys[indices], values[indices]) for keys, values in state.cache.layers))
-        step = Batch(input_ids, torch.zeros_like(input_ids), torch.ones(2).long())
+        step = Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.ones(2).long())
         whole = ours(step, state).last_hidden_state
         alone = ours(
-            Batch(input_ids[1:], input_ids[1:] * 0, torch.ones(1).long()),
+            Batch(input_ids=input_ids[1:], token_type_ids=input_ids[1:] * 0, lengths=torch.ones(1).long()),
             DecoderState(cache, state.source_cache.select_sequences(indices)),
         ).last_hidden_state
     assert float((whole[1] - alone[0]).abs().max()) < TOLERANCE

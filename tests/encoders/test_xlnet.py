@@ -44,7 +44,7 @@ def make_batch(lengths: tuple[int, ...], num_targets: int = 0, seed: int = 0) ->
     max_length = max(lengths)
     input_ids = torch.randint(5, 70, (len(lengths), max_length), generator=generator)
     token_type_ids = torch.randint(0, 3, input_ids.shape, generator=generator)
-    batch = Batch(input_ids, token_type_ids, torch.tensor(lengths))
+    batch = Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=torch.tensor(lengths))
     if not num_targets:
         return batch
     permutation = torch.zeros_like(input_ids)
@@ -167,14 +167,14 @@ def test_a_memory_of_different_lengths_equals_that_of_each_sequence_alone():
         for sequence in range(2):
             first, second = int(before.lengths[sequence]), int(batch.lengths[sequence])
             first_part = Batch(
-                before.input_ids[sequence : sequence + 1, :first],
-                before.token_type_ids[sequence : sequence + 1, :first],
-                torch.tensor([first]),
+                input_ids=before.input_ids[sequence : sequence + 1, :first],
+                token_type_ids=before.token_type_ids[sequence : sequence + 1, :first],
+                lengths=torch.tensor([first]),
             )
             continuation = Batch(
-                batch.input_ids[sequence : sequence + 1, :second],
-                batch.token_type_ids[sequence : sequence + 1, :second],
-                torch.tensor([second]),
+                input_ids=batch.input_ids[sequence : sequence + 1, :second],
+                token_type_ids=batch.token_type_ids[sequence : sequence + 1, :second],
+                lengths=torch.tensor([second]),
             )
             expected = ours(continuation, ours(first_part, EncoderState()).state).to_padded()
             assert float((together[sequence, :second] - expected[0]).abs().max()) < 1e-10

@@ -140,7 +140,7 @@ def test_too_long_sequences_and_causal_attention_are_refused(tokenizer: Tokenize
     encoder = GraphEncoder(CONFIG, runtime)
     ones = torch.ones(1, 401, dtype=torch.long)
     with pytest.raises(InputError, match="longer than the 400 positions"):
-        encoder(Batch(ones, ones, torch.tensor([401])))
+        encoder(Batch(input_ids=ones, token_type_ids=ones, lengths=torch.tensor([401])))
     short = ones[:, :4]
     with pytest.raises(SettingsError, match="has bidirectional attention only"):
-        encoder(Batch(short, short, torch.tensor([4]), attention="causal"))
+        encoder(Batch(input_ids=short, token_type_ids=short, lengths=torch.tensor([4]), attention="causal"))

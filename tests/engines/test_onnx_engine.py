@@ -38,7 +38,7 @@ def random_encoder(config: BertConfig = CONFIG, seed: int = 0) -> Bert:
 def batch() -> Batch:
     input_ids = torch.randint(1, 40, (3, 9), generator=torch.Generator().manual_seed(1))
     token_type_ids = (torch.arange(9) >= 4).long().expand(3, 9)
-    return Batch(input_ids, token_type_ids, torch.tensor([9, 5, 2]))
+    return Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=torch.tensor([9, 5, 2]))
 
 
 @torch.inference_mode()

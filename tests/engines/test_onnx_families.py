@@ -39,7 +39,7 @@ def make_batch(encoder: Encoder) -> Batch:
     input_ids = torch.randint(1, 40, (3, 9), generator=torch.Generator().manual_seed(1))
     has_segments = getattr(encoder.config, "type_vocab_size", 1) > 1
     token_type_ids = (torch.arange(9) >= 4).long().expand(3, 9) if has_segments else torch.zeros_like(input_ids)
-    return Batch(input_ids, token_type_ids, torch.tensor([9, 5, 2]))
+    return Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=torch.tensor([9, 5, 2]))
 
 
 @torch.inference_mode()

@@ -38,7 +38,9 @@ def runtime(encoder: Bert) -> OpenvinoRuntime:
 def batch(*lengths: int) -> Batch:
     shape = (len(lengths), max(lengths))
     input_ids = torch.randint(1, 40, shape, generator=torch.Generator().manual_seed(1))
-    return Batch(input_ids, torch.zeros(shape, dtype=torch.long), torch.tensor(lengths))
+    return Batch(
+        input_ids=input_ids, token_type_ids=torch.zeros(shape, dtype=torch.long), lengths=torch.tensor(lengths)
+    )
 
 
 def test_the_graph_has_the_outputs_of_the_encoder(encoder: Bert, runtime: OpenvinoRuntime):
@@ -54,7 +56,13 @@ def test_a_later_run_does_not_overwrite_earlier_results(runtime: OpenvinoRuntime
     graph_encoder = GraphEncoder(CONFIG, runtime)
     first = graph_encoder(batch(5, 5))
     before = first.last_hidden_state.clone()
-    graph_encoder(Batch(batch(5, 5).input_ids.flip(0), batch(5, 5).token_type_ids, torch.tensor([5, 5])))
+    graph_encoder(
+        Batch(
+            input_ids=batch(5, 5).input_ids.flip(0),
+            token_type_ids=batch(5, 5).token_type_ids,
+            lengths=torch.tensor([5, 5]),
+        )
+    )
     assert torch.equal(first.last_hidden_state, before)
 
 

@@ -36,7 +36,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(
         hidden_size=32, num_attention_heads=4, intermediate_size=128, max_length=32, initializer_range=0.2
     )
-    module = TaskModule(family.build(config, generator), Classify(("no", "yes", "perhaps")), generator)
+    module = TaskModule(family.build(config, generator), Classify(labels=("no", "yes", "perhaps")), generator)
     save_finetuned(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
     return tmp_path / "model"
 

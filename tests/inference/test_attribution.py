@@ -148,11 +148,11 @@ def test_a_large_convergence_delta_is_reported():
     assert "after 864 steps the convergence delta is -1.000" in explanation.to_text()
 
 
-CLASSES = Classify(("awful", "fair", "fine"))
+CLASSES = Classify(labels=("awful", "fair", "fine"))
 EXAMPLES: dict[str, tuple[Task, Any]] = {
     "a class": (CLASSES, make_example("the film was very good")),
     "a class of a pair": (CLASSES, make_example("the film was good", "who lives in paris now")),
-    "a multi-label class": (Classify(("sad", "long"), multi_label=True), make_example("the film was very bad")),
+    "a multi-label class": (Classify(labels=("sad", "long"), multi_label=True), make_example("the film was very bad")),
     "a class of a long text": (CLASSES, make_example("the film was very good and bad who lives " * 9)),
     "a value": (Regress(), make_example("the film was good", "the film was bad")),
     "an ending": (
@@ -163,8 +163,11 @@ EXAMPLES: dict[str, tuple[Task, Any]] = {
         Choose(),
         ChoiceExample(id="1", location="the text", prompt="the film was", endings=("good " * 40, "bad")),
     ),
-    "a word": (Tag(("O", "B-PER", "I-PER")), TagExample.from_text("John Smith lives in Paris.")),
-    "a word of a long text": (Tag(("O", "B-PER", "I-PER")), TagExample.from_text("John lives in Paris now " * 12)),
+    "a word": (Tag(labels=("O", "B-PER", "I-PER")), TagExample.from_text("John Smith lives in Paris.")),
+    "a word of a long text": (
+        Tag(labels=("O", "B-PER", "I-PER")),
+        TagExample.from_text("John lives in Paris now " * 12),
+    ),
     "an answer": (
         Answer(),
         PassageExample(
@@ -280,7 +283,7 @@ def test_the_context_of_a_sentence_has_its_own_weight():
         document=0,
         location="toy.txt, line 1",
     )
-    predictor = make_predictor(Tag(("O", "B-PER", "I-PER")))
+    predictor = make_predictor(Tag(labels=("O", "B-PER", "I-PER")))
     explanation = explain(predictor, TagExample("1", SentenceContext(sentence, (before,), (before,))), "John")
     assert explanation.tokens == ("john", "lives")
     assert explanation.context_weight != 0.0
@@ -293,7 +296,7 @@ def test_words_after_a_truncated_sentence_are_resolved():
     """Fourteen words of the first sentence fit; the next predicted word is the first of the second sentence."""
     texts = ("the film was good " * 4 + "Paris", "John lives in Paris")
     sentences = [replace(TagExample.from_text(make_example).sentence, document=1) for make_example in texts]
-    predictor = make_predictor(Tag(("O", "B-PER", "I-PER")), rule=WindowRule(16, 4, truncate=True))
+    predictor = make_predictor(Tag(labels=("O", "B-PER", "I-PER")), rule=WindowRule(16, 4, truncate=True))
     example = TagExample("1", join_sentences(sentences, (), ()))
     first, second = outputs_of(predictor, example)
     assert (len(first), len(second)) == (14, 4)
@@ -463,7 +466,7 @@ def test_to_dict_has_words_and_tokens():
 def test_texts_become_the_example_of_a_task():
     assert example_from_texts(Regress(), ["one", "two"]).texts == ("one", "two")
     assert example_from_texts(Choose(), ["one", "two", "three"]).endings == ("two", "three")
-    assert example_from_texts(Tag(("O", "B-PER", "I-PER")), ["John lives"]).sentence.words == ("John", "lives")
+    assert example_from_texts(Tag(labels=("O", "B-PER", "I-PER")), ["John lives"]).sentence.words == ("John", "lives")
     assert example_from_texts(Answer(), ["who", "John"]).passage == "John"
     with pytest.raises(InputError, match=r"got 2 texts; the task 'choose' takes \{\"prompt\": TEXT, \"choices\""):
         example_from_texts(Choose(), ["one", "two"])

@@ -97,7 +97,9 @@ def changed(written: WrittenModel, tmp_path: Path) -> Callable[..., Path]:
 
 def random_batch(vocab_size: int) -> Batch:
     input_ids = torch.randint(1, vocab_size, (2, 9), generator=torch.Generator().manual_seed(3))
-    return Batch(input_ids, (torch.arange(9) > 4).long().expand(2, 9), torch.tensor([9, 9]))
+    return Batch(
+        input_ids=input_ids, token_type_ids=(torch.arange(9) > 4).long().expand(2, 9), lengths=torch.tensor([9, 9])
+    )
 
 
 def has_same_output(ours: nn.Module, theirs: nn.Module, vocab_size: int) -> bool:

@@ -39,7 +39,7 @@ def local_files(text, vocabulary, tmp_path_factory):
 
 
 def request(text: Path, vocabulary: Path, output: Path) -> PrepareRequest:
-    return PrepareRequest((TextSource(str(text)),), vocabulary, output, read_settings=READING)
+    return PrepareRequest(sources=(TextSource(str(text)),), vocabulary=vocabulary, output=output, read_settings=READING)
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
@@ -100,7 +100,9 @@ def test_the_prepare_command_on_a_cluster_writes_the_same_files(ray_cluster, tex
     command = [sys.executable, "-m", "bertworks", "prepare", str(text), *options]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    local = prepare(PrepareRequest((TextSource(str(text)),), vocabulary, tmp_path / "local"), 1)
+    local = prepare(
+        PrepareRequest(sources=(TextSource(str(text)),), vocabulary=vocabulary, output=tmp_path / "local"), 1
+    )
     assert read_files(tmp_path / "corpus") == read_files(local)
 
 

@@ -45,7 +45,9 @@ def split_of(folder: Path, weights: tuple[float, ...] = (1.0, 1.0)) -> CorpusSpl
         path = folder / f"{number}.safetensors"
         write_shard(path, arrays)
         region = Region(len(tokens) - 2, len(sentences) - 1, len(documents))
-        shards.append(SplitShard(path, weights[number], region, Region(), 2))
+        shards.append(
+            SplitShard(path=path, weight=weights[number], pairable=region, single_sentence=Region(), first_token=2)
+        )
     return CorpusSplit("train", shards)
 
 

@@ -52,11 +52,11 @@ class TaskInputs:
 LONG_TEXT = "john lives in paris . " * 12
 TASK_INPUTS = {
     "classify": TaskInputs(
-        Classify(("no", "yes", "perhaps")), [LONG_TEXT, "the film was good", ("the film", "was bad")]
+        Classify(labels=("no", "yes", "perhaps")), [LONG_TEXT, "the film was good", ("the film", "was bad")]
     ),
     "regress": TaskInputs(Regress(), [LONG_TEXT, "a b c"]),
     "choose": TaskInputs(Choose(), [{"prompt": "the film was", "choices": [LONG_TEXT, "good", "bad"]}]),
-    "tag": TaskInputs(Tag(("O", "B-PER", "I-PER")), [LONG_TEXT, "john lives in paris", "我喜欢足球。"]),
+    "tag": TaskInputs(Tag(labels=("O", "B-PER", "I-PER")), [LONG_TEXT, "john lives in paris", "我喜欢足球。"]),
     "answer": TaskInputs(Answer(), [{"question": "who lives in paris", "context": LONG_TEXT}]),
 }
 

@@ -42,7 +42,7 @@ class Member:
         settings = VocabularySettings(kind=self.kind, vocab_size=self.vocab_size)
         Tokenizer.from_backend(train(lines, settings)).save(folder / "vocabulary")
         sources = (TextSource(str(folder / "text.txt")),)
-        return prepare(PrepareRequest(sources, folder / "vocabulary", folder / "corpus"), 1)
+        return prepare(PrepareRequest(sources=sources, vocabulary=folder / "vocabulary", output=folder / "corpus"), 1)
 
 
 MEMBERS = {

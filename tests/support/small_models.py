@@ -37,10 +37,10 @@ CONFIG = BertConfig(
 WINDOW_RULE = WindowRule(32, 8)
 
 TASKS: dict[str, Task] = {
-    "classify": Classify(("bad", "good")),
+    "classify": Classify(labels=("bad", "good")),
     "regress": Regress(),
     "choose": Choose(),
-    "tag": Tag(("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), context=False),
+    "tag": Tag(labels=("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), context=False),
     "answer": Answer(),
 }
 

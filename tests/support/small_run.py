@@ -42,7 +42,12 @@ def prepare_corpus(folder: Path, num_documents: int = 40) -> Path:
     ]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
-    return prepare(PrepareRequest((TextSource(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus"), 1)
+    return prepare(
+        PrepareRequest(
+            sources=(TextSource(str(folder / "text.txt")),), vocabulary=folder / "vocab.txt", output=folder / "corpus"
+        ),
+        1,
+    )
 
 
 def run(corpus: Path, output: Path, recipe: PretrainRecipe = RECIPE, stop_after: int | None = None) -> list[Step]:

@@ -37,15 +37,15 @@ def make_sources(*lengths: int, seed: int = 0) -> Batch:
     input_ids = torch.randint(3, VOCAB_SIZE, (len(lengths), max(lengths)), generator=generator)
     for index, length in enumerate(lengths):
         input_ids[index, length:] = 2
-    return Batch(input_ids, torch.zeros_like(input_ids), torch.tensor(lengths))
+    return Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor(lengths))
 
 
 def select_sequence(batch: Batch, index: int) -> Batch:
     length = int(batch.lengths[index])
     return Batch(
-        batch.input_ids[index : index + 1, :length],
-        batch.token_type_ids[index : index + 1, :length],
-        batch.lengths[index : index + 1],
+        input_ids=batch.input_ids[index : index + 1, :length],
+        token_type_ids=batch.token_type_ids[index : index + 1, :length],
+        lengths=batch.lengths[index : index + 1],
     )
 
 
@@ -55,10 +55,14 @@ def log_probabilities(decoder: BeamSearchDecoder, source: Batch, texts: Sequence
     count = len(texts)
     input_ids = torch.tensor([[START, *text] for text in texts])
     repeated = Batch(
-        source.input_ids.repeat(count, 1), source.token_type_ids.repeat(count, 1), source.lengths.repeat(count)
+        input_ids=source.input_ids.repeat(count, 1),
+        token_type_ids=source.token_type_ids.repeat(count, 1),
+        lengths=source.lengths.repeat(count),
     )
     lengths = torch.full((count,), input_ids.shape[1])
-    vectors = decoder.encoder(Batch(input_ids, torch.zeros_like(input_ids), lengths, source=repeated)).to_padded()
+    vectors = decoder.encoder(
+        Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=lengths, source=repeated)
+    ).to_padded()
     scores = vectors @ decoder.encoder.token_embeddings.weight.t() + decoder.bias
     scores[:, :, list(SUPPRESSED)] = float("-inf")
     targets = torch.tensor([[*text, END] for text in texts])
@@ -99,7 +103,12 @@ def test_one_beam_is_greedy_decoding():
     while len(text) < 12:
         input_ids = torch.tensor([[START, *text]])
         with torch.no_grad():
-            prefix = Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([len(text) + 1]), source=batch)
+            prefix = Batch(
+                input_ids=input_ids,
+                token_type_ids=torch.zeros_like(input_ids),
+                lengths=torch.tensor([len(text) + 1]),
+                source=batch,
+            )
             scores = (
                 decoder.encoder(prefix).last_hidden_state[-1] @ decoder.encoder.token_embeddings.weight.t()
                 + decoder.bias

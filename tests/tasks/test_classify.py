@@ -38,9 +38,9 @@ def test_a_separator_in_a_label_makes_the_task_multi_label():
 
 
 def test_metadata_and_config_restore_the_task():
-    task = Classify(("no", "yes"), metrics=("f1", "accuracy"), temperature=1.5)
+    task = Classify(labels=("no", "yes"), metrics=("f1", "accuracy"), temperature=1.5)
     assert Classify.from_metadata(task.metadata(), task.config()) == task
-    multi_label_task = Classify(("a", "b"), True, ("micro_f1",))
+    multi_label_task = Classify(labels=("a", "b"), multi_label=True, metrics=("micro_f1",))
     assert Classify.from_metadata(multi_label_task.metadata(), multi_label_task.config()) == multi_label_task
 
 
@@ -52,21 +52,21 @@ def test_labels_of_a_transformers_config():
 def test_the_loss_averages_the_logits_of_a_text_s_windows():
     """Two windows of one text have logits (2, 0) and (0, 0): their mean (1, 0), the loss of class 0 ln(1 + 1/e)."""
     batch = Batch(
-        torch.ones(3, 2, dtype=torch.long),
-        torch.zeros(3, 2, dtype=torch.long),
-        torch.tensor([2, 2, 2]),
+        input_ids=torch.ones(3, 2, dtype=torch.long),
+        token_type_ids=torch.zeros(3, 2, dtype=torch.long),
+        lengths=torch.tensor([2, 2, 2]),
         labels={"class": torch.tensor([0, 1])},
         groups=torch.tensor([0, 1, 0]),
     )
     outputs = torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-    task = Classify(("a", "b"))
+    task = Classify(labels=("a", "b"))
     assert float(task.loss(outputs, batch)) == pytest.approx(math.log(1 + math.exp(-1)) + math.log(2))
     assert task.num_targets(batch) == 2
 
 
 def test_probabilities_are_scaled_by_the_temperature():
     """Logits 2 and 0 at temperature 2 are 1 and 0: e / (e + 1)."""
-    task = Classify(("a", "b"), temperature=2.0)
+    task = Classify(labels=("a", "b"), temperature=2.0)
     prediction = task.decode(
         make_example(None), Features(sequences=()), [np.array([3.0, 0.0], np.float32), np.array([1.0, 0.0], np.float32)]
     )
@@ -76,7 +76,7 @@ def test_probabilities_are_scaled_by_the_temperature():
 
 
 def test_multi_label_scores_count_matches_of_each_label():
-    task = Classify(("a", "b"), multi_label=True, metrics=("micro_f1",))
+    task = Classify(labels=("a", "b"), multi_label=True, metrics=("micro_f1",))
     logits = np.zeros(2, dtype=np.float32)
     labels = [("a|b", "a"), ("a", "a|b"), ("b", "")]
     pairs = [
@@ -87,7 +87,7 @@ def test_multi_label_scores_count_matches_of_each_label():
 
 
 def test_multi_label_predicts_labels_above_one_half():
-    task = Classify(("a", "b", "c"), multi_label=True)
+    task = Classify(labels=("a", "b", "c"), multi_label=True)
     prediction = task.decode(make_example(None), Features(sequences=()), [np.array([1.0, -1.0, 0.1], np.float32)])
     assert prediction.label == "a|c"
     assert prediction.probabilities["b"] == pytest.approx(1 / (1 + math.e))
@@ -106,7 +106,7 @@ def test_scores_calibration_and_mistakes_by_hand():
         (make_example("b", "three"), make_prediction("b", 0.6)),
         (make_example("b", "four"), make_prediction("b", 0.6)),
     ]
-    scores = Classify(("a", "b")).score(pairs)
+    scores = Classify(labels=("a", "b")).score(pairs)
     assert scores.metrics["accuracy"] == scores.main_value == 0.75
     assert scores.metrics["calibration_error"] == pytest.approx(0.8 * 2 / 4)
     assert scores.details["confusion"].tolist() == [[1, 1], [0, 2]]
@@ -116,7 +116,7 @@ def test_scores_calibration_and_mistakes_by_hand():
 
 def test_an_unknown_label_raises_an_error():
     with pytest.raises(InputError, match=r"train.tsv, line 2: the label 'c' does not occur.*the labels are: a, b"):
-        Classify(("a", "b")).score([(make_example("c"), make_prediction("a", 0.9))])
+        Classify(labels=("a", "b")).score([(make_example("c"), make_prediction("a", 0.9))])
 
 
 def test_columns_are_recognized_and_a_role_with_an_empty_column_is_ignored():

@@ -38,10 +38,10 @@ CONFIG = BertConfig(
     initializer_range=0.3,
 )
 TASKS: dict[str, Task] = {
-    "classify": Classify(("a", "b", "c")),
+    "classify": Classify(labels=("a", "b", "c")),
     "regress": Regress(),
     "choose": Choose(),
-    "tag": Tag(("O", "B-X", "I-X")),
+    "tag": Tag(labels=("O", "B-X", "I-X")),
     "answer": Answer(),
 }
 # Lengths of the sequences; tagging predicts the positions from 2 to the last but one.
@@ -59,9 +59,9 @@ def make_batch(lengths: Sequence[int], max_length: int = 0, has_positions: bool 
         token_type_ids[sequence, 3:length] = 1
         positions += [sequence * max_length + position for position in range(2, length - 1)]
     return Batch(
-        input_ids,
-        token_type_ids,
-        torch.tensor(lengths),
+        input_ids=input_ids,
+        token_type_ids=token_type_ids,
+        lengths=torch.tensor(lengths),
         positions=torch.tensor(positions) if has_positions else None,
     )
 

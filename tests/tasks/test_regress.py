@@ -160,7 +160,7 @@ def test_labels_are_standardized():
 
 @pytest.mark.parametrize("recurrent", [None, RecurrentSettings("last", 8)], ids=["plain", "features"])
 def test_unscale_folds_mean_and_deviation_into_the_head(recurrent: RecurrentSettings | None):
-    task = Regress(12_000.0, 2_000.0)
+    task = Regress(mean=12_000.0, std=2_000.0)
     generator = torch.Generator().manual_seed(0)
     module = TaskModule(Bert(CONFIG, generator), task, generator, recurrent=recurrent)
     examples = [make_example("the cat purrs"), make_example("the dog barks " * 20)]

@@ -186,7 +186,9 @@ def test_plain_text_is_split_at_white_space_punctuation_and_ideographs():
 
 
 def test_a_word_is_predicted_at_its_first_token(tokenizer: Tokenizer):
-    features = Tag(LABELS).featurize(make_example("abc saw cab rome", "B-PER O I-PER B-LOC"), tokenizer, WINDOW_RULE)
+    features = Tag(labels=LABELS).featurize(
+        make_example("abc saw cab rome", "B-PER O I-PER B-LOC"), tokenizer, WINDOW_RULE
+    )
     (sequence,) = features.sequences
     assert sequence.input_ids.tolist() == token_ids("[CLS] a ##b ##c saw c ##a ##b rome [SEP]")
     assert sequence.positions is not None
@@ -197,15 +199,15 @@ def test_a_word_is_predicted_at_its_first_token(tokenizer: Tokenizer):
 
 def test_context_of_the_document_is_encoded_but_not_predicted(tokenizer: Tokenizer):
     one = make_example("rome", "B-LOC", before=["saw and", "in abc"], after=["smith , .", "new"])
-    (sequence,) = Tag(LABELS).featurize(one, tokenizer, WindowRule(20, 4)).sequences  # two tokens on either side
+    (sequence,) = Tag(labels=LABELS).featurize(one, tokenizer, WindowRule(20, 4)).sequences  # two tokens on either side
     assert sequence.input_ids.tolist() == token_ids("[CLS] ##b ##c rome smith , [SEP]")
     assert sequence.positions is not None
     assert sequence.positions.tolist() == [3]
     (sequence,) = (
-        Tag(LABELS).featurize(one, tokenizer, WindowRule(48, 12)).sequences
+        Tag(labels=LABELS).featurize(one, tokenizer, WindowRule(48, 12)).sequences
     )  # six, but there are only five and four
     assert sequence.input_ids.tolist() == token_ids("[CLS] saw and in a ##b ##c rome smith , . new [SEP]")
-    (sequence,) = Tag(LABELS).featurize(one, tokenizer, WindowRule(16, 0)).sequences
+    (sequence,) = Tag(labels=LABELS).featurize(one, tokenizer, WindowRule(16, 0)).sequences
     assert sequence.input_ids.tolist() == token_ids("[CLS] rome [SEP]")
 
 
@@ -218,14 +220,14 @@ def test_sentences_share_sequences_and_each_is_predicted_once(tokenizer: Tokeniz
     )
     # A sequence of 16 has room for 14 tokens, two of them context on either side: the first two sentences with their
     # context are 11; with the third it is 13, with the fourth, which has nothing after it, 13 too, so that all fit.
-    features = Tag(LABELS).featurize(one, tokenizer, WINDOW_RULE)
+    features = Tag(labels=LABELS).featurize(one, tokenizer, WINDOW_RULE)
     (sequence,) = features.sequences
     assert sequence.input_ids.tolist() == token_ids("[CLS] ann saw new york . smith in rome . and a ann . [SEP]")
     assert sequence.positions is not None
     assert sequence.positions.tolist() == list(range(1, 14))
     assert features.num_examples == 4
     first, second = (
-        Tag(LABELS).featurize(one, tokenizer, WindowRule(13, 3)).sequences
+        Tag(labels=LABELS).featurize(one, tokenizer, WindowRule(13, 3)).sequences
     )  # room for 11, one token on either side
     assert first.input_ids.tolist() == token_ids("[CLS] ann saw new york . smith in rome . and [SEP]")
     assert second.input_ids.tolist() == token_ids("[CLS] . and a ann . [SEP]")
@@ -241,7 +243,7 @@ def test_training_parts_are_sequences_or_whole_long_sentences(tokenizer: Tokeniz
     one = make_document(
         ("ann saw", "O O"), ("rome .", "O O"), (" ".join(["rome"] * 40), " ".join(["O"] * 40)), ("a", "O")
     )
-    features = Tag(LABELS).featurize(one, tokenizer, WINDOW_RULE)
+    features = Tag(labels=LABELS).featurize(one, tokenizer, WINDOW_RULE)
     assert [part.num_examples for part in features.parts] == [2, 1, 1]
     assert [len(part.sequences) for part in features.parts] == [1, len(features.sequences) - 2, 1]
     assert len(features.parts[1].sequences) > 2
@@ -288,18 +290,18 @@ def test_sequences_of_a_document_have_few_more_tokens_than_it(tokenizer: Tokeniz
     num_words = sum(len(one.words) for one in parts)
     one = TagExample("1", join_sentences(parts, (), ()))
     for length in (128, 512):
-        features = Tag(LABELS).featurize(one, tokenizer, WindowRule(length, length // 4))
+        features = Tag(labels=LABELS).featurize(one, tokenizer, WindowRule(length, length // 4))
         assert features.num_tokens < 1.45 * num_words  # 4 / 3 for the context, and sequences that are not full
-    one_by_one = Tag(LABELS, context=False).featurize(one, tokenizer, WINDOW_RULE)
+    one_by_one = Tag(labels=LABELS, context=False).featurize(one, tokenizer, WINDOW_RULE)
     assert one_by_one.num_examples == len(one_by_one.parts) == 200
 
 
 def test_without_context_a_sentence_is_encoded_alone(tokenizer: Tokenizer):
     one = make_example("rome", "B-LOC", before=["ann saw"], after=["smith ."])
-    (sequence,) = Tag(LABELS, context=False).featurize(one, tokenizer, WINDOW_RULE).sequences
+    (sequence,) = Tag(labels=LABELS, context=False).featurize(one, tokenizer, WINDOW_RULE).sequences
     assert sequence.input_ids.tolist() == token_ids("[CLS] rome [SEP]")
     sequences = (
-        Tag(LABELS, context=False)
+        Tag(labels=LABELS, context=False)
         .featurize(make_document(("ann saw", None), ("rome", None)), tokenizer, WINDOW_RULE)
         .sequences
     )
@@ -319,13 +321,13 @@ def test_a_word_without_tokens_becomes_the_unknown_token(tokenizer: Tokenizer):
 
 def test_unknown_words_keep_their_text_in_context(tokenizer: Tokenizer):
     one = make_example("Qué rome", "O B-LOC", before=["ann zz"], after=["smith xx"])
-    (sequence,) = Tag(LABELS).featurize(one, tokenizer, WINDOW_RULE).sequences
+    (sequence,) = Tag(labels=LABELS).featurize(one, tokenizer, WINDOW_RULE).sequences
     assert sequence.input_ids.tolist() == token_ids("[CLS] ann [UNK] [UNK] rome smith [UNK] [SEP]")
     assert sequence.unknown == {2: "zz", 3: "que", 6: "xx"}
 
 
 def test_a_blank_text_has_no_words_and_no_entities(tokenizer: Tokenizer):
-    task = Tag(LABELS)
+    task = Tag(labels=LABELS)
     predictor = Predictor(make_module(task), tokenizer, WINDOW_RULE)
     predictions = [
         one
@@ -354,7 +356,7 @@ def predicted_words(features: Features) -> list[int]:
 def test_each_word_of_a_long_sentence_is_predicted_once_and_windows_cover_every_token(words: list[str]):
     tokens = [*TOKENS[:5], *"abc", "##a", "##b", "##c"]
     tokenizer = _tokenizer_of(tokens)
-    features = Tag(LABELS).featurize(make_example(words, " ".join(["O"] * len(words))), tokenizer, WINDOW_RULE)
+    features = Tag(labels=LABELS).featurize(make_example(words, " ".join(["O"] * len(words))), tokenizer, WINDOW_RULE)
     assert predicted_words(features) == [tokens.index(word[0]) for word in words]
     covered: set[int] = set()
     for sequence in features.sequences:
@@ -371,7 +373,7 @@ def test_a_byte_level_tokenizer_gets_the_spaces_of_the_text():
     tokenizer = Tokenizer.from_backend(KINDS["byte-bpe"].build(inventory, cased=True))
     text = "a a,a"
     example = TagExample.from_text(text)
-    (sequence,) = Tag(LABELS).featurize(example, tokenizer, WINDOW_RULE).sequences
+    (sequence,) = Tag(labels=LABELS).featurize(example, tokenizer, WINDOW_RULE).sequences
     assert [tokenizer.tokens[number] for number in sequence.input_ids] == ["<s>", "a", "Ġa", ",", "a", "</s>"]
     assert sequence.input_ids[1:-1].tolist() == tokenizer.tokenize(text).input_ids.tolist()
 
@@ -387,7 +389,7 @@ def _tokenizer_of(tokens: list[str]) -> Tokenizer:
 
 
 def test_a_word_longer_than_a_window_has_one_tag(tokenizer: Tokenizer):
-    task = Tag(LABELS)
+    task = Tag(labels=LABELS)
     predictor = Predictor(make_module(task), tokenizer, WINDOW_RULE)
     letters, ideographs = "x" * 10_000, "中" * 10_000
     long = make_example(["ann", letters, ideographs, "rome"])
@@ -400,7 +402,7 @@ def test_a_word_longer_than_a_window_has_one_tag(tokenizer: Tokenizer):
 
 
 def test_truncated_words_are_tagged_o_and_their_tokens_are_counted(tokenizer: Tokenizer):
-    task = Tag(("B-LOC", "O"))
+    task = Tag(labels=("B-LOC", "O"))
     rule = replace(WINDOW_RULE, truncate=True)
     one = make_example(["rome"] * 12 + ["abc"] * 3, " ".join(["B-LOC"] * 15))
     features = task.featurize(one, tokenizer, rule)
@@ -412,7 +414,7 @@ def test_truncated_words_are_tagged_o_and_their_tokens_are_counted(tokenizer: To
 
 
 def test_truncation_removes_the_end_of_a_long_sentence_inside_a_document(tokenizer: Tokenizer):
-    task = Tag(("B-LOC", "O"))
+    task = Tag(labels=("B-LOC", "O"))
     tags = " ".join(["B-LOC"] * 16)
     one = make_document(("ann saw", "O O"), (" ".join(["rome"] * 16), tags), ("ann", "O"))
     features = task.featurize(one, tokenizer, replace(WINDOW_RULE, truncate=True))
@@ -426,7 +428,7 @@ def test_truncation_removes_the_end_of_a_long_sentence_inside_a_document(tokeniz
 
 
 def test_a_batch_has_the_target_positions_of_all_sentences(tokenizer: Tokenizer):
-    task = Tag(LABELS)
+    task = Tag(labels=LABELS)
     examples = [make_example("rome .", "B-LOC O"), make_example("ann smith saw rome", "B-PER I-PER O B-LOC")]
     batch = batch_of_features([task.featurize(one, tokenizer, WINDOW_RULE) for one in examples], task, 0)
     assert batch.positions is not None
@@ -461,7 +463,7 @@ def test_spans_have_offsets_and_the_product_of_their_words_probabilities():
     logits = logits_of(["O", "I-PER", "I-PER", "O", "B-LOC", "I-LOC", "O"])
     logits[1:3] *= 2
     features = TagFeatures(sequences=(), word_indices=np.arange(7))
-    prediction = Tag(LABELS, temperature=2.0).decode(one, features, [logits[:4], logits[4:]])
+    prediction = Tag(labels=LABELS, temperature=2.0).decode(one, features, [logits[:4], logits[4:]])
     assert prediction.tags == ("O", "B-PER", "I-PER", "O", "B-LOC", "I-LOC", "O")
     word_probabilities = np.e / (np.e + 4), np.e**2 / (np.e**2 + 4)  # logits of 2 and of 4, halved, among five labels
     assert [replace(span, probability=0.0) for span in prediction.spans] == [
@@ -480,7 +482,9 @@ def test_spans_have_offsets_and_the_product_of_their_words_probabilities():
 def test_an_entity_does_not_continue_in_the_next_sentence():
     one = make_document(("saw ann", None), ("smith in", None), ("new york", None))
     logits = logits_of("O B-PER I-PER O B-LOC I-LOC".split())
-    prediction = Tag(LABELS).decode(one, TagFeatures(sequences=(), word_indices=np.arange(6)), [logits[:2], logits[2:]])
+    prediction = Tag(labels=LABELS).decode(
+        one, TagFeatures(sequences=(), word_indices=np.arange(6)), [logits[:2], logits[2:]]
+    )
     assert prediction.tags == ("O", "B-PER", "B-PER", "O", "B-LOC", "I-LOC")
     assert [(span.start, span.text) for span in prediction.spans] == [(4, "ann"), (8, "smith"), (17, "new york")]
     assert one.sentence.text == "saw ann\nsmith in\nnew york"
@@ -499,8 +503,8 @@ def test_f1_is_of_whole_entities_and_accuracy_of_words():
         (make_example("new york saw", "B-LOC I-LOC O"), make_prediction("B-LOC O O")),  # one with a wrong end
         (make_example("ann and", "O O"), make_prediction("B-PER O")),  # one that is not an entity
     ]
-    scores = Tag(LABELS).score(iter(pairs))
-    assert scores.main_metric == Tag(LABELS).main_metric == "f1"
+    scores = Tag(labels=LABELS).score(iter(pairs))
+    assert scores.main_metric == Tag(labels=LABELS).main_metric == "f1"
     assert scores.metrics["precision"] == pytest.approx(2 / 4)
     assert scores.metrics["recall"] == pytest.approx(2 / 3)
     assert scores.main_value == pytest.approx(4 / 7)
@@ -517,14 +521,14 @@ def test_f1_is_of_whole_entities_and_accuracy_of_words():
 
 def test_a_document_is_scored_sentence_by_sentence():
     one = make_document(("ann smith", "B-PER I-PER"), ("saw rome", "O B-LOC"), ("new york", "B-LOC I-LOC"))
-    scores = Tag(LABELS).score([(one, make_prediction("B-PER I-PER O B-LOC B-LOC O"))])
+    scores = Tag(labels=LABELS).score([(one, make_prediction("B-PER I-PER O B-LOC B-LOC O"))])
     separate = [
         make_example("ann smith", "B-PER I-PER"),
         make_example("saw rome", "O B-LOC"),
         make_example("new york", "B-LOC I-LOC"),
     ]
     predictions = [make_prediction("B-PER I-PER"), make_prediction("O B-LOC"), make_prediction("B-LOC O")]
-    assert scores.metrics == Tag(LABELS).score(zip(separate, predictions, strict=True)).metrics
+    assert scores.metrics == Tag(labels=LABELS).score(zip(separate, predictions, strict=True)).metrics
     ((mistake),) = scores.details["mistakes"]
     assert (mistake.texts, mistake.expected, mistake.predicted, mistake.location) == (
         ("new york",),
@@ -537,7 +541,7 @@ def test_a_document_is_scored_sentence_by_sentence():
 def test_the_temperature_is_fitted_on_dev_and_saved():
     examples = [make_example("ann rome", "B-PER B-LOC"), make_example("saw", "O"), make_example("and", "O")]
     predictions = [make_prediction("B-PER B-LOC", 8.0), make_prediction("O", 8.0), make_prediction("B-PER", 8.0)]
-    task = Tag(LABELS).calibrate(examples, predictions)
+    task = Tag(labels=LABELS).calibrate(examples, predictions)
     logits = np.concatenate([one.logits for one in predictions])
     assert isinstance(task, Tag)
     assert task.temperature == pytest.approx(fit_temperature(logits, np.array([3, 1, 0, 0])))
@@ -552,15 +556,15 @@ def test_the_temperature_is_fitted_on_dev_and_saved():
 
 def test_labels_are_o_and_b_and_i_of_each_training_type():
     task = Tag.from_examples([make_example("ann rome", "B-PER B-LOC"), make_example("saw", "O")], {})
-    assert task == Tag(LABELS, context=True)
+    assert task == Tag(labels=LABELS, context=True)
     assert task.config()["id2label"] == {"0": "O", "1": "B-LOC", "2": "I-LOC", "3": "B-PER", "4": "I-PER"}
     assert Tag.from_examples([make_example("ann", "B-PER")], {"context": False}).context is False
 
 
 def test_metadata_restores_context_and_other_models_have_none():
-    task = Tag(LABELS, context=True, temperature=1.5)
+    task = Tag(labels=LABELS, context=True, temperature=1.5)
     assert Tag.from_metadata(task.metadata(), task.config()) == task
-    assert Tag.from_metadata({}, task.config()) == Tag(LABELS, context=False)
+    assert Tag.from_metadata({}, task.config()) == Tag(labels=LABELS, context=False)
 
 
 def test_labels_of_other_schemes_map_to_bio_tags():
@@ -625,7 +629,7 @@ def test_a_column_that_is_not_an_index_raises_an_error(tmp_path: Path):
 def test_logits_equal_transformers(tokenizer: Tokenizer, lengths: tuple[int, ...]):
     from transformers import BertConfig, BertForTokenClassification
 
-    task = Tag(LABELS)
+    task = Tag(labels=LABELS)
     module = make_module(task).eval()
     encoder_config = module.encoder.config
     with torch.no_grad():

@@ -41,7 +41,14 @@ def random_batch(seed: int = 0) -> Batch:
     labels = {"nsp": torch.tensor([0, 1, 1, 0])}
     lengths = torch.full((4,), 12)
     token_type_ids, targets = torch.zeros_like(input_ids), input_ids.flatten()[positions]
-    return Batch(input_ids, token_type_ids, lengths, positions=positions, targets=targets, labels=labels)
+    return Batch(
+        input_ids=input_ids,
+        token_type_ids=token_type_ids,
+        lengths=lengths,
+        positions=positions,
+        targets=targets,
+        labels=labels,
+    )
 
 
 def build_training(module: MlmModule, precision: Precision, num_steps: int) -> Training:

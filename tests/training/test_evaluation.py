@@ -40,7 +40,13 @@ def make_batch(first: int, last: int, num_masked: Sequence[int]) -> Batch:
     input_ids = input_ids[first:last]
     lengths = torch.full((last - first,), 12)
     return Batch(
-        input_ids, torch.zeros_like(input_ids), lengths, "bidirectional", torch.tensor(positions), targets, labels
+        input_ids=input_ids,
+        token_type_ids=torch.zeros_like(input_ids),
+        lengths=lengths,
+        attention="bidirectional",
+        positions=torch.tensor(positions),
+        targets=targets,
+        labels=labels,
     )
 
 
@@ -65,13 +71,13 @@ def test_accuracy_is_the_ratio_of_correct_predictions(module: MlmModule):
     targets = torch.tensor([17, 2, 17, 3, 4, 5, 6, 7, 8, 9, 10, 17])
     labels = {"nsp": torch.tensor([1, 0, 0])}
     batch = Batch(
-        random_batch.input_ids,
-        random_batch.token_type_ids,
-        random_batch.lengths,
-        "bidirectional",
-        random_batch.positions,
-        targets,
-        labels,
+        input_ids=random_batch.input_ids,
+        token_type_ids=random_batch.token_type_ids,
+        lengths=random_batch.lengths,
+        attention="bidirectional",
+        positions=random_batch.positions,
+        targets=targets,
+        labels=labels,
     )
     scores = evaluate(module, [batch])
     assert scores.accuracies == {"mlm": 0.25, "nsp": pytest.approx(1 / 3)}

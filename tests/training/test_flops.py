@@ -15,7 +15,14 @@ def make_batch(num_sequences: int, length: int, vocab_size: int) -> Batch:
     """Full sequences with a target at every position."""
     input_ids = torch.randint(1, vocab_size, (num_sequences, length), generator=torch.Generator().manual_seed(1))
     lengths, positions = torch.full((num_sequences,), length), torch.arange(num_sequences * length)
-    return Batch(input_ids, torch.zeros_like(input_ids), lengths, None, positions, input_ids.flatten())
+    return Batch(
+        input_ids=input_ids,
+        token_type_ids=torch.zeros_like(input_ids),
+        lengths=lengths,
+        attention=None,
+        positions=positions,
+        targets=input_ids.flatten(),
+    )
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.0])

@@ -60,8 +60,8 @@ def micro_batches(step: int, sizes: Sequence[int]) -> list[Batch]:
         input_ids = all_ids[start : start + size]
         batches.append(
             Batch(
-                input_ids,
-                torch.zeros_like(input_ids),
+                input_ids=input_ids,
+                token_type_ids=torch.zeros_like(input_ids),
                 lengths=torch.full((size,), LENGTH),
                 attention="bidirectional",
                 positions=torch.tensor(positions),
@@ -136,7 +136,7 @@ class WeightedSum(nn.Module):
 
 def make_batch(sequences: Sequence[Sequence[int]], lengths: Sequence[int]) -> Batch:
     input_ids = torch.tensor(sequences)
-    return Batch(input_ids, torch.zeros_like(input_ids), torch.tensor(lengths))
+    return Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor(lengths))
 
 
 def build_training(

@@ -58,9 +58,9 @@ def make_batch(config: BertConfig, num_sequences: int, length: int, objective: s
     order = torch.zeros(len(numbers), dtype=torch.long)
     order[positions] = 1 + positions % length
     return Batch(
-        input_ids,
-        torch.zeros_like(input_ids),
-        torch.full((num_sequences,), length),
+        input_ids=input_ids,
+        token_type_ids=torch.zeros_like(input_ids),
+        lengths=torch.full((num_sequences,), length),
         positions=positions,
         targets=input_ids.flatten()[positions],
         labels={"nsp": torch.zeros(num_sequences, dtype=torch.long)},

@@ -16,7 +16,12 @@ NUM_SEQUENCES = 4
 def batch(count: int, is_continuation: bool | None) -> Batch:
     input_ids = torch.ones(count, 3).long()
     lengths = torch.full((count,), 3)
-    return Batch(input_ids, torch.zeros_like(input_ids), lengths, is_continuation=is_continuation)
+    return Batch(
+        input_ids=input_ids,
+        token_type_ids=torch.zeros_like(input_ids),
+        lengths=lengths,
+        is_continuation=is_continuation,
+    )
 
 
 def state(first: int, count: int) -> EncoderState:

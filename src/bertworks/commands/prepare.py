@@ -33,7 +33,7 @@ from bertworks.vocabulary.tokenizer import WORD_RULES, Tokenizer
 FORMAT = "bertworks corpus 1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareRequest:
     """What to prepare. `words` is a key of WORD_RULES: how words are found in text with ideographs."""
 

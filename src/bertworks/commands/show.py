@@ -19,7 +19,7 @@ from bertworks.text.sources import ReadSettings, TextSource, blocks, read
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowRequest:
     """Which examples of a corpus to show."""
 

@@ -99,7 +99,7 @@ def _regions_before(shard: dict[str, Any], split: str) -> list[dict[str, int]]:
     return [region for name in earlier for region in shard["regions"][name].values()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitShard:
     """The documents of a split in one shard: from `first_token`, the pairable ones, then those of a single sentence."""
 

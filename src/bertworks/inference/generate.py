@@ -186,7 +186,12 @@ class TextGenerator:
         """Run the encoder on some tokens; return log probabilities (V,) of the next token, and the new state."""
         self.encoder.eval()
         batch_ids = torch.tensor([input_ids], device=self.encoder.device)
-        encoded = self.encoder(Batch(batch_ids, torch.zeros_like(batch_ids), torch.tensor([len(input_ids)])), state)
+        encoded = self.encoder(
+            Batch(
+                input_ids=batch_ids, token_type_ids=torch.zeros_like(batch_ids), lengths=torch.tensor([len(input_ids)])
+            ),
+            state,
+        )
         logits = self.encoder.token_embeddings.weight @ encoded.last_hidden_state[-1]
         logits = logits.float().cpu()[: self.tokenizer.vocab_size]
         specials = self.tokenizer.specials

@@ -50,4 +50,6 @@ class BilmWordPredictor:
         input_ids = torch.tensor([[*token_ids, specials.sep] if backward else [specials.cls, *token_ids]])
         unknown = {index + (not backward): word for index, word in tokens.unknown.items()}
         lengths = torch.tensor([input_ids.shape[1]])
-        return Batch(input_ids, torch.zeros_like(input_ids), lengths, unknown=unknown).to(self.encoder.device)
+        return Batch(
+            input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=lengths, unknown=unknown
+        ).to(self.encoder.device)

@@ -14,7 +14,7 @@ from bertworks.sampling.example import Example
 from bertworks.sampling.masking import MaskedExample
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The input of a model: B sequences of T positions, with their targets.
 

@@ -30,7 +30,7 @@ _SAMPLE_BYTES = 2**17
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Tail:
     """The offset, step and kind of each line of a growing file."""
 
@@ -156,7 +156,8 @@ class RunRegistry:
             subfolders = sorted(path for path in _folders_in(folder) if is_run(path))
             folders |= {f"{name}.{path.name}": path for path in subfolders}
         self._runs = {
-            name: self._runs.get(name) or RunMonitor(name, path, Tail(path / METRICS)) for name, path in folders.items()
+            name: self._runs.get(name) or RunMonitor(name, path, Tail(path=path / METRICS))
+            for name, path in folders.items()
         }
         return list(self._runs.values())
 

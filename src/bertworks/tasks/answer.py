@@ -134,7 +134,7 @@ class AnswerPrediction:
         return {**asdict(self), "runners_up": [asdict(span) for span in self.runners_up]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Extractive question answering. With `no_answer` a passage may hold no answer (SQuAD 2.0)."""
 

@@ -70,12 +70,17 @@ class BeamSearchDecoder:
         """Return the best hypothesis of each source."""
         max_positions = self.encoder.config.max_length
         max_lengths = [min(max_positions, length + settings.max_extra_tokens) for length in sources.lengths.tolist()]
-        search = _Search(settings, max_lengths, self.start, sources.input_ids.device)
+        search = _Search(settings=settings, max_lengths=max_lengths, start=self.start, device=sources.input_ids.device)
         state: DecoderState = DecoderState()
         while search.source_indices:
             input_ids = search.last_token_ids.reshape(-1, 1)  # (C * K, 1)
             source = None if state.source_cache is not None else sources
-            batch = Batch(input_ids, torch.zeros_like(input_ids), torch.ones_like(input_ids[:, 0]), source=source)
+            batch = Batch(
+                input_ids=input_ids,
+                token_type_ids=torch.zeros_like(input_ids),
+                lengths=torch.ones_like(input_ids[:, 0]),
+                source=source,
+            )
             encoded = self.encoder(batch, state)
             assert isinstance(encoded.state, DecoderState)
             cache, source_cache = encoded.state.cache, encoded.state.source_cache
@@ -95,7 +100,7 @@ class BeamSearchDecoder:
         return torch.log_softmax(logits, -1)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Search:
     """The beams of all sources, and the best finished hypothesis of each."""
 

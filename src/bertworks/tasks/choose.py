@@ -81,7 +81,7 @@ class ChoicePrediction:
         return {"id": self.id, "choice": self.choice, "text": self.text, "probabilities": list(self.probabilities)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choose:
     """Multiple choice, as SWAG."""
 
@@ -122,7 +122,7 @@ class Choose:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Choose:
-        return cls(metadata.get("temperature", 1.0))
+        return cls(temperature=metadata.get("temperature", 1.0))
 
     @classmethod
     def matches_config(cls, config: Mapping[str, Any]) -> bool:

@@ -59,7 +59,7 @@ class ClassPrediction:
         return {"id": self.id, "label": self.label, "probabilities": dict(self.probabilities)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Classify:
     """Text classification. With `multi_label` a text may have several labels, separated by |."""
 
@@ -100,14 +100,15 @@ class Classify:
                 f"is nothing to learn; add texts of other classes, or name the right column with --label"
             )
         metrics = tuple(settings.get("metrics") or (_MULTI_LABEL_METRICS if multi_label else _METRICS))
-        return cls(labels, multi_label, metrics)
+        return cls(labels=labels, multi_label=multi_label, metrics=metrics)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Classify:
         labels = labels_in(config)
         multi_label = config.get("problem_type") == "multi_label_classification"
         metrics = tuple(metadata.get("metrics", _MULTI_LABEL_METRICS if multi_label else _METRICS))
-        return cls(labels, multi_label, metrics, metadata.get("temperature", 1.0))
+        temperature = metadata.get("temperature", 1.0)
+        return cls(labels=labels, multi_label=multi_label, metrics=metrics, temperature=temperature)
 
     @classmethod
     def matches_config(cls, config: Mapping[str, Any]) -> bool:

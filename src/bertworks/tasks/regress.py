@@ -56,7 +56,7 @@ class ValuePrediction:
         return {"id": self.id, "value": self.value}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Regress:
     """Text regression. Models are selected by Spearman correlation.
 
@@ -88,7 +88,7 @@ class Regress:
                 f"all {len(examples):,} training texts have the same value {examples[0].label}, so there is nothing to "
                 f"learn; add texts of other values, or name the right column with --label"
             )
-        return cls(float(values.mean()), float(values.std()))
+        return cls(mean=float(values.mean()), std=float(values.std()))
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Regress:

@@ -139,7 +139,7 @@ class TagPrediction:
         return {"id": self.id, "words": list(self.words), "tags": list(self.tags), "spans": spans}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
     """Named entity recognition. With `context` a sentence is encoded with its document around it."""
 
@@ -186,14 +186,15 @@ class Tag:
             )
         labels = tuple(settings.get("labels") or labels_for(types))
         label_ids_of(labels)  # checks them
-        return cls(labels, bool(settings.get("context", True)))
+        return cls(labels=labels, context=bool(settings.get("context", True)))
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Tag:
         labels = labels_in(config)
         label_ids_of(labels)
         # Models of others were trained on single sentences.
-        return cls(labels, bool(metadata.get("context", False)), metadata.get("temperature", 1.0))
+        context, temperature = bool(metadata.get("context", False)), metadata.get("temperature", 1.0)
+        return cls(labels=labels, context=context, temperature=temperature)
 
     @classmethod
     def matches_config(cls, config: Mapping[str, Any]) -> bool:

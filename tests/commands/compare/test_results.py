@@ -47,9 +47,15 @@ def make_scores(member: str, seed: int, point: Point, **values: float) -> list[S
 
 
 def job_results() -> list[JobResult]:
-    first = JobResult("one, seed 0", [("one", 0, POINTS[0])], make_scores("one", 0, POINTS[0], A=0.8, B=0.5))
-    second = JobResult("one, seed 1", [("one", 1, POINTS[1])], make_scores("one", 1, POINTS[1], A=0.9, B=0.7))
-    third = JobResult("two, seed 0", [("two", 0, OTHER_POINT)], make_scores("two", 0, OTHER_POINT, A=0.6))
+    first = JobResult(
+        title="one, seed 0", points=[("one", 0, POINTS[0])], scores=make_scores("one", 0, POINTS[0], A=0.8, B=0.5)
+    )
+    second = JobResult(
+        title="one, seed 1", points=[("one", 1, POINTS[1])], scores=make_scores("one", 1, POINTS[1], A=0.9, B=0.7)
+    )
+    third = JobResult(
+        title="two, seed 0", points=[("two", 0, OTHER_POINT)], scores=make_scores("two", 0, OTHER_POINT, A=0.6)
+    )
     return [first, second, third]
 
 

@@ -20,7 +20,7 @@ WORDS = [f"w{number}" for number in range(90)]
 TOKENIZER = Tokenizer.from_backend(
     wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False)
 )
-TASK = Classify(("no", "yes"))
+TASK = Classify(labels=("no", "yes"))
 
 
 def features_of(number: int, length: int) -> Features:

@@ -83,7 +83,9 @@ def test_the_encoder_equals_transformers(released: Path):
         wanted = hf_model(vocab).last_hidden_state[0]
         found = model.encoder.forward_layers(
             model.encoder.token_embeddings(vocab[0]) + model.encoder.position_embeddings.weight[: vocab.shape[1]],
-            model.encoder.create_layout(Batch(vocab, torch.zeros_like(vocab), torch.tensor([vocab.shape[1]]))),
+            model.encoder.create_layout(
+                Batch(input_ids=vocab, token_type_ids=torch.zeros_like(vocab), lengths=torch.tensor([vocab.shape[1]]))
+            ),
         ).last_hidden_state
     assert (found - wanted).abs().max() < 1e-5
     assert model.generate("the").continuation

@@ -39,7 +39,7 @@ def depths_of_tiny(family: str, num_layers: int) -> dict[str, int]:
     encoders = family_of(family)
     with torch.device("meta"):
         encoder = encoders.build(encoders.config_from_preset("tiny", 50).resized(num_hidden_layers=num_layers), None)
-        module = TaskModule(encoder, Classify(("no", "yes")))
+        module = TaskModule(encoder, Classify(labels=("no", "yes")))
     return parameter_depths(module)
 
 

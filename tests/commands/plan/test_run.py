@@ -226,7 +226,12 @@ def prepare_text(folder: Path, text: str, held_out_ratio: float = 0.2) -> Corpus
     (folder / "text.txt").write_text(text, encoding="utf-8")
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n.\nthe\nriver\nstone\n", encoding="utf-8")
     settings = PrepareSettings(held_out_ratio=held_out_ratio)
-    request = PrepareRequest((TextSource(str(folder / "text.txt")),), folder / "vocab.txt", folder / "corpus", settings)
+    request = PrepareRequest(
+        sources=(TextSource(str(folder / "text.txt")),),
+        vocabulary=folder / "vocab.txt",
+        output=folder / "corpus",
+        settings=settings,
+    )
     return Corpus.open(prepare(request, 1))
 
 

@@ -65,7 +65,7 @@ def prepare_words(folder: Path, kind: str) -> Path:
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     Tokenizer.from_backend(train(lines, VocabularySettings(kind=kind, vocab_size=60))).save(folder / "vocabulary")
     sources = (TextSource(str(folder / "text.txt")),)
-    return prepare(PrepareRequest(sources, folder / "vocabulary", folder / "corpus"), 1)
+    return prepare(PrepareRequest(sources=sources, vocabulary=folder / "vocabulary", output=folder / "corpus"), 1)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,11 @@ def test_next_words_come_from_the_lstm_of_their_direction(whole: Path, kind: str
         input_ids = model.tokenizer.encode(text).input_ids
         input_ids = input_ids[1:] if backward else input_ids[:-1]
         length = len(input_ids)
-        batch = Batch(torch.tensor([input_ids]), torch.zeros(1, length, dtype=torch.long), torch.tensor([length]))
+        batch = Batch(
+            input_ids=torch.tensor([input_ids]),
+            token_type_ids=torch.zeros(1, length, dtype=torch.long),
+            lengths=torch.tensor([length]),
+        )
         with torch.no_grad():
             hidden = model.encoder(batch).last_hidden_state[0 if backward else -1].chunk(2)[backward]
             probabilities = model.bilm_head.log_prob(hidden[None])[0].exp()

@@ -53,7 +53,9 @@ def whole(one_thread: None, member: Member, corpus: Path, tmp_path_factory: pyte
 
 def last_logits(model: Model, input_ids: torch.Tensor) -> torch.Tensor:
     """Return the logits (V,) of the last position, or of the token after it."""
-    batch = Batch(input_ids, torch.zeros_like(input_ids), torch.tensor([input_ids.shape[1]]))
+    batch = Batch(
+        input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([input_ids.shape[1]])
+    )
     with torch.no_grad():
         if model.mlm_head is None:
             return next_token_logits(model.encoder, batch)[0]
@@ -106,7 +108,13 @@ def test_pretraining_continues_from_a_model_folder(whole: Path, member: Member, 
 def test_examples_of_the_recipe_can_be_shown(corpus: Path, member: Member):
     shown = list(
         examples(
-            ShowRequest(corpus, member.objective, max_length=32, num_examples=3, max_ngram=member.masking.max_ngram)
+            ShowRequest(
+                folder=corpus,
+                objective=member.objective,
+                max_length=32,
+                num_examples=3,
+                max_ngram=member.masking.max_ngram,
+            )
         )
     )
     assert len(shown) == 3

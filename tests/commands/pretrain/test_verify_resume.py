@@ -141,7 +141,12 @@ def test_digest_depends_on_every_bit_shape_and_dtype():
 
 
 def test_digest_of_a_batch_depends_on_every_field():
-    batch = Batch(torch.ones(1, 2).long(), torch.zeros(1, 2).long(), torch.tensor([2]), labels={"nsp": torch.ones(1)})
+    batch = Batch(
+        input_ids=torch.ones(1, 2).long(),
+        token_type_ids=torch.zeros(1, 2).long(),
+        lengths=torch.tensor([2]),
+        labels={"nsp": torch.ones(1)},
+    )
     changed = [
         replace(batch, input_ids=torch.zeros(1, 2).long()),
         replace(batch, lengths=torch.tensor([1])),

@@ -183,8 +183,13 @@ def test_transformers_loads_the_fine_tuned_folder_with_the_same_logits(
 
 def test_pretraining_sequences_follow_the_special_token_template_of_the_vocabulary(peer_folder: Path, tmp_path: Path):
     (tmp_path / "text.txt").write_text("\n\n".join("The river stone.\nThe winter bread." for _ in range(30)) + "\n")
-    corpus = prepare(PrepareRequest((TextSource(str(tmp_path / "text.txt")),), peer_folder, tmp_path / "corpus"), 1)
-    for example in examples(ShowRequest(corpus, "permutation", max_length=16, num_examples=3)):
+    corpus = prepare(
+        PrepareRequest(
+            sources=(TextSource(str(tmp_path / "text.txt")),), vocabulary=peer_folder, output=tmp_path / "corpus"
+        ),
+        1,
+    )
+    for example in examples(ShowRequest(folder=corpus, objective="permutation", max_length=16, num_examples=3)):
         assert example.tokens[-2:] == ("<sep>", "<cls>")
         assert "<cls>" not in example.tokens[:-1]
         assert example.token_type_ids == (0,) * (len(example.tokens) - 1) + (2,)

@@ -98,7 +98,7 @@ class Failure:
     error: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class JobResult:
     """The outcome of a job. `is_interrupted`: it was asked to stop before its end."""
 
@@ -115,7 +115,7 @@ class _StopRequestedError(Exception):
 
 def run_job(job: CompareJob, on_event: EventCallback = lambda event: None) -> JobResult:
     """Run a job, or what is unfinished of it. An error of one stage is recorded, and the others continue."""
-    result = JobResult(job.title)
+    result = JobResult(title=job.title)
     members = job.comparison.members_with_base(job.member)
     try:
         points = (
@@ -160,12 +160,18 @@ def _pretrain_points(job: CompareJob, on_event: EventCallback) -> Iterator[tuple
     request = PretrainRequest(
         recipe=recipe, corpus=job.corpus, output=job.folder / "pretrain", vocabulary=job.vocabulary, device=job.device
     )
-    run = _PretrainJob(job, request, corpus, recipe_hash(replace(recipe, micro_batch_size=0), corpus), on_event)
+    run = _PretrainJob(
+        job=job,
+        request=request,
+        corpus=corpus,
+        digest=recipe_hash(replace(recipe, micro_batch_size=0), corpus),
+        on_event=on_event,
+    )
     for ratio in comparison.eval_ratios:
         yield run.pretrain_to(ratio)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _PretrainJob:
     job: CompareJob
     request: PretrainRequest

@@ -106,7 +106,7 @@ def _prepare_corpus(request: CompareRequest, on_event: EventCallback) -> Compare
         if not (folder / "report.json").exists():
             on_event(f"training a vocabulary: {kind}, {comparison.vocabulary.vocab_size:,} tokens")
             train_vocabulary(VocabularyRequest(sources, folder), replace(comparison.vocabulary, kind=kind))
-        prepare(PrepareRequest(sources, folder, corpus))
+        prepare(PrepareRequest(sources=sources, vocabulary=folder, output=corpus))
     default = str(folders.get(comparison.vocabulary.kind, ""))
     members = tuple(_with_vocabulary_folder(member, folders, default) for member in comparison.members)
     return replace(comparison, corpus=corpus, members=members)

@@ -100,9 +100,9 @@ class FinetuneBatches:
             positions.append(masked.positions.astype(np.int64) + index * input_ids.shape[1])
             targets.append(masked.targets.astype(np.int64))
         return Batch(
-            input_ids,
-            batch.token_type_ids,
-            batch.lengths,
+            input_ids=input_ids,
+            token_type_ids=batch.token_type_ids,
+            lengths=batch.lengths,
             positions=torch.from_numpy(np.concatenate(positions)),
             targets=torch.from_numpy(np.concatenate(targets)),
         )
