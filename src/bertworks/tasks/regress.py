@@ -98,7 +98,8 @@ class Regress:
                 f"config.json has {len(labels)} labels ({', '.join(labels[:5])}), but a regression model has one; this "
                 f"model is for 'classify'"
             )
-        return cls(*metadata.get("scale", ()))
+        mean, std = metadata.get("scale", (0.0, 1.0))
+        return cls(mean=mean, std=std)
 
     @classmethod
     def matches_config(cls, config: Mapping[str, Any]) -> bool:
