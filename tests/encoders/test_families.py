@@ -176,16 +176,25 @@ def test_padding_does_not_change_the_output(encoder: Encoder):
     assert float((one - other).abs().max()) < 1e-10
 
 
-def test_causal_attention_has_no_gradient_from_later_positions(encoder: Encoder):
-    if "causal" not in encoder.supported_attention:
-        return
-    batch = replace(make_batch((9,), encoder.config), attention="causal")
-    layout = encoder.create_layout(batch)
-    embeddings = encoder.embed(batch, layout).detach().requires_grad_()
-    encoder.forward_layers(embeddings, layout).last_hidden_state[3].sum().backward()
-    assert embeddings.grad is not None
-    assert embeddings.grad[4:].abs().max() == 0
-    assert embeddings.grad[:4].abs().min() > 0
+def visible_positions(model_type: str, attention: str, position: int, length: int) -> set[int]:
+    """Return the positions that the output at `position` may depend on."""
+    if model_type == "static":
+        return {position}
+    return set(range(position + 1 if attention == "causal" else length))
+
+
+def test_an_output_depends_on_exactly_the_positions_that_its_attention_allows(encoder: Encoder):
+    attentions = [attention for attention in encoder.supported_attention if attention != "mask"]
+    assert attentions
+    for attention in attentions:
+        batch = replace(make_batch((9,), encoder.config), attention=attention)
+        layout = encoder.create_layout(batch)
+        embeddings = encoder.embed(batch, layout).detach().requires_grad_()
+        encoder.forward_layers(embeddings, layout).last_hidden_state[3].sum().backward()
+        assert embeddings.grad is not None
+        gradients = embeddings.grad.abs().amax(1)
+        positions = {position for position in range(9) if gradients[position] > 0}
+        assert positions == visible_positions(encoder.config.model_type, attention, 3, 9)
 
 
 def test_attention_that_an_encoder_does_not_support_is_refused():
