@@ -22,7 +22,7 @@ def keep_freed_memory() -> bool:
     return _mallopt(_MMAP_THRESHOLD, 2**30) and _mallopt(_TRIM_THRESHOLD, _MAX_THRESHOLD)
 
 
-def give_back_large_blocks() -> bool:
+def release_large_blocks() -> bool:
     """Return each large block to the system when it is freed; return whether malloc supports it.
 
     For sharded layers, which are gathered and freed all the time: small tensors would be allocated where a layer was,
@@ -38,7 +38,7 @@ def _mallopt(option: int, value: int) -> bool:
         return False
 
 
-def give_back_freed_memory() -> bool:
+def release_freed_memory() -> bool:
     """Return all free whole pages to the system; return whether any were released."""
     try:
         return bool(ctypes.CDLL(None).malloc_trim(0))

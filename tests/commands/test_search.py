@@ -45,7 +45,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pa
 @pytest.fixture
 def request_of(models: Path, tmp_path: Path) -> SearchRequest:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    return SearchRequest(model=str(models / "0"), file=str(tmp_path / "texts.txt"), query="w4 w5", top=3)
+    return SearchRequest(model=str(models / "0"), file=str(tmp_path / "texts.txt"), query="w4 w5", top_k=3)
 
 
 def test_nearest_compares_by_cosine():
@@ -69,7 +69,7 @@ def test_the_same_text_is_nearest_and_ties_are_in_file_order(request_of: SearchR
 
 
 def test_a_top_above_the_number_of_texts_returns_all(request_of: SearchRequest):
-    request = SearchRequest(model=request_of.model, file=request_of.file, query="w9", top=50)
+    request = SearchRequest(model=request_of.model, file=request_of.file, query="w9", top_k=50)
     hits = search(request)
     assert sorted(hit.number for hit in hits) == [1, 2, 3, 4, 5, 6]
     assert [hit.cosine for hit in hits] == sorted((hit.cosine for hit in hits), reverse=True)
@@ -77,7 +77,7 @@ def test_a_top_above_the_number_of_texts_returns_all(request_of: SearchRequest):
 
 def with_vectors(request: SearchRequest, path: Path, model: str | None = None) -> SearchRequest:
     return SearchRequest(
-        model=model or request.model, file=request.file, query=request.query, top=request.top, vectors=path
+        model=model or request.model, file=request.file, query=request.query, top_k=request.top_k, vectors=path
     )
 
 
@@ -125,7 +125,7 @@ def test_invalid_input_is_rejected(request_of: SearchRequest, changes: dict[str,
 
 
 def test_invalid_settings_are_rejected(request_of: SearchRequest, tmp_path: Path):
-    with pytest.raises(SettingsError, match="top is 0"):
-        search(SearchRequest(model=request_of.model, file=request_of.file, query="w1", top=0))
+    with pytest.raises(SettingsError, match="top_k is 0"):
+        search(SearchRequest(model=request_of.model, file=request_of.file, query="w1", top_k=0))
     with pytest.raises(SettingsError, match=r"is not a .npy file"):
         search(with_vectors(request_of, tmp_path / "v.bin"))

@@ -73,7 +73,7 @@ def prepare_command(
         output=output,
         settings=PrepareSettings(held_out_ratio, max_repeats, CleanSettings(min_characters=min_characters)),
         read_settings=ReadSettings(format=format, field=field, lines=lines),
-        words=words,
+        word_rule=words,
     )
     with workers_on(ray, workers) as pool, show_progress() as on_progress:
         folder = preparation.prepare(request, pool, on_progress)

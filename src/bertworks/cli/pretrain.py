@@ -78,9 +78,10 @@ def read_pretrain_recipe(path: Path, options: dict[str, Any], overrides: list[st
 def run(request: PretrainRequest) -> None:
     """Run, print the events, and show how the first and the last model fill the same masks."""
     from bertworks.commands.pretrain.run import run_pretrain
+    from bertworks.objectives.registry import objective_of
     from bertworks.parallel.process_group import is_main_process
 
-    printer, is_interrupted = PretrainPrinter(), False
+    printer, is_interrupted = PretrainPrinter(objective_of(request.recipe.objective).pair_task), False
     for event in run_pretrain(request):
         printer.show(event)
         is_interrupted = is_interrupted or event.is_interrupted

@@ -47,10 +47,11 @@ class StatusLine:
 
 
 class PretrainPrinter:
-    """Prints the events of a pretraining run."""
+    """Prints the events of a pretraining run; `pair_task` names the task on sentence pairs (NSP, SOP)."""
 
-    def __init__(self) -> None:
+    def __init__(self, pair_task: str = "NSP") -> None:
         self._line = StatusLine(_PRETRAIN_LOG_STEPS)
+        self._pair_task = pair_task
 
     def show(self, event: TrainEvent) -> None:
         if event.step is not None:
@@ -65,9 +66,11 @@ class PretrainPrinter:
             )
         elif event.held_out is not None:
             record = event.held_out
-            nsp = "" if record.pair_accuracy is None else f", NSP accuracy {record.pair_accuracy:.1%}"
+            accuracy, pairs = "MLM accuracy" if "mlm" in record.losses else "token accuracy", ""
+            if record.pair_accuracy is not None:
+                pairs = f", {self._pair_task} accuracy {record.pair_accuracy:.1%}"
             self._line.show(
-                f"held-out, step {record.step:,}: loss {record.loss:.3f}, MLM accuracy {record.accuracy:.1%}{nsp}"
+                f"held-out, step {record.step:,}: loss {record.loss:.3f}, {accuracy} {record.accuracy:.1%}{pairs}"
             )
         elif event.checkpoint_path is not None:
             self._line.show(f"saved {event.checkpoint_path}")

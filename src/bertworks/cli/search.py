@@ -32,7 +32,7 @@ def search_command(
     from bertworks.commands.search import SearchRequest, search
 
     request = SearchRequest(
-        model=model, file=file, query=query, top=top_k, vectors=vectors, column=text
+        model=model, file=file, query=query, top_k=top_k, vectors=vectors, column=text
     )  # fmt: skip
     with show_progress() as on_progress:
         hits = search(request, on_progress)

@@ -35,14 +35,14 @@ FORMAT = "bertworks corpus 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareRequest:
-    """What to prepare. `words` is a key of WORD_RULES: how words are found in text with ideographs."""
+    """What to prepare. `word_rule` is a key of WORD_RULES: how words are found in text with ideographs."""
 
     sources: tuple[TextSource, ...]
     vocabulary: Path
     output: Path
     settings: PrepareSettings = field(default_factory=PrepareSettings)
     read_settings: ReadSettings = field(default_factory=ReadSettings)
-    words: str = "jieba"
+    word_rule: str = "jieba"
 
 
 def prepare(
@@ -55,14 +55,14 @@ def prepare(
     check_on_disk(request.output)
     request = _with_held_out_sources(request)
     tokenizer = Tokenizer.load(request.vocabulary)
-    key = tokens_key(tokenizer, request.words)
+    key = tokens_key(tokenizer, request.word_rule)
     folder = request.output.absolute()  # workers may have another working directory
     job = PrepareJob(
         folder=folder,
         sources=request.sources,
         settings=request.settings,
         vocabulary=folder / "tokens" / key,
-        words=request.words,
+        word_rule=request.word_rule,
         key=key,
     )
     workers = workers or num_cores()
@@ -86,11 +86,11 @@ def _remove_work_files(job: PrepareJob) -> None:
     shutil.rmtree(job.work_folder, ignore_errors=True)
 
 
-def tokens_key(tokenizer: Tokenizer, words: str) -> str:
+def tokens_key(tokenizer: Tokenizer, word_rule: str) -> str:
     """Return the name of the folder with the tokens of a vocabulary."""
-    if words not in WORD_RULES:
-        raise SettingsError(f"there is no word rule '{words}'; choose one of: {', '.join(WORD_RULES)}")
-    return f"{tokenizer.hash}-{words}"
+    if word_rule not in WORD_RULES:
+        raise SettingsError(f"there is no word rule '{word_rule}'; choose one of: {', '.join(WORD_RULES)}")
+    return f"{tokenizer.hash}-{word_rule}"
 
 
 def verify(folder: Path, watch: ProgressCallback = lambda progress: None) -> int:
@@ -335,7 +335,7 @@ def _finish_tokens(
         "vocabulary": tokenizer.hash,
         "size": tokenizer.vocab_size,
         "kind": tokenizer.kind,
-        "words": job.words,
+        "words": job.word_rule,
         "counts": dict(sum((Counts(entry["counts"]) for entry in entries), Counts())),
         "splits": totals,
         "shards": shards,

@@ -34,7 +34,7 @@ class SearchRequest:
     model: str
     file: str
     query: str
-    top: int = 5
+    top_k: int = 5
     vectors: Path | None = None
     column: str | None = None
 
@@ -50,8 +50,8 @@ class SearchHit:
 
 def search(request: SearchRequest, on_progress: ProgressCallback = lambda progress: None) -> list[SearchHit]:
     """Return the `top` texts nearest to the query, the nearest first; ties are in the order of the file."""
-    if request.top < 1:
-        raise SettingsError(f"top is {request.top}; it must be at least 1")
+    if request.top_k < 1:
+        raise SettingsError(f"top_k is {request.top_k}; it must be at least 1")
     if not request.query.strip():
         raise InputError("the query is empty; give at least one word")
     if request.file == STANDARD_INPUT:
@@ -73,7 +73,7 @@ def search(request: SearchRequest, on_progress: ProgressCallback = lambda progre
             embed_with_model(model, embed_request, count, on_progress)
         expected = {**vector_metadata(model, extraction), "texts": count, "texts_sha256": texts_sha256}
         blocks = _load_vectors(request.vectors, expected, query)
-    return _attach_texts(nearest(query, blocks, request.top), request)
+    return _attach_texts(nearest(query, blocks, request.top_k), request)
 
 
 def nearest(query: npt.NDArray[np.float32], blocks: Iterable[npt.NDArray[Any]], top: int) -> list[tuple[int, float]]:

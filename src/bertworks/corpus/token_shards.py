@@ -19,14 +19,14 @@ Regions = dict[str, dict[str, dict[str, int]]]
 
 
 def write_tokens(
-    path: Path, documents: Sequence[SplitDocument], tokenizer: Tokenizer, words: str
+    path: Path, documents: Sequence[SplitDocument], tokenizer: Tokenizer, word_rule: str
 ) -> tuple[Regions, dict[str, int]]:
     """Tokenize documents and write their shard; return the sizes of its regions and counts of tokens and words.
 
-    `words` is a key of WORD_RULES.
+    `word_rule` is a key of WORD_RULES.
     """
     sentences = [sentence for document, _ in documents for sentence in document.sentences]
-    flat = tokenizer.encode_sentences(sentences, words)
+    flat = tokenizer.encode_sentences(sentences, word_rule)
     lengths = np.diff(flat.sentence_ends, prepend=0)
     sentence_counts = np.fromiter((len(document.sentences) for document, _ in documents), np.int64, len(documents))
     document_index = np.repeat(np.arange(len(documents)), sentence_counts)[lengths > 0]  # of each sentence

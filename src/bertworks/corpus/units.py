@@ -58,15 +58,15 @@ class PrepareJob:
 
     folder      the corpus folder
     vocabulary  the folder of the tokenizer
-    words       a key of WORD_RULES
-    key         the folder name of the tokens: the hash of the vocabulary and `words`
+    word_rule   a key of WORD_RULES
+    key         the folder name of the tokens: the hash of the vocabulary and `word_rule`
     """
 
     folder: Path
     sources: tuple[TextSource, ...]
     settings: PrepareSettings
     vocabulary: Path
-    words: str
+    word_rule: str
     key: str
 
     @property
@@ -162,7 +162,7 @@ def finalize_unit(unit: int, job: PrepareJob, held_out_ratio: float) -> None:
 def tokenize_unit(unit: int, job: PrepareJob) -> dict[str, Any]:
     """Tokenize the text of a finished corpus with another vocabulary; return the entry for its manifest."""
     documents = list(read_text(job.text_shard(unit)))
-    regions, counts = write_tokens(job.token_shard(unit), documents, _load_tokenizer(job.vocabulary), job.words)
+    regions, counts = write_tokens(job.token_shard(unit), documents, _load_tokenizer(job.vocabulary), job.word_rule)
     return {"unit": unit, "regions": regions, "counts": counts, "tokens_sha256": sha256(job.token_shard(unit))}
 
 
@@ -173,7 +173,7 @@ def _write_shards(
     if not documents:
         return None
     write_text(text_path, documents)
-    regions, counts = write_tokens(token_path, documents, _load_tokenizer(job.vocabulary), job.words)
+    regions, counts = write_tokens(token_path, documents, _load_tokenizer(job.vocabulary), job.word_rule)
     return {
         "documents": len(documents),
         "sentences": sum(len(document.sentences) for document, _ in documents),

@@ -24,7 +24,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bertworks.allocator import give_back_freed_memory
+from bertworks.allocator import release_freed_memory
 
 # The part of a batch that one request may fill while others wait is 1 / _SHARE_DIVISOR.
 _SHARE_DIVISOR = 4
@@ -245,7 +245,7 @@ class BatchScheduler:
             if job_slices:
                 self._compute(job_slices)
             if time.monotonic() - last_trim > _TRIM_SECONDS:
-                give_back_freed_memory()
+                release_freed_memory()
                 last_trim = time.monotonic()
 
     def _take_batch(self, queues: Iterable[Queue]) -> list[_JobSlice]:

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
-from bertworks.allocator import give_back_large_blocks
+from bertworks.allocator import release_large_blocks
 from bertworks.encoders.linear import disable_weight_packing
 from bertworks.errors import FolderError
 from bertworks.training.devices import PRECISIONS, Precision
@@ -31,7 +31,7 @@ def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> Non
     In bf16 and fp16 the weights of layers are gathered in that dtype, so autocast keeps no copies of them; norms,
     embeddings and heads stay in fp32, as with autocast.
     """
-    give_back_large_blocks()
+    release_large_blocks()
     mesh = init_device_mesh(precision.device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy()
     if precision.name != "fp32":
