@@ -313,7 +313,10 @@ from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.text.sources import ReadSettings, TextSource
 source, vocabulary, out = sys.argv[1:]
 read_settings = ReadSettings(block_bytes=20_000)
-prepare(PrepareRequest((TextSource(source),), Path(vocabulary), Path(out), PrepareSettings(), read_settings), 2)
+request = PrepareRequest(
+    sources=(TextSource(source),), vocabulary=Path(vocabulary), output=Path(out), read_settings=read_settings
+)
+prepare(request, 2)
 """
 
 

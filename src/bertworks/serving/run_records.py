@@ -47,14 +47,14 @@ class Tail:
             with self.path.open("rb") as file:
                 file.seek(self.end - len(self.last))
                 if file.read(len(self.last)) != self.last:
-                    self.__init__(self.path)  # type: ignore[misc]
+                    self.__init__(path=self.path)  # type: ignore[misc]
                     file.seek(0)
                 for line in file:
                     if not line.endswith(b"\n"):
                         return  # it is not complete yet
                     self._add(line)
         except FileNotFoundError:
-            self.__init__(self.path)  # type: ignore[misc]
+            self.__init__(path=self.path)  # type: ignore[misc]
 
     def _add(self, line: bytes) -> None:
         start, self.end, self.last = self.end, self.end + len(line), line
