@@ -31,5 +31,5 @@ def resident_mib(policy: str, afterwards: str = "") -> float:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc's malloc")
 def test_freed_memory_is_kept_or_returned_to_the_system():
     kept = resident_mib("keep_freed_memory")
-    assert resident_mib("give_back_large_blocks") < kept - 700
-    assert resident_mib("keep_freed_memory", "assert allocator.give_back_freed_memory()") < kept - 700
+    assert resident_mib("release_large_blocks") < kept - 700
+    assert resident_mib("keep_freed_memory", "assert allocator.release_freed_memory()") < kept - 700
