@@ -12,22 +12,27 @@ Medians of the repeats. Memory is the proportional set size of all processes tog
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import json
 import multiprocessing
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from children import Child, run_child, run_function, run_functions
+from timing import print_results, seconds_of, show_progress
 
 NUM_CORES = len(os.sched_getaffinity(0))
 
@@ -42,72 +47,51 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def start_prepare(source: Path, vocabulary: Path, output: Path, words: str) -> subprocess.Popen[bytes]:
+def prepare_command(source: Path, vocabulary: Path, output: Path, words: str = "tokens") -> list[str]:
+    """Remove the corpus folder, and return the command that writes it."""
     shutil.rmtree(output, ignore_errors=True)
-    command = [
-        sys.executable,
-        "-m",
-        "bertworks",
-        "prepare",
-        str(source),
-        "--vocab",
-        str(vocabulary),
-        "--output",
-        str(output),
-    ]
-    return subprocess.Popen([*command, "--words", words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    arguments = [str(source), "--vocab", str(vocabulary), "--output", str(output), "--words", words]
+    return [sys.executable, "-m", "bertworks", "prepare", *arguments]
 
 
 def timed_prepare(source: Path, vocabulary: Path, output: Path, words: str = "tokens") -> float:
     """Return the seconds of one `bertworks prepare`, from start to exit."""
-    start = time.perf_counter()
-    process = start_prepare(source, vocabulary, output, words)
-    if process.wait():
-        raise SystemExit(f"`bertworks prepare` failed with exit code {process.returncode}")
-    return time.perf_counter() - start
+    command = prepare_command(source, vocabulary, output, words)
+    return seconds_of(lambda: run_child("bertworks prepare", command))
 
 
 def peak_of_prepare(source: Path, vocabulary: Path, output: Path) -> float:
     """Return the peak memory in MiB of one `bertworks prepare`; a separate run, since sampling costs time."""
-    process = start_prepare(source, vocabulary, output, "tokens")
-    peak = peak_memory_until_end(process)
-    if process.returncode:
-        raise SystemExit(f"`bertworks prepare` failed with exit code {process.returncode}")
-    return peak
-
-
-def peak_memory_until_end(process: subprocess.Popen[bytes]) -> float:
-    """Return the highest memory, in MiB, of a process and its children together."""
-    root = psutil.Process(process.pid)
-    peak = 0.0
-    done = threading.Event()
-
-    def sample() -> None:
-        nonlocal peak
-        while not done.wait(0.2):
-            total = 0
+    with Child("bertworks prepare", prepare_command(source, vocabulary, output)) as child:
+        root, done = psutil.Process(child.process.pid), threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            peak = executor.submit(sampled_peak, root, done)
             try:
-                processes = [root, *root.children(recursive=True)]
-            except psutil.Error:
-                continue
-            for child in processes:
-                try:
-                    total += child.memory_full_info().pss
-                except psutil.Error:
-                    continue
-            peak = max(peak, total / 2**20)
+                child.finish()
+            finally:
+                done.set()
+            return peak.result()
 
-    sampler = threading.Thread(target=sample)
-    sampler.start()
-    process.wait()
-    done.set()
-    sampler.join()
+
+def sampled_peak(root: psutil.Process, done: threading.Event) -> float:
+    """Return the highest memory, in MiB, of a process and its children together, until it is done."""
+    peak = 0.0
+    while not done.wait(0.2):
+        total = 0
+        try:
+            processes = [root, *root.children(recursive=True)]
+        except psutil.Error:
+            continue
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_full_info().pss
+        peak = max(peak, total / 2**20)
     return peak
 
 
 def timed_encode_batch(lines: list[str], vocabulary: Path) -> float:
     """Return the seconds of raw `tokenizers`, in its own process."""
-    return float(in_process(_encode_batch, lines, vocabulary))
+    return float(run_function("encode_batch", _encode_batch, lines, vocabulary))
 
 
 def _encode_batch(lines: list[str], vocabulary: Path) -> float:
@@ -122,21 +106,13 @@ def _encode_batch(lines: list[str], vocabulary: Path) -> float:
 
 def timed_segmenter(lines: list[str], name: str) -> float:
     """Return the seconds of the segmenter with one process per core, each with an equal part of the lines."""
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(NUM_CORES)
-    queue: Any = context.Queue()
     size = -(-len(lines) // NUM_CORES)
     parts = [lines[first : first + size] for first in range(0, len(lines), size)]
-    workers = [context.Process(target=_segment, args=(part, name, barrier, queue)) for part in parts]
-    for worker in workers:
-        worker.start()
-    seconds = max(queue.get() for _ in workers)
-    for worker in workers:
-        worker.join()
-    return float(seconds)
+    barrier = multiprocessing.get_context("fork").Barrier(len(parts))
+    return max(map(float, run_functions(name, [partial(_segment, part, name, barrier) for part in parts])))
 
 
-def _segment(lines: list[str], name: str, barrier: Any, queue: Any) -> None:
+def _segment(lines: list[str], name: str, barrier: Any) -> float:
     if name == "rjieba":
         import rjieba
 
@@ -152,18 +128,7 @@ def _segment(lines: list[str], name: str, barrier: Any, queue: Any) -> None:
     start = time.perf_counter()
     for line in lines:
         segment(line)
-    queue.put(time.perf_counter() - start)
-
-
-def in_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a function in a fork of this process, so that it is not affected by others."""
-    context = multiprocessing.get_context("fork")
-    queue: Any = context.Queue()
-    process = context.Process(target=lambda: queue.put(work(*arguments)))
-    process.start()
-    result = queue.get()
-    process.join()
-    return result
+    return time.perf_counter() - start
 
 
 def four_times(source: Path, output: Path) -> Path:
@@ -221,8 +186,8 @@ print(json.dumps([1e3 * (first - start), 1e6 * (time.perf_counter() - first) / 4
 
 def time_opening(corpus: Path) -> tuple[float, float]:
     """Return the milliseconds to open a corpus and load a batch of 32, and the microseconds of a later example."""
-    completed = subprocess.run([sys.executable, "-c", OPENING, str(corpus)], capture_output=True, text=True, check=True)
-    milliseconds, microseconds = json.loads(completed.stdout)
+    output = run_child("opening a corpus", [sys.executable, "-c", OPENING, corpus])
+    milliseconds, microseconds = json.loads(output)
     return milliseconds, microseconds
 
 
@@ -232,7 +197,8 @@ def measure_throughputs(data: Path, work: Path, repeats: int) -> dict[str, float
     size_en, size_zh = (sum(len(line.encode()) + 1 for line in lines) / 1e6 for lines in (english, chinese))
     uncased, han = (data / "vocab" / f"bert-base-{name}-vocab.txt" for name in ("uncased", "chinese"))
     throughputs: dict[str, list[float]] = {}
-    for _ in range(repeats):
+    for repeat in range(repeats):
+        show_progress(f"repeat {repeat + 1} of {repeats}")
         throughputs.setdefault("prepare_english", []).append(
             size_en / timed_prepare(data / "books-en", uncased, work / "en")
         )
@@ -274,11 +240,7 @@ def main() -> None:
         "open_ms_ten_times": statistics.median(milliseconds for milliseconds, _ in large_open),
         "example_us": statistics.median(microseconds for _, microseconds in small_open),
     }
-    if options.json:
-        print(json.dumps({name: round(value, 4) for name, value in results.items()}))
-        return
-    for name, value in results.items():
-        print(f"{value:12.3f}  {name}")
+    print_results(results, options.json)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ import json
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -38,48 +38,45 @@ from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
 from bertworks.training.sharding import local_state_dict, shard
-from pretraining import VOCAB_SIZE, make_batches
+from children import SPIN_SECONDS, Child
+from pretraining_steps import VOCAB_SIZE, make_batches
 from scale_ray import compare_with_ray
 
 BATCH_SIZE = 32
 NUM_BATCHES = 4
 
 
-class ProcessPool:
-    """Processes that do a step, or save, on request; the time of the slowest of them is returned."""
-
-    def __init__(self, kind: str, size: str, num_processes: int, num_threads: int) -> None:
-        with socket.socket() as free_socket:
-            free_socket.bind(("127.0.0.1", 0))
-            port = free_socket.getsockname()[1]
-        environment = {"WORLD_SIZE": num_processes, "LOCAL_WORLD_SIZE": num_processes, "MASTER_PORT": port}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": num_threads}
-        self._folder = tempfile.TemporaryDirectory(prefix="bertworks-scale-")
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, __file__, "--child", kind, "--sizes", size, "--folder", self._folder.name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "RANK": str(rank), **{name: str(value) for name, value in environment.items()}},
+@contextmanager
+def process_pool(kind: str, size: str, num_processes: int, num_threads: int) -> Iterator[Callable[[str], float]]:
+    """Start processes; yield a function that lets them all do a step, or save, and returns the time of the slowest."""
+    with socket.socket() as free_socket:
+        free_socket.bind(("127.0.0.1", 0))
+        port = free_socket.getsockname()[1]
+    environment = {"WORLD_SIZE": num_processes, "LOCAL_WORLD_SIZE": num_processes, "MASTER_PORT": port}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": num_threads}
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bertworks-scale-"))
+        command = [sys.executable, __file__, "--child", kind, "--sizes", size, "--folder", folder]
+        processes = [
+            stack.enter_context(
+                Child(
+                    f"{size}, {kind}, process {rank} of {num_processes}",
+                    command,
+                    {"RANK": str(rank), **{name: str(value) for name, value in environment.items()}},
+                )
             )
             for rank in range(num_processes)
         ]
+
+        def timed(action: str) -> float:
+            time.sleep(SPIN_SECONDS)
+            for process in processes:
+                process.send(action)
+            return max(float(process.read()) for process in processes)
+
         for _ in range(2):  # warmup
-            self.time("step")
-
-    def time(self, action: str) -> float:
-        """Return the seconds of a step or of saving."""
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.write(f"{action}\n")
-            process.stdin.flush()
-        return max(float(process.stdout.readline()) for process in self._processes if process.stdout is not None)
-
-    def finish(self) -> None:
-        for process in self._processes:
-            process.communicate()
-        self._folder.cleanup()
+            timed("step")
+        yield timed
 
 
 def child(kind: str, size: str, folder: Path) -> None:
@@ -121,14 +118,10 @@ def ddp(sizes: Sequence[str], num_turns: int) -> dict[str, float]:
     """DDP with 2 processes of one thread against 1 process of two."""
     results: dict[str, float] = {}
     for size in sizes:
-        pools = {"threads": ProcessPool("plain", size, 1, 2), "ddp": ProcessPool("plain", size, 2, 1)}
-        seconds: dict[str, list[float]] = {name: [] for name in pools}
-        for _ in range(num_turns):
-            for name, pool in pools.items():
-                seconds[name].append(pool.time("step"))
-        for name, pool in pools.items():
-            pool.finish()
-            results[f"seconds_{name}_{size}"] = statistics.median(seconds[name])
+        with process_pool("plain", size, 1, 2) as threads, process_pool("plain", size, 2, 1) as processes:
+            turns = [(threads("step"), processes("step")) for _ in range(num_turns)]
+        for name, seconds in zip(("threads", "ddp"), zip(*turns, strict=True), strict=True):
+            results[f"seconds_{name}_{size}"] = statistics.median(seconds)
         results[f"ratio_ddp_{size}"] = results[f"seconds_threads_{size}"] / results[f"seconds_ddp_{size}"]
     return results | {"ratio_ddp": min(results[f"ratio_ddp_{size}"] for size in sizes)}
 
@@ -138,10 +131,9 @@ def checkpoint(sizes: Sequence[str], num_turns: int) -> dict[str, float]:
     results: dict[str, float] = {}
     interval = PretrainRecipe().save_steps
     for size in sizes:
-        pool = ProcessPool("sharded", size, 2, 1)
-        steps = [pool.time("step") for _ in range(num_turns)]
-        saves = [pool.time("save") for _ in range(max(3, num_turns // 2))]
-        pool.finish()
+        with process_pool("sharded", size, 2, 1) as timed:
+            steps = [timed("step") for _ in range(num_turns)]
+            saves = [timed("save") for _ in range(max(3, num_turns // 2))]
         step, save = statistics.median(steps), statistics.median(saves)
         results |= {f"seconds_sharded_{size}": step, f"seconds_save_{size}": save}
         results[f"overhead_checkpoint_{size}"] = save / (interval * step)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.memory import num_parameters, step_bytes
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
-from pretraining import LENGTH, VOCAB_SIZE, make_batches
+from children import run_child
+from pretraining_steps import LENGTH, VOCAB_SIZE, make_batches
 
 OBJECTIVE_NAMES = {"bert": "mlm-nsp", "albert": "mlm-sop"}
 NUM_STEPS = 3
@@ -84,8 +84,7 @@ def main() -> None:
     for family in OBJECTIVE_NAMES:
         command = [sys.executable, str(Path(__file__)), "--only", family, "--size", options.size]
         command += ["--batch-size", str(options.batch_size)]
-        completed = subprocess.run(command, capture_output=True, text=True, check=True)
-        results.append(json.loads(completed.stdout.splitlines()[-1]))
+        results.append(json.loads(run_child(family, command).splitlines()[-1]))
     if options.json:
         print(json.dumps(results))
         return

@@ -15,9 +15,9 @@ import argparse
 import json
 import multiprocessing
 import resource
-import subprocess
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from bertworks.metrics.word_vectors import Similarity, total
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
 from bertworks.text.sources import ReadSettings, TextSource, blocks, read
+from children import run_child
 
 WINDOW = 10
 
@@ -98,11 +99,11 @@ def train_ours(stream: WordStream, settings: GloveSettings, folder: Path) -> dic
 
 def train_reference(stream: WordStream, settings: GloveSettings, folder: Path) -> dict[str, Any]:
     source = Path(__file__).with_name("glove.c")
-    subprocess.run(["cc", "-O3", "-ffast-math", "-o", folder / "glove", source, "-lm"], check=True)
+    run_child("cc", ["cc", "-O3", "-ffast-math", "-o", folder / "glove", source, "-lm"])
     arguments = (len(stream.words), settings.vector_size, settings.epochs, settings.x_max)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     command = [str(folder / "glove"), str(folder / "ordered"), *map(str, arguments), str(folder / "table")]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    output = run_child("glove.c", command)
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     table = np.fromfile(folder / "table", dtype=np.float32).reshape(len(stream.words), -1)
     return {"seconds": seconds, "cost": float(output.split()[-1]), "table": table}
@@ -119,8 +120,9 @@ def evaluate(vectors: StaticVectors, lists: list[Path]) -> dict[str, float]:
 
 
 def count_in_process(stream: WordStream, memory_mb: int) -> dict[str, float]:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(count_pairs, (stream, memory_mb))
+    # Unlike a Pool, this does not wait for ever for a worker that was killed.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        return executor.submit(count_pairs, stream, memory_mb).result()
 
 
 def main() -> None:
