@@ -29,7 +29,8 @@ def seed_of(number: int) -> torch.Tensor:
 
 
 def correlation(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The correlation of two equally long boolean tensors; of independent ones, about 1 / sqrt(how many) from zero."""
+    """The correlation of two equally long masks; of independent ones, about 1 / sqrt(how many) from zero."""
+    one, other = one != 0, other != 0
     first, second, both = (int(values.count_nonzero()) / values.numel() for values in (one, other, one & other))
     return (both - first * second) / math.sqrt(first * (1 - first) * second * (1 - second))
 
@@ -38,7 +39,7 @@ def correlation(one: torch.Tensor, other: torch.Tensor) -> float:
 @pytest.mark.parametrize("dropout_prob", [0.1, 0.5, 0.01])
 @pytest.mark.parametrize("number", SEEDS)
 def test_values_are_dropped_with_the_given_probability(make_mask: MaskFunction, number: int, dropout_prob: float):
-    dropped = NUM - int(make_mask(SHAPE, seed_of(number), dropout_prob).sum())
+    dropped = int((make_mask(SHAPE, seed_of(number), dropout_prob) == 0).sum())
     assert abs(dropped - dropout_prob * NUM) < DEVIATIONS * math.sqrt(NUM * dropout_prob * (1 - dropout_prob))
 
 
@@ -46,7 +47,7 @@ def test_values_are_dropped_with_the_given_probability(make_mask: MaskFunction, 
 @pytest.mark.parametrize("dimension", [0, 1])
 def test_every_row_and_column_has_the_given_probability(make_mask: MaskFunction, dimension: int):
     """The 1,000 sums of rows vary as sums of 1,000 independent samples: variance 90, known to 5 * 4.5 %."""
-    sums = (~make_mask(SHAPE, seed_of(3), 0.1)).sum(dimension).double()
+    sums = (make_mask(SHAPE, seed_of(3), 0.1) == 0).sum(dimension).double()
     assert abs(float(sums.var()) - 90) < DEVIATIONS * 0.045 * 90
     assert float((sums - 100).abs().max()) < 6 * math.sqrt(90)
 
@@ -96,7 +97,7 @@ def test_the_gradient_is_the_scaled_mask():
     dropout(values, seed_of(5), 0.25).sum().backward()
     mask = dropout_mask(torch.Size((50, 100)), seed_of(5), 0.25)
     assert values.grad is not None
-    assert torch.equal(values.grad, mask * (1 / 0.75))
+    assert torch.equal(values.grad, mask.float() * (1 / 0.75))
 
 
 @both_functions

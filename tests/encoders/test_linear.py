@@ -16,18 +16,19 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(params=[True, False], ids=["oneDNN", "MKL"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both libraries compute on any processor; only their speed differs."""
-    monkeypatch.setattr(linear, "_has_onednn", lambda: request.param)
+    monkeypatch.setattr(linear, "_has_onednn", lambda dtype: request.param)
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("rows", [slice(None), slice(16), slice(16, None)], ids=["all", "first", "others"])
+@pytest.mark.parametrize("rows", [None, slice(16), slice(16, None)], ids=["all", "first", "others"])
 @pytest.mark.parametrize("count", [0, 1, 37])
-def test_values_and_gradients_equal_plain_torch(rows: slice, count: int):
+def test_values_and_gradients_equal_plain_torch(rows: slice | None, count: int):
     torch.manual_seed(0)
     module, values = nn.Linear(24, 40), torch.randn(count, 24, requires_grad=True)
-    grad_output = torch.randn_like(values @ module.weight[rows].t())
+    selected = slice(None) if rows is None else rows
+    expected = values @ module.weight[selected].t() + module.bias[selected]
+    grad_output = torch.randn_like(expected)
     tensors = (values, module.weight, module.bias)
-    expected = values @ module.weight[rows].t() + module.bias[rows]
     expected_grads = torch.autograd.grad(expected, tensors, grad_output)
     result = apply_linear(values, module, rows)
     torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
@@ -43,7 +44,7 @@ def test_double_precision_is_kept():
 
 
 def test_fused_linear_layers_equal_plain_torch_and_follow_changed_weights(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(linear, "_has_onednn", lambda: True)
+    monkeypatch.setattr(linear, "_has_onednn", lambda dtype: True)
     torch.manual_seed(0)
     module, values, residual = nn.Linear(24, 40), torch.randn(7, 24), torch.randn(7, 40)
     for _ in range(2):
@@ -60,8 +61,53 @@ def test_fused_linear_layers_equal_plain_torch_and_follow_changed_weights(monkey
 
 
 def test_nothing_is_fused_where_gradients_are_needed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(linear, "_has_onednn", lambda: True)
+    monkeypatch.setattr(linear, "_has_onednn", lambda dtype: True)
     assert not linear.can_fuse(torch.randn(2, 3))
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("rows", [None, slice(16)], ids=["all", "first"])
+def test_under_autocast_values_are_bf16_and_gradients_have_the_dtypes_of_their_tensors(rows: slice | None):
+    torch.manual_seed(0)
+    module, values = nn.Linear(24, 40), torch.randn(37, 24, requires_grad=True)
+    exact = apply_linear(values, module, rows)
+    grad_output = torch.randn_like(exact)
+    tensors = (values, module.weight, module.bias)
+    expected_grads = torch.autograd.grad(exact, tensors, grad_output)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = apply_linear(values, module, rows)
+        with torch.inference_mode():
+            fused = apply_linear(values, module, rows)
+    assert rounded.dtype == fused.dtype == torch.bfloat16
+    grads = torch.autograd.grad(rounded, tensors, grad_output.bfloat16())
+    assert {grad.dtype for grad in grads} == {torch.float32}
+    # Operands are rounded to 8 significant bits, sums are not: the error of a sum is far below one unit in the last
+    # place of its largest summand.
+    exact = exact.detach()
+    for value, expected in zip((rounded.detach(), fused, *grads), (exact, exact, *expected_grads), strict=True):
+        assert float((value.float() - expected).norm()) < 2**-7 * float(expected.norm())
+
+
+def test_a_weight_is_cast_once_for_each_of_its_versions():
+    module = nn.Linear(3, 2)
+    first = linear.cast_weight(module.weight, torch.bfloat16)
+    assert linear.cast_weight(module.weight, torch.bfloat16) is first
+    with torch.no_grad():
+        module.weight.mul_(2.0)
+    second = linear.cast_weight(module.weight, torch.bfloat16)
+    assert second is not first
+    assert torch.equal(second, 2 * first)
+    assert linear.cast_weight(module.weight, torch.float16).dtype == torch.float16
+
+
+def test_a_weight_that_was_cast_in_evaluation_can_be_trained():
+    module, values = nn.Linear(3, 2), torch.randn(4, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.inference_mode():
+            apply_linear(values, module, slice(1))
+            linear.cast_weight(module.weight, torch.bfloat16)
+        apply_linear(values, module).sum().backward()
+    assert module.weight.grad is not None
 
 
 def test_batches_of_many_sizes_do_not_fill_the_memory():

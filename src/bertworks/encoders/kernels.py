@@ -5,6 +5,9 @@ the attention scores three times. Here the activation is recomputed in the backw
 the time and saves a third of the memory of a training step; attention weights are saved twice, before and after
 dropout; queries, keys and values are made contiguous by one copy instead of six.
 
+They compute in autocast's dtype, or that of their input: in bf16, matmuls, softmax and activation
+accumulate in fp32, and what is saved takes half the memory. Gradients have the dtype of what they belong to.
+
 N tokens, D hidden size, I intermediate size, C sequences of T positions, H heads, d = D / H.
 """
 
@@ -17,7 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.autograd.function import once_differentiable
 
-from bertworks.encoders.linear import linear
+from bertworks.encoders.linear import cast_weight, compute_dtype, linear
 
 
 class GeluFeedForward(torch.autograd.Function):
@@ -32,29 +35,34 @@ class GeluFeedForward(torch.autograd.Function):
         output_weight: torch.Tensor,
         output_bias: torch.Tensor,
     ) -> torch.Tensor:
-        intermediate = linear(values, intermediate_weight, intermediate_bias)  # (N, I)
+        dtype = compute_dtype(values)
+        ctx.values_dtype, ctx.weight_dtype = values.dtype, output_weight.dtype
+        values = values.to(dtype)
+        intermediate_weight, output_weight = (cast_weight(w, dtype) for w in (intermediate_weight, output_weight))
+        intermediate = linear(values, intermediate_weight, intermediate_bias.to(dtype))  # (N, I)
         ctx.save_for_backward(values, intermediate_weight, output_weight, intermediate)
-        return linear(F.gelu(intermediate), output_weight, output_bias)  # (N, D)
+        return linear(F.gelu(intermediate), output_weight, output_bias.to(dtype))  # (N, D)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         values, intermediate_weight, output_weight, intermediate = ctx.saved_tensors
-        grad_output_weight = grad_output.t() @ F.gelu(intermediate)
+        dtype = ctx.weight_dtype
+        grad_output_weight = (grad_output.t() @ F.gelu(intermediate)).to(dtype)
         grad_intermediate = torch.ops.aten.gelu_backward(linear(grad_output, output_weight.t()), intermediate)  # (N, I)
         return (
-            linear(grad_intermediate, intermediate_weight.t()),
-            grad_intermediate.t() @ values,
-            grad_intermediate.sum(0),
+            linear(grad_intermediate, intermediate_weight.t()).to(ctx.values_dtype),
+            (grad_intermediate.t() @ values).to(dtype),
+            grad_intermediate.sum(0).to(dtype),
             grad_output_weight,
-            grad_output.sum(0),
+            grad_output.sum(0).to(dtype),
         )
 
 
 class DropoutAttention(torch.autograd.Function):
     """dropout(softmax(queries @ keys.T / sqrt(d) + mask)) @ values, for queries, keys and values in one tensor (N, 3D).
 
-    `shape` is (C, T, H), and `dropout_mask` (C, H, T, T) is False where an attention weight is dropped.
+    `shape` is (C, T, H), and `dropout_mask` (C, H, T, T) is zero where an attention weight is dropped; None: nowhere.
     """
 
     @staticmethod
@@ -63,7 +71,7 @@ class DropoutAttention(torch.autograd.Function):
         query_key_value: torch.Tensor,
         shape: tuple[int, int, int],
         mask: torch.Tensor | None,
-        dropout_mask: torch.Tensor,
+        dropout_mask: torch.Tensor | None,
         dropout_prob: float,
     ) -> torch.Tensor:
         num_sequences, length, num_heads = shape
@@ -73,11 +81,11 @@ class DropoutAttention(torch.autograd.Function):
         scores = (queries @ keys.transpose(-2, -1)).mul_(1 / math.sqrt(qkv.shape[-1]))  # (C, H, T, T)
         if mask is not None:
             scores += mask
-        weights = torch.softmax(scores, -1)
-        dropped_weights = weights * dropout_mask
+        weights = torch.softmax(scores, -1).to(qkv.dtype)  # autocast returns fp32 on a GPU
+        dropped_weights = weights if dropout_mask is None else (weights * dropout_mask).to(qkv.dtype)
         ctx.save_for_backward(qkv, weights, dropped_weights)
-        ctx.dropout_prob = dropout_prob
-        context = dropped_weights @ (values * (1 / (1 - dropout_prob)))  # (C, H, T, d)
+        ctx.scale = 1.0 if dropout_mask is None else 1 / (1 - dropout_prob)
+        context = dropped_weights @ (values * ctx.scale)  # (C, H, T, d)
         return context.transpose(1, 2).reshape(num_sequences * length, -1)
 
     @staticmethod
@@ -87,7 +95,7 @@ class DropoutAttention(torch.autograd.Function):
         queries, keys, values = qkv
         num_sequences, num_heads, length, head_size = queries.shape
         grad_context = grad_output.view(num_sequences, length, num_heads, head_size).transpose(1, 2)
-        grad_context = grad_context * (1 / (1 - ctx.dropout_prob))  # (C, H, T, d)
+        grad_context = grad_context * ctx.scale  # (C, H, T, d)
         grad_qkv = torch.empty_like(qkv)
         torch.matmul(dropped_weights.transpose(-2, -1), grad_context, out=grad_qkv[2])
         # The gradient of a softmax is weights * (grad - sum of grad * weights); dropped weights have none.

@@ -81,12 +81,11 @@ class Attention(nn.Module):
         return torch.cat(contexts)
 
     def _attend(self, query_key_value: torch.Tensor, group: SequenceGroup, seed: torch.Tensor | None) -> torch.Tensor:
-        if seed is not None and use_custom_kernels(query_key_value):
+        if seed is not None and use_custom_kernels():
             size = torch.Size((group.num_sequences, self.num_heads, group.length, group.length))
             shape = (group.num_sequences, group.length, self.num_heads)
-            return DropoutAttention.apply(
-                query_key_value, shape, group.mask, dropout_mask(size, seed, self.dropout_prob), self.dropout_prob
-            )  # type: ignore[no-untyped-call]
+            weights_mask = dropout_mask(size, seed, self.dropout_prob) if self.dropout_prob else None
+            return DropoutAttention.apply(query_key_value, shape, group.mask, weights_mask, self.dropout_prob)  # type: ignore[no-untyped-call]
         queries, keys, values = self._split_heads(query_key_value, group, 3)
         context = attend(queries, keys, values, group.mask, seed, self.dropout_prob)
         return _merge_heads(context)
@@ -234,7 +233,7 @@ class Layer(nn.Module):
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return output(activation(intermediate(x)))."""
-        if self.activation is F.gelu and torch.is_grad_enabled() and use_custom_kernels(x):
+        if self.activation is F.gelu and torch.is_grad_enabled() and use_custom_kernels():
             weights = (self.intermediate.weight, self.intermediate.bias, self.output.weight, self.output.bias)
             return GeluFeedForward.apply(x, *weights)  # type: ignore[no-untyped-call]
         return apply_linear(self._activate_intermediate(x), self.output)

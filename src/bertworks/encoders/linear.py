@@ -1,20 +1,21 @@
-"""Linear layers by the fastest library: values and weights in, values out.
+"""Linear layers in the compute dtype, by the fastest library: values and weights in, values out.
+
+The compute dtype is autocast's, or that of the values. Under autocast a weight is cast once for each of its versions,
+that is once a step, and not once a use; matmuls accumulate in fp32, and the gradients of fp32 weights are fp32.
 
 On processors with AVX-512, oneDNN's linear layer with a bias takes 0.85 of the time of MKL's (which adds the bias in a
-second pass), and the gradient of the input 0.9; the gradient of the weight is faster with MKL. Without AVX-512 the two
-are equal, so MKL computes everything. The choice depends on the processor alone, never on a measurement, so that a
-machine always computes the same bits.
+second pass), and the gradient of the input 0.9; in fp32 the gradient of the weight is faster with MKL. Without AVX-512
+the two are equal, so MKL computes everything in fp32. The choice depends on the processor alone, never on a
+measurement, so that a machine always computes the same bits.
 
 N tokens, D inputs, O outputs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Iterator
-from contextvars import ContextVar
+import platform
 from typing import Any
 
 import torch
@@ -32,108 +33,143 @@ _PACKING_BATCH_SIZE = 2_048
 
 
 @functools.cache
-def _has_onednn() -> bool:
-    """Whether torch has oneDNN's linear layer with a bias, and the processor has AVX-512."""
-    return (
-        torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
+def _has_onednn(dtype: torch.dtype) -> bool:
+    """Whether torch has oneDNN's linear layer with a bias, and the processor the instructions for this dtype."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):  # type: ignore[no-untyped-call]
+        return False
+    if dtype == torch.bfloat16:
+        return has_native_bf16()
+    return dtype == torch.float32 and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-# Weights in oneDNN's own format, each with the version of the weight that it is a copy of: it lives as long as the
-# weight and is renewed when the weight changes. For inference only.
+@functools.cache
+def has_native_bf16() -> bool:
+    """Whether this processor multiplies bf16 in hardware: AVX-512 BF16, AMX or ARM's BF16."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def compute_dtype(values: torch.Tensor) -> torch.dtype:
+    """Return the dtype that matmuls compute in: autocast's, or that of the values."""
+    device = values.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
+
+
+# Copies of weights, each with the version of the weight that it is a copy of: a copy lives as long as its weight and is
+# renewed when the weight changes. Cast to the compute dtype for training; in oneDNN's own format for inference.
+_cast_weights: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _packed_weights: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-_is_packing_enabled: ContextVar[bool] = ContextVar("is_packing_enabled", default=True)
+_is_weight_cache_enabled = True
 
 
-@contextlib.contextmanager
-def disable_weight_packing() -> Iterator[None]:
-    """Do not cache packed weights: for weights whose storage is refilled without a new version (FSDP)."""
-    token = _is_packing_enabled.set(False)
-    try:
-        yield
-    finally:
-        _is_packing_enabled.reset(token)
+def disable_weight_cache() -> None:
+    """Cache no copies of weights in this process: for weights whose storage is refilled without a new version (FSDP)."""
+    global _is_weight_cache_enabled
+    _is_weight_cache_enabled = False
 
 
-def _pack_weight(weight: torch.Tensor) -> torch.Tensor:
-    if (
-        not _is_packing_enabled.get()
-        or not torch.is_inference_mode_enabled()
-        or weight.is_inference()
-        or not weight.is_leaf
-    ):
-        return weight
-    version, packed = _packed_weights.get(weight, (-1, weight))  # type: ignore[no-untyped-call]
-    if version != weight._version:
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _PACKING_BATCH_SIZE)
-        _packed_weights[weight] = (weight._version, packed)
+def _can_cache(weight: torch.Tensor) -> bool:
+    return _is_weight_cache_enabled and weight.is_leaf and not weight.is_inference()
+
+
+def cast_weight(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a weight in the compute dtype, without a gradient; the copy of a parameter is cached."""
+    if weight.dtype == dtype:
+        return weight.detach()
+    if not _can_cache(weight):
+        return weight.detach().to(dtype)
+    version, cast_dtype, cast = _cast_weights.get(weight, (-1, None, weight))  # type: ignore[no-untyped-call]
+    if version != weight._version or cast_dtype != dtype:
+        with torch.inference_mode(False):  # evaluation may come before training
+            cast = weight.detach().to(dtype)
+        _cast_weights[weight] = (weight._version, dtype, cast)
+    return cast
+
+
+def _pack_weight(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a weight in oneDNN's own format for this dtype."""
+    if not torch.is_inference_mode_enabled() or not _can_cache(weight):
+        return cast_weight(weight, dtype)
+    version, packed_dtype, packed = _packed_weights.get(weight, (-1, None, weight))  # type: ignore[no-untyped-call]
+    if version != weight._version or packed_dtype != dtype:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), _PACKING_BATCH_SIZE)
+        _packed_weights[weight] = (weight._version, dtype, packed)
     return packed
 
 
-def use_custom_kernels(values: torch.Tensor) -> bool:
-    """Whether our kernels may be used: not where torch.compile or autocast rewrites operations."""
-    return not torch.compiler.is_compiling() and not torch.is_autocast_enabled(values.device.type)
+def use_custom_kernels() -> bool:
+    """Whether our kernels may be used: not where torch.compile rewrites operations."""
+    return not torch.compiler.is_compiling()
 
 
 def can_fuse(values: torch.Tensor) -> bool:
     """Whether a linear layer may be fused with what follows it: oneDNN computes, and no gradient is needed."""
-    is_supported = values.device.type == "cpu" and values.dtype == torch.float32
-    return is_supported and _has_onednn() and use_custom_kernels(values) and not torch.is_grad_enabled()
+    return (
+        not torch.is_grad_enabled()
+        and values.device.type == "cpu"
+        and use_custom_kernels()
+        and _has_onednn(compute_dtype(values))
+    )
 
 
 def fused_linear(
     values: torch.Tensor, module: nn.Linear, residual: torch.Tensor | None = None, activation: str = "none"
 ) -> torch.Tensor:
     """Return module(values) (N, O) plus a residual (N, O), or with "gelu" applied, in one kernel."""
-    weight = _pack_weight(module.weight)
-    if residual is not None:
-        return torch.ops.mkldnn._linear_pointwise.binary(values, residual, weight, module.bias, "add")
-    return torch.ops.mkldnn._linear_pointwise(values, weight, module.bias, activation, [], "none")
+    dtype = compute_dtype(values)
+    values, weight, bias = values.to(dtype), _pack_weight(module.weight, dtype), module.bias.to(dtype)
+    if residual is None:
+        return torch.ops.mkldnn._linear_pointwise(values, weight, bias, activation, [], "none")
+    if residual.dtype == dtype:
+        return torch.ops.mkldnn._linear_pointwise.binary(values, residual, weight, bias, "add")
+    return residual + torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
 
 
 def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return values (N, D) @ weight (O, D).T + bias, without a gradient."""
-    if _has_onednn() and values.device.type == "cpu" and values.dtype == torch.float32:
+    """Return values (N, D) @ weight (O, D).T + bias, all of one dtype, without a gradient."""
+    if values.device.type == "cpu" and _has_onednn(values.dtype):
         return torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
     result = values @ weight.t()
     return result if bias is None else result.add_(bias)
 
 
 class _LinearFunction(torch.autograd.Function):
-    """values @ weight.T + bias, with a gradient."""
+    """values @ weight.T + bias in the compute dtype, with a gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        dtype = compute_dtype(values)
+        ctx.dtypes = (values.dtype, weight.dtype, bias.dtype)
+        values, weight = values.to(dtype), cast_weight(weight, dtype)
         ctx.save_for_backward(values, weight)
-        return linear(values, weight, bias)
+        return linear(values, weight, bias.to(dtype))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         values, weight = ctx.saved_tensors
+        values_dtype, weight_dtype, bias_dtype = ctx.dtypes
         needs_values, needs_weight, needs_bias = ctx.needs_input_grad
         return (
-            linear(grad_output, weight.t()) if needs_values else None,
-            grad_output.t() @ values if needs_weight else None,
-            grad_output.sum(0) if needs_bias else None,
+            linear(grad_output, weight.t()).to(values_dtype) if needs_values else None,
+            (grad_output.t() @ values).to(weight_dtype) if needs_weight else None,
+            grad_output.sum(0).to(bias_dtype) if needs_bias else None,
         )
 
 
-def apply_linear(values: torch.Tensor, module: nn.Linear, rows: slice = slice(None)) -> torch.Tensor:
-    """Return module(values), or the outputs of some rows of its weight.
+def apply_linear(values: torch.Tensor, module: nn.Linear, rows: slice | None = None) -> torch.Tensor:
+    """Return module(values) in the compute dtype, or the outputs of some rows of its weight.
 
     torch copies the bias to the result and lets the matmul add to it, which costs two passes over memory. A compiled
     layer fuses the addition with whatever follows; the view keeps the compiler from undoing that.
     """
-    weight, bias = module.weight[rows], module.bias[rows]
+    weight, bias = (module.weight, module.bias) if rows is None else (module.weight[rows], module.bias[rows])
     if torch.compiler.is_compiling():
         return (values @ weight.t())[:, None].add(bias).flatten(0, 1)
-    if not use_custom_kernels(values):
-        return (values @ weight.t()).add_(bias)
-    if rows == slice(None) and can_fuse(values):
+    if rows is None and can_fuse(values):
         return fused_linear(values, module)
     if torch.is_grad_enabled():
         return _LinearFunction.apply(values, weight, bias)  # type: ignore[no-untyped-call]
-    return linear(values, weight, bias)
+    dtype = compute_dtype(values)
+    return linear(values.to(dtype), cast_weight(weight, dtype), bias.to(dtype))

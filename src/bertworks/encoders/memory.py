@@ -38,7 +38,7 @@ def transformer_activation_bytes(config: LayerConfig, max_length: int, target_ra
     hidden, weights = config.hidden_size, config.num_attention_heads * max_length
     layer = FLOAT_BYTES * (8 * hidden + intermediate_values(config) + weights) + 2 * hidden + weights
     last_layer = FLOAT_BYTES * 3 * hidden + math.ceil(target_ratio * layer)
-    gradients = FLOAT_BYTES * (4 * hidden + max(3 * config.intermediate_size, 4 * weights))
+    gradients = FLOAT_BYTES * (4 * hidden + 3 * max(config.intermediate_size, weights))
     return ActivationBytes(layer, last_layer, gradients)
 
 

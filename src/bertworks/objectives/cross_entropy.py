@@ -2,7 +2,7 @@
 
 P positions, D hidden size, V vocabulary. The (P, V) logits are the largest tensor of pretraining. They are computed a
 block of positions at a time, together with the gradients, so that a block is still in the cache and the whole tensor
-never exists.
+never exists. In bf16 the softmax accumulates in fp32, and a block has twice as many positions.
 """
 
 from __future__ import annotations
@@ -13,15 +13,27 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.autograd.function import once_differentiable
 
+from bertworks.encoders.linear import cast_weight, compute_dtype, linear
 from bertworks.objectives.loss import LossPart
 
 # Logits of one block: 32 MB of floats.
 _BLOCK = 8 * 2**20
+# The same in bf16 and fp16: 64 MB. More positions need fewer additions to the gradient of the table.
+_HALF_BLOCK = 4 * _BLOCK
+_HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
-def block_size(vocab_size: int) -> int:
+def block_size(vocab_size: int, dtype: torch.dtype = torch.float32) -> int:
     """Return the number of positions whose logits are computed at once."""
-    return max(1, _BLOCK // vocab_size)
+    return max(1, (_HALF_BLOCK if dtype in _HALF_DTYPES else _BLOCK) // vocab_size)
+
+
+def logits_bytes(num_targets: int, vocab_size: int) -> int:
+    """Return the memory of a block of logits with their gradients, in the precision that needs more."""
+    return max(
+        2 * dtype.itemsize * min(num_targets, block_size(vocab_size, dtype)) * vocab_size
+        for dtype in (torch.float32, torch.bfloat16)
+    )
 
 
 class _ScaledCrossEntropy(torch.autograd.Function):
@@ -37,28 +49,22 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         scale: float,
         smoothing: float,
     ) -> torch.Tensor:
-        total, uniform_target = bias.new_zeros(()), smoothing / len(table)
+        dtype = compute_dtype(vectors)
+        block_loss = _half_block_loss if dtype in _HALF_DTYPES else _block_loss
+        total = bias.new_zeros(())
         vectors_grad = torch.empty_like(vectors, dtype=table.dtype)
         table_grad = torch.empty_like(table) if len(vectors) else torch.zeros_like(table)
         bias_grad = torch.zeros_like(bias)
-        size = block_size(len(table))
-        dtype = _matmul_dtype(vectors)
-        cast_table = table.to(dtype)
+        size = block_size(len(table), dtype)
+        cast_table = cast_weight(table, dtype)
         for start in range(0, len(vectors), size):
             block, index = vectors[start : start + size].to(dtype), targets[start : start + size, None]
-            log_probs = F.log_softmax(_logits(block, cast_table, bias), -1)  # (size, V)
-            total -= log_probs.gather(1, index).sum() * (1 - smoothing)
-            if smoothing:
-                total -= log_probs.sum() * uniform_target
-            logits_grad = log_probs.exp_()
-            if smoothing:
-                logits_grad -= uniform_target
-            logits_grad.scatter_add_(1, index, logits_grad.new_full(index.shape, smoothing - 1.0))
+            loss, logits_grad = block_loss(block, cast_table, bias, index, smoothing)  # (), (size, V)
+            total += loss
             bias_grad += logits_grad.sum(0)
-            logits_grad = logits_grad.to(dtype)
             _matmul_into(vectors_grad[start : start + size], logits_grad, cast_table, scale, accumulate=False)
             _matmul_into(table_grad, logits_grad.t(), block, scale, accumulate=start > 0)
-            del log_probs, logits_grad  # before the next block is allocated
+            del logits_grad  # before the next block is allocated
         # Not by save_for_backward: autograd copies a gradient that is referenced elsewhere, and this is the largest.
         ctx.grads = (vectors_grad.to(vectors.dtype), table_grad, bias_grad.mul_(scale))
         return total * scale
@@ -73,10 +79,40 @@ class _ScaledCrossEntropy(torch.autograd.Function):
         return (*grads, None, None, None)
 
 
-def _matmul_dtype(values: torch.Tensor) -> torch.dtype:
-    """Return the dtype that matmuls compute in: autocast's, or that of the values."""
-    device = values.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
+def _block_loss(
+    vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, index: torch.Tensor, smoothing: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the summed cross entropy of some positions, and the gradient of their logits (P, V)."""
+    uniform_target = smoothing / len(table)
+    log_probs = F.log_softmax(_logits(vectors, table, bias), -1)  # (P, V)
+    loss = log_probs.gather(1, index).sum() * (smoothing - 1)
+    if smoothing:
+        loss -= log_probs.sum() * uniform_target
+    logits_grad = log_probs.exp_()
+    if smoothing:
+        logits_grad -= uniform_target
+    return loss, logits_grad.scatter_add_(1, index, logits_grad.new_full(index.shape, smoothing - 1.0))
+
+
+def _half_block_loss(
+    vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, index: torch.Tensor, smoothing: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same in bf16 or fp16: one matmul and one softmax, which accumulate in fp32.
+
+    A softmax does not change where all logits change alike. Without the mean of the bias, which is far from zero (most
+    words are rare), logits are smaller and lose less to rounding.
+    """
+    logits = linear(vectors, table, (bias - bias.mean()).to(vectors.dtype))  # (P, V)
+    probs = torch.softmax(logits, -1).to(logits.dtype)
+    log_probs = probs.gather(1, index).to(bias.dtype).clamp_(min=torch.finfo(bias.dtype).tiny).log_()  # (P, 1)
+    loss = -log_probs.sum()
+    if smoothing:
+        uniform_target = smoothing / len(table)
+        log_sums = logits.gather(1, index).to(bias.dtype) - log_probs  # log(sum(exp(logits)))
+        mean_log_probs = logits.mean(1, keepdim=True, dtype=bias.dtype) - log_sums
+        loss = (1 - smoothing) * loss - smoothing * mean_log_probs.sum()
+        probs -= uniform_target
+    return loss, probs.scatter_add_(1, index, probs.new_full(index.shape, smoothing - 1.0))
 
 
 def _logits(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -115,9 +151,9 @@ def evaluate_cross_entropy(
     """Return the summed cross entropy and the number of targets with the highest logit, without gradients."""
     total = bias.new_zeros(())
     num_correct = 0
+    dtype = compute_dtype(vectors)
     size = block_size(len(table))
-    dtype = _matmul_dtype(vectors)
-    cast_table = table.to(dtype)
+    cast_table = cast_weight(table, dtype)
     for start in range(0, len(vectors), size):
         block_targets = targets[start : start + size]
         logits = _logits(vectors[start : start + size].to(dtype), cast_table, bias)
@@ -129,9 +165,9 @@ def evaluate_cross_entropy(
 @torch.no_grad()
 def token_losses(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return (P,): the cross entropy of each target, without gradients."""
+    dtype = compute_dtype(vectors)
     size = block_size(len(table))
-    dtype = _matmul_dtype(vectors)
-    cast_table = table.to(dtype)
+    cast_table = cast_weight(table, dtype)
     blocks = (slice(start, start + size) for start in range(0, len(vectors), size))
     losses = [
         F.cross_entropy(_logits(vectors[block].to(dtype), cast_table, bias), targets[block], reduction="none")

@@ -11,7 +11,7 @@ from torch import nn
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
 from bertworks.encoders.memory import FLOAT_BYTES
-from bertworks.objectives.cross_entropy import block_size
+from bertworks.objectives.cross_entropy import logits_bytes
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def step_bytes(
     state = model_state_bytes(config, num_shards)
     per_token = config.activation_bytes(max_length)
     num_targets = math.ceil(config.target_ratio * num_tokens)
-    logits = 2 * FLOAT_BYTES * min(num_targets, block_size(config.vocab_size)) * config.vocab_size
+    logits = logits_bytes(num_targets, config.vocab_size)
     layers = (config.num_hidden_layers - 1) * per_token.layer + per_token.last_layer
     if activation_checkpointing:
         layers = per_token.layer + FLOAT_BYTES * config.hidden_size * config.num_hidden_layers

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from bertworks.allocator import release_large_blocks
-from bertworks.encoders.linear import disable_weight_packing
+from bertworks.encoders.linear import disable_weight_cache
 from bertworks.errors import FolderError
 from bertworks.training.devices import PRECISIONS, Precision
 
@@ -32,6 +32,7 @@ def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> Non
     embeddings and heads stay in fp32, as with autocast.
     """
     release_large_blocks()
+    disable_weight_cache()
     mesh = init_device_mesh(precision.device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy()
     if precision.name != "fp32":
@@ -55,15 +56,14 @@ def is_sharded(module: nn.Module) -> bool:
 def gather_parameters(module: nn.Module, precision: Precision) -> Iterator[None]:
     """Gather the parameters outside of the layers, so that submodules can be called; a collective of all processes.
 
-    Layers are still gathered when they are called, in the precision of the run; weight packing is disabled, because
-    their weights are new tensors each time.
+    Layers are still gathered when they are called, in the precision of the run.
     """
     if not isinstance(module, FSDPModule):
         yield
         return
     module.unshard()
     try:
-        with disable_weight_packing(), precision.autocast():
+        with precision.autocast():
             yield
     finally:
         module.reshard()
