@@ -64,7 +64,7 @@ _is_weight_cache_enabled = True
 
 
 def disable_weight_cache() -> None:
-    """Cache no copies of weights in this process: for weights whose storage is refilled without a new version (FSDP)."""
+    """Cache no copies of weights in this process: FSDP refills the storage of weights without a new version."""
     global _is_weight_cache_enabled
     _is_weight_cache_enabled = False
 
