@@ -127,14 +127,14 @@ def _pretrain(
     device: str,
     on_event: EventCallback | None,
 ) -> Model:
-    from bertworks.commands.pretrain.recipe import PretrainRecipe
+    from bertworks.commands.pretrain.recipe import read_pretrain_recipe
     from bertworks.commands.pretrain.request import PretrainRequest
     from bertworks.commands.pretrain.run import run_pretrain
     from bertworks.inference.model import load
     from bertworks.settings import recipe_path
 
     request = PretrainRequest(
-        recipe=_read_recipe(PretrainRecipe, recipe_path(recipe), settings),
+        recipe=read_pretrain_recipe(recipe_path(recipe), settings),
         corpus=Path(data),
         output=Path(output),
         init_model=init_model,
@@ -171,7 +171,7 @@ def finetune(
     columns   names of columns by role: {"text": "sms", "label": "class"}; guessed where left out
     settings  other keys of the recipe: {"patience": 3, "optimizer.weight_decay": 0.1}
     """
-    from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
+    from bertworks.commands.finetune.recipe import read_finetune_recipe
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.run import run_finetune
     from bertworks.inference.model import load
@@ -181,8 +181,6 @@ def finetune(
         "learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs, "max_length": max_length,
         "seed": seed, "precision": precision, **(settings or {}),
     }  # fmt: skip
-    if recipe is None and options.get("learning_rate") is None and not options.get("feature_layers"):
-        options["learning_rate"] = default_learning_rate(str(model))
     path = None if recipe is None else recipe_path(str(recipe), "finetune")
     request = FinetuneRequest(
         task=task,
@@ -191,7 +189,7 @@ def finetune(
         output=Path(output),
         dev=None if dev is None else Path(dev),
         test=None if test is None else Path(test),
-        recipe=_read_recipe(FinetuneRecipe, path, options),
+        recipe=read_finetune_recipe(path, str(model), options),
         columns={"": dict(columns or {})},
         device=device,
     )
@@ -291,19 +289,6 @@ def compare(
 
 def _paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
     return [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-
-
-def _read_recipe(kind: type[Any], path: Path | None, settings: Mapping[str, Any]) -> Any:
-    """Return a recipe file, or the defaults, with dotted keys replaced; None leaves a key as it is."""
-    from bertworks.settings import from_table, merge_tables, recipe_table
-
-    table: dict[str, Any] = {} if path is None else recipe_table(path)
-    for key, value in settings.items():
-        if value is not None:
-            for name in reversed(key.split(".")):
-                value = {name: value}
-            table = merge_tables(table, value)
-    return from_table(kind, table, str(path or "settings"))
 
 
 def _consume(events: Iterator[Any], on_event: EventCallback | None) -> None:

@@ -8,7 +8,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,21 +77,32 @@ def merge_tables(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
     return merged
 
 
-def apply_overrides(table: dict[str, Any], assignments: Iterable[str], kind: type[Any]) -> dict[str, Any]:
-    """Return a recipe table with assignments such as "model.hidden_size=256" applied.
+def override(table: dict[str, Any], values: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Return a recipe table with the values of dotted keys such as "model.hidden_size" replaced; None replaces nothing.
 
-    `kind` is the dataclass of the recipe: it says which keys exist. Values are TOML; a value that is no TOML is taken
-    as a string, so that quotes are not needed: "schedule=cosine".
+    `kind` is the dataclass of the recipe: it says which keys exist.
+    """
+    for key, value in values.items():
+        if value is None:
+            continue
+        if not isinstance(value, dict):  # the keys of a whole section are checked when the recipe is built
+            _check_key(key, kind)
+        for name in reversed(key.split(".")):
+            value = {name: value}
+        table = merge_tables(table, value)
+    return table
+
+
+def apply_overrides(table: dict[str, Any], assignments: Iterable[str], kind: type[Any]) -> dict[str, Any]:
+    """Return a recipe table with assignments such as "model.hidden_size=256" applied; see `override`.
+
+    Values are TOML; a value that is no TOML is taken as a string, so that quotes are not needed: "schedule=cosine".
     """
     for assignment in assignments:
         key, equals, text = (part.strip() for part in assignment.partition("="))
         if not key or not equals:
             raise SettingsError(f"'{assignment}' is no assignment; write section.key=value, e.g. model.hidden_size=256")
-        _check_key(key, kind)
-        value: Any = _parse_value(text)
-        for name in reversed(key.split(".")):
-            value = {name: value}
-        table = merge_tables(table, value)
+        table = override(table, {key: _parse_value(text)}, kind)
     return table
 
 

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from command_line import RunCommand
+from encoder_folder import write_random_bert
 
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import BertConfig
 from bertworks.inference.model import load
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气好坏我们去公园玩吧，。", "hello", "##s"]
@@ -34,11 +31,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         intermediate_size=8,
         max_position_embeddings=16,
     )
-    encoder = Bert(config, torch.Generator().manual_seed(0))
-    tensors = to_hf_names(encoder.state_dict(), tensor_names(config))
     for name in ("plain", "pooled"):
-        tokenizer = Tokenizer.load(folder / "vocab.txt")
-        write_folder(folder / name, config_to_dict(config, ["BertModel"]), tensors, tokenizer, {})
+        write_random_bert(folder / name, config, Tokenizer.load(folder / "vocab.txt"))
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": kind} for kind in ("Pooling", "Normalize")]
     (folder / "pooled" / "modules.json").write_text(json.dumps(modules))
     (folder / "pooled" / "Pooling").mkdir()

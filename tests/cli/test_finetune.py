@@ -6,15 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
+from encoder_folder import write_random_bert
 from typer.testing import CliRunner
 
 from bertworks.cli.app import app
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import BertConfig
 from bertworks.errors import BertworksError
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -38,9 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=32,
         initializer_range=0.15,
     )
-    encoder = Bert(config, torch.Generator().manual_seed(0))
-    tensors = to_hf_names(encoder.state_dict(), tensor_names(config))
-    write_folder(folder / "base", config_to_dict(config, ["BertModel"]), tensors, tokenizer, {})
+    write_random_bert(folder / "base", config, tokenizer)
     draw = random.Random(0)
     for name, count in (("train", 128), ("dev", 32)):
         texts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(count)]

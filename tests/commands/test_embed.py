@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from encoder_folder import write_random_bert
 
 from bertworks.commands.embed import EmbedRequest, EmbedResult, embed, fingerprint
 from bertworks.embeddings import vectors
 from bertworks.embeddings.formats import read_metadata
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import InputError, SettingsError
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.progress import Progress
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -42,9 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pa
         max_position_embeddings=16,
         initializer_range=0.2,
     )
-    encoder = Bert(config, torch.Generator().manual_seed(0))
-    tensors = to_hf_names(encoder.state_dict(), tensor_names(config))
-    write_folder(folder / "model", config_to_dict(config, ["BertModel"]), tensors, tokenizer, {})
+    write_random_bert(folder / "model", config, tokenizer)
     texts = [" ".join(f"w{61 * index + word}" for word in range(index * 7 % 61)) for index in range(100)]
     (folder / "texts.txt").write_text("\n".join(texts) + "\n")
     return folder

@@ -4,14 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from encoder_folder import write_random_bert
 
 from bertworks.commands.search import SearchRequest, nearest, search
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import BertConfig
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 w5", "", "w6 w7 w8", "w9", "w4 w5"]
@@ -29,9 +26,7 @@ def write_model(path: Path, tokenizer: Tokenizer, seed: int) -> None:
         max_position_embeddings=16,
         initializer_range=0.2,
     )
-    encoder = Bert(config, torch.Generator().manual_seed(seed))
-    tensors = to_hf_names(encoder.state_dict(), tensor_names(config))
-    write_folder(path, config_to_dict(config, ["BertModel"]), tensors, tokenizer, {})
+    write_random_bert(path, config, tokenizer, seed)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from encoder_folder import write_random_bert
 from fastapi.testclient import TestClient
 from relevance_task import Relevance
 from safetensors.torch import load_file
@@ -26,13 +27,10 @@ from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.submissions import BenchmarkDataset
 from bertworks.commands.predict import PredictRequest, predict
 from bertworks.datasets.published import DATASETS, DatasetSplit, PublishedDataset
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import BertConfig
 from bertworks.exporters.export import ExportRequest, export
 from bertworks.inference.attribution import example_from_texts, explain
 from bertworks.inference.finetuned import load_predictor
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.serving.server import ServeRequest, load_app
 from bertworks.tasks.registry import TASKS
 from bertworks.vocabulary.algorithms import wordpiece_backend
@@ -70,9 +68,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=32,
         initializer_range=0.15,
     )
-    tensors = to_hf_names(Bert(config, torch.Generator().manual_seed(0)).state_dict(), tensor_names(config))
-    write_folder(folder, config_to_dict(config, ["BertModel"]), tensors, tokenizer, {})
-    return folder
+    return write_random_bert(folder, config, tokenizer)
 
 
 def write_examples(path: Path, count: int, seed: int, is_labelled: bool = True) -> Path:

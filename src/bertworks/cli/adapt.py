@@ -20,7 +20,7 @@ from bertworks.cli.options import (
     Shard,
     Vocabulary,
 )
-from bertworks.cli.pretrain import read_pretrain_recipe, run
+from bertworks.cli.pretrain import run
 from bertworks.settings import recipe_path
 
 app = command_app()
@@ -49,6 +49,7 @@ def adapt_command(
     result is bit-identical.
     """
     path = recipe_path(recipe)
+    from bertworks.commands.pretrain.recipe import read_pretrain_recipe
     from bertworks.commands.pretrain.request import PretrainRequest
 
     options = {
@@ -57,7 +58,7 @@ def adapt_command(
     }  # fmt: skip
     run(
         PretrainRequest(
-            recipe=read_pretrain_recipe(path, options, overrides), corpus=data, output=output, vocabulary=vocab,
+            recipe=read_pretrain_recipe(path, options, overrides or []), corpus=data, output=output, vocabulary=vocab,
             init_model=model, device=device, shard=shard,
         )
     )  # fmt: skip

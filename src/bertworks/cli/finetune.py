@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +33,6 @@ from bertworks.errors import SettingsError
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
-    from bertworks.commands.finetune.recipe import FinetuneRecipe
     from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
     from bertworks.commands.finetune.submissions import BenchmarkDataset
     from bertworks.commands.finetune.sweep import Outcome
@@ -120,12 +118,13 @@ def finetune_command(
     }  # fmt: skip
     if auxiliary is not None:
         options[_AUXILIARY_KEYS[auxiliary]] = _AUXILIARY_WEIGHT
-    settings = _read_recipe(path, options, overrides, model)
     is_submission = test == PUBLISHED_TEST
     from bertworks.commands.finetune.dataset import resolve_dataset
+    from bertworks.commands.finetune.recipe import read_finetune_recipe
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.submissions import BenchmarkDataset
 
+    settings = read_finetune_recipe(path, model, options, overrides or [])
     files = {"train": train, "dev": dev, "test": None if is_submission else test}
     columns = columns_of(text=text, pair=pair, label=label, targets=targets)
     target = resolve_dataset(task, files, data, columns)
@@ -146,19 +145,6 @@ def finetune_command(
         _show_other_dev_scores(published, best)
     if is_submission:
         _write_submission(published, best, output)
-
-
-def _read_recipe(path: Path | None, options: dict[str, Any], overrides: list[str] | None, model: str) -> FinetuneRecipe:
-    """Return the recipe with options and `--set` assignments; the learning rate defaults to that of the family."""
-    from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
-    from bertworks.settings import apply_overrides, from_table, recipe_table
-
-    table = {name: value for name, value in options.items() if value is not None}
-    table = apply_overrides((recipe_table(path) if path else {}) | table, overrides or [], FinetuneRecipe)
-    settings = from_table(FinetuneRecipe, table, str(path or "options"))
-    if model and "learning_rate" not in table and not settings.feature_layers:
-        settings = replace(settings, learning_rate=default_learning_rate(model))
-    return settings
 
 
 def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, ray_cpus: int) -> Path:

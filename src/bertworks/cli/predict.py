@@ -47,7 +47,7 @@ def predict_command(
             model=model, source=sys.stdin.buffer, kind=kind or "text", by=by, columns=columns, engine=engine
         )
     else:
-        default = None if ".json" in Path(file).suffixes else "text"  # of .json the first line tells
+        default = None if ".json" in Path(file).suffixes else "text"  # a .json file is recognized by its first line
         request = PredictRequest(
             model=model,
             source=Path(file),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -26,7 +26,6 @@ from bertworks.cli.printers import PretrainPrinter
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
-    from bertworks.commands.pretrain.recipe import PretrainRecipe
     from bertworks.commands.pretrain.request import PretrainRequest
 
 app = command_app()
@@ -52,6 +51,7 @@ def pretrain_command(
     Ctrl-C saves a checkpoint and exits with 130; the same command continues, and the result is bit-identical.
     """
     path = recipe_path(recipe)
+    from bertworks.commands.pretrain.recipe import read_pretrain_recipe
     from bertworks.commands.pretrain.request import PretrainRequest
 
     options = {
@@ -60,19 +60,10 @@ def pretrain_command(
     }  # fmt: skip
     run(
         PretrainRequest(
-            recipe=read_pretrain_recipe(path, options, overrides), corpus=data, output=output, vocabulary=vocab,
+            recipe=read_pretrain_recipe(path, options, overrides or []), corpus=data, output=output, vocabulary=vocab,
             device=device, shard=shard,
         )
     )  # fmt: skip
-
-
-def read_pretrain_recipe(path: Path, options: dict[str, Any], overrides: list[str] | None) -> PretrainRecipe:
-    """Return the recipe with the options that were given (not None) and the `--set` assignments applied."""
-    from bertworks.commands.pretrain.recipe import PretrainRecipe
-    from bertworks.settings import apply_overrides, from_table, merge_tables, recipe_table
-
-    table = merge_tables(recipe_table(path), {name: value for name, value in options.items() if value is not None})
-    return from_table(PretrainRecipe, apply_overrides(table, overrides or [], PretrainRecipe), str(path))
 
 
 def run(request: PretrainRequest) -> None:

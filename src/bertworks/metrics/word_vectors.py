@@ -69,7 +69,7 @@ class SectionScore:
 
 
 def read_word_list(path: Path) -> list[WordPair] | list[AnalogyQuestion]:
-    """Read a similarity or an analogy list; its content tells which it is."""
+    """Read a similarity or an analogy list; which of the two is seen from its content."""
     lines = list(_lines(path))
     if lines[0][1].startswith(":") or _is_question(lines[-1][1]):  # the first line of pairs may be a header
         word_list: list[WordPair] | list[AnalogyQuestion] = list(_questions(path.name, lines))

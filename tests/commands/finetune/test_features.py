@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from encoder_folder import write_random_bert
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -24,13 +25,10 @@ from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.sweep import seeds_of, sweep
 from bertworks.embeddings.strategies import STRATEGIES
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.attribution import example_from_texts, explain
 from bertworks.inference.finetuned import load_predictor
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.sampling.batch import Batch
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.vocabulary.algorithms import wordpiece_backend
@@ -60,15 +58,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=32,
         initializer_range=0.05,
     )
-    encoder = Bert(config, torch.Generator().manual_seed(0))
-    write_folder(
-        folder,
-        config_to_dict(config, ["BertModel"]),
-        to_hf_names(encoder.state_dict(), tensor_names(config)),
-        tokenizer,
-        {},
-    )
-    return folder
+    return write_random_bert(folder, config, tokenizer)
 
 
 def words(rng: random.Random, *more: str) -> list[str]:

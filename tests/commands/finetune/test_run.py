@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from encoder_folder import write_random_bert
 from safetensors.torch import load_file
 
 import bertworks
@@ -23,13 +24,10 @@ from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.finetune.sweep import Outcome, grid_of, seeds_of, sweep
 from bertworks.commands.predict import PredictRequest, predict
 from bertworks.datasets.files import Record
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import BertConfig
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.predictor import TRUNCATED_TOKENS
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.text.document import Counts
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.optimizer import LayerwiseSettings
@@ -57,15 +55,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=32,
         initializer_range=0.15,
     )
-    encoder = Bert(config, torch.Generator().manual_seed(0))
-    write_folder(
-        folder,
-        config_to_dict(config, ["BertModel"]),
-        to_hf_names(encoder.state_dict(), tensor_names(config)),
-        tokenizer,
-        {},
-    )
-    return folder
+    return write_random_bert(folder, config, tokenizer)
 
 
 def reviews(count: int, seed: int) -> list[tuple[str, str]]:

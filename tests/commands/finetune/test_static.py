@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from encoder_folder import write_random_bert
 
 from bertworks.commands.embed import EmbedRequest, embed
 from bertworks.commands.finetune.recipe import FinetuneRecipe
@@ -19,12 +19,9 @@ from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.senses import SensesRequest, read_uses, senses
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import read_vectors, write_vectors
-from bertworks.encoders.bert import Bert, BertConfig, tensor_names
-from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.bert import BertConfig
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import load
-from bertworks.models.folder import write_folder
-from bertworks.models.tensor_names import to_hf_names
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,11 +58,7 @@ def small_bert(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=16,
         initializer_range=0.2,
     )
-    encoder = Bert(config, torch.Generator().manual_seed(0))
-    folder = tmp_path_factory.mktemp("bert") / "bert"
-    tensors = to_hf_names(encoder.state_dict(), tensor_names(config))
-    write_folder(folder, config_to_dict(config, ["BertModel"]), tensors, tokenizer, {})
-    return folder
+    return write_random_bert(tmp_path_factory.mktemp("bert") / "bert", config, tokenizer)
 
 
 def texts_file(count: int) -> str:

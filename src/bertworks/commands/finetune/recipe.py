@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.embeddings.strategies import get_strategy
@@ -12,6 +15,7 @@ from bertworks.errors import SettingsError
 from bertworks.models.folder import read_folder
 from bertworks.models.hub import fetch
 from bertworks.sampling.windows import WindowRule
+from bertworks.settings import apply_overrides, from_table, override, recipe_table
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 from bertworks.training.schedule import InverseSqrtSchedule, Schedule, SlantedTriangularSchedule, StepSchedule
@@ -141,6 +145,19 @@ class FinetuneRecipe:
         if self.schedule == "inverse-sqrt":
             return InverseSqrtSchedule(num_steps, warmup_steps, self.learning_rate)
         return StepSchedule((num_steps,), warmup_steps, self.learning_rate)
+
+
+def read_finetune_recipe(
+    path: Path | None, model: str, values: Mapping[str, Any], assignments: Iterable[str] = ()
+) -> FinetuneRecipe:
+    """Return the recipe in a file, or the default one, with the values of dotted keys (None: unchanged) and assignments
+    KEY=VALUE applied. Without a learning rate, a whole model is fine-tuned with the usual one of its family."""
+    table = override(recipe_table(path) if path else {}, values, FinetuneRecipe)
+    table = apply_overrides(table, assignments, FinetuneRecipe)
+    recipe = from_table(FinetuneRecipe, table, str(path or "options"))
+    if model and "learning_rate" not in table and not recipe.feature_layers:
+        recipe = replace(recipe, learning_rate=default_learning_rate(model))
+    return recipe
 
 
 def default_learning_rate(model: str) -> float:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
 from bertworks.objectives.registry import check_objective
 from bertworks.sampling.masking import MaskSettings
-from bertworks.settings import parse_duration
+from bertworks.settings import apply_overrides, from_table, override, parse_duration, recipe_table
 from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 from bertworks.training.schedule import DECAYS
@@ -180,3 +183,9 @@ class PretrainRecipe:
             raise SettingsError(
                 f"warmup_steps is {self.warmup_steps:,}, but the run has {num_steps:,} steps; lower it or add steps"
             )
+
+
+def read_pretrain_recipe(path: Path, values: Mapping[str, Any], assignments: Iterable[str] = ()) -> PretrainRecipe:
+    """Return a recipe with the values of dotted keys (None: unchanged) and KEY=VALUE assignments applied."""
+    table = override(recipe_table(path), values, PretrainRecipe)
+    return from_table(PretrainRecipe, apply_overrides(table, assignments, PretrainRecipe), str(path))
