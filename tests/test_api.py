@@ -1,0 +1,89 @@
+"""The public Python functions: recipe keys as arguments, family defaults, interruption, and user errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import prepare_corpus
+
+import bertworks
+from bertworks.commands.finetune.recipe import read_finetune_recipe
+from bertworks.commands.pretrain.request import TrainEvent
+from bertworks.errors import SettingsError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL: dict[str, Any] = {
+    "model.hidden_size": 16,
+    "model.num_attention_heads": 2,
+    "model.max_position_embeddings": 32,
+    "warmup_steps": 1,
+    "num_eval_examples": 8,
+    "phases": [{"max_length": 16, "steps": 3}],
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("run") / "run"
+    bertworks.pretrain("tiny", data=str(corpus), output=str(output), batch_size=8, settings=SMALL)
+    return output
+
+
+def test_pretrain_applies_dotted_recipe_keys(run: Path):
+    recipe = (run / "recipe.toml").read_text()
+    assert "hidden_size = 16" in recipe
+    assert "batch_size = 8" in recipe
+    assert bertworks.load(run / "model").encoder.config.hidden_size == 16
+
+
+def test_adapt_starts_from_a_model_and_reports_its_events(run: Path, corpus: Path, tmp_path: Path):
+    events: list[TrainEvent] = []
+    model = bertworks.adapt(
+        run / "model", data=corpus, output=tmp_path / "adapted", batch_size=8,
+        settings={key: value for key, value in SMALL.items() if not key.startswith("model.")}, on_event=events.append,
+    )  # fmt: skip
+    assert model.encoder.config.hidden_size == 16
+    assert sum(event.step is not None for event in events) == 3
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest_key(corpus: Path, tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"did you mean 'optimizer\.beta2'"):
+        bertworks.pretrain("tiny", data=corpus, output=tmp_path / "run", settings={"optimizer.beta_2": 0.9})
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupted_run_raises_keyboard_interrupt(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    events = [TrainEvent(note="interrupted: saved; the same command resumes", is_interrupted=True)]
+    monkeypatch.setattr("bertworks.commands.pretrain.run.run_pretrain", lambda request: iter(events))
+    with pytest.raises(KeyboardInterrupt):
+        bertworks.pretrain("tiny", data=corpus, output=tmp_path / "run", settings=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [({}, 3e-5), ({"learning_rate": 1e-3}, 1e-3), ({"feature_layers": "last"}, 1e-3)],
+    ids=["family", "explicit", "features"],
+)
+def test_the_learning_rate_of_fine_tuning_defaults_to_that_of_the_family(
+    run: Path, tmp_path: Path, values: dict[str, Any], expected: float
+):
+    (tmp_path / "recipe.toml").write_text("epochs = 2\n")
+    for path in (None, tmp_path / "recipe.toml"):
+        assert read_finetune_recipe(path, str(run / "model"), values).learning_rate == expected
+
+
+def test_encode_returns_a_vector_per_text(run: Path):
+    assert bertworks.encode(run / "model", ["the river", "a stone"]).shape == (2, 16)
+
+
+def test_compare_needs_a_corpus(tmp_path: Path):
+    with pytest.raises(SettingsError, match="name the corpus folder with --data"):
+        bertworks.compare("family", output=tmp_path / "out")
