@@ -87,6 +87,19 @@ def ray_cluster() -> Iterator[Any]:
         cluster.shutdown()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def auto_precision_is_fp32() -> Iterator[None]:
+    """Resolve the precision `auto` to fp32 on any processor: most tests compare numbers to six digits.
+
+    Tests of bf16 name their precision; the commands that tests start as processes resolve it for themselves.
+    """
+    from bertworks.encoders import precision
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(precision, "has_native_bf16", lambda: False)
+        yield
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Run torch with one thread: a tiny model is slower with several on shared cores."""

@@ -197,28 +197,34 @@ def finetune(
     return load(Path(output) / "model")
 
 
-def evaluate(model: PathLike, file: PathLike, *, columns: Mapping[str, str] | None = None) -> dict[str, float]:
+def evaluate(
+    model: PathLike, file: PathLike, *, columns: Mapping[str, str] | None = None, precision: str | None = None
+) -> dict[str, float]:
     """Return the metrics of a fine-tuned model on a labelled file."""
     from bertworks.commands.evaluate import LabelledFile, evaluate_files
     from bertworks.inference.finetuned import load_predictor
 
     labelled_file = LabelledFile(str(file), Path(file), columns or {})
-    (result,) = evaluate_files(load_predictor(str(model)), [labelled_file])
+    (result,) = evaluate_files(load_predictor(str(model), precision=precision), [labelled_file])
     return dict(result.scores.metrics)
 
 
-def predict(model: PathLike, texts: Iterable[str | Sequence[str] | Mapping[str, Any]]) -> list[Any]:
+def predict(
+    model: PathLike, texts: Iterable[str | Sequence[str] | Mapping[str, Any]], *, precision: str | None = None
+) -> list[Any]:
     """Return the predictions of a fine-tuned model for texts, pairs or dicts of fields."""
     from bertworks.inference.model import load
 
-    return load(model).predict(texts)
+    return load(model, precision=precision).predict(texts)
 
 
-def encode(model: PathLike, texts: Iterable[str], *, pooling: str | None = None) -> npt.NDArray[np.float32]:
+def encode(
+    model: PathLike, texts: Iterable[str], *, pooling: str | None = None, precision: str | None = None
+) -> npt.NDArray[np.float32]:
     """Return one vector per text, (N, D)."""
     from bertworks.inference.model import load
 
-    return load(model).encode(texts, pooling)
+    return load(model, precision=precision).encode(texts, pooling)
 
 
 def export(
@@ -250,6 +256,7 @@ def serve(
     port: int = 8000,
     api_key_file: PathLike | None = None,
     engine: str | None = None,
+    precision: str | None = None,
 ) -> None:
     """Serve models (NAME=FOLDER or folders, or one bundle) over HTTP until the process is stopped."""
     from bertworks.serving.server import ServeRequest, listen, load_app
@@ -258,6 +265,7 @@ def serve(
     request = ServeRequest(
         models=(models,) if isinstance(models, str) else tuple(models), host=host, port=port,
         key_file=None if api_key_file is None else Path(api_key_file), engine=engine,
+        precision=precision,
     )  # fmt: skip
     with listen(host, port) as sock:
         run(load_app(request), sock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DEVICES = ("auto", "cpu", "cuda", "mps", "xla")
-PRECISIONS = ("fp32", "bf16", "fp16")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 ENGINES = ("torch", "onnx", "openvino")
 EXPORT_TARGETS = ("onnx", "openvino", "safetensors-fp16", "int8")
 FEATURE_STRATEGIES = (

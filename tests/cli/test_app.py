@@ -278,9 +278,10 @@ def test_names_in_help_are_those_of_the_tables_they_key():
     from bertworks.embeddings.static_settings import KINDS as WORD_VECTOR_KINDS
     from bertworks.embeddings.static_words import CONTEXTS
     from bertworks.embeddings.strategies import STRATEGIES
+    from bertworks.encoders.precision import PRECISIONS
     from bertworks.engines.runtimes import ENGINES
     from bertworks.exporters.export import TARGETS
-    from bertworks.training.devices import DEVICES, PRECISIONS
+    from bertworks.training.devices import DEVICES
     from bertworks.vocabulary.algorithms import KINDS
 
     assert choices.DEVICES == DEVICES

@@ -9,7 +9,7 @@ import typer
 
 from bertworks.choices import FEATURE_STRATEGIES, POOLINGS
 from bertworks.cli.command import Command, choice, command_app
-from bertworks.cli.options import Engine, ModelArgument, TextColumn
+from bertworks.cli.options import Engine, ModelArgument, Precision, TextColumn
 from bertworks.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def embed_command(
         bool, typer.Option("--truncate", help="Truncate long texts instead of splitting them into windows.")
     ] = False,
     engine: Engine = None,
+    precision: Precision = None,
 ) -> None:
     """Write an embedding for each text of FILE, pooled as the model folder says, else the mean of its tokens.
 
@@ -48,6 +49,7 @@ def embed_command(
     request = EmbedRequest(
         model=model, file=file, output=output, column=text, unit=level, layers=layers, pooling=pooling, half=half,
         format=format, budget=batch_tokens or TOKEN_BUDGET, truncate=truncate, engine=engine,
+        precision=precision,
     )  # fmt: skip
     with show_progress() as on_progress:
         result = embed(request, on_progress)

@@ -15,6 +15,7 @@ from bertworks.cli.options import (
     FinetunedModel,
     LabelColumn,
     PairColumn,
+    Precision,
     TargetsSuffix,
     TextColumn,
     columns_of,
@@ -44,6 +45,7 @@ def evaluate_command(
     label: LabelColumn = None,
     targets: TargetsSuffix = None,
     engine: Engine = None,
+    precision: Precision = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; for several files, one by file.")] = (
         False
     ),
@@ -59,7 +61,7 @@ def evaluate_command(
         labelled = dataset_files(files[0], data)
     else:
         raise SettingsError(f"--data {data} is the folder of one published dataset; name only that dataset")
-    predictor = load_predictor(model, engine=engine)
+    predictor = load_predictor(model, engine=engine, precision=precision)
     with show_progress() as on_progress:
         results = list(evaluate_files(predictor, labelled, on_progress))
     scores = {result.name: dict(result.scores.metrics) for result in results}

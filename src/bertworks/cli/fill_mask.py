@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
-from bertworks.cli.options import AsJson, Engine, ModelArgument, TopK
+from bertworks.cli.options import AsJson, Engine, ModelArgument, Precision, TopK
 
 app = command_app()
 
@@ -20,12 +20,13 @@ def fill_mask_command(
     text: Annotated[str, typer.Argument(help="The text, with [MASK] for each masked token.")],
     top_k: TopK = 5,
     engine: Engine = None,
+    precision: Precision = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the most probable tokens for each [MASK] of TEXT, and the most probable joint fillings."""
     from bertworks.inference.model import load
 
-    result = load(model, engine=engine).fill_mask(text, top_k)
+    result = load(model, engine=engine, precision=precision).fill_mask(text, top_k)
     if as_json:
         print(json.dumps(asdict(result), ensure_ascii=False))
         return

@@ -59,7 +59,10 @@ MaxLength = Annotated[int | None, typer.Option(min=1, help="Maximum sequence len
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training examples.")]
 Seed = Annotated[int | None, typer.Option(help="Random seed of initialization, sampling and dropout.")]
 Device = Annotated[str, choice("device", DEVICES, "Device to compute on.")]
-Precision = Annotated[str | None, choice("precision", PRECISIONS, "Compute dtype (autocast); parameters stay fp32.")]
+Precision = Annotated[
+    str | None,
+    choice("precision", PRECISIONS, "Compute dtype; by default bf16 where the processor has it, else fp32."),
+]
 Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: shard the model over all processes (FSDP2).")]
 Overrides = Annotated[
     list[str] | None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertworks.cli.command import Command, choice, command_app
-from bertworks.cli.options import Engine, FinetunedModel, PairColumn, TextColumn, columns_of
+from bertworks.cli.options import Engine, FinetunedModel, PairColumn, Precision, TextColumn, columns_of
 from bertworks.cli.progress import show_progress
 from bertworks.progress import Progress, ProgressCallback
 
@@ -35,6 +35,7 @@ def predict_command(
     text: TextColumn = None,
     pair: PairColumn = None,
     engine: Engine = None,
+    precision: Precision = None,
 ) -> None:
     """Predict with MODEL and print one JSON object per line, in the order of the texts and as soon as it is ready."""
     from bertworks.commands.predict import PredictRequest, predict
@@ -44,7 +45,13 @@ def predict_command(
     columns = columns_of(text=text, pair=pair)
     if file == "-":
         request = PredictRequest(
-            model=model, source=sys.stdin.buffer, kind=kind or "text", by=by, columns=columns, engine=engine
+            model=model,
+            source=sys.stdin.buffer,
+            kind=kind or "text",
+            by=by,
+            columns=columns,
+            engine=engine,
+            precision=precision,
         )
     else:
         default = None if ".json" in Path(file).suffixes else "text"  # a .json file is recognized by its first line
@@ -55,6 +62,7 @@ def predict_command(
             by=by,
             columns=columns,
             engine=engine,
+            precision=precision,
         )
     total, counts = _count_predictions(request), Counts()
     with _show_progress() as on_progress:

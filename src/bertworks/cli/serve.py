@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
-from bertworks.cli.options import Engine, Ray
+from bertworks.cli.options import Engine, Precision, Ray
 from bertworks.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def serve_command(
     max_queued_requests: Annotated[int, typer.Option(min=1, help="Queue length; further requests get 429.")] = 1024,
     batch_tokens: Annotated[int | None, typer.Option(min=8, help="Maximum tokens per batch.")] = None,
     engine: Engine = None,
+    precision: Precision = None,
     ray: Ray = None,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: number of replicas.")] = 1,
     replica_cpus: Annotated[float, typer.Option(help="With --ray: CPUs per replica.")] = 1,
@@ -64,6 +65,7 @@ def serve_command(
         queue_limits=QueueLimits(max_queued_requests),
         budget=batch_tokens or TOKEN_BUDGET,
         engine=engine,
+        precision=precision,
     )
     if ray is not None:
         _serve_on_ray(ray, request, replicas, replica_cpus)
@@ -71,7 +73,7 @@ def serve_command(
     with server.listen(host, port) as sock:  # before the models, so that a port in use is reported at once
         serving_app = server.load_app(request)
         for served in serving_app.service.models.values():
-            print(f"{served.name}: {', '.join(served.capabilities)}", flush=True)
+            print(f"{served.name} ({served.model.precision}): {', '.join(served.capabilities)}", flush=True)
         address = f"[{host}]" if ":" in host else host
         print(f"serving at http://{address}:{sock.getsockname()[1]} (Ctrl-C stops it)", flush=True)
         is_interrupted = server.serve(serving_app, sock)

@@ -39,6 +39,7 @@ class EmbedRequest:
     budget: int = TOKEN_BUDGET
     truncate: bool = False
     engine: str | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,9 @@ def embed(request: EmbedRequest, on_progress: ProgressCallback = lambda progress
     total = None
     if request.file != STANDARD_INPUT:  # a first pass is cheap, and finds a broken line early
         total = sum(1 for _ in texts_in(request.file, request.column))
-    return embed_with_model(load(request.model, engine=request.engine), request, total, on_progress)
+    return embed_with_model(
+        load(request.model, engine=request.engine, precision=request.precision), request, total, on_progress
+    )
 
 
 def embed_with_model(
@@ -78,7 +81,7 @@ def embed_with_model(
         unit=request.unit,
         half=request.half,
         format=request.format,
-        identity={**vector_metadata(model, extraction), "batch_tokens": request.budget},
+        identity={**vector_metadata(model, extraction), "batch_tokens": request.budget, "precision": model.precision},
     )
     with VectorStore(settings) as store:
         texts = store.remaining(texts_in(request.file, request.column))
@@ -130,11 +133,12 @@ def vector_metadata(model: Model, extraction: Extraction) -> dict[str, Any]:
 
 
 def fingerprint(module: nn.Module) -> str:
-    """Return sixteen hexadecimal digits of a hash over all weights."""
+    """Return sixteen hexadecimal digits of a hash over all weights, rounded to bf16: the same in any precision."""
     weights_hash = hashlib.sha256()
     for name, values in sorted(module.state_dict().items()):
-        weights_hash.update(f"{name} {tuple(values.shape)} {values.dtype}\n".encode())
-        weights_hash.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        weights_hash.update(f"{name} {tuple(values.shape)}\n".encode())
+        rounded = values.bfloat16() if values.is_floating_point() else values
+        weights_hash.update(rounded.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return weights_hash.hexdigest()[:16]
 
 

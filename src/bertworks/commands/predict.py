@@ -25,10 +25,11 @@ BY = ("text", "sentence")
 class PredictRequest:
     """What to predict.
 
-    source   a file, or a stream such as standard input; `kind` is its format, by default detected
-    by       "text": one prediction per text; "sentence": one per sentence
-    columns  column names by role
-    engine   by default the one that the folder was exported for, else torch
+    source     a file, or a stream such as standard input; `kind` is its format, by default detected
+    by         "text": one prediction per text; "sentence": one per sentence
+    columns    column names by role
+    engine     by default the one that the folder was exported for, else torch
+    precision  auto (the default), fp32, bf16 or fp16
     """
 
     model: str
@@ -37,6 +38,7 @@ class PredictRequest:
     by: str = "text"
     columns: Mapping[str, str] = field(default_factory=dict)
     engine: str | None = None
+    precision: str | None = None
 
 
 def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[dict[str, Any]]:
@@ -46,7 +48,7 @@ def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[d
     """
     if request.by not in BY:
         raise SettingsError(f"--by is '{request.by}'; choose one of: {', '.join(BY)}")
-    predictor = load_predictor(request.model, engine=request.engine)
+    predictor = load_predictor(request.model, engine=request.engine, precision=request.precision)
     if request.by == "sentence":
         yield from _predict_sentences(predictor, _records(request), request.columns, counts)
         return

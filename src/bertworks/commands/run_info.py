@@ -1,18 +1,22 @@
-"""The run.json of a pretraining run: a corpus and this machine in; baselines, machine and corpus of the run out."""
+"""What a run records of itself: a corpus, this machine and a recipe in; run.json and the precision of the run out."""
 
 from __future__ import annotations
 
 import datetime
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.shard import map_shard
+from bertworks.encoders.precision import AUTO, describe_precision, resolve_precision
 from bertworks.parallel.machine import machine_info
 from bertworks.parallel.process_group import world_size
+from bertworks.settings import recipe_table
 
 
 def collect_run_info(
@@ -39,6 +43,14 @@ def describe_changes(previous: dict[str, Any], current: dict[str, Any]) -> list[
         f"{name} {before[name]} → {after[name]}" for name in names if name in before and before[name] != after[name]
     ]
     return [f"continuing with {', '.join(changes)}: close, but not bit-identical"] if changes else []
+
+
+def resolve_run_precision(precision: str, folder: Path, device: torch.device) -> tuple[str, str]:
+    """Return the precision of a run, and a message; `auto` is what the run in `folder` began with, if there is one."""
+    path = folder / "recipe.toml"
+    previous = recipe_table(path).get("precision", AUTO) if path.is_file() else AUTO
+    resolved = resolve_precision(previous if precision == AUTO else precision, device)
+    return resolved, describe_precision(precision, resolved, None if previous == AUTO else previous)
 
 
 def now() -> str:

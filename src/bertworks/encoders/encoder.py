@@ -25,6 +25,7 @@ from bertworks.encoders.encoded import (
     select_output_positions,
 )
 from bertworks.encoders.layers import Attention, DropoutSeeds, Layer
+from bertworks.encoders.precision import DTYPES
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -34,6 +35,7 @@ class Encoder(nn.Module):
     """Layers over embedded tokens. Dropout needs training mode and the seeds of a step.
 
     attention                  the attention of batches that state none: one of `supported_attention`
+    compute_dtype              the dtype of matmuls (see `set_precision`); None: that of the parameters
     activation_checkpointing   keep only the inputs of layers and recompute the rest in the backward pass: less memory,
                                a third more time
     """
@@ -48,6 +50,30 @@ class Encoder(nn.Module):
         self.config = config
         self.attention = self.supported_attention[0]
         self.activation_checkpointing = False
+        self.compute_dtype: torch.dtype | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Encoded:
+        """Call `forward` in the precision of this encoder; hidden states are fp32 in any."""
+        if self.compute_dtype is None:
+            return super().__call__(*args, **kwargs)
+        with torch.autocast(self.device.type, self.compute_dtype):
+            return super().__call__(*args, **kwargs)
+
+    def set_precision(self, precision: str, cast_weights: bool = False) -> None:
+        """Compute in fp32, bf16 or fp16 from now on.
+
+        The weights of layers are cast for good if `cast_weights`, which halves the memory that a batch reads: for
+        inference. Otherwise they stay fp32 and are cast once for each of their versions.
+        """
+        dtype = DTYPES[precision]
+        self.compute_dtype = None if dtype == torch.float32 else dtype
+        if not cast_weights or self.compute_dtype is None:
+            return
+        for layer in self.modules():
+            if isinstance(layer, Layer | Attention):
+                for linear in layer.children():
+                    if isinstance(linear, nn.Linear):
+                        linear.weight = nn.Parameter(linear.weight.detach().to(dtype), requires_grad=False)
 
     def forward(
         self,

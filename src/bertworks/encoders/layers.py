@@ -28,6 +28,9 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
 }
 
+# Lengths at which batched matmuls with a softmax are faster in bf16 than torch's fused attention, by a quarter.
+_MIN_BF16_LENGTH, _MAX_BF16_LENGTH = 32, 256
+
 # The keys and values of a layer, each (C, H, T, d).
 KeyValueCache = tuple[torch.Tensor, torch.Tensor]
 # The seeds of a layer: of the attention weights, of the attention's output, of the feed-forward network's output.
@@ -147,17 +150,20 @@ def attend(
     dropout_prob: float,
 ) -> torch.Tensor:
     """Return (C, H, K, d): scaled dot-product attention with an additive mask and dropout of the weights."""
-    if seed is None:
-        # A mask of another dtype than the queries silently gives wrong results in double precision.
-        mask = None if mask is None else mask.to(queries.dtype)
-        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-    return dropout(attention_weights(queries, keys, mask), seed, dropout_prob) @ values
+    if seed is not None:
+        weights = dropout(attention_weights(queries, keys, mask), seed, dropout_prob)
+        return weights.to(values.dtype) @ values
+    # A mask of another dtype than the queries silently gives wrong results in double precision.
+    mask = None if mask is None else mask.to(queries.dtype)
+    if queries.dtype == torch.bfloat16 and _MIN_BF16_LENGTH <= keys.shape[2] <= _MAX_BF16_LENGTH:
+        return attention_weights(queries, keys, mask) @ values
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
 
 def attention_weights(queries: torch.Tensor, keys: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return (C, H, K, T): softmax(queries @ keys.T / sqrt(d) + mask)."""
     scores = queries @ keys.transpose(-2, -1) * (1 / math.sqrt(queries.shape[-1]))
-    return torch.softmax(scores if mask is None else scores + mask, -1)
+    return torch.softmax(scores if mask is None else scores + mask.to(scores.dtype), -1)
 
 
 def mask_at(group: SequenceGroup, token_indices: torch.Tensor) -> torch.Tensor | None:

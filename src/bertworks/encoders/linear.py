@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from bertworks.encoders.precision import has_native_bf16
 
 # oneDNN and torch cache a prepared operation for every number of tokens, a thousand of each at half a megabyte. Batches
 # of mixed texts hardly ever repeat a number, and preparing is quick.
@@ -40,14 +41,6 @@ def _has_onednn(dtype: torch.dtype) -> bool:
     if dtype == torch.bfloat16:
         return has_native_bf16()
     return dtype == torch.float32 and torch.backends.cpu.get_cpu_capability() == "AVX512"
-
-
-@functools.cache
-def has_native_bf16() -> bool:
-    """Whether this processor multiplies bf16 in hardware: AVX-512 BF16, AMX or ARM's BF16."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def compute_dtype(values: torch.Tensor) -> torch.dtype:
@@ -87,15 +80,18 @@ def cast_weight(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return cast
 
 
-def _pack_weight(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a weight in oneDNN's own format for this dtype."""
+def _pack(module: nn.Linear, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weight of a linear layer in oneDNN's own format for this dtype, and its bias."""
+    weight, bias = module.weight, module.bias
     if not torch.is_inference_mode_enabled() or not _can_cache(weight):
-        return cast_weight(weight, dtype)
-    version, packed_dtype, packed = _packed_weights.get(weight, (-1, None, weight))  # type: ignore[no-untyped-call]
-    if version != weight._version or packed_dtype != dtype:
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), _PACKING_BATCH_SIZE)
-        _packed_weights[weight] = (weight._version, dtype, packed)
-    return packed
+        return cast_weight(weight, dtype), bias.to(dtype)
+    key = (weight._version, bias._version, dtype)
+    packed: tuple[Any, torch.Tensor, torch.Tensor] | None = _packed_weights.get(weight)  # type: ignore[no-untyped-call]
+    if packed is None or packed[0] != key:
+        packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), _PACKING_BATCH_SIZE)
+        packed = (key, packed_weight, bias.detach().to(dtype))
+        _packed_weights[weight] = packed
+    return packed[1], packed[2]
 
 
 def use_custom_kernels() -> bool:
@@ -118,18 +114,18 @@ def fused_linear(
 ) -> torch.Tensor:
     """Return module(values) (N, O) plus a residual (N, O), or with "gelu" applied, in one kernel."""
     dtype = compute_dtype(values)
-    values, weight, bias = values.to(dtype), _pack_weight(module.weight, dtype), module.bias.to(dtype)
+    values, (weight, bias) = values.to(dtype), _pack(module, dtype)
     if residual is None:
-        return torch.ops.mkldnn._linear_pointwise(values, weight, bias, activation, [], "none")
+        return torch.ops.mkldnn._linear_pointwise.default(values, weight, bias, activation, [], "none")
     if residual.dtype == dtype:
         return torch.ops.mkldnn._linear_pointwise.binary(values, residual, weight, bias, "add")
-    return residual + torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
+    return residual + torch.ops.mkldnn._linear_pointwise.default(values, weight, bias, "none", [], "")
 
 
 def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Return values (N, D) @ weight (O, D).T + bias, all of one dtype, without a gradient."""
     if values.device.type == "cpu" and _has_onednn(values.dtype):
-        return torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise.default(values, weight, bias, "none", [], "")
     result = values @ weight.t()
     return result if bias is None else result.add_(bias)
 

@@ -87,13 +87,13 @@ def export(request: ExportRequest) -> ExportResult:
     if find_export_engine(folder) is not None:
         raise FolderError(f"{folder} is an export itself; give the folder that it was exported from")
     check_output(request.output)
-    original = load(folder)
+    original = load(folder, precision="fp32")
     with staged_folder(request.output) as staged:
         sample = _sample(original, request)
         before = _score(original, request)
         copy_settings(folder, staged, _config(original), original.tokenizer)
         scheme = target.write(original, staged, sample, tolerance)
-        exported = load(staged)
+        exported = load(staged, precision="fp32")
         after = _score(exported, request)
         change = None
         if before is not None and after is not None:

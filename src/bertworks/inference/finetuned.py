@@ -53,11 +53,13 @@ def _replace_prefix(name: str, old_prefix: str, new_prefix: str) -> str:
     return new_prefix + name.removeprefix(old_prefix) if name.startswith(old_prefix) else name
 
 
-def load_predictor(name: str | Path, expected_task: str | None = None, engine: str | None = None) -> Predictor:
+def load_predictor(
+    name: str | Path, expected_task: str | None = None, engine: str | None = None, precision: str | None = None
+) -> Predictor:
     """Load a fine-tuned model: ours, one of transformers, or an exported one; refuse another task than expected."""
     from bertworks.inference.model import load  # a circular import at module level
 
-    model = load(name, engine=engine)
+    model = load(name, engine=engine, precision=precision)
     if model.predictor is None:
         read_task(read_folder(model.folder))  # raises an error that says why
     assert model.predictor is not None

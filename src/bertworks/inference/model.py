@@ -16,9 +16,10 @@ from bertworks.datasets.files import Record
 from bertworks.embeddings.vectors import embed
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder
+from bertworks.encoders.precision import AUTO, resolve_precision
 from bertworks.engines.graph_encoder import Runtime
 from bertworks.engines.runtimes import RUNTIMES, TORCH, choose_engine
-from bertworks.errors import FolderError
+from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.fill_mask import FillMaskResult, MaskFiller
 from bertworks.inference.finetuned import build_predictor, is_finetuned, read_task
 from bertworks.inference.generate import GenerationConfig, GenerationResult, NextWord, TextGenerator
@@ -49,6 +50,7 @@ class Model:
     predictor  the task head with its task, if the model is fine-tuned
     report     which tensors were loaded, missing (newly initialized), or unexpected
     metadata   the content of bertworks.json
+    precision  fp32, bf16 or fp16
     """
 
     folder: Path
@@ -57,6 +59,7 @@ class Model:
     mlm_head: MlmHead | None
     report: LoadReport
     metadata: dict[str, Any] = field(default_factory=dict)
+    precision: str = "fp32"
     predictor: Predictor | None = None
     bilm_head: Softmax | None = None
 
@@ -152,19 +155,25 @@ class Model:
         return not any(".pooler." in name for name in self.report.missing_keys)
 
 
-def load(name: str | Path, revision: str | None = None, engine: str | None = None) -> Model:
+def load(
+    name: str | Path, revision: str | None = None, engine: str | None = None, precision: str | None = None
+) -> Model:
     """Load a model from a folder, or by its name on the hub, where it is downloaded once and then cached.
 
     `engine` is torch, onnx or openvino; the default is the engine that the folder was exported for, else torch.
+    `precision` is auto, fp32, bf16 or fp16; auto, the default, is bf16 where the processor multiplies it in hardware,
+    else fp32. Engines other than torch compute in the precision of their graph.
     """
+    if engine not in (None, TORCH) and precision not in (None, AUTO, "fp32"):
+        raise SettingsError(f"precision {precision} is for the engine torch; with {engine}, export the model instead")
     path = fetch(str(name), revision)
     engine, is_exported = choose_engine(path, engine)
     if is_exported:
         return _load_with_runtime(RUNTIMES[engine].open(path), read_exported_folder(path), LoadReport((), (), ()))
     folder = read_folder(path)
-    model = _load_in_torch(folder)
     if engine == TORCH:
-        return model
+        return _load_in_torch(folder, resolve_precision(precision or AUTO))
+    model = _load_in_torch(folder, "fp32")
     head = graph_head(model.mlm_head, model.predictor)
     return _load_with_runtime(
         RUNTIMES[engine].from_encoder(model.encoder, head, model.has_pooler), folder, model.report
@@ -184,9 +193,10 @@ def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport
     )
 
 
-def _load_in_torch(folder: ModelFolder) -> Model:
+def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
     encoder, report = load_encoder(folder)
     encoder.eval()
+    encoder.set_precision(precision, cast_weights=True)
     mlm_head, report = _load_head(folder, "mlm", MlmHead, report)
     bilm_head, report = _load_head(folder, "bilm", create_bilm_head, report)
     if bilm_head is None:
@@ -203,6 +213,7 @@ def _load_in_torch(folder: ModelFolder) -> Model:
         mlm_head=mlm_head,
         report=report,
         metadata=folder.metadata,
+        precision=precision,
         predictor=predictor,
         bilm_head=bilm_head,
     )

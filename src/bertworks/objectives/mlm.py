@@ -53,7 +53,7 @@ class MlmModule(ObjectiveModule):
         value, part = cross_entropy_loss(vectors, table, self.mlm_head.bias, batch.targets, scales["mlm"])
         parts = {"mlm": part}
         if self.pair_head is not None:
-            logits, labels = self.pair_head(encoded.pooled), batch.labels["nsp"]
+            logits, labels = self.pair_head(encoded.pooled).to(table.dtype), batch.labels["nsp"]
             total = F.cross_entropy(logits, labels, reduction="sum")
             parts["nsp"] = LossPart(total.detach(), len(labels), int((logits.argmax(-1) == labels).sum()))
             value = value + total * scales["nsp"]

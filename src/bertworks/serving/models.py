@@ -96,10 +96,15 @@ class ServedModel:
 
 
 def load_served_model(
-    name: str, folder: str | Path, pause: Callable[[], None], budget: int = TOKEN_BUDGET, engine: str | None = None
+    name: str,
+    folder: str | Path,
+    pause: Callable[[], None],
+    budget: int = TOKEN_BUDGET,
+    engine: str | None = None,
+    precision: str | None = None,
 ) -> ServedModel:
     """Load a model; unbatched work calls `pause` between its parts."""
-    model = load(folder, engine=engine)
+    model = load(folder, engine=engine, precision=precision)
     return ServedModel(
         name=name,
         model=model,

@@ -56,6 +56,7 @@ class ServeRequest:
     queue_limits: QueueLimits = field(default_factory=QueueLimits)
     budget: int = TOKEN_BUDGET
     engine: str | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def load_app(request: ServeRequest) -> ServingApp:
     scheduler = BatchScheduler(request.queue_limits, metrics.record_batch)
     try:
         models = {
-            name: load_served_model(name, folder, scheduler.pause, request.budget, request.engine)
+            name: load_served_model(name, folder, scheduler.pause, request.budget, request.engine, request.precision)
             for name, folder in folders.items()
         }
         search = None if index is None else PassageSearch(PassageIndex(index[0]), models[index[1]])

@@ -104,7 +104,8 @@ class TaskModule(nn.Module):
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
         """Return the loss of a batch; `scales` multiply the parts for the backward pass."""
-        total = self.task.loss(self.outputs(batch, seeds), batch)
+        outputs = self.outputs(batch, seeds)
+        total = self.task.loss(outputs.float() if outputs.itemsize < 4 else outputs, batch)
         value = total * scales["task"]
         parts = {"task": LossPart(total.detach(), self.task.num_targets(batch))}
         if batch.auxiliary_batch is not None:

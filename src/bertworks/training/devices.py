@@ -10,12 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from bertworks.encoders.precision import CPU, DTYPES
 from bertworks.errors import SettingsError
-
-CPU = torch.device("cpu")
-
-# The compute dtype of autocast; parameters and optimizer state are always fp32.
-PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 # Small gradients underflow in fp16, so the loss is scaled by the largest power of two that does not overflow.
 _INITIAL_SCALE = 2.0**16
@@ -96,8 +92,8 @@ class Precision:
     device: torch.device = CPU
 
     def __post_init__(self) -> None:
-        if self.name not in PRECISIONS:
-            raise SettingsError(f"there is no precision '{self.name}'; choose one of: {', '.join(PRECISIONS)}")
+        if self.name not in DTYPES:
+            raise SettingsError(f"there is no precision '{self.name}'; choose one of: {', '.join(DTYPES)}")
         if self.name == "bf16" and self.device.type == "cuda" and not torch.cuda.is_bf16_supported():
             raise SettingsError("this GPU does not support bf16; choose --precision fp16 or fp32")
 
@@ -110,4 +106,4 @@ class Precision:
         """Return the context manager for the forward pass."""
         if self.name == "fp32":
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=PRECISIONS[self.name])
+        return torch.autocast(self.device.type, dtype=DTYPES[self.name])

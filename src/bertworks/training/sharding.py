@@ -18,8 +18,9 @@ from torch.distributed.tensor import DTensor
 
 from bertworks.allocator import release_large_blocks
 from bertworks.encoders.linear import disable_weight_cache
+from bertworks.encoders.precision import DTYPES
 from bertworks.errors import FolderError
-from bertworks.training.devices import PRECISIONS, Precision
+from bertworks.training.devices import Precision
 
 # The methods besides `forward` that compute with a layer's parameters: FSDP gathers them before each.
 _FORWARD_METHODS = ("forward_at", "forward_with_cache", "forward_streams", "forward_query_stream")
@@ -36,7 +37,7 @@ def shard(module: nn.Module, layers: nn.ModuleList, precision: Precision) -> Non
     mesh = init_device_mesh(precision.device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy()
     if precision.name != "fp32":
-        policy = MixedPrecisionPolicy(PRECISIONS[precision.name], torch.float32, cast_forward_inputs=False)
+        policy = MixedPrecisionPolicy(DTYPES[precision.name], torch.float32, cast_forward_inputs=False)
     for layer in layers:
         norms: list[nn.Module] = [child for child in layer.modules() if isinstance(child, nn.LayerNorm)]
         if norms and precision.name != "fp32":

@@ -96,6 +96,7 @@ class FeatureCache:
             "sequences": hashlib.sha256(b"".join(self._indices)).hexdigest(),
             "strategy": head.settings.strategy,
             "precision": precision,
+            "compute_dtype": str(predictor.module.encoder.compute_dtype),
         }
         name = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = folder / name

@@ -11,12 +11,12 @@ from typing import Any
 
 from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.embeddings.strategies import get_strategy
+from bertworks.encoders.precision import check_precision
 from bertworks.errors import SettingsError
 from bertworks.models.folder import read_folder
 from bertworks.models.hub import fetch
 from bertworks.sampling.windows import WindowRule
 from bertworks.settings import apply_overrides, from_table, override, recipe_table
-from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 from bertworks.training.schedule import InverseSqrtSchedule, Schedule, SlantedTriangularSchedule, StepSchedule
 
@@ -81,7 +81,7 @@ class FinetuneRecipe:
     patience: int = 0
     target_metric: str = ""
     max_restarts: int = 2
-    precision: str = "fp32"
+    precision: str = "auto"
     activation_checkpointing: bool = False
     feature_layers: str = ""
     head: str = "linear"
@@ -103,8 +103,7 @@ class FinetuneRecipe:
             raise SettingsError(f"learning_rate is {self.learning_rate}; give a number above 0, such as 3e-5")
         if self.schedule not in SCHEDULES:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(SCHEDULES)}")
-        if self.precision not in PRECISIONS:
-            raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
+        check_precision(self.precision)
         if not 0 <= self.warmup_ratio < 1:
             raise SettingsError(f"warmup_ratio is {self.warmup_ratio}; it must be at least 0 and below 1")
         for name in ("warmup_steps", "mlm_weight", "lm_weight", "max_train_examples", "recurrent_hidden_size"):

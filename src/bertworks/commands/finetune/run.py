@@ -29,6 +29,7 @@ from bertworks.commands.finetune.finish import FinishedRun, finish_run
 from bertworks.commands.finetune.recipe import parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.pretrain.build import new_model_folder
+from bertworks.commands.run_info import resolve_run_precision
 from bertworks.disk import sha256
 from bertworks.errors import BertworksError, FolderError, InputError
 from bertworks.inference.predictor import Predictor
@@ -121,7 +122,10 @@ def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
 
 def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[FinetuneEvent]]:
     """Read the files, build the model, run all checks, and write the recipe."""
-    recipe, device = request.recipe, device_of(request.device)
+    device = device_of(request.device)
+    precision, precision_note = resolve_run_precision(request.recipe.precision, folder, device)
+    recipe = replace(request.recipe, precision=precision)
+    request = replace(request, recipe=recipe)
     base = read_folder(fetch(request.model)) if request.model else new_model_folder(recipe.model, request.vocabulary)
     counts = Counts()
     examples = _read_examples(request, counts)
@@ -133,7 +137,11 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     all_features = [featurize(example) for example in examples["train"]]
     coverage = WindowCoverage.from_features(all_features, window_rule)
     events = [FinetuneEvent(note=f"{count:,} {description}") for description, count in counts.items() if count]
-    events += [FinetuneEvent(note=coverage.describe()), *length_warnings(all_features, window_rule)]
+    events += [
+        FinetuneEvent(note=precision_note),
+        FinetuneEvent(note=coverage.describe()),
+        *length_warnings(all_features, window_rule),
+    ]
     events += leak_warnings(examples)
     for split in ("dev", "test"):
         events += check_split(split, examples.get(split, []), featurize)
@@ -144,6 +152,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     num_layers = module.encoder.config.num_hidden_layers
     layerwise = recipe.layerwise.resolve(batches.num_steps * recipe.epochs, num_layers)
     freeze(module, layerwise)
+    module.encoder.set_precision(precision)
     predictor = Predictor(module, base.tokenizer, window_rule)
     check_target_metric(recipe, predictor, examples.get("dev"))
     digest = _digest(request)
@@ -153,7 +162,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
         predictor=predictor,
         optimizer=BertAdam(module, recipe.optimizer, layerwise),
         batches=batches,
-        precision=Precision(recipe.precision, device),
+        precision=Precision(precision, device),
         examples=examples,
         digest=digest,
         folder=folder,

@@ -10,11 +10,11 @@ from typing import Any
 
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
+from bertworks.encoders.precision import check_precision
 from bertworks.errors import SettingsError
 from bertworks.objectives.registry import check_objective
 from bertworks.sampling.masking import MaskSettings
 from bertworks.settings import apply_overrides, from_table, override, parse_duration, recipe_table
-from bertworks.training.devices import PRECISIONS
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 from bertworks.training.schedule import DECAYS
 
@@ -100,7 +100,7 @@ class PretrainRecipe:
     schedule           how the learning rate decays after the warmup
     num_fresh_epochs   examples and masks repeat after so many epochs; 0: never (dynamic masking)
     budget             a time limit such as "30m"; empty: the phases count steps
-    precision          compute dtype of autocast; the weights are fp32
+    precision          compute dtype: auto is bf16 where the device multiplies it in hardware; the weights are fp32
     compile            compile each layer with torch.compile
     layerwise          learning rates by layer depth, for a model that continues pretraining
     """
@@ -124,7 +124,7 @@ class PretrainRecipe:
     num_eval_examples: int = 512
     compile: bool = False
     activation_checkpointing: bool = False
-    precision: str = "fp32"
+    precision: str = "auto"
     layerwise: LayerwiseSettings = field(default_factory=LayerwiseSettings)
 
     def __post_init__(self) -> None:
@@ -142,8 +142,7 @@ class PretrainRecipe:
             )
         if self.schedule not in DECAYS:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(DECAYS)}")
-        if self.precision not in PRECISIONS:
-            raise SettingsError(f"there is no precision '{self.precision}'; choose one of: {', '.join(PRECISIONS)}")
+        check_precision(self.precision)
 
     def _check_numbers(self) -> None:
         for name in ("batch_size", "save_steps", "eval_steps", "num_eval_examples"):

@@ -21,7 +21,13 @@ from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
 from bertworks.commands.pretrain.samples import fill_masked_sentences, sample_masked_sentences
-from bertworks.commands.run_info import collect_run_info, count_tokens, describe_changes, now
+from bertworks.commands.run_info import (
+    collect_run_info,
+    count_tokens,
+    describe_changes,
+    now,
+    resolve_run_precision,
+)
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
 from bertworks.errors import BertworksError, FolderError, MissingDependencyError
@@ -139,7 +145,9 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     """Open the corpus, build the model, check that both fit the request, and write the recipe."""
     corpus = Corpus.open(request.corpus, request.vocabulary)
     device = device_of(request.device)
-    precision = Precision(request.recipe.precision, device)
+    precision_name, precision_note = resolve_run_precision(request.recipe.precision, request.output, device)
+    request = replace(request, recipe=replace(request.recipe, precision=precision_name))
+    precision = Precision(precision_name, device)
     model_init = resolve_model_init(request.recipe, corpus.tokenizer, request.init_model)
     run_info_path = request.output / "run.json"
     previous = read_json(run_info_path, "the run.json of a run") if run_info_path.exists() else {}
@@ -157,8 +165,8 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         shard(module, module.encoder.layers, precision)
     run_info = collect_run_info(corpus, token_counts, recipe.micro_batch_size, previous)
     run_info |= folders_of(request.init_model, corpus.folder)
-    run_info["sharded"] = num_shards > 1
-    notes += model_notes
+    run_info |= {"sharded": num_shards > 1, "precision": precision.name}
+    notes += [precision_note, *model_notes]
     notes += describe_changes(previous, run_info)
     notes.append(
         f"baselines: uniform loss (ln V) {run_info['uniform_loss']:.2f}, unigram entropy "
