@@ -25,9 +25,10 @@ def test_keys_without_a_precision_are_those_of_fp32() -> None:
     assert results.pop("of_limit_bf16_tiny") == pytest.approx(flops / 2.0 / 4e9)
     assert results == {
         "pieces_per_second_tiny": 1024.0, "pieces_per_second_peer_tiny": 32 * 128 / 6, "ratio_tiny": 1.5,
-        "seconds_tiny": 4.0, "memory_ratio_tiny": 0.5,
+        "seconds_tiny": 4.0, "memory_mib_tiny": 10.0, "memory_mib_peer_tiny": 20.0, "memory_ratio_tiny": 0.5,
         "pieces_per_second_bf16_tiny": 2048.0, "pieces_per_second_bf16_peer_tiny": 512.0, "ratio_bf16_tiny": 4.0,
-        "seconds_bf16_tiny": 2.0, "memory_ratio_bf16_tiny": 0.25,
+        "seconds_bf16_tiny": 2.0, "memory_mib_bf16_tiny": 6.0, "memory_mib_bf16_peer_tiny": 24.0,
+        "memory_ratio_bf16_tiny": 0.25,
         "bf16_over_fp32_tiny": 2.0,
     }  # fmt: skip
 

@@ -21,6 +21,7 @@ from bertworks.training.loop import Step
 WORDS = "river stone cloud garden window letter winter bread silver morning road engine".split()
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "the", *WORDS]
 RECIPE = PretrainRecipe(
+    precision="fp32",
     model=ModelRecipe(size="tiny", hidden_size=16, num_attention_heads=2, max_position_embeddings=32),
     batch_size=8,
     micro_batch_size=4,

@@ -100,9 +100,9 @@ def test_two_processes_have_the_losses_of_one(corpus, tmp_path):
     assert first.num_threads == second.num_threads == max(1, num_cores() // 2)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_an_interrupted_run_resumes_bit_identically(corpus, tmp_path, world_size):
-    recipe = replace(RECIPE, batch_size=12, micro_batch_size=2)
+@pytest.mark.parametrize(("world_size", "precision"), [(2, "fp32"), (3, "fp32"), (2, "bf16")])
+def test_an_interrupted_run_resumes_bit_identically(corpus, tmp_path, world_size, precision):
+    recipe = replace(RECIPE, batch_size=12, micro_batch_size=2, precision=precision)
     pretrain_together(world_size, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "uninterrupted"))
     for count in (7, None):
         pretrain_together(

@@ -163,13 +163,16 @@ def test_loss_scaling_does_not_change_a_step():
         assert torch.equal(values, scaled.state_dict()[name]), name
 
 
-def test_activation_checkpointing_gives_bit_identical_gradients():
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_activation_checkpointing_gives_bit_identical_gradients(name: str):
     plain, checkpointed = build_module(), build_module()
     checkpointed.encoder.activation_checkpointing = True
     seeds = DropoutSeeds(torch.tensor(3, dtype=torch.int32))
     for module in (plain, checkpointed):
         module.train()
-        module(random_batch(), {"mlm": 0.2, "nsp": 0.25}, seeds).value.backward()
+        with Precision(name, CPU).autocast():
+            loss = module(random_batch(), {"mlm": 0.2, "nsp": 0.25}, seeds)
+        loss.value.backward()
     for (name, expected), actual in zip(plain.named_parameters(), checkpointed.parameters(), strict=True):
         assert torch.equal(actual.grad, expected.grad), name
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from family_models import MEMBERS, Member, randomize_weights
-from small_run import RECIPE, assert_same, prepare_corpus, run
+from small_run import RECIPE, assert_same, curve, prepare_corpus, run
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
@@ -94,6 +94,18 @@ def test_resumed_run_is_bit_identical(whole: Path, member: Member, corpus: Path,
         run(corpus, tmp_path / "resumed", member.recipe, stop_after=num_steps)
     run(corpus, tmp_path / "resumed", member.recipe)
     assert_same(whole, tmp_path / "resumed")
+
+
+def test_a_run_in_bf16_resumes_exactly_and_its_losses_are_those_of_fp32(
+    whole: Path, member: Member, corpus: Path, tmp_path: Path
+):
+    recipe = replace(member.recipe, precision="bf16")
+    losses = [loss for step in run(corpus, tmp_path / "whole", recipe) for loss in step.losses.values()]
+    for num_steps in (5, None):
+        run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+    expected = [value for line in curve(whole) if line["kind"] == "step" for value in line["losses"].values()]
+    assert losses == pytest.approx(expected, rel=0.02)
 
 
 def test_pretraining_continues_from_a_model_folder(whole: Path, member: Member, corpus: Path, tmp_path: Path):

@@ -20,9 +20,10 @@ import bertworks.training.checkpoint
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
 from bertworks.commands.pretrain.run import run_pretrain
+from bertworks.encoders import precision as precision_module
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.inference.model import load
-from bertworks.settings import read_recipe
+from bertworks.settings import read_recipe, recipe_path
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.interrupt import STOP_MESSAGE
 
@@ -60,12 +61,36 @@ def test_transformers_loads_the_pretrained_model(corpus, tmp_path):
     )
 
 
-def test_resumed_run_is_bit_identical(corpus, tmp_path):
-    run(corpus, tmp_path / "whole")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_resumed_run_is_bit_identical(corpus, tmp_path, precision):
+    recipe = replace(RECIPE, precision=precision)
+    run(corpus, tmp_path / "whole", recipe)
     for num_steps in (2, 5, 3):
-        run(corpus, tmp_path / "resumed", stop_after=num_steps)
-    run(corpus, tmp_path / "resumed")
+        run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", recipe)
     assert_same(tmp_path / "whole", tmp_path / "resumed")
+
+
+@pytest.mark.parametrize(("native", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_the_precision_follows_from_the_processor_and_is_kept_where_another_one_continues(
+    corpus, tmp_path, monkeypatch, native, precision
+):
+    request = PretrainRequest(recipe=replace(RECIPE, precision="auto"), corpus=corpus, output=tmp_path, stop_after=2)
+    for number in range(2):
+        monkeypatch.setattr(precision_module, "has_native_bf16", lambda: native != bool(number))  # noqa: B023
+        notes = [event.note for event in run_pretrain(request)]
+        (note,) = (note for note in notes if note.startswith("precision"))
+        assert note.startswith(f"precision {precision}" + (" (auto" if number == 0 else ", as this run began"))
+        assert json.loads((tmp_path / "run.json").read_text())["precision"] == precision
+        assert f'precision = "{precision}"' in (tmp_path / "recipe.toml").read_text()
+
+
+def test_paper_recipes_of_one_device_are_fp32_and_the_others_choose_by_the_processor():
+    paths = list(recipe_path("paper-base").parent.glob("*.toml"))
+    assert len(paths) > 20
+    for path in paths:
+        precision = "auto" if not path.stem.startswith("paper-") else "bf16" if "gpu" in path.stem else "fp32"
+        assert read_recipe(path, PretrainRecipe).precision == precision, path.name
 
 
 def test_same_seed_is_bit_identical_and_another_seed_differs(corpus, tmp_path):

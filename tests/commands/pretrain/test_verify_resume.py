@@ -73,10 +73,12 @@ LONG_RECIPE = replace(RECIPE, batch_size=16, micro_batch_size=8)
 NUM_STEPS = 200  # enough that a kill comes before the end, even on a busy machine
 
 
-def test_exact_resume_is_identical(corpus):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_exact_resume_is_identical(corpus, precision):
     messages = []
+    recipe = replace(LONG_RECIPE, precision=precision)
     verdict = verify_resume(
-        VerifyRequest(recipe=LONG_RECIPE, corpus=corpus, num_steps=NUM_STEPS, num_kills=2), messages.append
+        VerifyRequest(recipe=recipe, corpus=corpus, num_steps=NUM_STEPS, num_kills=2), messages.append
     )
     assert verdict.first_difference is None
     assert verdict.num_kills == 2
