@@ -6,12 +6,8 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from timing import seconds_of
-
-if TYPE_CHECKING:
-    import torch
 
 _CPUINFO = Path("/proc/cpuinfo")
 # Flags with which a processor multiplies bf16 natively: x86, and ARM.
@@ -54,9 +50,13 @@ def resolve_precision(name: str) -> str:
     return native_precisions()[-1] if name == "auto" else name
 
 
-def matmul_throughput(dtype: torch.dtype | None = None) -> float:
-    """Return the FLOP/s of a large matmul, the best of a few."""
+def matmul_throughput(precision: str, packed: bool = False) -> float:
+    """Return the FLOP/s of a large matmul, the best of a few; `packed`: also with a weight packed for oneDNN."""
     import torch
 
-    matrix = torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, dtype=torch.float32).to(dtype or torch.float32)
-    return 2 * _MATMUL_SIZE**3 / min(seconds_of(lambda: matrix @ matrix) for _ in range(_NUM_MATMULS))
+    matrix = torch.randn(_MATMUL_SIZE, _MATMUL_SIZE).to({"fp32": torch.float32, "bf16": torch.bfloat16}[precision])
+    matmuls = [lambda: matrix @ matrix]
+    if packed and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        weight = torch.ops.mkldnn._reorder_linear_weight(matrix, _MATMUL_SIZE)
+        matmuls.append(lambda: torch.ops.mkldnn._linear_pointwise(matrix, weight, None, "none", [], ""))
+    return 2 * _MATMUL_SIZE**3 / min(seconds_of(matmul) for matmul in matmuls for _ in range(_NUM_MATMULS))

@@ -35,7 +35,6 @@ import torch
 
 from bertworks.commands.plan.forecast import step_flops
 from bertworks.encoders.bert import BertConfig
-from bertworks.training.devices import PRECISIONS
 from bertworks.training.flops import count_flops
 from children import Child
 from family_steps import BATCH_SIZE, MEMBERS
@@ -80,7 +79,7 @@ def alternate(size: str, precisions: list[str], num_steps: int, compiled: bool =
             for name, engine in engines.items():
                 seconds[name].append(float(engine.request("step")))
             for precision, values in throughputs.items():
-                values.append(matmul_throughput(PRECISIONS[precision]))
+                values.append(matmul_throughput(precision))
         growth = {name: float(engine.request("memory")) for name, engine in engines.items()}
     return Measurement(
         {name: statistics.median(values) for name, values in seconds.items()},
@@ -98,14 +97,16 @@ def size_results(size: str, measurement: Measurement) -> Results:
         ours, peer = measurement.seconds["ours", precision], measurement.seconds["peer", precision]
         suffix = size if precision == "fp32" else f"{precision}_{size}"
         peer_suffix = f"peer_{size}" if precision == "fp32" else f"{precision}_peer_{size}"
-        growth = measurement.growth
+        memory, peer_memory = (measurement.growth[side, precision] for side in ("ours", "peer"))
         results |= {
             f"pieces_per_second_{suffix}": num_tokens / ours,
             f"pieces_per_second_{peer_suffix}": num_tokens / peer,
             f"ratio_{suffix}": peer / ours,
             f"of_limit_{suffix}": flops / ours / throughput,
             f"seconds_{suffix}": ours,
-            f"memory_ratio_{suffix}": growth["ours", precision] / growth["peer", precision],
+            f"memory_mib_{suffix}": memory,
+            f"memory_mib_{peer_suffix}": peer_memory,
+            f"memory_ratio_{suffix}": memory / peer_memory,
         }
     if {"fp32", "bf16"} <= measurement.throughput.keys():
         results[f"bf16_over_fp32_{size}"] = measurement.seconds["ours", "fp32"] / measurement.seconds["ours", "bf16"]
@@ -150,7 +151,7 @@ def measure_sizes(sizes: list[str], precisions: list[str], num_steps: int, compi
     """Return the results of each size of BERT, and the cost of loading batches."""
     suffixes = {precision: "" if precision == "fp32" else f"{precision}_" for precision in precisions}
     results: Results = {
-        f"product_gflops_{suffix}".rstrip("_"): matmul_throughput(PRECISIONS[precision]) / 1e9
+        f"product_gflops_{suffix}".rstrip("_"): matmul_throughput(precision) / 1e9
         for precision, suffix in suffixes.items()
     }
     for size in sizes:

@@ -17,7 +17,7 @@ import torch
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.objectives.mlm import MlmModule
 from bertworks.sampling.batch import Batch
-from bertworks.training.devices import CPU, Precision
+from bertworks.training.devices import Precision
 from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
@@ -79,7 +79,7 @@ def our_step(module: Any, batches: list[Batch], precision: str) -> Callable[[], 
         schedule=StepSchedule((10**6,), 10_000, 1e-4),
         get_batches=lambda phase, step: [batches[step % len(batches)]],
         seed=0,
-        precision=Precision(precision, CPU),
+        precision=Precision(precision),
     )
     steps = train(training, TrainState())
     return lambda: next(steps, None)

@@ -34,7 +34,7 @@ from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.corpus.corpus import Corpus
 from bertworks.sampling.batch import Batch
 from bertworks.text.sources import TextSource
-from bertworks.training.devices import CPU, Precision
+from bertworks.training.devices import Precision
 from bertworks.training.evaluation import evaluate
 from bertworks.training.loop import Training, TrainState, train
 from bertworks.training.optimizer import BertAdam
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    seconds, precision = 60 * options.minutes, Precision(resolve_precision(options.precision), CPU)
+    seconds, precision = 60 * options.minutes, Precision(resolve_precision(options.precision))
     with tempfile.TemporaryDirectory() as folder:
         corpus = corpus_of(options.data, Path(folder))
         target_loss, peer_steps = peer_loss(corpus, seconds, precision)

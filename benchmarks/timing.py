@@ -23,7 +23,7 @@ def show_progress(line: str) -> None:
 def print_results(results: Mapping[str, object], as_json: bool) -> None:
     """Print results as one JSON line, or one per line."""
     if as_json:
-        print(json.dumps({name: round(value, 4) if isinstance(value, float) else value
+        print(json.dumps({name: round(value, 6) if isinstance(value, float) else value
                           for name, value in results.items()}))  # fmt: skip
         return
     for name, value in results.items():
