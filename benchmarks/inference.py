@@ -1,18 +1,24 @@
 """Sentence embeddings with MiniLM, ours against peers: a data folder in; speeds, ratios, latencies and cosines out.
 
-    python benchmarks/inference.py [DATA_FOLDER] [--sentences 1500] [--rounds 5] [--json]
+    python benchmarks/inference.py [DATA_FOLDER] [--precisions fp32,bf16,int8] [--sentences 1500] [--rounds 5] [--json]
 
 The sentences are those of SST-2, MRPC and WikiText if there is a data folder, otherwise of the built-in corpus. Timed
 is the whole path from texts to normalized vectors, on all cores, each engine in its own process, alternating; a ratio
 is the median over rounds. `inference_engines.py` defines the engines: ours and sentence-transformers' `encode` with
-their defaults; the other peers sort by length and use the fastest of a few settings.
+their defaults; the other peers sort by length and use the fastest of a few settings. bf16 is measured where the
+processor multiplies it natively. A peer counts if the mean cosine of its vectors to ours in fp32 is at least that of
+MIN_COSINES.
 
-    ratio_fp32                    speed of ours over the fastest peer in fp32
-    ratio_sentence_transformers   ours over sentence-transformers' `encode`
-    of_limit_fp32                 FLOP/s of the matmuls of ours, over those of one large matmul
-    ratio_int8, int8_over_fp32    our `export --to int8` over CTranslate2's int8, and over our fp32
-    cosine_int8                   mean cosine of its vectors to those of fp32
-    ratio_latency                 time of the fastest peer for one short sentence over ours, both in fp32
+    ratio_fp32                    speed of ours in fp32 over the fastest peer in fp32
+    ratio_bf16, ratio_bf16_peer   ours in bf16 over the fastest peer in fp32, and over the fastest in bf16
+    ratio_int8                    our `export --to int8` over the fastest peer in int8
+    bf16_over_fp32, int8_over_fp32    ours over ours in fp32
+    ratio_sentence_transformers   ours over sentence-transformers' `encode`, both in fp32
+    of_limit_fp32, of_limit_bf16  FLOP/s of the matmuls of ours, over those of one large matmul in that precision
+    cosine_bf16, cosine_int8      mean cosine of our vectors to those of fp32
+    ratio_latency                 time of the fastest peer for one short text over ours, each in its fastest precision;
+                                  ratio_latency_fp32 and so on: both in that precision
+    peer_fp32, peer_latency, …    the name of that fastest peer
 """
 
 from __future__ import annotations
@@ -20,14 +26,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,17 +40,24 @@ import numpy as np
 
 from bertworks.text import python_docs
 from bertworks.text.sentences import split_sentences
-from inference_engines import ENGINES, FP32_ENGINES, HIDDEN_SIZE, MAX_LENGTH, Encode, make_tokenizer
+from children import Child
+from hardware import matmul_throughput, native_precisions
+from inference_batches import HIDDEN_SIZE, MAX_LENGTH, Encode, make_tokenizer
+from inference_engines import ENGINES
+from timing import print_results, seconds_of, show_progress
 
 SHORT_TEXT = "Where is the nearest railway station?"
 # What an engine encodes, and how often per round.
 NUM_REPEATS = {"all": 1, "short": 50}
-# Sentences on which settings are compared.
-NUM_TUNING_TEXTS = 200
-# Minimum mean cosine of an fp32 engine to ours; below, it computes something else.
-MIN_COSINE = 0.9999
+# Sentences on which settings are compared, and how many of the settings are timed more than once.
+NUM_TUNING_TEXTS, NUM_FINALISTS = 128, 3
+# Minimum mean cosine to ours in fp32, by precision. In fp32, an engine below computes something else.
+MIN_COSINES = {"fp32": 0.9999, "bf16": 0.999, "int8": 0.996}
 
-Seconds = dict[str, list[float]]  # by engine, one per round
+# Our engine in each precision.
+OURS = {"fp32": "ours", "bf16": "ours_bf16", "int8": "ours_int8"}
+
+Seconds = Mapping[str, Sequence[float]]  # by engine, one per round
 
 
 def real_texts(data: Path) -> Iterator[str]:
@@ -77,89 +88,51 @@ def group_sentences(paragraphs: Iterable[str], max_sentences: int) -> Iterator[s
             yield text
 
 
-def seconds_of(work: Callable[[], object], num_calls: int = 1) -> list[float]:
-    """Return the seconds of each call."""
-    seconds = []
-    for _ in range(num_calls):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
 def child(name: str, work: Path) -> None:
     """Run an engine: choose its settings, write its vectors, then time encoding on request from standard input."""
     texts = {"all": json.loads((work / "texts.json").read_text(encoding="utf-8")), "short": [SHORT_TEXT]}
-    encoders = dict(ENGINES[name](work))
-    chosen = {
-        "all": fastest(encoders, texts["all"][:: -(-len(texts["all"]) // NUM_TUNING_TEXTS)], 2),
-        "short": fastest(encoders, texts["short"], NUM_REPEATS["short"]),
-    }
-    np.save(work / f"{name}.npy", encoders[chosen["all"]](texts["all"]))
+    encoders = dict(ENGINES[name].settings(work))
+    chosen: dict[str, str] = {}
+    if encoders:
+        tuning_texts = texts["all"][:: -(-len(texts["all"]) // NUM_TUNING_TEXTS)]
+        chosen = {"all": fastest(encoders, tuning_texts, 2), "short": fastest(encoders, texts["short"], 20)}
+        encoders = {setting: encoders[setting] for setting in chosen.values()}
+        np.save(work / f"{name}.npy", encoders[chosen["all"]](texts["all"]))
     print(json.dumps(chosen), flush=True)
     for line in sys.stdin:
         kind = line.strip()
-        seconds = seconds_of(partial(encoders[chosen[kind]], texts[kind]), NUM_REPEATS[kind])
-        print(statistics.median(seconds), flush=True)
+        encode = partial(encoders[chosen[kind]], texts[kind])
+        print(statistics.median(seconds_of(encode) for _ in range(NUM_REPEATS[kind])), flush=True)
 
 
 def fastest(encoders: dict[str, Encode], texts: list[str], num_calls: int) -> str:
-    """Return the name of the fastest setting, each after one warmup call."""
-    return min(encoders, key=lambda name: min(seconds_of(partial(encoders[name], texts), num_calls + 1)[1:]))
+    """Return the name of the fastest setting: each is timed once after a warmup, the fastest few again."""
+
+    def least_seconds(name: str, num_calls: int) -> float:
+        return min(seconds_of(partial(encoders[name], texts)) for _ in range(num_calls))
+
+    for name in encoders:
+        encoders[name](texts)
+    finalists = sorted(encoders, key=lambda name: least_seconds(name, 1))[:NUM_FINALISTS]
+    return min(finalists, key=lambda name: least_seconds(name, num_calls))
 
 
-class EngineProcess:
-    """An engine in its own process that encodes on request."""
-
-    def __init__(self, name: str, work: Path) -> None:
-        command = [sys.executable, __file__, "--child", name, "--work", str(work)]
-        environment = os.environ | {"TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
-        self.name = name
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self.settings: dict[str, str] = json.loads(self._read_line())
-
-    def time(self, kind: str) -> float:
-        """Return the seconds to encode all texts, or the short one."""
-        assert self.process.stdin is not None
-        time.sleep(0.3)  # until the threads of the previous engine are no longer spinning
-        self.process.stdin.write(f"{kind}\n")
-        self.process.stdin.flush()
-        return float(self._read_line())
-
-    def _read_line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"{self.name} exited before it answered; see its output above")
-        return line
-
-
-@contextmanager
-def start_engines(work: Path) -> Iterator[dict[str, EngineProcess]]:
-    """Start the engines one after another; stop them at the end."""
-    engines: dict[str, EngineProcess] = {}
-    try:
-        for name in ENGINES:
-            engines[name] = EngineProcess(name, work)
-            print(f"{name}: {engines[name].settings['all']}", file=sys.stderr, flush=True)
-        yield engines
-    finally:
-        for engine in engines.values():
-            engine.process.communicate()
-
-
-def matmul_throughput() -> float:
-    """Return the FLOP/s of a large matmul: the best of a few, by MKL or by oneDNN."""
-    import torch
-
-    matrix = torch.randn(2048, 2048)
-    matmuls = [lambda: matrix @ matrix]
-    if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        packed = torch.ops.mkldnn._reorder_linear_weight(matrix, 2048)
-        matmuls.append(lambda: torch.ops.mkldnn._linear_pointwise(matrix, packed, None, "none", [], ""))
-    return 2 * 2048**3 / min(min(seconds_of(matmul, 5)) for matmul in matmuls)
+def start_engines(names: list[str], work: Path, stack: ExitStack) -> tuple[dict[str, Child], dict[str, dict[str, str]]]:
+    """Start the engines one after another; return them and their settings, without those that cannot run here."""
+    engines, settings = {}, {}
+    environment = {"TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
+    for name in names:
+        show_progress(f"{name}: starting and choosing its settings")
+        start = time.perf_counter()
+        engine = Child(name, [sys.executable, __file__, "--child", name, "--work", work], environment)
+        chosen = json.loads(stack.enter_context(engine).read())
+        if not chosen:
+            show_progress(f"{name}: not installed, or not on this processor; left out")
+            engine.finish()
+            continue
+        engines[name], settings[name] = engine, chosen
+        show_progress(f"{name}: {chosen['all']}; {time.perf_counter() - start:.0f} s")
+    return engines, settings
 
 
 def matmul_flops(lengths: Sequence[int]) -> float:
@@ -175,49 +148,95 @@ def mean_cosine(work: Path, name: str) -> float:
     return float(((ours * other).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(other, axis=1)).mean())
 
 
-def measure(texts: list[str], num_rounds: int, work: Path) -> dict[str, Any]:
+def measure(texts: list[str], precisions: list[str], num_rounds: int, work: Path) -> dict[str, Any]:
     """Return all results for these texts."""
     (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    names = [name for name, engine in ENGINES.items() if engine.precision in precisions or name == "ours"]
+    limits: dict[str, list[float]] = {precision: [] for precision in precisions if precision != "int8"}
+    with ExitStack() as stack:
+        engines, settings = start_engines(names, work, stack)
+        cosines = {name: mean_cosine(work, name) for name in engines}
+        check_cosines(cosines)
+        seconds: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in engines} for kind in NUM_REPEATS}
+        for round_number in range(1, num_rounds + 1):
+            for (name, engine), (kind, by_engine) in itertools.product(engines.items(), seconds.items()):
+                by_engine[name].append(float(engine.request(kind)))
+            for precision, throughputs in limits.items():
+                throughputs.append(matmul_throughput(precision, packed=True))
+            show_progress(f"round {round_number} of {num_rounds}")
     flops = matmul_flops([len(input_ids) for input_ids in make_tokenizer()(texts)])
-    seconds: dict[str, Seconds] = {kind: {name: [] for name in ENGINES} for kind in NUM_REPEATS}
-    throughputs = []
-    with start_engines(work) as engines:
-        for name in FP32_ENGINES:
-            if not mean_cosine(work, name) >= MIN_COSINE:
-                sys.exit(f"{name} computes something else: its mean cosine to ours is {mean_cosine(work, name):.5f}")
-        for _, (name, engine) in itertools.product(range(num_rounds), engines.items()):
-            for kind, by_engine in seconds.items():
-                by_engine[name].append(engine.time(kind))
-            if name == "ours":
-                throughputs.append(matmul_throughput())
-    medians = {
-        kind: {name: statistics.median(values) for name, values in by_engine.items()}
-        for kind, by_engine in seconds.items()
-    }
     return {
-        **ratios(seconds["all"], seconds["short"]),
-        "of_limit_fp32": median_ratio([flops / throughput for throughput in throughputs], seconds["all"]["ours"]),
-        "cosine_int8": mean_cosine(work, "ours_int8"),
-        "cosine_ctranslate2_int8": mean_cosine(work, "ctranslate2_int8"),
-        "product_gflops": statistics.median(throughputs) / 1e9,
-        **{f"sentences_per_second_{name}": len(texts) / median for name, median in medians["all"].items()},
-        **{f"milliseconds_{name}": 1e3 * median for name, median in medians["short"].items()},
-        "settings": {name: engine.settings for name, engine in engines.items()},
+        **ratios(seconds["all"], seconds["short"], cosines),
+        **limit_results(flops, limits, seconds["all"]),
+        **{f"cosine_{name.removeprefix('ours_')}": cosine for name, cosine in cosines.items() if name != "ours"},
+        **{f"sentences_per_second_{name}": len(texts) / statistics.median(v) for name, v in seconds["all"].items()},
+        **{f"milliseconds_{name}": 1e3 * statistics.median(v) for name, v in seconds["short"].items()},
+        "settings": settings,
     }
 
 
-def ratios(seconds: Seconds, latencies: Seconds) -> dict[str, float]:
+def check_cosines(cosines: Mapping[str, float]) -> None:
+    """End the benchmark if an fp32 engine computes something else; name the others that do not count."""
+    for name, cosine in cosines.items():
+        precision = ENGINES[name].precision
+        if not cosine >= MIN_COSINES[precision]:
+            message = f"the mean cosine of {name} to ours in fp32 is {cosine:.5f}, below {MIN_COSINES[precision]}"
+            if precision == "fp32":
+                sys.exit(f"{message}: it computes something else")
+            show_progress(f"{message}: it does not count as a peer")
+
+
+def ratios(seconds: Seconds, latencies: Seconds, cosines: Mapping[str, float]) -> dict[str, float | str]:
     """Return ratios of speeds from the seconds of all texts and of the short one; above 1 where ours is faster."""
-    peers = [name for name in FP32_ENGINES if name != "ours"]
-    fastest_peer = min(peers, key=lambda name: statistics.median(seconds[name]))
-    lowest_latency = min(peers, key=lambda name: statistics.median(latencies[name]))
-    return {
-        "ratio_fp32": median_ratio(seconds[fastest_peer], seconds["ours"]),
-        "ratio_sentence_transformers": median_ratio(seconds["sentence_transformers"], seconds["ours"]),
-        "ratio_int8": median_ratio(seconds["ctranslate2_int8"], seconds["ours_int8"]),
-        "int8_over_fp32": median_ratio(seconds["ours"], seconds["ours_int8"]),
-        "ratio_latency": median_ratio(latencies[lowest_latency], latencies["ours"]),
-    }
+    results: dict[str, float | str] = {}
+    for precision, ours in OURS.items():
+        peers = peers_of([precision], seconds, cosines)
+        if ours not in seconds or not peers:
+            continue
+        peer, latency_peer = fastest_of(peers, seconds), fastest_of(peers, latencies)
+        key = "ratio_bf16_peer" if precision == "bf16" else f"ratio_{precision}"
+        results |= {key: median_ratio(seconds[peer], seconds[ours]), f"peer_{precision}": peer}
+        results[f"ratio_latency_{precision}"] = median_ratio(latencies[latency_peer], latencies[ours])
+    if "peer_fp32" in results and "ours_bf16" in seconds:
+        results["ratio_bf16"] = median_ratio(seconds[str(results["peer_fp32"])], seconds["ours_bf16"])
+    for precision in ("bf16", "int8"):
+        if f"ours_{precision}" in seconds:
+            results[f"{precision}_over_fp32"] = median_ratio(seconds["ours"], seconds[f"ours_{precision}"])
+    if "sentence_transformers" in seconds:
+        results["ratio_sentence_transformers"] = median_ratio(seconds["sentence_transformers"], seconds["ours"])
+    ours = fastest_of([name for name in OURS.values() if name in seconds], latencies)
+    peers = peers_of(list(OURS), seconds, cosines)
+    if peers:
+        peer = fastest_of(peers, latencies)
+        ratio = median_ratio(latencies[peer], latencies[ours])
+        results |= {"ratio_latency": ratio, "ours_latency": ours, "peer_latency": peer}
+    return results
+
+
+def peers_of(precisions: list[str], names: Iterable[str], cosines: Mapping[str, float]) -> list[str]:
+    """Return the peers in these precisions whose vectors are close enough."""
+    return [
+        name
+        for name in names
+        if name not in OURS.values()
+        and ENGINES[name].precision in precisions
+        and cosines[name] >= MIN_COSINES[ENGINES[name].precision]
+    ]
+
+
+def fastest_of(names: Iterable[str], seconds: Seconds) -> str:
+    return min(names, key=lambda name: statistics.median(seconds[name]))
+
+
+def limit_results(flops: float, limits: Mapping[str, Sequence[float]], seconds: Seconds) -> dict[str, float]:
+    """Return the FLOP/s of a large matmul by precision, and those of ours relative to it."""
+    results = {}
+    for precision, throughputs in limits.items():
+        suffix = "" if precision == "fp32" else f"_{precision}"
+        results[f"product_gflops{suffix}"] = statistics.median(throughputs) / 1e9
+        limit_seconds = [flops / throughput for throughput in throughputs]
+        results[f"of_limit_{precision}"] = median_ratio(limit_seconds, seconds[OURS[precision]])
+    return results
 
 
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
@@ -230,6 +249,7 @@ def main() -> None:
     parser.add_argument(
         "data", type=Path, nargs="?", help="folder with glue/ and wikitext-2/; default: the built-in corpus"
     )
+    parser.add_argument("--precisions", default=",".join([*native_precisions(), "int8"]))
     parser.add_argument("--sentences", type=int, default=1_500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
@@ -242,19 +262,10 @@ def main() -> None:
     source = real_texts(options.data) if options.data else built_in_texts()
     tokenize = make_tokenizer()
     # Longer texts are truncated by some engines and split into windows by ours, so they are left out.
-    texts = (text for text in source if len(tokenize([text])[0]) <= MAX_LENGTH)
+    texts = itertools.islice((text for text in source if len(tokenize([text])[0]) <= MAX_LENGTH), options.sentences)
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(list(itertools.islice(texts, options.sentences)), options.rounds, Path(folder))
-    if options.json:
-        print(
-            json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in results.items()})
-        )
-        return
-    settings = results.pop("settings")
-    for key, value in results.items():
-        print(f"{value:12.3f}  {key}")
-    for name, chosen in settings.items():
-        print(f"{name}: {chosen['all']}; for one sentence: {chosen['short']}")
+        results = measure(list(texts), options.precisions.split(","), options.rounds, Path(folder))
+    print_results(results, options.json)
 
 
 if __name__ == "__main__":
