@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Of `make bench`: the folder of data sets, if there is one, and the benchmarks to run (by default all).
+DATA ?=
+ONLY ?=
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check soak clean
+.PHONY: demo test check soak bench clean
 
 demo: $(VENV)/.core
 	rm -rf demo
@@ -30,6 +33,11 @@ check: $(VENV)/.full
 soak: $(VENV)/.full
 	$(BIN)/python -m pytest -m soak
 
+# Writes docs/performance.md. The machine should be idle. DATA=FOLDER also runs those that need data sets;
+# ONLY=inference,serving renews the rows of these two.
+bench: $(VENV)/.peers
+	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only $(ONLY))
+
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -41,4 +49,8 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.full: $(VENV)/.core
 	$(INSTALL) --editable '.[test,check]'
+	touch $@
+
+$(VENV)/.peers: $(VENV)/.core
+	$(INSTALL) --editable '.[peers]'
 	touch $@
