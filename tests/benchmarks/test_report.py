@@ -152,3 +152,66 @@ def test_others_run_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "failed: no peers" in lines_of(page, "inference")[0]
     assert "90.0 texts/s" in lines_of(page, "serving")[0]
     assert lines_of(page, "finetuning") == ["| finetuning | not run |  |  |  |  |"]  # it needs a data folder
+
+
+@pytest.mark.parametrize(
+    ("name", "results", "line"),
+    [
+        (
+            "family",
+            {"of_limit_gpt": 0.5, "pieces_per_second_gpt": 3000.0, "precision_gpt": "bf16", "ratio_gpt": 1.5,
+             "pieces_per_second_peer_gpt": 2000.0, "precision_peer_gpt": "fp32"},
+            "training step, gpt, fastest precision | 3,000 tokens/s (bf16) | transformers 2,000 tokens/s (fp32) "
+            "| 1.50 | 50% |",
+        ),
+        (
+            "family",
+            {"of_limit_elmo_full": 0.5, "pieces_per_second_elmo_full": 900.0, "precision_elmo_full": "fp32"},
+            "training step, elmo_full, fastest precision | 900 tokens/s (fp32) | – | – | 50% |",
+        ),
+        (
+            "finetuning",
+            {"precision": "bf16", "examples_per_second_ours_sst2": 90.0, "examples_per_second_peer_sst2": 30.0,
+             "ratio_sst2": 3.0},
+            "fine-tuning MiniLM, SST-2, bf16 | 90.0 examples/s | transformers' Trainer 30.0 examples/s | 3.00 | – |",
+        ),
+        (
+            "time_to_loss",
+            {"precision": "bf16", "minutes": 5.0, "speedup": 4.0, "speedup_plain": 0.0},
+            "time to transformers' held-out loss, BERT mini, bf16, plain initialization | not reached "
+            "| transformers 300 s | 0.00 | – |",
+        ),
+        (
+            "preparation",
+            {"prepare_english": 5.0, "encode_batch_english": 10.0, "ratio_english": 0.5, "prepare_chinese": 1.0,
+             "encode_batch_chinese": 1.0, "ratio_chinese": 1.0, "prepare_chinese_words": 1.0, "rjieba": 1.0,
+             "ratio_chinese_words": 1.0},
+            "prepare English | 5.0 MB/s | `tokenizers` alone 10.0 MB/s | 0.50 | – |",
+        ),
+        (
+            "sentences",
+            {"results": {name: {section: {"f1": f1, "megabytes_per_second": speed} for section in ("en", "zh")}
+                         for name, f1, speed in (("bertworks", 0.99, 10.0), ("pysbd", 0.9, 0.5), ("syntok", 0.8, 5.0))}
+             | {"blingfire": {}}},
+            "split sentences, English; peer: the highest F1 | 10.00 MB/s (F1 0.990) | pysbd 0.50 MB/s (F1 0.900) "
+            "| 20.00 | – |",
+        ),
+        (
+            "word_vectors",
+            {"rows": [{"who": "ours", "seconds": 4.0}, {"who": "one by one", "seconds": 2.0}]},
+            "GloVe, one thread | 4.0 s of CPU | glove.c 2.0 s of CPU | 0.50 | – |",
+        ),
+        (
+            "scale",
+            {"ratio_ddp_mini": 0.9, "seconds_ddp_mini": 1.0, "seconds_threads_mini": 0.9, "ratio_ddp": 0.9},
+            "DDP with 2 processes, BERT mini, fp32 | 1.000 s a step | ours with 2 threads 0.900 s a step | 0.90 | – |",
+        ),
+        (
+            "sharing",
+            [{"size": "base", "grown_bytes": 2**31}, {"size": "base", "grown_bytes": 2**29}],
+            "memory of a training step, ALBERT base, fp32 | 512 MiB | our BERT 2,048 MiB | 0.25 | – |",
+        ),
+    ],
+)  # fmt: skip
+def test_first_row_of_each_benchmark(name: str, results: Any, line: str) -> None:
+    assert lines_of(REPORT.render({name: record(results)}), name)[0] == f"| {name} | {line}"
