@@ -41,6 +41,7 @@ class Encoder(nn.Module):
     """
 
     supported_attention: tuple[str, ...] = ("bidirectional", "causal", "mask")
+    compute_dtype: torch.dtype | None = None
     token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear
@@ -50,7 +51,6 @@ class Encoder(nn.Module):
         self.config = config
         self.attention = self.supported_attention[0]
         self.activation_checkpointing = False
-        self.compute_dtype: torch.dtype | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Encoded:
         """Call `forward` in the precision of this encoder; hidden states are fp32 in any."""
