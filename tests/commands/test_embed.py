@@ -124,7 +124,7 @@ def write_and_kill(path, content):
     if not num_left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
 store.write_json = write_and_kill
-embed(EmbedRequest(model=model, file=file, output=Path(output), unit=unit))
+embed(EmbedRequest(model=model, file=file, output=Path(output), unit=unit, precision="fp32"))
 """
 
 

@@ -33,7 +33,7 @@ def request_in(tmp_path_factory):
         rows = [f"the {WORDS[n % 12]} and {WORDS[n * 5 % 12]}\t{'no' if n % 12 else 'yes'}" for n in range(count)]
         files[split] = folder / f"{split}.tsv"
         files[split].write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
-    recipe = FinetuneRecipe(batch_size=8, learning_rate=1e-3, epochs=2, dropout=0.0, max_restarts=0)
+    recipe = FinetuneRecipe(precision="fp32", batch_size=8, learning_rate=1e-3, epochs=2, dropout=0.0, max_restarts=0)
     model = str(folder / "run" / "model")
     return lambda output: FinetuneRequest(
         task="classify", model=model, train=files["train"], output=output, dev=files["dev"], recipe=recipe

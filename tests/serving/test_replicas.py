@@ -31,7 +31,9 @@ def address(ray_cluster, folders):
     models = tuple(f"{name}={folders[name]}" for name in ("classify", "sentences"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ray.serve._private.api.HTTP_PROXY_TIMEOUT", 300)  # see `ray_cluster`
-        with deploy_replicas(ServeRequest(models=models, port=free_port()), Replicas(2, cpus=0.1)) as address:
+        with deploy_replicas(
+            ServeRequest(models=models, port=free_port(), precision="fp32"), Replicas(2, cpus=0.1)
+        ) as address:
             yield address
 
 

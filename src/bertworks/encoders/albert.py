@@ -86,9 +86,8 @@ class Albert(Encoder):
     def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
         """Return (N, D): norm(token + position + token type embedding) (N, E), projected."""
         embeddings, positions, token_types = self.lookup_embeddings(batch, layout, sparse_grad)
-        return self.embedding_projection(
-            self.norm(embeddings + self.position_embeddings(positions) + self.token_type_embeddings(token_types))
-        )
+        x = self.norm(embeddings + self.position_embeddings(positions) + self.token_type_embeddings(token_types))
+        return self.embedding_projection(x).to(x.dtype)
 
 
 _LAYER_PREFIX = "albert.encoder.albert_layer_groups.0.albert_layers.0."

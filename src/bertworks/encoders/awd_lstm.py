@@ -136,6 +136,7 @@ class AwdLstm(Encoder):
 
     config: AwdLstmConfig
     supported_attention = ("causal",)
+    has_half_precision = False
 
     def __init__(self, config: AwdLstmConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
@@ -195,7 +196,7 @@ class AwdLstm(Encoder):
         """Return (N, 1): the factor of each token's embedding, the same wherever a token occurs."""
         dropout_prob = self.config.hidden_dropout_prob * _EMBEDDING_RATIO
         mask = dropout_mask(torch.Size((self.config.vocab_size,)), seed, dropout_prob)
-        return (mask[input_ids] / (1 - dropout_prob))[:, None]
+        return (mask[input_ids].float() / (1 - dropout_prob))[:, None]
 
     def _run_lstms(
         self,
@@ -249,7 +250,7 @@ def _variational_dropout(
     if seeds is None or not dropout_prob:
         return x
     mask = dropout_mask(torch.Size((len(x), 1, x.shape[2])), seeds.seed_for(seed_index), dropout_prob)
-    return x * (mask * (1 / (1 - dropout_prob))).to(x.dtype)
+    return x * (mask.to(x.dtype) * (1 / (1 - dropout_prob)))
 
 
 def _concat_pooling(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -210,6 +210,7 @@ class Elmo(Encoder):
     config: ElmoConfig
     spelling: torch.Tensor
     supported_attention = ("bidirectional",)
+    has_half_precision = False
 
     def __init__(self, config: ElmoConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)

@@ -35,13 +35,15 @@ class Encoder(nn.Module):
     """Layers over embedded tokens. Dropout needs training mode and the seeds of a step.
 
     attention                  the attention of batches that state none: one of `supported_attention`
-    compute_dtype              the dtype of matmuls (see `set_precision`); None: that of the parameters
+    compute_dtype              the dtype of matmuls (see `set_precision`); None: autocast's, or that of the parameters
+    has_half_precision         whether it computes in bf16 and fp16; recurrent layers are fp32 in any precision
     activation_checkpointing   keep only the inputs of layers and recompute the rest in the backward pass: less memory,
                                a third more time
     """
 
     supported_attention: tuple[str, ...] = ("bidirectional", "causal", "mask")
     compute_dtype: torch.dtype | None = None
+    has_half_precision: bool = True
     token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear
@@ -54,9 +56,9 @@ class Encoder(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Encoded:
         """Call `forward` in the precision of this encoder; hidden states are fp32 in any."""
-        if self.compute_dtype is None:
+        if self.compute_dtype is None and self.has_half_precision:
             return super().__call__(*args, **kwargs)
-        with torch.autocast(self.device.type, self.compute_dtype):
+        with torch.autocast(self.device.type, self.compute_dtype, enabled=self.has_half_precision):
             return super().__call__(*args, **kwargs)
 
     def set_precision(self, precision: str, cast_weights: bool = False) -> None:
@@ -65,7 +67,7 @@ class Encoder(nn.Module):
         The weights of layers are cast for good if `cast_weights`, which halves the memory that a batch reads: for
         inference. Otherwise they stay fp32 and are cast once for each of their versions.
         """
-        dtype = DTYPES[precision]
+        dtype = DTYPES[precision] if self.has_half_precision else torch.float32
         self.compute_dtype = None if dtype == torch.float32 else dtype
         if not cast_weights or self.compute_dtype is None:
             return
@@ -217,7 +219,7 @@ class Encoder(nn.Module):
 
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return the pooled output (B, D) from the last layer at the pooled positions (B, D)."""
-        return torch.tanh(self.pooler(vectors))
+        return torch.tanh(self.pooler(vectors).to(vectors.dtype))
 
     def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the embeddings that are summed for one sequence (T,), each (T, E), by name."""

@@ -47,7 +47,8 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         self, vectors: torch.Tensor, targets: torch.Tensor, scale: float, seed: torch.Tensor | None
     ) -> tuple[torch.Tensor, LossPart]:
         """Return scale * the summed cross entropy of vectors (P, D), and the part of the loss."""
-        total = -self(vectors, targets).output.sum()
+        with torch.autocast(vectors.device.type, enabled=False):  # a sum of log probabilities needs fp32
+            total = -self(vectors.to(self.head.weight.dtype), targets).output.sum()
         num_correct = None if torch.is_grad_enabled() else int((self.predict(vectors) == targets).sum())
         return total * scale, LossPart(total.detach(), len(targets), num_correct)
 
@@ -92,8 +93,8 @@ class TableSoftmax(nn.Module):
         """
         word_ids = torch.from_numpy(sample).to(targets.device)
         log_probs = torch.from_numpy(np.log(self.sampling_probs[sample])).to(self.bias)
-        sample_logits = F.linear(vectors, self.weight[word_ids], self.bias[word_ids] - log_probs)  # (P, C)
-        sample_logits = sample_logits.masked_fill(word_ids == targets[:, None], -math.inf)
+        sample_logits = F.linear(vectors, self.weight[word_ids], self.bias[word_ids] - log_probs).to(self.bias.dtype)
+        sample_logits = sample_logits.masked_fill(word_ids == targets[:, None], -math.inf)  # (P, C)
         target_logits = (vectors * self.weight[targets]).sum(1) + self.bias[targets]  # (P,)
         return (torch.logaddexp(target_logits, sample_logits.logsumexp(1)) - target_logits).sum()
 

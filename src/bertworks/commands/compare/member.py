@@ -26,12 +26,13 @@ from bertworks.commands.pretrain.build import build, resolve_model_init, write_m
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
 from bertworks.commands.pretrain.run import recipe_hash, run_pretrain
-from bertworks.commands.run_info import count_tokens
+from bertworks.commands.run_info import count_tokens, resolve_run_precision
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
 from bertworks.errors import BertworksError, FolderError
 from bertworks.records import StepRecord, read_records
 from bertworks.training.checkpoint import load_latest_checkpoint
+from bertworks.training.devices import device_of
 from bertworks.training.evaluation import evaluate
 
 CompareEvent = TrainEvent | FinetuneEvent | str
@@ -157,6 +158,8 @@ def _pretrain_points(job: CompareJob, on_event: EventCallback) -> Iterator[tuple
     (member,) = (candidate for candidate in comparison.members if candidate.name == job.member)
     corpus = Corpus.open(job.corpus, job.vocabulary)
     recipe = fit_recipe_to_budget(comparison.pretrain_recipe(member, job.seed), parse_budget(comparison.budget), corpus)
+    precision, _ = resolve_run_precision(recipe.precision, job.folder / "pretrain", device_of(job.device))
+    recipe = replace(recipe, precision=precision)
     request = PretrainRequest(
         recipe=recipe, corpus=job.corpus, output=job.folder / "pretrain", vocabulary=job.vocabulary, device=job.device
     )

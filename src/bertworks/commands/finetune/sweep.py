@@ -14,6 +14,7 @@ from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GR
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.disk import read_json, sha256, write_json
+from bertworks.encoders.precision import AUTO
 from bertworks.errors import FolderError, SettingsError
 from bertworks.models.provenance import BASE_HASH, hashes_of
 from bertworks.tasks.registry import task_of
@@ -129,8 +130,10 @@ def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
     """Refuse a finished run that was made with other files, other settings or another model."""
     files = {"train": request.train, "dev": request.dev, "test": request.test}
     hashes = {split: sha256(path) for split, path in files.items() if path is not None}
-    # JSON turns tuples into lists, and a restarted run has another seed than its request.
+    # JSON turns tuples into lists, a restarted run has another seed than its request, and a run resolves `auto`.
     recipe = json.loads(json.dumps({**asdict(request.recipe), "seed": 0}))
+    if recipe["precision"] == AUTO:
+        recipe["precision"] = run_info["recipe"].get("precision")
     expected = [request.task, hashes_of(request.model).get(BASE_HASH), recipe, hashes]
     run_hashes = {split: file["sha256"] for split, file in run_info["data"].items()}
     actual = [run_info["task"], run_info.get(BASE_HASH), {**run_info["recipe"], "seed": 0}, run_hashes]
