@@ -126,10 +126,15 @@ def _matmul_into(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, sca
     """Write scale * left @ right to `out`, or add it, in the dtype of `out`."""
     if left.dtype == out.dtype:
         out.addmm_(left, right, beta=float(accumulate), alpha=scale)
-    elif accumulate:
+        return
+    if right.numel() < out.numel():  # scale the smaller tensor
+        right, scale = right * scale, 1.0
+    if accumulate:
         out.add_(left @ right, alpha=scale)
     else:
-        out.copy_(left @ right).mul_(scale)
+        out.copy_(left @ right)
+        if scale != 1.0:
+            out.mul_(scale)
 
 
 def cross_entropy_sum(
