@@ -25,11 +25,12 @@ class PoolingKind:
     """One kind of pooling.
 
     pool      hidden states of a window (T, D), and the positions that count for the text -> partial result (D,)
-    combine   partial results of all windows (W, D), and the number of positions that count -> (D,)
+    combine   partial results of all windows (W, D), and the number of positions that count -> (D,); or of N texts at
+              once, (W, N, D) and (N, 1) -> (N, D)
     """
 
     pool: Callable[[torch.Tensor, slice], torch.Tensor]
-    combine: Callable[[torch.Tensor, int], torch.Tensor]
+    combine: Callable[[torch.Tensor, int | torch.Tensor], torch.Tensor]
 
 
 POOLINGS: dict[str, PoolingKind] = {
@@ -76,6 +77,17 @@ class Pooling:
     def pool(self, hidden_states: torch.Tensor, positions: slice) -> torch.Tensor:
         """Return (kinds, D): the partial results of a window (T, D) over the positions that count."""
         return torch.stack([POOLINGS[kind].pool(hidden_states, positions) for kind in self.kinds])
+
+    def combine_single(self, partials: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
+        """Return (N, kinds * D): the vectors of N texts with one window each, which has that many positions."""
+        stacked, positions = (
+            torch.stack(tuple(partials))[None],
+            torch.tensor(counts)[:, None],
+        )  # (1, N, kinds, D), (N, 1)
+        positions = positions.to(stacked.device)
+        combined = [POOLINGS[kind].combine(stacked[:, :, index], positions) for index, kind in enumerate(self.kinds)]
+        vectors = torch.cat(combined, 1)
+        return F.normalize(vectors, dim=1) if self.normalize else vectors
 
     def combine(self, partials: Sequence[torch.Tensor], count: int) -> torch.Tensor:
         """Return (kinds * D,): the vector of a text from the partial results of its windows over `count` positions."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -178,18 +178,21 @@ def _tokenize_texts(texts: Iterable[str], tokenizer: Tokenizer, extraction: Extr
         yield _WindowedText(tokens, windows, counts)
 
 
-def _group_texts(texts: Iterable[_WindowedText], max_tokens: int) -> Iterator[list[_WindowedText]]:
-    """Yield groups of consecutive texts, each complete when it has _MAX_TEXTS texts or `max_tokens` tokens."""
-    group: list[_WindowedText] = []
+def _group_texts(texts: Iterable[_WindowedText], max_tokens: int) -> Iterator[Iterator[_WindowedText]]:
+    """Yield groups of consecutive texts, each to be consumed before the next."""
+    source = iter(texts)
+    for first in source:
+        yield _take_group(chain([first], source), max_tokens)
+
+
+def _take_group(texts: Iterable[_WindowedText], max_tokens: int) -> Iterator[_WindowedText]:
+    """Yield the texts of a group, which is complete when it has _MAX_TEXTS texts or `max_tokens` tokens."""
     num_tokens = 0
-    for text in texts:
-        group.append(text)
+    for number, text in enumerate(texts, 1):
+        yield text
         num_tokens += len(text)
-        if len(group) == _MAX_TEXTS or num_tokens >= max_tokens:
-            yield group
-            group, num_tokens = [], 0
-    if group:
-        yield group
+        if number == _MAX_TEXTS or num_tokens >= max_tokens:
+            return
 
 
 def _build_sequences(windows: Windows, with_specials: bool) -> list[_WindowSequence]:
@@ -207,32 +210,53 @@ def _build_sequences(windows: Windows, with_specials: bool) -> list[_WindowSeque
     return sequences
 
 
-def _text_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
+def _text_vectors(engine: TorchEngine, texts: Iterator[_WindowedText], extraction: Extraction) -> VectorBatch:
+    read_texts: list[_WindowedText] = []
+    text_sequences: list[list[_WindowSequence]] = []
+
+    def sequences() -> Iterator[_WindowSequence]:
+        """Tokenize texts while the first batches are computed."""
+        for text in texts:
+            read_texts.append(text)
+            text_sequences.append(_build_sequences(text.windows, with_specials=True))
+            yield from text_sequences[-1]
+
     def pool(batch: EncodedBatch[_WindowSequence]) -> Iterator[torch.Tensor]:
         for sequence, values in _sequence_values(batch, extraction.strategy):
             yield extraction.pooling.pool(values, sequence.positions)
 
-    text_sequences = [_build_sequences(text.windows, with_specials=True) for text in texts]
-    partials = engine.predict((sequence for sequences in text_sequences for sequence in sequences), pool)
-    vectors = [
-        extraction.pooling.combine(
-            list(islice(partials, len(sequences))), sum(sequence.num_positions for sequence in sequences)
-        )
-        for sequences in text_sequences
-    ]
-    ones = np.ones(len(texts), dtype=np.int64)
+    partials = list(engine.predict(sequences(), pool))
+    vectors = _combine_windows(partials, text_sequences, extraction.pooling)
+    ones = np.ones(len(read_texts), dtype=np.int64)
     no_offsets = np.empty((0, 2), dtype=np.int64)
-    return VectorBatch(torch.stack(vectors).float().cpu().numpy(), ones, no_offsets, _sum_counts(texts))
+    return VectorBatch(vectors.float().cpu().numpy(), ones, no_offsets, _sum_counts(read_texts))
 
 
-def _token_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
+def _combine_windows(
+    partials: Sequence[torch.Tensor], text_sequences: Sequence[Sequence[_WindowSequence]], pooling: Pooling
+) -> torch.Tensor:
+    """Return the vector of each text (N, D) from the partial results of its windows."""
+    counts = [sum(sequence.num_positions for sequence in sequences) for sequences in text_sequences]
+    if len(partials) == len(text_sequences):
+        return pooling.combine_single(partials, counts)
+    remaining = iter(partials)
+    return torch.stack(
+        [
+            pooling.combine(list(islice(remaining, len(sequences))), count)
+            for sequences, count in zip(text_sequences, counts, strict=True)
+        ]
+    )
+
+
+def _token_vectors(engine: TorchEngine, group: Iterator[_WindowedText], extraction: Extraction) -> VectorBatch:
+    texts = list(group)
     values = list(_token_values(engine, texts, extraction.strategy))
     offsets = [text.tokens.offsets[: len(vectors)] for text, vectors in zip(texts, values, strict=True)]
     return _build_vector_batch(texts, values, offsets)
 
 
-def _word_vectors(engine: TorchEngine, texts: Sequence[_WindowedText], extraction: Extraction) -> VectorBatch:
-    (kind,) = extraction.pooling.kinds
+def _word_vectors(engine: TorchEngine, group: Iterator[_WindowedText], extraction: Extraction) -> VectorBatch:
+    texts, (kind,) = list(group), extraction.pooling.kinds
     values, offsets = [], []
     for text, vectors in zip(texts, _token_values(engine, texts, extraction.strategy), strict=True):
         word_starts = text.tokens.word_starts[: len(vectors)].copy()
@@ -257,7 +281,7 @@ WORD_POOLINGS: dict[str, Callable[[Floats, Ints, Ints], Floats]] = {
 }
 
 # By unit: the function that extracts the vectors of a group, and whether each text has exactly one vector.
-UNITS: dict[str, tuple[Callable[[TorchEngine, Sequence[_WindowedText], Extraction], VectorBatch], bool]] = {
+UNITS: dict[str, tuple[Callable[[TorchEngine, Iterator[_WindowedText], Extraction], VectorBatch], bool]] = {
     "texts": (_text_vectors, True),
     "words": (_word_vectors, False),
     "tokens": (_token_vectors, False),

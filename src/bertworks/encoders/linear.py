@@ -119,7 +119,12 @@ def fused_linear(
         return torch.ops.mkldnn._linear_pointwise.default(values, weight, bias, activation, [], "none")
     if residual.dtype == dtype:
         return torch.ops.mkldnn._linear_pointwise.binary(values, residual, weight, bias, "add")
-    return residual + torch.ops.mkldnn._linear_pointwise.default(values, weight, bias, "none", [], "")
+    # Adding tensors of two dtypes is not vectorized.
+    return (
+        torch.ops.mkldnn._linear_pointwise.default(values, weight, bias, "none", [], "")
+        .to(residual.dtype)
+        .add_(residual)
+    )
 
 
 def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -18,6 +18,8 @@ V = TypeVar("V")
 TOKEN_BUDGET = 2_048
 # Sequences that are sorted together. A larger window needs less padding, and delays the first results.
 WINDOW = 1_024
+# Of a stream, the first ones: later sequences are tokenized while these are computed.
+FIRST_WINDOW = 128
 
 
 def batch_by_token_budget(
@@ -26,18 +28,22 @@ def batch_by_token_budget(
     budget: int = TOKEN_BUDGET,
     window: int = WINDOW,
     num_parallel_batches: int = 1,
+    first_window: int | None = None,
 ) -> Iterator[list[tuple[int, R]]]:
     """Yield batches of (index in the input, sequence), the longest sequences of a window first.
 
     A batch has at most `budget` tokens, or one sequence that is longer. Each window of `window` sequences is batched on
-    its own. Batches that run in parallel share the budget, and a window that needs several batches is divided evenly
-    among them, so that all workers finish at about the same time.
+    its own; with `first_window` they begin with so many and double, so that the first batch need not wait for many.
+    Batches that run in parallel share the budget, and a window that needs several batches is divided evenly among them,
+    so that all workers finish at about the same time.
     """
-    if budget < 1 or window < 1:
+    size = min(first_window or window, window)
+    if budget < 1 or size < 1:
         raise SettingsError(f"budget is {budget} tokens and window {window} sequences; both must be at least 1")
     batch_budget = max(1, budget // num_parallel_batches)
     indexed_sequences = enumerate(sequences)
-    while items := list(islice(indexed_sequences, window)):
+    while items := list(islice(indexed_sequences, size)):
+        size = min(2 * size, window)
         items.sort(key=lambda item: -length_of(item[1]))  # stable: equal lengths stay in the order of the input
         lengths = [length_of(sequence) for _, sequence in items]
         yield from _split_evenly(items, lengths, batch_budget, num_parallel_batches)

@@ -10,7 +10,7 @@ import torch
 
 from bertworks.encoders.encoded import Encoded
 from bertworks.encoders.encoder import Encoder
-from bertworks.engines.batching import TOKEN_BUDGET, WINDOW, batch_by_token_budget, restore_order
+from bertworks.engines.batching import FIRST_WINDOW, TOKEN_BUDGET, WINDOW, batch_by_token_budget, restore_order
 from bertworks.engines.workers import map_parallel
 from bertworks.sampling.batch import TokenSequence, collate_sequences
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -46,7 +46,12 @@ class TorchEngine:
     def _batches(self, sequences: Iterable[R]) -> Iterator[list[tuple[int, R]]]:
         num_parallel_batches = self.encoder.num_parallel_batches
         return batch_by_token_budget(
-            sequences, lambda sequence: len(sequence.input_ids), self.budget, self.window, num_parallel_batches
+            sequences,
+            lambda sequence: len(sequence.input_ids),
+            self.budget,
+            self.window,
+            num_parallel_batches,
+            FIRST_WINDOW,
         )
 
     @torch.inference_mode()
