@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class OpenvinoRuntime:
         self._results = {output.get_any_name(): output for output in model.outputs}
         self._inputs = {port.get_any_name() for port in model.inputs}  # unused inputs are removed
         self._requests: dict[tuple[str, ...], Any] = {}
+        self._lock = threading.Lock()
+        self._num_threads = torch.get_num_threads()
         self.outputs = tuple(self._results)
         self.digest = digest
 
@@ -64,10 +67,11 @@ class OpenvinoRuntime:
 
     def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return the named outputs for input_ids, attention_mask and token_type_ids, each (B, T)."""
-        request = self._request(tuple(output_names))
-        request.infer({name: values for name, values in zip(INPUTS, inputs, strict=True) if name in self._inputs})
-        # Copies, because the next run overwrites the memory.
-        return [np.array(request.get_output_tensor(number).data) for number in range(len(output_names))]
+        with self._lock:
+            request = self._request(tuple(output_names))
+            request.infer({name: values for name, values in zip(INPUTS, inputs, strict=True) if name in self._inputs})
+            # Copies, because the next run overwrites the memory.
+            return [np.array(request.get_output_tensor(number).data) for number in range(len(output_names))]
 
     def _request(self, output_names: tuple[str, ...]) -> Any:
         """Return the infer request for these outputs; compiled on first use."""
@@ -75,7 +79,7 @@ class OpenvinoRuntime:
             openvino = import_optional("openvino", "openvino", _PURPOSE)
             results = [self._results[name].get_node() for name in output_names]
             settings = {
-                "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+                "INFERENCE_NUM_THREADS": self._num_threads,
                 "INFERENCE_PRECISION_HINT": "f32",  # some CPUs would use bf16 silently
                 "PERFORMANCE_HINT": "LATENCY",
             }

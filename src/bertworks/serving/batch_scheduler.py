@@ -1,10 +1,12 @@
 """Continuous batching: sequences of many requests in, model outputs out, in batches bounded by a token budget.
 
-One worker thread owns the models. The policy:
+Worker threads own the models, usually one a core. While one computes, another delivers results and takes new requests,
+so that no core waits for the end of a batch of the other. The policy:
 
-- A request waits in the queue of its kind of output; a model has one queue per kind. As soon as the worker is free, it
-  picks the queue whose first request has waited longest and fills a batch from its front. It never waits for more
-  requests to arrive.
+- A request waits in the queue of its kind of output; a model has one queue per kind. As soon as a worker is free, it
+  picks the queue whose first request has waited longest and fills a batch from its front, with its part of the token
+  budget. It never waits for more requests to arrive. It computes on one core, or on all of them while the other
+  workers are idle.
 - While others wait, a request gets at most a quarter of a batch. What remains of it goes to the end of the queue. So a
   short request waits for one such part of each request before it, however long those are, and a long request advances
   with every round.
@@ -23,6 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import torch
 
 from bertworks.allocator import release_freed_memory
 
@@ -123,24 +127,38 @@ class _State:
     is_closed: bool = False
 
 
-class BatchScheduler:
-    """The worker thread and its queues."""
+class _CurrentBatch(threading.local):
+    """What the current worker thread computes, and whether that is a batch which interrupts unbatched work."""
 
-    def __init__(self, limits: QueueLimits, on_batch: Callable[[BatchRecord], None] = lambda record: None) -> None:
+    job_slices: Sequence[_JobSlice] = ()
+    is_yielding: bool = False
+
+
+class BatchScheduler:
+    """The worker threads and their queues."""
+
+    def __init__(
+        self, limits: QueueLimits, on_batch: Callable[[BatchRecord], None] = lambda record: None, num_workers: int = 1
+    ) -> None:
         self._limits = limits
         self._on_batch = on_batch
         self._state = _State()
         self._condition = threading.Condition()
-        self._speed = 0.0  # tokens per second
-        self._current_slices: Sequence[_JobSlice] = ()
-        self._is_yielding = False
-        self._worker = threading.Thread(target=self._run, name="bertworks-worker", daemon=True)
-        self._worker.start()
+        self._speed = 0.0  # tokens per second of one worker
+        self._num_busy = 0
+        self._current = _CurrentBatch()
+        self._num_threads = torch.get_num_threads()
+        self._workers = [
+            threading.Thread(target=self._run, name=f"bertworks-worker-{number}", daemon=True)
+            for number in range(num_workers)
+        ]
+        for worker in self._workers:
+            worker.start()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker thread is running."""
-        return self._worker.is_alive()
+        """Whether all worker threads are running."""
+        return all(worker.is_alive() for worker in self._workers)
 
     @property
     def num_requests(self) -> int:
@@ -191,9 +209,9 @@ class BatchScheduler:
 
         Raises RequestCancelledError if the request that is being computed was cancelled.
         """
-        if self._is_yielding:
+        if self._current.is_yielding:
             return
-        interrupted_slices = self._current_slices
+        interrupted_slices = self._current.job_slices
         if all(job_slice.job.future.cancelled() for job_slice in interrupted_slices):
             raise RequestCancelledError
         current_queue = interrupted_slices[0].job.queue
@@ -203,21 +221,22 @@ class BatchScheduler:
             )
         if not job_slices:
             return
-        self._is_yielding = True
+        self._current.is_yielding = True
         try:
             self._compute(job_slices)
         finally:
-            self._is_yielding, self._current_slices = False, interrupted_slices
+            self._current.is_yielding, self._current.job_slices = False, interrupted_slices
 
     def close(self) -> None:
-        """Stop the worker after its current batch and cancel all queued requests."""
+        """Stop each worker after its current batch and cancel all queued requests."""
         with self._condition:
             self._state.is_closed = True
             waiting_jobs = [job for jobs in self._state.waiting_jobs.values() for job in jobs]
-            self._condition.notify()
+            self._condition.notify_all()
         for job in waiting_jobs:
             job.future.cancel()
-        self._worker.join()
+        for worker in self._workers:
+            worker.join()
 
     def _remove(self, job: _Job) -> None:
         """Remove a job that is answered or cancelled."""
@@ -242,8 +261,16 @@ class BatchScheduler:
                 if self._state.is_closed:
                     return
                 job_slices = self._take_batch(self._state.waiting_jobs)
+                self._num_busy += bool(job_slices)
+                is_alone = self._num_busy == 1 and not self._state.waiting_jobs
             if job_slices:
-                self._compute(job_slices)
+                if len(self._workers) > 1:
+                    torch.set_num_threads(self._num_threads if is_alone else 1)
+                try:
+                    self._compute(job_slices)
+                finally:
+                    with self._condition:
+                        self._num_busy -= 1
             if time.monotonic() - last_trim > _TRIM_SECONDS:
                 release_freed_memory()
                 last_trim = time.monotonic()
@@ -254,7 +281,7 @@ class BatchScheduler:
         if queue is None:
             return []
         jobs = self._state.waiting_jobs[queue]
-        job_slices = _fill_batch(jobs, queue.budget)
+        job_slices = _fill_batch(jobs, max(1, queue.budget // len(self._workers)))
         scheduled = {job_slice.job for job_slice in job_slices}
         unfinished = [job for job in jobs if job in scheduled and job.num_scheduled < len(job.items)]
         unscheduled = [job for job in jobs if job not in scheduled]
@@ -268,7 +295,7 @@ class BatchScheduler:
 
     def _compute(self, job_slices: Sequence[_JobSlice]) -> None:
         """Compute a batch and deliver its results. If it fails, retry each request alone, so that only one fails."""
-        self._current_slices = job_slices
+        self._current.job_slices = job_slices
         queue = job_slices[0].job.queue
         items = [item for job_slice in job_slices for item in job_slice.items]
         num_tokens = sum(job_slice.num_tokens for job_slice in job_slices)
@@ -302,7 +329,8 @@ class BatchScheduler:
             start = stop
 
     def _estimate_wait(self) -> int:
-        seconds = self._state.num_tokens / self._speed if self._speed else _MIN_RETRY_SECONDS
+        speed = self._speed * len(self._workers)
+        seconds = self._state.num_tokens / speed if speed else _MIN_RETRY_SECONDS
         return min(max(math.ceil(seconds), _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
 
 

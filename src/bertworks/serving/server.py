@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+import torch
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -72,7 +73,7 @@ def load_app(request: ServeRequest) -> ServingApp:
     access = access_of(request.host, request.key_file)
     folders, index = folders_of(request.models)
     metrics = Metrics(folders)
-    scheduler = BatchScheduler(request.queue_limits, metrics.record_batch)
+    scheduler = BatchScheduler(request.queue_limits, metrics.record_batch, torch.get_num_threads())
     try:
         models = {
             name: load_served_model(name, folder, scheduler.pause, request.budget, request.engine, request.precision)
