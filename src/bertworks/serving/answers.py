@@ -219,8 +219,11 @@ def _pool_windows(
     vectors, start = [], 0
     for inputs in inputs_by_text:
         stop = start + len(inputs)
-        num_pooled = sum(window.num_pooled_positions for window in inputs)
-        vectors.append(inputs[0].pooling.combine(partial_vectors[start:stop], num_pooled))
+        if len(inputs) == 1:  # the vector of a whole text
+            vectors.append(partial_vectors[start])
+        else:
+            num_pooled = sum(window.num_pooled_positions for window in inputs)
+            vectors.append(inputs[0].pooling.combine(partial_vectors[start:stop], num_pooled))
         start = stop
     return torch.stack(vectors).float().cpu().numpy()
 

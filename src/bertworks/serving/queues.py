@@ -42,13 +42,14 @@ class PredictQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingInput:
-    """A window of a text, which of its positions are pooled, and how."""
+    """A window of a text, or the whole text, which of its positions are pooled, and how."""
 
     input_ids: Ints
     token_type_ids: Ints
     unknown: Mapping[int, str]
     pooled_positions: slice
     pooling: Pooling
+    is_whole_text: bool
 
     @property
     def num_pooled_positions(self) -> int:
@@ -57,7 +58,10 @@ class PoolingInput:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EmbedQueue:
-    """Windows of texts -> their contributions to the texts' vectors. Different poolings share a batch."""
+    """Windows of texts -> their contributions to the texts' vectors (kinds, D); whole texts -> vectors (kinds * D,).
+
+    Different poolings share a batch.
+    """
 
     model: str
     engine: TorchEngine
@@ -70,7 +74,17 @@ class EmbedQueue:
         return len(sequence.input_ids)
 
     def compute(self, sequences: Sequence[PoolingInput]) -> Sequence[torch.Tensor]:
-        return list(self.engine.predict(sequences, _partial_vectors))
+        partials = list(self.engine.predict(sequences, _partial_vectors))
+        indices_by_pooling: dict[Pooling, list[int]] = {}
+        for index, sequence in enumerate(sequences):
+            if sequence.is_whole_text:
+                indices_by_pooling.setdefault(sequence.pooling, []).append(index)
+        for pooling, indices in indices_by_pooling.items():
+            counts = [sequences[index].num_pooled_positions for index in indices]
+            vectors = pooling.combine_single([partials[index] for index in indices], counts)
+            for index, vector in zip(indices, vectors.unbind(), strict=True):
+                partials[index] = vector
+        return partials
 
 
 def _partial_vectors(encoded_batch: EncodedBatch[PoolingInput]) -> Iterator[torch.Tensor]:
@@ -100,6 +114,7 @@ def pooling_inputs(windows: Windows, pooling: Pooling) -> list[PoolingInput]:
                 unknown=window.unknown,
                 pooled_positions=slice(start, stop),
                 pooling=pooling,
+                is_whole_text=last == 0,
             )
         )
     return inputs
