@@ -45,6 +45,12 @@ def served_models(folders: dict[str, Path], one_thread: None) -> dict[str, Serve
     return {name: load_served_model(name, folder, lambda: None) for name, folder in folders.items()}
 
 
+@pytest.fixture(scope="module")
+def bf16_models(folders: dict[str, Path], one_thread: None) -> dict[str, ServedModel]:
+    names = ("sentences", "classify")
+    return {name: load_served_model(name, folders[name], lambda: None, precision="bf16") for name in names}
+
+
 def compute(*works: Work, seed: int = 0) -> list[Any]:
     """Compute the items of several requests of one queue, shuffled and in batches of random sizes; finish each."""
     rng = random.Random(seed)
@@ -103,6 +109,22 @@ def test_vectors_are_those_of_encode_however_they_are_batched(name, requests, po
     works = [embed_work(served, inputs, pooling, truncate=False) for inputs in requests]
     for inputs, vectors in zip(requests, compute(*works, seed=seed), strict=True):
         np.testing.assert_allclose(vectors.values, served.model.encode(inputs, pooling), atol=TOLERANCE)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=st.lists(st.lists(texts, min_size=1, max_size=4), min_size=1, max_size=4), seed=st.integers(0, 2**16))
+def test_in_bf16_the_batch_changes_vectors_and_probabilities_within_the_stated_tolerance(requests, seed, bf16_models):
+    works = [embed_work(bf16_models["sentences"], inputs, None, truncate=False) for inputs in requests]
+    for inputs, vectors in zip(requests, compute(*works, seed=seed), strict=True):
+        offline = bf16_models["sentences"].model.encode(inputs)
+        norms = np.linalg.norm(vectors.values, axis=1) * np.linalg.norm(offline, axis=1)
+        assert ((vectors.values * offline).sum(1) / norms).min() > 0.9999
+    works = [predict_work(bf16_models["classify"], inputs, truncate=False, by="text") for inputs in requests]
+    for inputs, response in zip(requests, compute(*works, seed=seed), strict=True):
+        for prediction, offline in zip(
+            response["predictions"], predict_offline(bf16_models["classify"].model, inputs), strict=True
+        ):
+            assert prediction["probabilities"] == pytest.approx(offline["probabilities"], abs=0.01)
 
 
 def test_usage_counts_tokens_windows_and_truncated_tokens(served_models):
