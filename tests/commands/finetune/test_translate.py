@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -155,6 +156,13 @@ def test_a_translation_model_encodes_and_predicts(model: Model):
     assert [prediction.text] == model.translate(["一二"])
     assert model.metadata["search_settings"]["num_beams"] == 2
     assert model.translate(["一二", "", "三四"])[1] == ""
+
+
+def test_a_translation_model_in_bf16_translates_nearly_the_same(run: tuple[Path, list[FinetuneEvent]], model: Model):
+    rounded = load(run[0] / "model", precision="bf16")
+    texts = ["一二", "三四五", "二"]
+    assert [len(text) for text in rounded.translate(texts)] == [len(text) for text in model.translate(texts)]
+    np.testing.assert_allclose(rounded.encode(texts), model.encode(texts), atol=0.05)
 
 
 def test_a_translation_model_is_fine_tuned_further(data: Path, run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):

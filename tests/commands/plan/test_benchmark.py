@@ -72,8 +72,10 @@ def test_trial_with_a_corpus_counts_tokens_without_padding(corpus: Corpus):
     assert 16 < timing.tokens_per_sequence < 32  # sentences of at most nine tokens rarely fill a sequence
 
 
-def test_trial_without_time_does_one_step(corpus: Corpus):
-    timing = DeviceBenchmark().time_steps(trial_of(RECIPE, 16, 2, corpus.tokenizer.vocab_size, 0.0), corpus)
+@pytest.mark.parametrize("precision", ["auto", "fp32", "bf16"])
+def test_trial_without_time_does_one_step(corpus: Corpus, precision: str):
+    recipe = replace(RECIPE, precision=precision)
+    timing = DeviceBenchmark().time_steps(trial_of(recipe, 16, 2, corpus.tokenizer.vocab_size, 0.0), corpus)
     assert timing.num_steps == 1
     assert timing.step_seconds(2) > 0
 

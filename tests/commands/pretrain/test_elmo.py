@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_run import RECIPE, assert_same, run
+from small_run import RECIPE, assert_same, curve, run
 
 import bertworks
 from bertworks.commands.embed import EmbedRequest, embed
@@ -118,6 +118,14 @@ def test_model_folder_is_loaded_again(whole: Path, kind: str, corpus: Path):
     assert isinstance(module, BiLmModule)
     assert not any("initialized randomly" in note for note in notes)
     assert torch.equal(module.bilm_head.head.weight, folder.tensors["bilm_head.head.weight"])
+
+
+def test_recurrent_layers_are_fp32_in_any_precision(whole: Path, kind: str, corpus: Path, tmp_path: Path):
+    exact, other = (bertworks.load(whole / "model", precision=precision) for precision in ("fp32", "bf16"))
+    assert np.array_equal(exact.encode(["the river"]), other.encode(["the river"]))
+    losses = [step.losses["bilm"] for step in run(corpus, tmp_path, replace(RECIPES[kind], precision="bf16"))]
+    expected = [line["losses"]["bilm"] for line in curve(whole) if line["kind"] == "step"]
+    assert losses == pytest.approx(expected, rel=0.01)
 
 
 def test_texts_and_words_are_embedded(whole: Path, kind: str, tmp_path: Path):

@@ -89,6 +89,14 @@ def test_model_of_transformers_is_loaded_with_the_same_logits(whole: Path, name:
     assert float((last_logits(model, input_ids) - peer_logits(peer, input_ids)).abs().max()) < TOLERANCE
 
 
+def test_a_model_loaded_in_bf16_has_nearly_the_same_logits(whole: Path):
+    exact, rounded = (load(whole / "model", precision=precision) for precision in ("fp32", "bf16"))
+    input_ids = torch.tensor([exact.tokenizer.encode(TEXT).input_ids])
+    expected, logits = last_logits(exact, input_ids), last_logits(rounded, input_ids)
+    assert logits.dtype == torch.float32
+    assert float((logits - expected).norm()) < 2**-6 * float(expected.norm())
+
+
 def test_resumed_run_is_bit_identical(whole: Path, member: Member, corpus: Path, tmp_path: Path):
     for num_steps in (2, 5, 3):
         run(corpus, tmp_path / "resumed", member.recipe, stop_after=num_steps)

@@ -21,6 +21,7 @@ from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
+from bertworks.encoders.precision import resolve_precision
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
 from bertworks.training.devices import Precision
@@ -141,7 +142,7 @@ class DeviceBenchmark:
             schedule=StepSchedule((_SCHEDULE_STEPS,), _WARMUP_STEPS, recipe.learning_rate),
             get_batches=lambda phase, step: [batch.to(self._device) for batch in get_batches(phase, step)],
             seed=recipe.seed,
-            precision=Precision(recipe.precision, self._device),
+            precision=Precision(resolve_precision(recipe.precision, self._device), self._device),
         )
 
 
