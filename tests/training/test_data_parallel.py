@@ -16,7 +16,7 @@ from many_processes import run_processes
 from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run
 
 import bertworks.training.checkpoint_writer
-from bertworks.commands.pretrain.recipe import PretrainRecipe
+from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
 from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.disk import explain_os_error
@@ -126,6 +126,13 @@ def test_a_batch_size_that_is_not_divisible_is_refused_by_all_processes(corpus, 
         assert isinstance(outcome.error, SettingsError)
         assert "a batch size of 8 is not divisible by 3 processes; choose a multiple of 3" in str(outcome.error)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_size_of_a_phase_that_is_not_divisible_is_refused(corpus, tmp_path):
+    phases = (PhaseRecipe(16, steps=4), PhaseRecipe(32, steps=4, batch_size=7))
+    recipe = replace(RECIPE, phases=phases)
+    for outcome in pretrain_together(2, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "run")):
+        assert "a batch size of 7 is not divisible by 2 processes" in str(outcome.error)
 
 
 def test_when_the_main_process_fails_the_others_exit(corpus, tmp_path):

@@ -59,6 +59,21 @@ def test_phases_follow_one_another_and_the_run_ends_after_the_last():
     assert [schedule.at(step, 0.0).phase for step in range(7)] == [0, 0, 2, 2, 2, None, None]
 
 
+def test_the_factor_multiplies_the_peak_of_each_phase():
+    """Linear decay over four steps: 3/4 and 1/2 of the first peak, 1/4 and 0 of the second."""
+    values = learning_rates(StepSchedule((2, 2), 0, 1.0, phase_peaks=(4.0, 8.0)), range(4))
+    assert values == pytest.approx([3.0, 2.0, 2.0, 0.0])
+    schedule = TimeSchedule(
+        budget=10.0,
+        phase_ratios=(0.5, 0.5),
+        warmup_ratio=0.0,
+        peak_learning_rate=1.0,
+        history={},
+        phase_peaks=(4.0, 8.0),
+    )
+    assert [schedule.at(0, seconds).learning_rate for seconds in (2.5, 7.5)] == pytest.approx([3.0, 2.0])
+
+
 def test_a_step_schedule_ignores_the_time():
     schedule = StepSchedule((5,), 1, 1.0)
     assert schedule.at(2, 0.0) == schedule.at(2, 1e9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 # ULMFiT's slanted triangle: the peak learning rate divided by the final one.
@@ -24,14 +24,18 @@ class Schedule(Protocol):
     def at(self, step: int, seconds: float) -> ScheduleStep: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSchedule:
-    """Linear warmup to the peak, then decay to zero (one of DECAYS), by steps, over consecutive phases."""
+    """Linear warmup to the peak, then decay to zero (one of DECAYS), by steps, over consecutive phases.
 
-    phase_steps: tuple[int, ...]
-    warmup_steps: int
-    peak_learning_rate: float
-    decay: str = "linear"
+    `phase_peaks` has the peak of each phase, if they differ: all have the same factor of it.
+    """
+
+    phase_steps: tuple[int, ...] = field(kw_only=False)
+    warmup_steps: int = field(kw_only=False)
+    peak_learning_rate: float = field(kw_only=False)
+    decay: str = field(default="linear", kw_only=False)
+    phase_peaks: tuple[float, ...] = ()
 
     def at(self, step: int, seconds: float) -> ScheduleStep:
         total = sum(self.phase_steps)
@@ -39,9 +43,8 @@ class StepSchedule:
         for phase, steps in enumerate(self.phase_steps):
             end += steps
             if step < end:
-                return ScheduleStep(
-                    phase, self.peak_learning_rate * _schedule_factor(step + 1, self.warmup_steps, total, self.decay)
-                )
+                peak = self.phase_peaks[phase] if self.phase_peaks else self.peak_learning_rate
+                return ScheduleStep(phase, peak * _schedule_factor(step + 1, self.warmup_steps, total, self.decay))
         return ScheduleStep(None, 0.0)
 
 
@@ -91,6 +94,7 @@ class TimeSchedule:
     peak_learning_rate: float
     history: Mapping[int, ScheduleStep]
     decay: str = "linear"
+    phase_peaks: tuple[float, ...] = ()
 
     def at(self, step: int, seconds: float) -> ScheduleStep:
         if step in self.history:
@@ -103,9 +107,8 @@ class TimeSchedule:
         for phase, ratio in enumerate(self.phase_ratios):
             end += ratio / total
             if progress < end:
-                return ScheduleStep(
-                    phase, self.peak_learning_rate * _schedule_factor(progress, self.warmup_ratio, 1.0, self.decay)
-                )
+                peak = self.phase_peaks[phase] if self.phase_peaks else self.peak_learning_rate
+                return ScheduleStep(phase, peak * _schedule_factor(progress, self.warmup_ratio, 1.0, self.decay))
         return ScheduleStep(len(self.phase_ratios) - 1, 0.0)
 
 

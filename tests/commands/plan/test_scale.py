@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from bertworks.commands.plan.forecast import step_flops
 from bertworks.commands.plan.hardware import parse_hardware
 from bertworks.commands.plan.scale import Cluster, count_parameters, estimate_on_cluster
-from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.errors import SettingsError
 from bertworks.settings import read_recipe, recipe_path
 
@@ -43,6 +44,19 @@ def test_paper_recipe_on_eight_gpus():
     assert result.hours == pytest.approx((900_000 * short.step_seconds + 100_000 * long.step_seconds) / 3600)
     assert short.read_bandwidth == pytest.approx(256 / short.step_seconds * 128 * 2.125)
     assert short.max_read_bandwidth == pytest.approx(256 / short.step_seconds * 32_768)
+
+
+def test_phases_have_their_own_batch_size_and_mask_prob():
+    phases = (PhaseRecipe(128, steps=20_000, batch_size=64, mask_prob=0.3), PhaseRecipe(128, steps=1))
+    result = estimate_on_cluster(replace(PAPER, phases=phases), VOCAB_SIZE, ONE_NODE, shard=False)
+    first, second = result.phases
+    config = PAPER.model.config(VOCAB_SIZE)
+    assert (first.name, first.num_tokens, first.flops) == ("128", 64 * 128, step_flops(config, 64, 128, 0.3))
+    assert (second.name, second.num_tokens, second.flops) == ("128 (2)", 256 * 128, step_flops(config, 256, 128, 0.15))
+    assert (result.batch_size, result.sequences_per_gpu) == (256, 32)
+    odd = (PhaseRecipe(128, steps=20_000, batch_size=60), PhaseRecipe(128, steps=1))
+    with pytest.raises(SettingsError, match="batch_size 60 is no multiple of 8 GPUs"):
+        estimate_on_cluster(replace(PAPER, phases=odd), VOCAB_SIZE, ONE_NODE, shard=False)
 
 
 def test_network_time_beyond_the_overlap_is_added():

@@ -71,6 +71,42 @@ def test_resumed_run_is_bit_identical(corpus, tmp_path, precision):
     assert_same(tmp_path / "whole", tmp_path / "resumed")
 
 
+OWN_SETTINGS = replace(
+    RECIPE,
+    phases=(
+        PhaseRecipe(16, steps=4, budget_ratio=0.3, mask_prob=0.3, batch_size=4),
+        PhaseRecipe(16, steps=4, budget_ratio=0.3, learning_rate=2e-3),
+        PhaseRecipe(32, steps=4, budget_ratio=0.4, batch_size=12),
+    ),
+)
+
+
+def test_resumed_run_of_phases_with_own_settings_is_bit_identical(corpus, tmp_path):
+    steps = run(corpus, tmp_path / "whole", OWN_SETTINGS)
+    assert [step.learning_rate for step in steps[2:6]] == pytest.approx([1e-3, 8e-4 / 0.9, 14e-3 / 9, 12e-3 / 9])
+    for num_steps in (3, 2):
+        run(corpus, tmp_path / "resumed", OWN_SETTINGS, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", OWN_SETTINGS)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+    phases = [line["phase"] for line in curve(tmp_path / "whole") if line["kind"] == "step"]
+    assert phases == ["16"] * 4 + ["16 (2)"] * 4 + ["32"] * 4
+
+
+def test_time_budget_is_divided_among_phases_of_the_same_length(corpus, tmp_path):
+    recipe = replace(OWN_SETTINGS, budget="2s", num_eval_examples=2)
+    run(corpus, tmp_path / "run", recipe, stop_after=3)
+    run(corpus, tmp_path / "run", recipe)
+    phases = [line["phase"] for line in curve(tmp_path / "run") if line["kind"] == "step"]
+    assert list(dict.fromkeys(phases)) == ["16", "16 (2)", "32"]
+
+
+def test_losses_of_consecutive_phases_of_the_same_length_are_compared(corpus, tmp_path, monkeypatch):
+    set_held_out_losses(monkeypatch, [3.0, 1.0, 2.5, 2.4])  # at steps 0 and 5, then at 10 and 12
+    run(corpus, tmp_path / "run", replace(RECIPE, phases=(PhaseRecipe(16, steps=6), PhaseRecipe(16, steps=6))))
+    metadata = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
+    assert metadata["scores"] == {"held_out_loss": 1.0}
+
+
 @pytest.mark.parametrize(("native", "precision"), [(True, "bf16"), (False, "fp32")])
 def test_the_precision_follows_from_the_processor_and_is_kept_where_another_one_continues(
     corpus, tmp_path, monkeypatch, native, precision
@@ -249,7 +285,7 @@ def test_unknown_vocabulary_of_the_corpus_is_refused(corpus, tmp_path):
 
 def test_max_length_above_the_number_of_positions_is_refused():
     with pytest.raises(SettingsError, match="phase 1 has max_length 64, but the model has only 32 positions"):
-        replace(RECIPE, phases=(PhaseRecipe(64, 1),))
+        replace(RECIPE, phases=(PhaseRecipe(64, steps=1),))
 
 
 def test_nan_loss_stops_the_run_with_the_reason(corpus, tmp_path):
@@ -285,7 +321,7 @@ def previous_step(last: Path) -> int:
 
 def recipe_for_kills(num_kills: int) -> PretrainRecipe:
     """Return a recipe that saves after every step and does not end before the last kill."""
-    phases = (PhaseRecipe(16, 10 * num_kills + 10), PhaseRecipe(32, 2 * num_kills + 2))
+    phases = (PhaseRecipe(16, steps=10 * num_kills + 10), PhaseRecipe(32, steps=2 * num_kills + 2))
     return replace(RECIPE, save_steps=1, eval_steps=20, phases=phases)
 
 

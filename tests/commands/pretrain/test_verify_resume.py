@@ -112,11 +112,19 @@ def test_error_of_the_run_is_raised(corpus):
 
 
 def test_recipe_is_shortened_in_all_phases():
-    recipe = replace(RECIPE, phases=(PhaseRecipe(16, 900_000), PhaseRecipe(32, 100_000)), warmup_steps=10_000)
+    recipe = replace(
+        RECIPE, phases=(PhaseRecipe(16, steps=900_000), PhaseRecipe(32, steps=100_000)), warmup_steps=10_000
+    )
     short = shorten_recipe(recipe, 30, 3)
     assert [phase.steps for phase in short.phases] == [27, 3]
     assert short.warmup_steps == 0  # a hundredth of 30 steps
     assert short.save_steps == 3
+
+
+def test_shortened_phases_keep_their_own_settings():
+    own = PhaseRecipe(16, steps=600, mask_prob=0.3, batch_size=4, learning_rate=2e-3)
+    short = shorten_recipe(replace(RECIPE, phases=(own, PhaseRecipe(16, steps=300))), 30, 3)
+    assert short.phases == (replace(own, steps=20), PhaseRecipe(16, steps=10))
 
 
 def test_time_budget_becomes_steps():

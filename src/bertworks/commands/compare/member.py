@@ -236,7 +236,7 @@ class _PretrainJob:
     def _make_point(self, budget_ratio: float, step: int, held_out_loss: float) -> Point:
         recipe = self.request.recipe
         self.cost = self.cost or cost_of(recipe, self.corpus)
-        phase_indices = {str(phase.max_length): index for index, phase in enumerate(recipe.phases)}
+        phase_indices = recipe.phase_indices()
         records = [record for record in self._step_records() if record.step <= step]
         last = max(records, key=lambda record: record.step)
         return Point(

@@ -147,7 +147,7 @@ class DeviceBenchmark:
 
 def trial_of(recipe: PretrainRecipe, max_length: int, num_sequences: int, vocab_size: int, seconds: float) -> Trial:
     """Return a trial of the recipe with one sequence length and batch size."""
-    phase = PhaseRecipe(max_length, _SCHEDULE_STEPS, 1.0)
+    phase = PhaseRecipe(max_length, steps=_SCHEDULE_STEPS, budget_ratio=1.0)
     trial_recipe = replace(
         recipe,
         batch_size=num_sequences,

@@ -20,10 +20,14 @@ _USABLE_MEMORY_RATIO = 0.8  # of the free memory
 def fit_recipe_to_memory(
     recipe: PretrainRecipe, config: EncoderConfig, previous_size: int, device: torch.device, num_shards: int = 1
 ) -> tuple[PretrainRecipe, list[str]]:
-    """Choose a micro-batch size that fits into memory, `previous_size` if it does; batch_size does not change."""
+    """Choose a micro-batch size that fits into memory in all phases, `previous_size` if it does.
+
+    Batch sizes do not change; each has to be divisible by the number of processes.
+    """
     max_length = max(phase.max_length for phase in recipe.phases)
     available = available_bytes(device) // (local_world_size() if device.type == "cpu" else 1)
-    local_size = local_batch_size(recipe.batch_size)
+    batch_sizes = sorted({phase.batch_size for phase in recipe.resolve_phases()})
+    local_size = max(map(local_batch_size, batch_sizes))
     target_size = min(previous_size or recipe.micro_batch_size or local_size, local_size)
     usable = int(_USABLE_MEMORY_RATIO * available)
     checkpointing = recipe.activation_checkpointing
@@ -46,6 +50,6 @@ def fit_recipe_to_memory(
     if size < target_size:
         notes.append(
             f"micro_batch_size is {size} instead of {target_size} to fit into memory; batch_size stays "
-            f"{recipe.batch_size}"
+            f"{', '.join(map(str, batch_sizes))}"
         )
     return replace(recipe, micro_batch_size=size), notes

@@ -20,6 +20,7 @@ from bertworks.commands.pretrain.consistency import check_consistency, run_finge
 from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
+from bertworks.commands.pretrain.run_schedule import build_schedule
 from bertworks.commands.pretrain.samples import fill_masked_sentences, sample_masked_sentences
 from bertworks.commands.run_info import (
     collect_run_info,
@@ -48,7 +49,7 @@ from bertworks.training.health import HealthMonitor, HealthWarning
 from bertworks.training.interrupt import catch_stop_signals
 from bertworks.training.loop import GetBatches, Step, Training, TrainState, train
 from bertworks.training.optimizer import BertAdam
-from bertworks.training.schedule import Schedule, ScheduleStep, StepSchedule, TimeSchedule
+from bertworks.training.schedule import Schedule
 from bertworks.training.sharding import gather_parameters, is_sharded, load_local_state_dict, shard
 from bertworks.training.stateful import StatefulBatches
 
@@ -56,7 +57,8 @@ from bertworks.training.stateful import StatefulBatches
 class _BestEvaluation(NamedTuple):
     """The best held-out evaluation so far; the smallest tuple is the best.
 
-    Losses at different lengths cannot be compared, so a later phase wins.
+    Losses at different lengths cannot be compared, so a later phase wins. Of consecutive phases with the same length,
+    the first one counts.
     """
 
     minus_phase: int = 1
@@ -106,7 +108,7 @@ def _pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
     yield from (TrainEvent(note=note) for note in notes)
     checkpoint, damaged = load_latest_for_module(request.output / "checkpoints", run.module)
     yield from (TrainEvent(warning=text) for text in damaged)
-    schedule = _build_schedule(request)
+    schedule = build_schedule(request.recipe, request.output)
     if checkpoint is not None:
         _resume(run, checkpoint)
         yield TrainEvent(note=f"continuing after step {run.train_state.step:,}")
@@ -192,6 +194,10 @@ def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -
     """Return a hash of what must be equal for a checkpoint to be resumed: recipe, corpus and initial model."""
     ignored = ("micro_batch_size", "save_steps", "activation_checkpointing")  # they do not change the result
     settings = {name: value for name, value in asdict(recipe).items() if name not in ignored}
+    # Values that a phase takes from the recipe are left out, as before phases could have their own.
+    settings["phases"] = [
+        {name: value for name, value in phase.items() if value is not None} for phase in settings["phases"]
+    ]
     hashed = [settings, corpus.tokens_manifest["shards"], init_digest]
     return hashlib.sha256(json.dumps(hashed, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -217,38 +223,11 @@ def _update_best(run: _PretrainRun, record: HeldOutRecord) -> None:
     """Remember the last and the best evaluation. An untrained model is never the best."""
     run.last_evaluation = record
     if record.step and math.isfinite(record.loss):
-        phase = _phase_indices(run.request.recipe)[record.phase]
+        recipe = run.request.recipe
+        phase = recipe.phase_indices()[record.phase]
+        while phase and recipe.phases[phase - 1].max_length == recipe.phases[phase].max_length:
+            phase -= 1  # losses at the same length can be compared
         run.best = min(run.best, _BestEvaluation(-phase, record.loss, record.step))
-
-
-def _phase_indices(recipe: PretrainRecipe) -> dict[str, int]:
-    """Return the index of each phase by its name in the records."""
-    return {str(phase.max_length): index for index, phase in enumerate(recipe.phases)}
-
-
-def _build_schedule(request: PretrainRequest) -> Schedule:
-    """Return the recipe's schedule. One with a time budget replays the recorded steps before it follows the clock."""
-    recipe = request.recipe
-    budget = parse_duration(recipe.budget)
-    if budget is None:
-        return StepSchedule(
-            tuple(phase.steps for phase in recipe.phases), recipe.warmup_steps, recipe.learning_rate, recipe.schedule
-        )
-    phase_indices = _phase_indices(recipe)
-    history = {
-        record.step - 1: ScheduleStep(phase_indices[record.phase], record.learning_rate)
-        for record in read_records(request.output)
-        if isinstance(record, StepRecord)
-    }
-    ratios = tuple(phase.budget_ratio for phase in recipe.phases)
-    return TimeSchedule(
-        budget=budget,
-        phase_ratios=ratios,
-        warmup_ratio=recipe.warmup_ratio,
-        peak_learning_rate=recipe.learning_rate,
-        history=history,
-        decay=recipe.schedule,
-    )
 
 
 def _train_steps(
@@ -331,7 +310,7 @@ def _make_batch_loader(run: _PretrainRun) -> GetBatches:
 def _step_record(step: Step, recipe: PretrainRecipe) -> StepRecord:
     return StepRecord(
         step=step.number,
-        phase=str(recipe.phases[step.phase].max_length),
+        phase=recipe.resolve_phases()[step.phase].name,
         losses=step.losses,
         learning_rate=step.learning_rate,
         seconds=step.seconds,
@@ -346,7 +325,7 @@ def _evaluate(run: _PretrainRun, records: Records | None, phase: int) -> Iterato
     scores = evaluate(run.module, batches, run.precision, num_scored)
     record = HeldOutRecord(
         step=run.train_state.step,
-        phase=str(run.request.recipe.phases[phase].max_length),
+        phase=run.request.recipe.resolve_phases()[phase].name,
         losses=scores.losses,
         perplexity=math.exp(min(scores.loss, 50.0)),
         accuracy=scores.accuracy,
