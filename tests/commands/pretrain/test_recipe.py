@@ -140,7 +140,8 @@ FULL = PretrainRecipe(
     learning_rate=3e-05,
     warmup_steps=7,
     warmup_ratio=0.125,
-    schedule="cosine",
+    schedule="wsd",
+    decay_ratio=0.3,
     phases=(
         PhaseRecipe(32, steps=10, budget_ratio=0.25, mask_prob=0.3, batch_size=16, learning_rate=2e-3),
         PhaseRecipe(64, steps=5, budget_ratio=0.75),
@@ -210,6 +211,8 @@ INVALID = {
     "negative micro-batch size": ({"micro_batch_size": -1}, "micro_batch_size is -1; it must be 0 or more"),
     "learning rate 0": ({"learning_rate": 0.0}, "learning_rate is 0.0; it must be above 0"),
     "learning rate NaN": ({"learning_rate": float("nan")}, "learning_rate is nan; it must be above 0"),
+    "no decay": ({"decay_ratio": 0.0}, "decay_ratio is 0.0; it must be above 0 and at most 1"),
+    "unknown schedule": ({"schedule": "flat"}, "there is no schedule 'flat'; choose one of: linear, cosine"),
     "only warmup": ({"warmup_ratio": 1.0}, "warmup_ratio is 1.0; it must be at least 0 and below 1"),
     "dropout of everything": (
         {"model": ModelRecipe(hidden_dropout_prob=1.0)},

@@ -2,13 +2,14 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import multiprocessing
 import os
 import random
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, 
 import bertworks.training.checkpoint
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import run_pretrain
+from bertworks.commands.pretrain.run import recipe_hash, run_pretrain
+from bertworks.corpus.corpus import Corpus
 from bertworks.encoders import precision as precision_module
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.inference.model import load
@@ -90,6 +92,32 @@ def test_resumed_run_of_phases_with_own_settings_is_bit_identical(corpus, tmp_pa
     assert_same(tmp_path / "whole", tmp_path / "resumed")
     phases = [line["phase"] for line in curve(tmp_path / "whole") if line["kind"] == "step"]
     assert phases == ["16"] * 4 + ["16 (2)"] * 4 + ["32"] * 4
+
+
+def test_run_of_an_earlier_version_whose_recipe_lacks_new_keys_is_continued(corpus, tmp_path):
+    run(corpus, tmp_path / "run", stop_after=5)
+    path = tmp_path / "run" / "recipe.toml"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("decay_ratio")]
+    path.write_text("\n".join(lines) + "\n")
+    steps = run(corpus, tmp_path / "run")
+    assert steps[0].number == 6
+    with pytest.raises(FolderError, match="holds a run of another recipe"):
+        run(corpus, tmp_path / "run", replace(RECIPE, schedule="wsd"))
+
+
+def test_keys_that_earlier_versions_lacked_do_not_change_the_hash_of_a_recipe(corpus):
+    """As before phases had their own settings and there was a decay_ratio."""
+    opened = Corpus.open(corpus)
+    assert recipe_hash(RECIPE, opened) == recipe_hash(replace(RECIPE, decay_ratio=0.5), opened)
+    assert recipe_hash(replace(RECIPE, schedule="wsd"), opened) != recipe_hash(RECIPE, opened)
+    later = ("micro_batch_size", "save_steps", "activation_checkpointing", "decay_ratio")
+    settings = {name: value for name, value in asdict(RECIPE).items() if name not in later}
+    settings["phases"] = [
+        {"max_length": 16, "steps": 8, "budget_ratio": 0.7},
+        {"max_length": 32, "steps": 4, "budget_ratio": 0.3},
+    ]
+    text = json.dumps([settings, opened.tokens_manifest["shards"], ""], sort_keys=True)
+    assert recipe_hash(RECIPE, opened) == hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def test_time_budget_is_divided_among_phases_of_the_same_length(corpus, tmp_path):

@@ -16,7 +16,7 @@ from bertworks.objectives.registry import check_objective
 from bertworks.sampling.masking import MaskSettings
 from bertworks.settings import apply_overrides, from_table, override, parse_duration, recipe_table
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
-from bertworks.training.schedule import DECAYS
+from bertworks.training.schedule import DECAY_RATIO, DECAYS
 
 POSITION_INITS = ("normal", "sinusoidal", "neighbors")
 OUTPUT_BIAS_INITS = ("zero", "unigram")
@@ -134,7 +134,8 @@ class PretrainRecipe:
     batch_size         examples per step over all processes; micro_batch_size 0: as large as memory allows
     learning_rate      the peak, reached after `warmup_steps`, or `warmup_ratio` of a time budget
     phases             consecutive parts of the run; each may have its own mask_prob, batch_size and learning_rate
-    schedule           how the learning rate decays after the warmup
+    schedule           how the learning rate decays after the warmup; "wsd" (warmup, stable, decay) stays at the peak,
+                       then decays linearly to zero over the last `decay_ratio` of the run
     num_fresh_epochs   examples and masks repeat after so many epochs; 0: never (dynamic masking)
     budget             a time limit such as "30m"; empty: the phases count steps
     precision          compute dtype: auto is bf16 where the device multiplies it in hardware; the weights are fp32
@@ -153,6 +154,7 @@ class PretrainRecipe:
     warmup_steps: int = 10_000
     warmup_ratio: float = 0.05
     schedule: str = "linear"
+    decay_ratio: float = DECAY_RATIO
     phases: tuple[PhaseRecipe, ...] = (
         PhaseRecipe(128, steps=900_000, budget_ratio=0.9),
         PhaseRecipe(512, steps=100_000, budget_ratio=0.1),
@@ -217,6 +219,8 @@ class PretrainRecipe:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not 0 < self.learning_rate < math.inf:
             raise SettingsError(f"learning_rate is {self.learning_rate}; it must be above 0, such as 1e-4")
+        if not 0 < self.decay_ratio <= 1:
+            raise SettingsError(f"decay_ratio is {self.decay_ratio}; it must be above 0 and at most 1, such as 0.2")
         for name, value in (
             ("warmup_ratio", self.warmup_ratio),
             ("model.hidden_dropout_prob", self.model.hidden_dropout_prob),

@@ -31,7 +31,7 @@ from bertworks.commands.run_info import (
 )
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
-from bertworks.errors import BertworksError, FolderError, MissingDependencyError
+from bertworks.errors import BertworksError, FolderError, MissingDependencyError, SettingsError
 from bertworks.models.provenance import folders_of, hashes_of
 from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.machine import peak_bytes
@@ -39,7 +39,7 @@ from bertworks.parallel.process_group import all_gather, any_process, is_main_pr
 from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
 from bertworks.reports.pretrain import write_pretrain_report
 from bertworks.sampling.batch import Batch
-from bertworks.settings import parse_duration, to_toml, write_recipe
+from bertworks.settings import parse_duration, read_recipe, to_toml, write_recipe
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
 from bertworks.training.checkpoint_writer import CheckpointWriter, load_latest_for_module
 from bertworks.training.data_parallel import wrap_ddp
@@ -175,7 +175,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         f"{run_info['unigram_entropy']:.2f}; {sum(p.numel() for p in module.parameters()):,} parameters"
     )
     if is_main_process():
-        write_recipe(request.output, to_toml(request.recipe), (".recipe.toml.*.part",))
+        _write_recipe(request)
     return _PretrainRun(
         request=replace(request, recipe=recipe),
         corpus=corpus,
@@ -190,9 +190,20 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     ), notes
 
 
+def _write_recipe(request: PretrainRequest) -> None:
+    """Write recipe.toml, or check that the one there is equal; one of an earlier version may lack keys."""
+    path, text = request.output / "recipe.toml", to_toml(request.recipe)
+    with contextlib.suppress(SettingsError):
+        if path.exists() and read_recipe(path, PretrainRecipe) == request.recipe:
+            text = path.read_text(encoding="utf-8")
+    write_recipe(request.output, text, (".recipe.toml.*.part",))
+
+
 def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -> str:
     """Return a hash of what must be equal for a checkpoint to be resumed: recipe, corpus and initial model."""
-    ignored = ("micro_batch_size", "save_steps", "activation_checkpointing")  # they do not change the result
+    ignored = {"micro_batch_size", "save_steps", "activation_checkpointing"}  # they do not change the result
+    if recipe.schedule != "wsd":
+        ignored.add("decay_ratio")
     settings = {name: value for name, value in asdict(recipe).items() if name not in ignored}
     # Values that a phase takes from the recipe are left out, as before phases could have their own.
     settings["phases"] = [

@@ -22,6 +22,7 @@ def build_schedule(recipe: PretrainRecipe, output: Path) -> Schedule:
             recipe.learning_rate,
             recipe.schedule,
             phase_peaks=peaks,
+            decay_ratio=recipe.decay_ratio,
         )
     phase_indices = recipe.phase_indices()
     history = {
@@ -37,4 +38,5 @@ def build_schedule(recipe: PretrainRecipe, output: Path) -> Schedule:
         history=history,
         decay=recipe.schedule,
         phase_peaks=peaks,
+        decay_ratio=recipe.decay_ratio,
     )
