@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed
 from many_processes import run_processes
-from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run
+from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run, state
 
 import bertworks.training.checkpoint_writer
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
@@ -109,6 +109,23 @@ def test_an_interrupted_run_resumes_bit_identically(corpus, tmp_path, world_size
             world_size, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "resumed", stop_after=count)
         )
     assert_same(tmp_path / "uninterrupted", tmp_path / "resumed")
+
+
+def test_averaged_weights_of_two_processes_resume_bit_identically(corpus, tmp_path):
+    recipe = replace(NO_DROPOUT_RECIPE, ema_decay=0.9)
+    for name, counts in (("uninterrupted", (None,)), ("resumed", (7, None))):
+        for count in counts:
+            pretrain_together(
+                2, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / name, stop_after=count)
+            )
+    assert_same(tmp_path / "uninterrupted", tmp_path / "resumed")
+    run(corpus, tmp_path / "single", recipe)
+    averages = [
+        {key: value for key, value in state(tmp_path / name).items() if "/ema/" in key}
+        for name in ("uninterrupted", "single")
+    ]
+    assert averages[0].keys() == averages[1].keys()
+    assert all(torch.allclose(averages[0][name], averages[1][name], atol=1e-5) for name in averages[1])
 
 
 def test_one_process_resumes_a_run_of_two_and_warns_that_bits_may_differ(corpus, tmp_path):

@@ -142,6 +142,7 @@ FULL = PretrainRecipe(
     warmup_ratio=0.125,
     schedule="wsd",
     decay_ratio=0.3,
+    ema_decay=0.99,
     phases=(
         PhaseRecipe(32, steps=10, budget_ratio=0.25, mask_prob=0.3, batch_size=16, learning_rate=2e-3),
         PhaseRecipe(64, steps=5, budget_ratio=0.75),
@@ -213,6 +214,7 @@ INVALID = {
     "learning rate NaN": ({"learning_rate": float("nan")}, "learning_rate is nan; it must be above 0"),
     "no decay": ({"decay_ratio": 0.0}, "decay_ratio is 0.0; it must be above 0 and at most 1"),
     "unknown schedule": ({"schedule": "flat"}, "there is no schedule 'flat'; choose one of: linear, cosine"),
+    "an average that never moves": ({"ema_decay": 1.0}, "ema_decay is 1.0; it must be at least 0 and below 1"),
     "only warmup": ({"warmup_ratio": 1.0}, "warmup_ratio is 1.0; it must be at least 0 and below 1"),
     "dropout of everything": (
         {"model": ModelRecipe(hidden_dropout_prob=1.0)},

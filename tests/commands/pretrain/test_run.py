@@ -73,6 +73,37 @@ def test_resumed_run_is_bit_identical(corpus, tmp_path, precision):
     assert_same(tmp_path / "whole", tmp_path / "resumed")
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_resumed_run_with_averaged_weights_is_bit_identical(corpus, tmp_path, precision):
+    recipe = replace(RECIPE, precision=precision, ema_decay=0.9)
+    run(corpus, tmp_path / "whole", recipe)
+    for num_steps in (2, 5):
+        run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", recipe)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+    assert any(name.startswith("optimizer/ema/") for name in state(tmp_path / "whole"))
+
+
+def test_evaluations_and_model_use_the_averaged_weights_and_training_does_not(corpus, tmp_path):
+    steps = run(corpus, tmp_path / "plain")
+    averaged_steps = run(corpus, tmp_path / "averaged", replace(RECIPE, ema_decay=0.9))
+    assert [step.losses for step in averaged_steps] == [step.losses for step in steps]
+    plain, averaged = state(tmp_path / "plain"), state(tmp_path / "averaged")
+    assert all(torch.equal(values, averaged[name]) for name, values in plain.items())
+    model = load_file(tmp_path / "averaged" / "model" / "model.safetensors")
+    assert torch.equal(model["bert.pooler.dense.weight"], averaged["optimizer/ema/encoder.pooler.weight"])
+    assert not torch.equal(model["bert.pooler.dense.weight"], averaged["model/encoder.pooler.weight"])
+    held_out, averaged_held_out = (
+        [line["losses"] for line in curve(tmp_path / name) if line["kind"] == "held_out"]
+        for name in ("plain", "averaged")
+    )
+    assert held_out[0] == averaged_held_out[0]  # the untrained model
+    assert held_out[-1] != averaged_held_out[-1]
+    report = (tmp_path / "averaged" / "report.html").read_text()
+    assert "use the exponential moving average of the weights (0.9)" in report
+    assert "exponential moving average" not in (tmp_path / "plain" / "report.html").read_text()
+
+
 OWN_SETTINGS = replace(
     RECIPE,
     phases=(
@@ -97,7 +128,7 @@ def test_resumed_run_of_phases_with_own_settings_is_bit_identical(corpus, tmp_pa
 def test_run_of_an_earlier_version_whose_recipe_lacks_new_keys_is_continued(corpus, tmp_path):
     run(corpus, tmp_path / "run", stop_after=5)
     path = tmp_path / "run" / "recipe.toml"
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("decay_ratio")]
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(("decay_ratio", "ema_decay"))]
     path.write_text("\n".join(lines) + "\n")
     steps = run(corpus, tmp_path / "run")
     assert steps[0].number == 6
@@ -106,11 +137,11 @@ def test_run_of_an_earlier_version_whose_recipe_lacks_new_keys_is_continued(corp
 
 
 def test_keys_that_earlier_versions_lacked_do_not_change_the_hash_of_a_recipe(corpus):
-    """As before phases had their own settings and there was a decay_ratio."""
+    """As before phases had their own settings, and there were decay_ratio and ema_decay."""
     opened = Corpus.open(corpus)
     assert recipe_hash(RECIPE, opened) == recipe_hash(replace(RECIPE, decay_ratio=0.5), opened)
     assert recipe_hash(replace(RECIPE, schedule="wsd"), opened) != recipe_hash(RECIPE, opened)
-    later = ("micro_batch_size", "save_steps", "activation_checkpointing", "decay_ratio")
+    later = ("micro_batch_size", "save_steps", "activation_checkpointing", "decay_ratio", "ema_decay")
     settings = {name: value for name, value in asdict(RECIPE).items() if name not in later}
     settings["phases"] = [
         {"max_length": 16, "steps": 8, "budget_ratio": 0.7},

@@ -33,6 +33,7 @@ from bertworks.errors import BertworksError, FolderError
 from bertworks.records import StepRecord, read_records
 from bertworks.training.checkpoint import load_latest_checkpoint
 from bertworks.training.devices import device_of
+from bertworks.training.ema import averaged_weights
 from bertworks.training.evaluation import evaluate
 
 CompareEvent = TrainEvent | FinetuneEvent | str
@@ -217,7 +218,7 @@ class _PretrainJob:
         checkpoint, _ = load_latest_checkpoint(self.request.output / "checkpoints")
         assert checkpoint is not None
         module, _ = build(resolve_model_init(recipe, self.corpus.tokenizer, None), recipe, count_tokens(self.corpus))
-        module.load_state_dict(dict(checkpoint.model))
+        module.load_state_dict(averaged_weights(checkpoint.model, checkpoint.optimizer))
         batches, _ = PretrainBatches(self.corpus, recipe).get_held_out_batches(_phase_at(recipe, step))
         loss = evaluate(module, batches).loss
         metadata = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}

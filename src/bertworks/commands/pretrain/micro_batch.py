@@ -12,7 +12,7 @@ from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
 from bertworks.parallel.process_group import all_reduce_min, local_world_size
 from bertworks.training.data_parallel import local_batch_size
-from bertworks.training.memory import largest_micro_batch_size, step_bytes
+from bertworks.training.memory import ema_bytes, largest_micro_batch_size, step_bytes
 
 _USABLE_MEMORY_RATIO = 0.8  # of the free memory
 
@@ -29,13 +29,14 @@ def fit_recipe_to_memory(
     batch_sizes = sorted({phase.batch_size for phase in recipe.resolve_phases()})
     local_size = max(map(local_batch_size, batch_sizes))
     target_size = min(previous_size or recipe.micro_batch_size or local_size, local_size)
-    usable = int(_USABLE_MEMORY_RATIO * available)
+    average_bytes = ema_bytes(config, num_shards) if recipe.ema_decay else 0
+    usable = int(_USABLE_MEMORY_RATIO * available) - average_bytes
     checkpointing = recipe.activation_checkpointing
     size = all_reduce_min(
         largest_micro_batch_size(config, target_size, max_length, usable, checkpointing, num_shards) or 0
     )
     if not size:
-        required = step_bytes(config, 1, max_length, checkpointing, num_shards)
+        required = step_bytes(config, 1, max_length, checkpointing, num_shards) + average_bytes
         advice = (
             "a smaller model or max_length"
             if checkpointing
@@ -45,7 +46,7 @@ def fit_recipe_to_memory(
             f"one example of length {max_length} needs about {required / 2**30:.1f} GiB, and {available / 2**30:.1f} "
             f"GiB are free; choose {advice}"
         )
-    num_bytes = step_bytes(config, size, max_length, checkpointing, num_shards)
+    num_bytes = step_bytes(config, size, max_length, checkpointing, num_shards) + average_bytes
     notes = [f"a step needs about {num_bytes / 2**30:.2f} GiB" + (" in each process" if num_shards > 1 else "")]
     if size < target_size:
         notes.append(

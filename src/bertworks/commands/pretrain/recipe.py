@@ -136,6 +136,8 @@ class PretrainRecipe:
     phases             consecutive parts of the run; each may have its own mask_prob, batch_size and learning_rate
     schedule           how the learning rate decays after the warmup; "wsd" (warmup, stable, decay) stays at the peak,
                        then decays linearly to zero over the last `decay_ratio` of the run
+    ema_decay          decay of an exponential moving average of the weights, which evaluations and the written model
+                       use; 0: none
     num_fresh_epochs   examples and masks repeat after so many epochs; 0: never (dynamic masking)
     budget             a time limit such as "30m"; empty: the phases count steps
     precision          compute dtype: auto is bf16 where the device multiplies it in hardware; the weights are fp32
@@ -155,6 +157,7 @@ class PretrainRecipe:
     warmup_ratio: float = 0.05
     schedule: str = "linear"
     decay_ratio: float = DECAY_RATIO
+    ema_decay: float = 0.0
     phases: tuple[PhaseRecipe, ...] = (
         PhaseRecipe(128, steps=900_000, budget_ratio=0.9),
         PhaseRecipe(512, steps=100_000, budget_ratio=0.1),
@@ -223,6 +226,7 @@ class PretrainRecipe:
             raise SettingsError(f"decay_ratio is {self.decay_ratio}; it must be above 0 and at most 1, such as 0.2")
         for name, value in (
             ("warmup_ratio", self.warmup_ratio),
+            ("ema_decay", self.ema_decay),
             ("model.hidden_dropout_prob", self.model.hidden_dropout_prob),
         ):
             if not 0 <= value < 1:

@@ -44,6 +44,7 @@ from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_chec
 from bertworks.training.checkpoint_writer import CheckpointWriter, load_latest_for_module
 from bertworks.training.data_parallel import wrap_ddp
 from bertworks.training.devices import Precision, device_of
+from bertworks.training.ema import averaged_weights, use_averaged_weights
 from bertworks.training.evaluation import evaluate
 from bertworks.training.health import HealthMonitor, HealthWarning
 from bertworks.training.interrupt import catch_stop_signals
@@ -170,6 +171,8 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     run_info |= {"sharded": num_shards > 1, "precision": precision.name}
     notes += [precision_note, *model_notes]
     notes += describe_changes(previous, run_info)
+    if recipe.ema_decay:
+        notes.append(f"evaluations and the model use an exponential moving average of the weights ({recipe.ema_decay})")
     notes.append(
         f"baselines: uniform loss (ln V) {run_info['uniform_loss']:.2f}, unigram entropy "
         f"{run_info['unigram_entropy']:.2f}; {sum(p.numel() for p in module.parameters()):,} parameters"
@@ -180,7 +183,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         request=replace(request, recipe=recipe),
         corpus=corpus,
         module=module,
-        optimizer=BertAdam(module, recipe.optimizer, recipe.layerwise),
+        optimizer=BertAdam(module, recipe.optimizer, recipe.layerwise, recipe.ema_decay),
         batches=batches,
         precision=precision,
         health=HealthMonitor(run_info["unigram_entropy"], run_info["uniform_loss"]),
@@ -204,6 +207,8 @@ def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -
     ignored = {"micro_batch_size", "save_steps", "activation_checkpointing"}  # they do not change the result
     if recipe.schedule != "wsd":
         ignored.add("decay_ratio")
+    if not recipe.ema_decay:
+        ignored.add("ema_decay")
     settings = {name: value for name, value in asdict(recipe).items() if name not in ignored}
     # Values that a phase takes from the recipe are left out, as before phases could have their own.
     settings["phases"] = [
@@ -333,7 +338,12 @@ def _step_record(step: Step, recipe: PretrainRecipe) -> StepRecord:
 def _evaluate(run: _PretrainRun, records: Records | None, phase: int) -> Iterator[TrainEvent]:
     """Evaluate on the held-out split, each process on its part of it, and record the scores and sample predictions."""
     batches, num_scored = run.batches.get_held_out_batches(phase)
-    scores = evaluate(run.module, batches, run.precision, num_scored)
+    with use_averaged_weights(run.module, run.optimizer.weight_average):
+        scores = evaluate(run.module, batches, run.precision, num_scored)
+        with gather_parameters(run.module, run.precision):
+            samples = list(
+                fill_masked_sentences(run.module, run.corpus.tokenizer, run.masked_sentences, run.train_state.step)
+            )
     record = HeldOutRecord(
         step=run.train_state.step,
         phase=run.request.recipe.resolve_phases()[phase].name,
@@ -342,10 +352,6 @@ def _evaluate(run: _PretrainRun, records: Records | None, phase: int) -> Iterato
         accuracy=scores.accuracy,
         pair_accuracy=scores.accuracies.get("nsp"),
     )
-    with gather_parameters(run.module, run.precision):
-        samples = list(
-            fill_masked_sentences(run.module, run.corpus.tokenizer, run.masked_sentences, run.train_state.step)
-        )
     if records is not None:
         records.add(record)
         for sample in samples:
@@ -362,18 +368,21 @@ def _write_results(run: _PretrainRun) -> Iterator[TrainEvent]:
     checkpoints = run.request.output / "checkpoints"
     if run.best.step not in (0, run.last_evaluation.step):
         try:
-            tensors = load_checkpoint(checkpoints / run.best.checkpoint_name).model
+            best = load_checkpoint(checkpoints / run.best.checkpoint_name)
+            tensors = averaged_weights(best.model, best.optimizer)
         except FolderError as error:
             yield from _handle_warning(run, HealthWarning(f"{error}; the model is that of the last step"))
         else:
             loss = run.best.loss
             yield TrainEvent(note=f"the model is that of {run.best.checkpoint_name}, which had the best held-out loss")
     if tensors is None and is_sharded(run.module):  # no process has all weights, but the checkpoint has
-        tensors = load_checkpoint(checkpoints / checkpoint_name(run.train_state.step)).model
+        last = load_checkpoint(checkpoints / checkpoint_name(run.train_state.step))
+        tensors = averaged_weights(last.model, last.optimizer)
     recipe = run.request.recipe
     metadata = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
     metadata |= hashes_of(run.request.init_model, run.corpus.folder)
-    write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors)
+    with use_averaged_weights(run.module, run.optimizer.weight_average):
+        write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors)
     run.run_info["finished"] = now()
     write_json(run.request.output / "run.json", run.run_info)
     yield TrainEvent(note=f"model: {folder}")
