@@ -20,7 +20,8 @@ from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, 
 import bertworks.training.checkpoint
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
-from bertworks.commands.pretrain.run import recipe_hash, run_pretrain
+from bertworks.commands.pretrain.run import run_pretrain
+from bertworks.commands.pretrain.run_recipe import recipe_hash
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders import precision as precision_module
 from bertworks.errors import BertworksError, FolderError, SettingsError
@@ -125,6 +126,17 @@ def test_resumed_run_of_phases_with_own_settings_is_bit_identical(corpus, tmp_pa
     assert phases == ["16"] * 4 + ["16 (2)"] * 4 + ["32"] * 4
 
 
+def test_run_shorter_than_eval_steps_is_evaluated_after_each_quarter(corpus, tmp_path):
+    recipe = replace(RECIPE, eval_steps=500)
+    run(corpus, tmp_path / "whole", recipe)
+    held_out = [line["step"] for line in curve(tmp_path / "whole") if line["kind"] == "held_out"]
+    assert held_out == [0, 3, 6, 9, 12]
+    for num_steps in (4, 3):
+        run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", recipe)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+
+
 def test_run_of_an_earlier_version_whose_recipe_lacks_new_keys_is_continued(corpus, tmp_path):
     run(corpus, tmp_path / "run", stop_after=5)
     path = tmp_path / "run" / "recipe.toml"
@@ -160,7 +172,7 @@ def test_time_budget_is_divided_among_phases_of_the_same_length(corpus, tmp_path
 
 
 def test_losses_of_consecutive_phases_of_the_same_length_are_compared(corpus, tmp_path, monkeypatch):
-    set_held_out_losses(monkeypatch, [3.0, 1.0, 2.5, 2.4])  # at steps 0 and 5, then at 10 and 12
+    set_held_out_losses(monkeypatch, [3.0, 2.0, 1.0, 1.5, 2.5, 2.6, 2.4])  # at steps 0, 3, 5, 6, then 9, 10, 12
     run(corpus, tmp_path / "run", replace(RECIPE, phases=(PhaseRecipe(16, steps=6), PhaseRecipe(16, steps=6))))
     metadata = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
     assert metadata["scores"] == {"held_out_loss": 1.0}
@@ -261,8 +273,9 @@ def test_model_is_the_checkpoint_with_the_best_held_out_loss(corpus, tmp_path, m
 
 
 def test_best_loss_is_chosen_within_the_last_phase(corpus, tmp_path, monkeypatch):
-    set_held_out_losses(monkeypatch, [3.0, 1.0, 2.5, 2.4])
-    run(corpus, tmp_path / "run")  # evaluated at steps 0 and 5, then at 10 and 12 with longer sequences
+    # Evaluated at steps 0, 3, 5 and 6, then at 9, 10 and 12 with longer sequences.
+    set_held_out_losses(monkeypatch, [3.0, 2.0, 1.0, 1.5, 2.5, 2.6, 2.4])
+    run(corpus, tmp_path / "run")
     metadata = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
     assert metadata["scores"] == {"held_out_loss": 2.4}
 

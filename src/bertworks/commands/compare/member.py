@@ -25,7 +25,8 @@ from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
-from bertworks.commands.pretrain.run import recipe_hash, run_pretrain
+from bertworks.commands.pretrain.run import run_pretrain
+from bertworks.commands.pretrain.run_recipe import recipe_hash
 from bertworks.commands.run_info import count_tokens, resolve_run_precision
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json

@@ -7,8 +7,6 @@ except for the shards of a sharded model.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +18,8 @@ from bertworks.commands.pretrain.consistency import check_consistency, run_finge
 from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
-from bertworks.commands.pretrain.run_schedule import build_schedule
+from bertworks.commands.pretrain.run_recipe import recipe_hash, write_run_recipe
+from bertworks.commands.pretrain.run_schedule import EvaluationSteps, build_schedule
 from bertworks.commands.pretrain.samples import fill_masked_sentences, sample_masked_sentences
 from bertworks.commands.run_info import (
     collect_run_info,
@@ -31,7 +30,7 @@ from bertworks.commands.run_info import (
 )
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
-from bertworks.errors import BertworksError, FolderError, MissingDependencyError, SettingsError
+from bertworks.errors import BertworksError, FolderError, MissingDependencyError
 from bertworks.models.provenance import folders_of, hashes_of
 from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.machine import peak_bytes
@@ -39,7 +38,7 @@ from bertworks.parallel.process_group import all_gather, any_process, is_main_pr
 from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
 from bertworks.reports.pretrain import write_pretrain_report
 from bertworks.sampling.batch import Batch
-from bertworks.settings import parse_duration, read_recipe, to_toml, write_recipe
+from bertworks.settings import parse_duration
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
 from bertworks.training.checkpoint_writer import CheckpointWriter, load_latest_for_module
 from bertworks.training.data_parallel import wrap_ddp
@@ -85,6 +84,7 @@ class _PretrainRun:
     run_info: dict[str, Any]
     digest: str  # what must be equal for a checkpoint to be resumed
     masked_sentences: tuple[str, ...]
+    evaluation_steps: EvaluationSteps
     train_state: TrainState = field(default_factory=TrainState)
     stateful_batches: StatefulBatches = field(default_factory=StatefulBatches)
     best: _BestEvaluation = field(default_factory=_BestEvaluation)
@@ -178,7 +178,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         f"{run_info['unigram_entropy']:.2f}; {sum(p.numel() for p in module.parameters()):,} parameters"
     )
     if is_main_process():
-        _write_recipe(request)
+        write_run_recipe(request.output, request.recipe)
     return _PretrainRun(
         request=replace(request, recipe=recipe),
         corpus=corpus,
@@ -190,32 +190,8 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         run_info=run_info,
         digest=recipe_hash(recipe, corpus, model_init.digest),
         masked_sentences=sample_masked_sentences(corpus, 6),
+        evaluation_steps=EvaluationSteps(recipe, request.output),
     ), notes
-
-
-def _write_recipe(request: PretrainRequest) -> None:
-    """Write recipe.toml, or check that the one there is equal; one of an earlier version may lack keys."""
-    path, text = request.output / "recipe.toml", to_toml(request.recipe)
-    with contextlib.suppress(SettingsError):
-        if path.exists() and read_recipe(path, PretrainRecipe) == request.recipe:
-            text = path.read_text(encoding="utf-8")
-    write_recipe(request.output, text, (".recipe.toml.*.part",))
-
-
-def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -> str:
-    """Return a hash of what must be equal for a checkpoint to be resumed: recipe, corpus and initial model."""
-    ignored = {"micro_batch_size", "save_steps", "activation_checkpointing"}  # they do not change the result
-    if recipe.schedule != "wsd":
-        ignored.add("decay_ratio")
-    if not recipe.ema_decay:
-        ignored.add("ema_decay")
-    settings = {name: value for name, value in asdict(recipe).items() if name not in ignored}
-    # Values that a phase takes from the recipe are left out, as before phases could have their own.
-    settings["phases"] = [
-        {name: value for name, value in phase.items() if value is not None} for phase in settings["phases"]
-    ]
-    hashed = [settings, corpus.tokens_manifest["shards"], init_digest]
-    return hashlib.sha256(json.dumps(hashed, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
@@ -230,6 +206,7 @@ def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
     run.optimizer.restore(checkpoint.optimizer, run.train_state.step - run.train_state.num_overflows)
     run.stateful_batches.restore(checkpoint.optimizer)
     run.last_saved_step = run.train_state.step
+    run.evaluation_steps.resume_after(run.train_state.step, run.train_state.seconds)
     for record in read_records(run.request.output):
         if isinstance(record, HeldOutRecord) and record.step <= run.train_state.step:
             _update_best(run, record)
@@ -271,7 +248,7 @@ def _train_steps(
         baselines = (run.run_info["unigram_entropy"], run.run_info["uniform_loss"])
         yield TrainEvent(step=step, seconds_left=_seconds_left(recipe, step), reference_losses=baselines)
         yield from _handle_warning(run, run.health.check_step(step))
-        if step.number % recipe.eval_steps == 0:
+        if run.evaluation_steps.is_due(step.number, step.seconds):
             yield from _evaluate(run, records, step.phase)
         should_stop = any_process(bool(stop_requests)) or run.request.stop_after == step.number - first_step
         if should_stop or step.number % recipe.save_steps == 0 or run.best.step == step.number:
