@@ -131,6 +131,14 @@ def test_trial_fits_into_memory_or_is_refused():
         estimate(EstimateRequest(recipe=built_in("paper-base"), memory=2**30), speed)
 
 
+def test_averaged_weights_leave_less_memory():
+    memory = int(step_bytes(BASE, 8, 512) / 0.8) + 1000
+    recipe = replace(built_in("paper-base"), ema_decay=0.99)
+    result = estimate(EstimateRequest(recipe=recipe, memory=memory), KnownSpeed())
+    assert result.micro_batch_size == 4
+    assert result.memory == step_bytes(BASE, 4, 512) + 4 * 109_482_240
+
+
 def test_corpus_gives_vocabulary_epochs_and_forecast_loss(tmp_path: Path):
     folder = prepare_corpus(tmp_path)
     recipe = PretrainRecipe(

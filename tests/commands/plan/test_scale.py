@@ -94,6 +94,14 @@ def test_checkpoint_size_and_interval():
     assert sharded.checkpoint_stall_seconds == pytest.approx(result.checkpoint_stall_seconds / 8)
 
 
+def test_averaged_weights_take_memory_and_disk():
+    plain, averaged = (
+        estimate_on_cluster(replace(PAPER, ema_decay=decay), VOCAB_SIZE, ONE_NODE, shard=False) for decay in (0.0, 0.99)
+    )
+    assert averaged.checkpoint_bytes - plain.checkpoint_bytes == 4 * 110_106_428
+    assert averaged.memory - plain.memory == 4 * 109_482_240  # as all estimates of memory, without heads
+
+
 def test_saving_takes_at_most_three_percent():
     result = estimate_on_cluster(
         replace(PAPER, batch_size=2**20), VOCAB_SIZE, Cluster(2**17, 8, parse_hardware("H100")), shard=False

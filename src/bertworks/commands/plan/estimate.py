@@ -16,7 +16,7 @@ from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
 from bertworks.settings import parse_duration
-from bertworks.training.memory import largest_micro_batch_size, num_parameters, step_bytes
+from bertworks.training.memory import ema_bytes, largest_micro_batch_size, num_parameters, step_bytes
 
 PAPER_VOCAB_SIZE = 30_522  # assumed without a corpus
 DEFAULT_HARDWARE = ("16xTPUv2", "64xTPUv2", "1xA100", "8xA100")
@@ -132,7 +132,8 @@ def estimate(
         flops=flops,
         days=sum(phase.steps * phase.step_seconds for phase in phases) / _SECONDS_PER_DAY,
         micro_batch_size=micro_batch_size,
-        memory=step_bytes(config, micro_batch_size, _max_length(recipe), recipe.activation_checkpointing),
+        memory=step_bytes(config, micro_batch_size, _max_length(recipe), recipe.activation_checkpointing)
+        + ema_bytes(config, recipe.ema_decay),
         matmul_throughput=throughput,
         hardware=tuple(_hardware_cost(recipe, config, flops, devices) for devices in hardware),
         epochs=epochs,
@@ -146,11 +147,11 @@ def _fit_micro_batch_size(request: EstimateRequest, config: EncoderConfig) -> in
     recipe, max_length = request.recipe, _max_length(request.recipe)
     largest = max(phase.batch_size for phase in recipe.resolve_phases())
     target_size = min(recipe.micro_batch_size or largest, largest)
-    size = largest_micro_batch_size(
-        config, target_size, max_length, int(_USABLE_MEMORY_RATIO * available), recipe.activation_checkpointing
-    )
+    average_bytes = ema_bytes(config, recipe.ema_decay)
+    usable = int(_USABLE_MEMORY_RATIO * available) - average_bytes
+    size = largest_micro_batch_size(config, target_size, max_length, usable, recipe.activation_checkpointing)
     if size is None:
-        required = step_bytes(config, 1, max_length, recipe.activation_checkpointing)
+        required = step_bytes(config, 1, max_length, recipe.activation_checkpointing) + average_bytes
         raise SettingsError(
             f"one example of length {max_length} needs about {required / 2**30:.1f} GiB, and {available / 2**30:.1f} "
             f"GiB are free, so this recipe cannot be timed here; free some memory or choose a smaller model"
@@ -193,6 +194,7 @@ def _hardware_cost(recipe: PretrainRecipe, config: EncoderConfig, flops: float, 
     micro_batch_size = None
     if hardware.memory is not None:
         local_size, usable = max(batch_sizes) // hardware.num_devices, int(_USABLE_MEMORY_RATIO * hardware.memory)
+        usable -= ema_bytes(config, recipe.ema_decay)
         micro_batch_size = (
             largest_micro_batch_size(config, local_size, _max_length(recipe), usable, recipe.activation_checkpointing)
             or 0

@@ -19,7 +19,7 @@ from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
 from bertworks.objectives.registry import OBJECTIVES
-from bertworks.training.memory import largest_micro_batch_size, step_bytes
+from bertworks.training.memory import ema_bytes, largest_micro_batch_size, step_bytes
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _USABLE_MEMORY_RATIO = 0.8  # of a GPU's memory, as in a run
@@ -159,7 +159,7 @@ def estimate_on_cluster(recipe: PretrainRecipe, vocab_size: int, cluster: Cluste
         phases.append(_phase_cost(config, cluster, phase, bytes_sent))
     steps = sum(phase.steps for phase in phases)
     seconds = sum(phase.steps * phase.step_seconds for phase in phases)
-    checkpoint_bytes = 3 * _FLOAT_BYTES * parameters[0]
+    checkpoint_bytes = (4 if recipe.ema_decay else 3) * _FLOAT_BYTES * parameters[0]
     stall, write = checkpoint_bytes / num_shards / _COPY_BANDWIDTH, checkpoint_bytes / _DISK_BANDWIDTH
     interval = max(math.sqrt(2 * stall * 3600 * _GPU_MTBF_HOURS / cluster.num_gpus), 33 * stall, 2 * write)
     max_length = max(phase.max_length for phase in recipe.phases)
@@ -174,7 +174,8 @@ def estimate_on_cluster(recipe: PretrainRecipe, vocab_size: int, cluster: Cluste
         steps=steps,
         num_tokens=sum(phase.steps * phase.num_tokens for phase in phases),
         hours=seconds / 3600,
-        memory=step_bytes(config, micro_batch_size, max_length, recipe.activation_checkpointing, num_shards),
+        memory=step_bytes(config, micro_batch_size, max_length, recipe.activation_checkpointing, num_shards)
+        + ema_bytes(config, recipe.ema_decay, num_shards),
         checkpoint_bytes=checkpoint_bytes,
         checkpoint_stall_seconds=stall,
         checkpoint_write_seconds=write,
@@ -211,7 +212,7 @@ def _fit_micro_batch_size(
     assert cluster.gpu.memory is not None
     max_length = max(phase.max_length for phase in recipe.phases)
     target_size = min(recipe.micro_batch_size or num_sequences, num_sequences)
-    usable = int(_USABLE_MEMORY_RATIO * cluster.gpu.memory)
+    usable = int(_USABLE_MEMORY_RATIO * cluster.gpu.memory) - ema_bytes(config, recipe.ema_decay, num_shards)
     size = largest_micro_batch_size(
         config, target_size, max_length, usable, recipe.activation_checkpointing, num_shards
     )

@@ -29,7 +29,7 @@ def fit_recipe_to_memory(
     batch_sizes = sorted({phase.batch_size for phase in recipe.resolve_phases()})
     local_size = max(map(local_batch_size, batch_sizes))
     target_size = min(previous_size or recipe.micro_batch_size or local_size, local_size)
-    average_bytes = ema_bytes(config, num_shards) if recipe.ema_decay else 0
+    average_bytes = ema_bytes(config, recipe.ema_decay, num_shards)
     usable = int(_USABLE_MEMORY_RATIO * available) - average_bytes
     checkpointing = recipe.activation_checkpointing
     size = all_reduce_min(
