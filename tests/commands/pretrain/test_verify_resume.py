@@ -76,7 +76,7 @@ NUM_STEPS = 200  # enough that a kill comes before the end, even on a busy machi
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_exact_resume_is_identical(corpus, precision):
     messages = []
-    recipe = replace(LONG_RECIPE, precision=precision)
+    recipe = replace(LONG_RECIPE, precision=precision, schedule="wsd", ema_decay=0.9)
     verdict = verify_resume(
         VerifyRequest(recipe=recipe, corpus=corpus, num_steps=NUM_STEPS, num_kills=2), messages.append
     )
