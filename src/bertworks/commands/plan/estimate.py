@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertworks.commands.plan.benchmark import Benchmark, StepTiming, num_trial_sequences, trial_of
+from bertworks.commands.plan.benchmark import Benchmark, StepTiming, Trial, num_trial_sequences, trial_of
 from bertworks.commands.plan.forecast import LossBand, effective_tokens, forecast_loss, step_flops
 from bertworks.commands.plan.hardware import Hardware, parse_hardware
 from bertworks.commands.plan.run import summarize_corpus
@@ -115,8 +115,7 @@ def estimate(
         log(f"timing steps at max_length {phase.name}")
         max_sequences = min(micro_batch_size, phase.batch_size)
         num_sequences = num_trial_sequences(config, max_sequences, phase.max_length, throughput, _TRIAL_SECONDS)
-        phase_recipe = replace(recipe, masking=phase.masking)
-        trial = trial_of(phase_recipe, phase.max_length, num_sequences, vocab_size, _TRIAL_SECONDS)
+        trial = _trial_of_phase(recipe, phase, num_sequences, vocab_size)
         phases.append(_phase_cost(recipe, config, phase, benchmark.time_steps(trial, corpus)))
     num_tokens = sum(phase.num_tokens for phase in phases)
     flops = sum(phase.flops for phase in phases)
@@ -140,6 +139,10 @@ def estimate(
         loss=loss,
         paper_reference=_paper_reference(recipe),
     )
+
+
+def _trial_of_phase(recipe: PretrainRecipe, phase: Phase, num_sequences: int, vocab_size: int) -> Trial:
+    return trial_of(replace(recipe, masking=phase.masking), phase.max_length, num_sequences, vocab_size, _TRIAL_SECONDS)
 
 
 def _fit_micro_batch_size(request: EstimateRequest, config: EncoderConfig) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -170,13 +170,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     run_info |= folders_of(request.init_model, corpus.folder)
     run_info |= {"sharded": num_shards > 1, "precision": precision.name}
     notes += [precision_note, *model_notes]
-    notes += describe_changes(previous, run_info)
-    if recipe.ema_decay:
-        notes.append(f"evaluations and the model use an exponential moving average of the weights ({recipe.ema_decay})")
-    notes.append(
-        f"baselines: uniform loss (ln V) {run_info['uniform_loss']:.2f}, unigram entropy "
-        f"{run_info['unigram_entropy']:.2f}; {sum(p.numel() for p in module.parameters()):,} parameters"
-    )
+    notes += [*describe_changes(previous, run_info), *_describe_run(recipe, run_info, module)]
     if is_main_process():
         write_run_recipe(request.output, request.recipe)
     return _PretrainRun(
@@ -192,6 +186,15 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         masked_sentences=sample_masked_sentences(corpus, 6),
         evaluation_steps=EvaluationSteps(recipe, request.output),
     ), notes
+
+
+def _describe_run(recipe: PretrainRecipe, run_info: Mapping[str, Any], module: ObjectiveModule) -> Iterator[str]:
+    if recipe.ema_decay:
+        yield f"evaluations and the model use an exponential moving average of the weights ({recipe.ema_decay})"
+    yield (
+        f"baselines: uniform loss (ln V) {run_info['uniform_loss']:.2f}, unigram entropy "
+        f"{run_info['unigram_entropy']:.2f}; {sum(p.numel() for p in module.parameters()):,} parameters"
+    )
 
 
 def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
