@@ -191,7 +191,7 @@ def loader_seconds(batch_size: int) -> float:
         )
         from bertworks.corpus.corpus import Corpus
 
-        phases = (PhaseRecipe(LENGTH, 1, 1),)
+        phases = (PhaseRecipe(LENGTH, steps=1, budget_ratio=1),)
         recipe = PretrainRecipe(
             model=ModelRecipe(size="tiny"), masking=MaskSettings(), batch_size=batch_size, warmup_steps=0, phases=phases
         )

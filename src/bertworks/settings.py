@@ -246,7 +246,7 @@ def to_toml(recipe: Any) -> str:
             tables += ["", f"[{key}]", *(f"{k} = {_toml_value(v)}" for k, v in value.items() if v is not None)]
         elif isinstance(value, tuple | list):
             for item in value:
-                lists += ["", f"[[{key}]]", *(f"{k} = {_toml_value(v)}" for k, v in item.items())]
+                lists += ["", f"[[{key}]]", *(f"{k} = {_toml_value(v)}" for k, v in item.items() if v is not None)]
         else:
             lines += [f"{key} = {_toml_value(value)}"] if value is not None else []
     return "\n".join([*lines, *tables, *lists]) + "\n"

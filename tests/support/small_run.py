@@ -27,7 +27,7 @@ RECIPE = PretrainRecipe(
     micro_batch_size=4,
     learning_rate=1e-3,
     warmup_steps=3,
-    phases=(PhaseRecipe(16, 8, 0.7), PhaseRecipe(32, 4, 0.3)),
+    phases=(PhaseRecipe(16, steps=8, budget_ratio=0.7), PhaseRecipe(32, steps=4, budget_ratio=0.3)),
     save_steps=3,
     eval_steps=5,
     num_eval_examples=8,

@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch.distributed
 from many_processes import run_processes
-from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run
+from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run, state
 
 import bertworks.training.checkpoint_writer
-from bertworks.commands.pretrain.recipe import PretrainRecipe
+from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
 from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.disk import explain_os_error
@@ -111,6 +111,23 @@ def test_an_interrupted_run_resumes_bit_identically(corpus, tmp_path, world_size
     assert_same(tmp_path / "uninterrupted", tmp_path / "resumed")
 
 
+def test_averaged_weights_of_two_processes_resume_bit_identically(corpus, tmp_path):
+    recipe = replace(NO_DROPOUT_RECIPE, ema_decay=0.9)
+    for name, counts in (("uninterrupted", (None,)), ("resumed", (7, None))):
+        for count in counts:
+            pretrain_together(
+                2, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / name, stop_after=count)
+            )
+    assert_same(tmp_path / "uninterrupted", tmp_path / "resumed")
+    run(corpus, tmp_path / "single", recipe)
+    averages = [
+        {key: value for key, value in state(tmp_path / name).items() if "/ema/" in key}
+        for name in ("uninterrupted", "single")
+    ]
+    assert averages[0].keys() == averages[1].keys()
+    assert all(torch.allclose(averages[0][name], averages[1][name], atol=1e-5) for name in averages[1])
+
+
 def test_one_process_resumes_a_run_of_two_and_warns_that_bits_may_differ(corpus, tmp_path):
     single = run(corpus, tmp_path / "single", NO_DROPOUT_RECIPE)
     first, _ = pretrain_together(
@@ -126,6 +143,13 @@ def test_a_batch_size_that_is_not_divisible_is_refused_by_all_processes(corpus, 
         assert isinstance(outcome.error, SettingsError)
         assert "a batch size of 8 is not divisible by 3 processes; choose a multiple of 3" in str(outcome.error)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_size_of_a_phase_that_is_not_divisible_is_refused(corpus, tmp_path):
+    phases = (PhaseRecipe(16, steps=4), PhaseRecipe(32, steps=4, batch_size=7))
+    recipe = replace(RECIPE, phases=phases)
+    for outcome in pretrain_together(2, PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "run")):
+        assert "a batch size of 7 is not divisible by 2 processes" in str(outcome.error)
 
 
 def test_when_the_main_process_fails_the_others_exit(corpus, tmp_path):

@@ -1,8 +1,16 @@
 """Schedules: learning learning_rates and phases, worked out by hand, by steps and by wall-clock time."""
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from bertworks.training.schedule import InverseSqrtSchedule, ScheduleStep, StepSchedule, TimeSchedule
+from bertworks.training.schedule import (
+    InverseSqrtSchedule,
+    ScheduleStep,
+    StepSchedule,
+    TimeSchedule,
+    schedule_factor,
+)
 
 
 def learning_rates(schedule: StepSchedule, steps: range) -> list[float]:
@@ -54,9 +62,71 @@ def test_slanted_triangular_decay_ends_at_a_32nd_of_the_peak():
     assert values == pytest.approx([32.0, 24.25, 16.5, 8.75, 1.0])
 
 
+def test_wsd_warms_up_stays_at_the_peak_and_decays_to_zero():
+    """Ten steps: two of warmup, the last four decay."""
+    values = learning_rates(StepSchedule((6, 4), 2, 4.0, "wsd", decay_ratio=0.4), range(10))
+    assert values == pytest.approx([2, 4, 4, 4, 4, 4, 3, 2, 1, 0])
+    schedule = TimeSchedule(
+        budget=100.0,
+        phase_ratios=(1.0,),
+        warmup_ratio=0.1,
+        peak_learning_rate=4.0,
+        history={},
+        decay="wsd",
+        decay_ratio=0.4,
+    )
+    expected = {0.0: 0.0, 5.0: 2.0, 10.0: 4.0, 40.0: 4.0, 60.0: 4.0, 70.0: 3.0, 90.0: 1.0}
+    for seconds, learning_rate in expected.items():
+        assert schedule.at(0, seconds).learning_rate == pytest.approx(learning_rate)
+
+
+def test_wsd_decays_after_the_warmup_if_both_overlap():
+    """Half of ten steps is warmup, so that the decay has five steps instead of eight."""
+    values = learning_rates(StepSchedule((10,), 5, 5.0, "wsd", decay_ratio=0.8), range(10))
+    assert values == pytest.approx([1, 2, 3, 4, 5, 4, 3, 2, 1, 0])
+
+
+RATIOS = st.floats(0.01, 0.99)
+
+
+@pytest.mark.parametrize("decay", ["linear", "cosine", "wsd"])
+@given(progress=st.floats(0, 1), warmup=RATIOS, decay_ratio=RATIOS)
+def test_factor_is_in_0_to_1_continuous_and_zero_at_the_end(
+    decay: str, progress: float, warmup: float, decay_ratio: float
+):
+    factor = schedule_factor(progress, warmup, 1.0, decay, decay_ratio)
+    assert 0 <= factor <= 1
+    nearby = schedule_factor(min(1.0, progress + 1e-7), warmup, 1.0, decay, decay_ratio)
+    assert abs(nearby - factor) < 1e-4  # the steepest part is 1 / 0.01, for cosine times pi / 2
+    assert schedule_factor(1.0, warmup, 1.0, decay, decay_ratio) == 0
+    assert schedule_factor(warmup, warmup, 1.0, decay, decay_ratio) == pytest.approx(1.0)
+
+
+@given(position=st.floats(0, 1), warmup=RATIOS, decay_ratio=RATIOS)
+def test_wsd_is_constant_in_the_stable_part(position: float, warmup: float, decay_ratio: float):
+    assume(warmup + decay_ratio < 1)
+    progress = warmup + position * (1 - decay_ratio - warmup)
+    assert schedule_factor(progress, warmup, 1.0, "wsd", decay_ratio) == pytest.approx(1.0, abs=1e-12)
+
+
 def test_phases_follow_one_another_and_the_run_ends_after_the_last():
     schedule = StepSchedule((2, 0, 3), 1, 1.0)
     assert [schedule.at(step, 0.0).phase for step in range(7)] == [0, 0, 2, 2, 2, None, None]
+
+
+def test_the_factor_multiplies_the_peak_of_each_phase():
+    """Linear decay over four steps: 3/4 and 1/2 of the first peak, 1/4 and 0 of the second."""
+    values = learning_rates(StepSchedule((2, 2), 0, 1.0, phase_peaks=(4.0, 8.0)), range(4))
+    assert values == pytest.approx([3.0, 2.0, 2.0, 0.0])
+    schedule = TimeSchedule(
+        budget=10.0,
+        phase_ratios=(0.5, 0.5),
+        warmup_ratio=0.0,
+        peak_learning_rate=1.0,
+        history={},
+        phase_peaks=(4.0, 8.0),
+    )
+    assert [schedule.at(0, seconds).learning_rate for seconds in (2.5, 7.5)] == pytest.approx([3.0, 2.0])
 
 
 def test_a_step_schedule_ignores_the_time():

@@ -18,7 +18,7 @@ def show_clusters(estimates: Sequence[ClusterEstimate], as_json: bool) -> None:
     rows = [[name, *map(show, estimates)] for name, show in _ROWS.items()]
     for index, phase in enumerate(estimates[0].phases):
         rows += [
-            [f"{name}, length {phase.max_length}", *(show(estimate.phases[index]) for estimate in estimates)]
+            [f"{name}, length {phase.name}", *(show(estimate.phases[index]) for estimate in estimates)]
             for name, show in _PHASE_ROWS.items()
         ]
     head = ["", *(estimate.cluster for estimate in estimates)]

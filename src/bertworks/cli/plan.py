@@ -212,7 +212,7 @@ def _show_estimate(result: Estimate, as_json: bool) -> None:
     console = Console(highlight=False)
     for phase in result.phases:
         console.print(
-            f"max_length {phase.max_length}: {phase.steps:,} steps of {result.recipe.batch_size} sequences, "
+            f"max_length {phase.name}: {phase.steps:,} steps of {phase.batch_size} sequences, "
             f"{phase.flops:.2e} FLOPs; {phase.step_seconds:.2f} s per step here (measured on {phase.num_sequences} "
             f"sequences)"
         )

@@ -85,11 +85,16 @@ class PretrainRun:
 
 def _pair_task(recipe: str) -> str:
     """Return what the objective of a recipe calls its task on sentence pairs; empty if it has none."""
-    try:
-        objective = OBJECTIVES.get(str(tomllib.loads(recipe).get("objective")))
-    except tomllib.TOMLDecodeError:
-        return ""
+    objective = OBJECTIVES.get(str(_recipe_value(recipe, "objective")))
     return "" if objective is None else objective.pair_task
+
+
+def _recipe_value(recipe: str, key: str) -> Any:
+    """Return a value of the recipe, None if it has none or is no TOML."""
+    try:
+        return tomllib.loads(recipe).get(key)
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 def write_pretrain_report(run: Path) -> Path:
@@ -173,6 +178,11 @@ def verdict(run: PretrainRun) -> str:
     best = min(history.held_out, key=lambda record: _or_infinite(record.losses.get(name, math.nan)))
     if best.losses.get(name, math.nan) < loss - 0.02:
         sentences.append(f"The lowest loss is {best.losses[name]:.3f}, at step {best.step:,}.")
+    ema_decay = _recipe_value(run.recipe, "ema_decay")
+    if ema_decay:
+        sentences.append(
+            f"Held-out scores and the model use the exponential moving average of the weights ({ema_decay})."
+        )
     num_not_finite = int((~np.isfinite(training)).sum())
     if num_not_finite:
         sentences.append(f"{num_not_finite:,} of {len(training):,} recorded training losses are not finite.")

@@ -115,5 +115,5 @@ def load_latest_for_module(folder: Path, module: nn.Module) -> tuple[Checkpoint 
     if not is_sharded(module):
         return read_checkpoint(path), damaged
     rows = {name: local_rows(values) for name, values in module.state_dict().items()}
-    # The moments of NAME are exp_avg/NAME and exp_avg_sq/NAME.
+    # The moments of NAME are exp_avg/NAME and exp_avg_sq/NAME, its average is ema/NAME.
     return read_checkpoint(path, lambda name: rows.get(name.rpartition("/")[2], slice(None))), damaged

@@ -22,7 +22,7 @@ def local_batch_size(batch_size: int) -> int:
     if batch_size % world_size():
         raise SettingsError(
             f"a batch size of {batch_size} is not divisible by {world_size()} processes; choose a multiple of "
-            f"{world_size()} with --batch-size, or another --nproc-per-node"
+            f"{world_size()} with --batch-size (or as batch_size of the phase), or another --nproc-per-node"
         )
     return batch_size // world_size()
 

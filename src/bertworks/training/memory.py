@@ -40,6 +40,11 @@ def model_state_bytes(config: EncoderConfig, num_shards: int = 1) -> int:
     return FLOAT_BYTES * (-(-4 * num_total // num_shards) + num_gathered)
 
 
+def ema_bytes(config: EncoderConfig, ema_decay: float, num_shards: int = 1) -> int:
+    """Return the bytes of the averaged weights, with sharding those of one process; 0 without an average."""
+    return FLOAT_BYTES * -(-num_parameters(config) // num_shards) if ema_decay else 0
+
+
 def step_bytes(
     config: EncoderConfig,
     micro_batch_size: int,

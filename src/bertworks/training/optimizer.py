@@ -13,6 +13,7 @@ from torch import nn
 
 from bertworks.encoders.encoder import Encoder
 from bertworks.errors import FolderError, SettingsError
+from bertworks.training.ema import WeightAverage
 from bertworks.training.sharding import is_sharded, to_local
 
 
@@ -95,7 +96,8 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 class BertAdam:
     """AdamW with gradient clipping; biases and norms have no weight decay. Its state is keyed by parameter names.
 
-    Of a sharded module, each process updates its local rows and has moments for those only.
+    Of a sharded module, each process updates its local rows and has moments for those only. With `ema_decay`,
+    `weight_average` follows the weights after every step.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class BertAdam:
         module: nn.Module,
         settings: AdamSettings,
         layerwise: LayerwiseSettings = LayerwiseSettings(),
+        ema_decay: float = 0.0,
     ) -> None:
         self.settings = settings
         self.layerwise = layerwise
@@ -112,6 +115,7 @@ class BertAdam:
         # A parameter with fewer rows than there are processes has no local rows on some of them.
         self._parameters = {name: parameter for name, parameter in trainable.items() if to_local(parameter).numel()}
         self._local_parameters = {name: to_local(parameter) for name, parameter in self._parameters.items()}
+        self.weight_average = WeightAverage(self._local_parameters, ema_decay) if ema_decay else None
         groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
         depths = parameter_depths(module)
         top = max((depths[name] for name in trainable), default=0)  # with tied embeddings there may be no head
@@ -152,6 +156,8 @@ class BertAdam:
         self._adam.step()
         # A fused step does not increment tensor versions, by which packed copies of weights are invalidated.
         torch.autograd.graph.increment_version(list(self._local_parameters.values()))
+        if self.weight_average is not None:
+            self.weight_average.update(self.num_steps)
         self._zero_grad()
         return norm
 
@@ -193,7 +199,7 @@ class BertAdam:
         }
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the moments of the local parameters, named "exp_avg/NAME" and "exp_avg_sq/NAME"."""
+        """Return the moments of the local parameters, "exp_avg/NAME" and "exp_avg_sq/NAME", and averages "ema/NAME"."""
         moments: dict[str, torch.Tensor] = {}
         for name, parameter in self._local_parameters.items():
             state = self._adam.state.get(parameter)
@@ -201,11 +207,13 @@ class BertAdam:
                 moments |= {f"{moment}/{name}": state[moment] for moment in _MOMENTS}
             elif self.num_steps:  # never had a gradient, e.g. the pooler when tokens are tagged
                 moments |= {f"{moment}/{name}": torch.zeros_like(parameter) for moment in _MOMENTS}
-        return moments
+        return moments if self.weight_average is None else moments | self.weight_average.state()
 
     def restore(self, tensors: Mapping[str, torch.Tensor], num_steps: int) -> None:
         """Restore the state that `state` returned after `num_steps` steps."""
         self.num_steps = num_steps
+        if self.weight_average is not None:
+            self.weight_average.restore(tensors)
         for name, parameter in self._local_parameters.items():
             if num_steps:
                 state: dict[str, Any] = {"step": torch.tensor(float(num_steps), device=parameter.device)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 # ULMFiT's slanted triangle: the peak learning rate divided by the final one.
 _RATIO = 32.0
+# The part of a run in which the learning rate of "wsd" decays.
+DECAY_RATIO = 0.2
 
 
 class ScheduleStep(NamedTuple):
@@ -24,14 +26,20 @@ class Schedule(Protocol):
     def at(self, step: int, seconds: float) -> ScheduleStep: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSchedule:
-    """Linear warmup to the peak, then decay to zero (one of DECAYS), by steps, over consecutive phases."""
+    """Linear warmup to the peak, then decay to zero (one of DECAYS), by steps, over consecutive phases.
 
-    phase_steps: tuple[int, ...]
-    warmup_steps: int
-    peak_learning_rate: float
-    decay: str = "linear"
+    `phase_peaks` has the peak of each phase, if they differ: all have the same factor of it. `decay_ratio` is the part
+    of the run in which "wsd" decays.
+    """
+
+    phase_steps: tuple[int, ...] = field(kw_only=False)
+    warmup_steps: int = field(kw_only=False)
+    peak_learning_rate: float = field(kw_only=False)
+    decay: str = field(default="linear", kw_only=False)
+    phase_peaks: tuple[float, ...] = ()
+    decay_ratio: float = DECAY_RATIO
 
     def at(self, step: int, seconds: float) -> ScheduleStep:
         total = sum(self.phase_steps)
@@ -39,9 +47,9 @@ class StepSchedule:
         for phase, steps in enumerate(self.phase_steps):
             end += steps
             if step < end:
-                return ScheduleStep(
-                    phase, self.peak_learning_rate * _schedule_factor(step + 1, self.warmup_steps, total, self.decay)
-                )
+                peak = self.phase_peaks[phase] if self.phase_peaks else self.peak_learning_rate
+                factor = schedule_factor(step + 1, self.warmup_steps, total, self.decay, self.decay_ratio)
+                return ScheduleStep(phase, peak * factor)
         return ScheduleStep(None, 0.0)
 
 
@@ -91,6 +99,8 @@ class TimeSchedule:
     peak_learning_rate: float
     history: Mapping[int, ScheduleStep]
     decay: str = "linear"
+    phase_peaks: tuple[float, ...] = ()
+    decay_ratio: float = DECAY_RATIO
 
     def at(self, step: int, seconds: float) -> ScheduleStep:
         if step in self.history:
@@ -103,22 +113,30 @@ class TimeSchedule:
         for phase, ratio in enumerate(self.phase_ratios):
             end += ratio / total
             if progress < end:
-                return ScheduleStep(
-                    phase, self.peak_learning_rate * _schedule_factor(progress, self.warmup_ratio, 1.0, self.decay)
-                )
+                peak = self.phase_peaks[phase] if self.phase_peaks else self.peak_learning_rate
+                factor = schedule_factor(progress, self.warmup_ratio, 1.0, self.decay, self.decay_ratio)
+                return ScheduleStep(phase, peak * factor)
         return ScheduleStep(len(self.phase_ratios) - 1, 0.0)
 
 
-# The remaining fraction of the decay -> the fraction of the peak learning rate.
-DECAYS: dict[str, Callable[[float], float]] = {
-    "linear": lambda remaining: remaining,
-    "cosine": lambda remaining: (1 - math.cos(math.pi * remaining)) / 2,
-    "slanted-triangular": lambda remaining: (1 + (_RATIO - 1) * remaining) / _RATIO,
+# The remaining fraction of the run after the warmup, and the fraction of it in which "wsd" decays -> the factor of the
+# peak learning rate.
+DECAYS: dict[str, Callable[[float, float], float]] = {
+    "linear": lambda remaining, _: remaining,
+    "cosine": lambda remaining, _: (1 - math.cos(math.pi * remaining)) / 2,
+    "slanted-triangular": lambda remaining, _: (1 + (_RATIO - 1) * remaining) / _RATIO,
+    "wsd": lambda remaining, decay_fraction: min(1.0, remaining / decay_fraction),  # warmup, stable, decay
 }
 
 
-def _schedule_factor(progress: float, warmup: float, total: float, decay: str) -> float:
-    """Return a factor of the peak: linear from 0 to 1 at `warmup`, then the decay until `total`."""
+def schedule_factor(
+    progress: float, warmup: float, total: float, decay: str, decay_ratio: float = DECAY_RATIO
+) -> float:
+    """Return a factor of the peak: linear from 0 to 1 at `warmup`, then the decay until `total`.
+
+    "wsd" stays at 1 and decays linearly to 0 over the last `decay_ratio` of the total, or as soon as the warmup ends.
+    """
     if progress < warmup:
         return progress / warmup
-    return DECAYS[decay](max(0.0, (total - progress) / max(total - warmup, 1e-9)))
+    after_warmup = max(total - warmup, 1e-9)
+    return DECAYS[decay](max(0.0, (total - progress) / after_warmup), min(1.0, decay_ratio * total / after_warmup))

@@ -53,6 +53,12 @@ def is_sharded(module: nn.Module) -> bool:
     return isinstance(module, FSDPModule)
 
 
+def reshard(module: nn.Module) -> None:
+    """Drop gathered parameters outside of the layers, so that they are gathered again after the local rows change."""
+    if isinstance(module, FSDPModule):
+        module.reshard()
+
+
 @contextlib.contextmanager
 def gather_parameters(module: nn.Module, precision: Precision) -> Iterator[None]:
     """Gather the parameters outside of the layers, so that submodules can be called; a collective of all processes.

@@ -178,7 +178,7 @@ def test_names_become_folder_names():
 def test_steps_of_phases_and_warmup():
     """Of 100 steps 70 % and 30 %; 5 % are warmup."""
     recipe = set_total_steps(replace(RECIPE, warmup_ratio=0.05), 100)
-    assert recipe.phases == (PhaseRecipe(16, 70, 0.7), PhaseRecipe(32, 30, 0.3))
+    assert recipe.phases == (PhaseRecipe(16, steps=70, budget_ratio=0.7), PhaseRecipe(32, steps=30, budget_ratio=0.3))
     assert (recipe.warmup_steps, recipe.budget) == (5, "")
     assert [phase.steps for phase in set_total_steps(RECIPE, 2).phases] == [1, 1]
 
@@ -195,3 +195,14 @@ def test_budgets_in_tokens_and_flops_determine_the_steps(tmp_path: Path):
     assert cost_of(replace(RECIPE, batch_size=16), corpus).flops[0] == pytest.approx(2 * cost.flops[0], rel=0.1)
     assert fit_recipe_to_budget(RECIPE, Budget(90, "seconds"), corpus).budget == "90s"
     assert fit_recipe_to_budget(RECIPE, Budget(), corpus) == RECIPE
+
+
+def test_costs_of_phases_follow_their_own_batch_sizes(tmp_path: Path):
+    corpus = Corpus.open(prepare_corpus(tmp_path))
+    phases = (PhaseRecipe(16, steps=6, batch_size=24, mask_prob=0.3), PhaseRecipe(16, steps=6))
+    recipe = replace(RECIPE, phases=phases)
+    large, small = tokens_per_step(recipe, corpus)
+    assert large == pytest.approx(3 * small, rel=0.1)
+    large, small = cost_of(recipe, corpus).flops
+    assert large == pytest.approx(3 * small, rel=0.2)
+    assert set_total_steps(recipe, 24).phases == tuple(replace(phase, steps=12) for phase in phases)

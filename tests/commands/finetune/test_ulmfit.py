@@ -120,7 +120,9 @@ def adapted(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The second stage: the built-in recipe, shortened."""
     folder = tmp_path_factory.mktemp("target")
     recipe = read_recipe(recipe_path("ulmfit-target"), PretrainRecipe)
-    short = replace(recipe, batch_size=8, warmup_steps=1, phases=(PhaseRecipe(32, 6, 1.0),), num_eval_examples=8)
+    short = replace(
+        recipe, batch_size=8, warmup_steps=1, phases=(PhaseRecipe(32, steps=6, budget_ratio=1.0),), num_eval_examples=8
+    )
     corpus = prepare_corpus(folder, 20)
     list(
         run_pretrain(
@@ -219,7 +221,7 @@ def test_a_long_text_is_one_sequence_without_windows(adapted: Path, tmp_path: Pa
 @pytest.mark.parametrize("family", ["bert", "awd-lstm"])
 def test_layers_are_unfrozen_from_the_top_down_in_any_family(family: str, corpus: Path, tmp_path: Path):
     recipe = LM_RECIPE if family == "awd-lstm" else RECIPE
-    run(corpus, tmp_path / "base", replace(recipe, phases=(PhaseRecipe(16, 4, 1.0),)))
+    run(corpus, tmp_path / "base", replace(recipe, phases=(PhaseRecipe(16, steps=4, budget_ratio=1.0),)))
     train = labelled(tmp_path / "train.tsv", 40)
     base = read_folder(tmp_path / "base" / "model")
     finetune_recipe = replace(FINETUNE_RECIPE, learning_rate=1e-3, batch_size=4, epochs=2, max_restarts=0)

@@ -103,6 +103,23 @@ def test_recipe_with_a_time_budget_takes_that_time():
     assert result.days == pytest.approx(300 / 86_400, rel=0.01)
 
 
+def test_phases_with_own_settings_are_estimated_separately():
+    # mini at 128: 0.004 s per sequence and 0.1 s of the optimizer
+    mini = BertConfig.from_preset("mini", 30_522)
+    phases = (PhaseRecipe(128, steps=100, mask_prob=0.3, batch_size=16), PhaseRecipe(128, steps=50))
+    recipe = PretrainRecipe(model=ModelRecipe(size="mini"), batch_size=32, warmup_steps=1, phases=phases)
+    speed = KnownSpeed(throughput=1e18)
+    result = estimate(EstimateRequest(recipe=recipe, memory=LARGE_MEMORY), speed)
+    assert [(phase.name, phase.batch_size) for phase in result.phases] == [("128", 16), ("128 (2)", 32)]
+    assert [phase.step_seconds for phase in result.phases] == pytest.approx([0.164, 0.228])
+    assert [phase.flops for phase in result.phases] == pytest.approx(
+        [100 * step_flops(mini, 16, 128, 0.3), 50 * step_flops(mini, 32, 128, 0.15)]
+    )
+    assert result.num_tokens == pytest.approx(0.9 * 128 * (100 * 16 + 50 * 32))
+    assert [trial.recipe.batch_size for trial in speed.trials] == [16, 32]
+    assert [trial.recipe.masking.mask_prob for trial in speed.trials] == [0.3, 0.15]
+
+
 def test_trial_fits_into_memory_or_is_refused():
     memory = int(step_bytes(BASE, 8, 512) / 0.8) + 1000
     speed = KnownSpeed(throughput=1e18)
@@ -114,10 +131,21 @@ def test_trial_fits_into_memory_or_is_refused():
         estimate(EstimateRequest(recipe=built_in("paper-base"), memory=2**30), speed)
 
 
+def test_averaged_weights_leave_less_memory():
+    memory = int(step_bytes(BASE, 8, 512) / 0.8) + 1000
+    recipe = replace(built_in("paper-base"), ema_decay=0.99)
+    result = estimate(EstimateRequest(recipe=recipe, memory=memory), KnownSpeed())
+    assert result.micro_batch_size == 4
+    assert result.memory == step_bytes(BASE, 4, 512) + 4 * 109_482_240
+
+
 def test_corpus_gives_vocabulary_epochs_and_forecast_loss(tmp_path: Path):
     folder = prepare_corpus(tmp_path)
     recipe = PretrainRecipe(
-        model=ModelRecipe(size="tiny"), batch_size=32, warmup_steps=1, phases=(PhaseRecipe(128, 1000, 1.0),)
+        model=ModelRecipe(size="tiny"),
+        batch_size=32,
+        warmup_steps=1,
+        phases=(PhaseRecipe(128, steps=1000, budget_ratio=1.0),),
     )
     result = estimate(EstimateRequest(recipe=recipe, corpus=folder, memory=LARGE_MEMORY), KnownSpeed())
     corpus = Corpus.open(folder)

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from bertworks.commands.plan.forecast import step_flops
 from bertworks.commands.plan.hardware import parse_hardware
 from bertworks.commands.plan.scale import Cluster, count_parameters, estimate_on_cluster
-from bertworks.commands.pretrain.recipe import ModelRecipe, PretrainRecipe
+from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.errors import SettingsError
 from bertworks.settings import read_recipe, recipe_path
 
@@ -45,6 +46,19 @@ def test_paper_recipe_on_eight_gpus():
     assert short.max_read_bandwidth == pytest.approx(256 / short.step_seconds * 32_768)
 
 
+def test_phases_have_their_own_batch_size_and_mask_prob():
+    phases = (PhaseRecipe(128, steps=20_000, batch_size=64, mask_prob=0.3), PhaseRecipe(128, steps=1))
+    result = estimate_on_cluster(replace(PAPER, phases=phases), VOCAB_SIZE, ONE_NODE, shard=False)
+    first, second = result.phases
+    config = PAPER.model.config(VOCAB_SIZE)
+    assert (first.name, first.num_tokens, first.flops) == ("128", 64 * 128, step_flops(config, 64, 128, 0.3))
+    assert (second.name, second.num_tokens, second.flops) == ("128 (2)", 256 * 128, step_flops(config, 256, 128, 0.15))
+    assert (result.batch_size, result.sequences_per_gpu) == (256, 32)
+    odd = (PhaseRecipe(128, steps=20_000, batch_size=60), PhaseRecipe(128, steps=1))
+    with pytest.raises(SettingsError, match="batch_size 60 is no multiple of 8 GPUs"):
+        estimate_on_cluster(replace(PAPER, phases=odd), VOCAB_SIZE, ONE_NODE, shard=False)
+
+
 def test_network_time_beyond_the_overlap_is_added():
     short = estimate_on_cluster(PAPER, VOCAB_SIZE, EIGHT_NODES, shard=False).phases[0]
     # 2 * 63/64 * 440,425,712 bytes at 0.8 * 12.5e9 bytes/s
@@ -78,6 +92,14 @@ def test_checkpoint_size_and_interval():
     )
     sharded = estimate_on_cluster(PAPER, VOCAB_SIZE, ONE_NODE, shard=True)
     assert sharded.checkpoint_stall_seconds == pytest.approx(result.checkpoint_stall_seconds / 8)
+
+
+def test_averaged_weights_take_memory_and_disk():
+    plain, averaged = (
+        estimate_on_cluster(replace(PAPER, ema_decay=decay), VOCAB_SIZE, ONE_NODE, shard=False) for decay in (0.0, 0.99)
+    )
+    assert averaged.checkpoint_bytes - plain.checkpoint_bytes == 4 * 110_106_428
+    assert averaged.memory - plain.memory == 4 * 109_482_240  # as all estimates of memory, without heads
 
 
 def test_saving_takes_at_most_three_percent():

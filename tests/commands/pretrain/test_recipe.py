@@ -1,5 +1,6 @@
 """Pretraining recipes: the built-in ones, the paper's values, durations, and validation."""
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,8 +140,13 @@ FULL = PretrainRecipe(
     learning_rate=3e-05,
     warmup_steps=7,
     warmup_ratio=0.125,
-    schedule="cosine",
-    phases=(PhaseRecipe(32, 10, 0.25), PhaseRecipe(64, 5, 0.75)),
+    schedule="wsd",
+    decay_ratio=0.3,
+    ema_decay=0.99,
+    phases=(
+        PhaseRecipe(32, steps=10, budget_ratio=0.25, mask_prob=0.3, batch_size=16, learning_rate=2e-3),
+        PhaseRecipe(64, steps=5, budget_ratio=0.75),
+    ),
     budget="1h30m",
     seed=12_345_678_901,
     save_steps=11,
@@ -181,11 +187,11 @@ INVALID = {
         "phase 2 has max_length 512, but the model has only 256 positions; raise model.max_position_embeddings or",
     ),
     "neither steps nor budget": (
-        {"phases": (PhaseRecipe(128, 20_000), PhaseRecipe(512))},
+        {"phases": (PhaseRecipe(128, steps=20_000), PhaseRecipe(512))},
         r"phase 2 needs steps \(or the recipe a budget, such as budget = '30m'\)",
     ),
     "a budget without budget_ratio": (
-        {"phases": (PhaseRecipe(128, 20_000),), "budget": "2h"},
+        {"phases": (PhaseRecipe(128, steps=20_000),), "budget": "2h"},
         "phase 1 needs its part of the budget, such as budget_ratio = 0.9",
     ),
     "a budget that is no duration": ({"budget": "soon"}, "'soon' is no duration"),
@@ -196,7 +202,7 @@ INVALID = {
     ),
     "unknown objective": ({"objective": "nsp"}, "there is no objective 'nsp'; choose one of: mlm-nsp, mlm-sop"),
     "warmup as long as the run": (
-        {"phases": (PhaseRecipe(128, 10_000),)},
+        {"phases": (PhaseRecipe(128, steps=10_000),)},
         "warmup_steps is 10,000, but the run has 10,000 steps; lower it or add steps",
     ),
     "no examples in a step": ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
@@ -206,6 +212,9 @@ INVALID = {
     "negative micro-batch size": ({"micro_batch_size": -1}, "micro_batch_size is -1; it must be 0 or more"),
     "learning rate 0": ({"learning_rate": 0.0}, "learning_rate is 0.0; it must be above 0"),
     "learning rate NaN": ({"learning_rate": float("nan")}, "learning_rate is nan; it must be above 0"),
+    "no decay": ({"decay_ratio": 0.0}, "decay_ratio is 0.0; it must be above 0 and at most 1"),
+    "unknown schedule": ({"schedule": "flat"}, "there is no schedule 'flat'; choose one of: linear, cosine"),
+    "an average that never moves": ({"ema_decay": 1.0}, "ema_decay is 1.0; it must be at least 0 and below 1"),
     "only warmup": ({"warmup_ratio": 1.0}, "warmup_ratio is 1.0; it must be at least 0 and below 1"),
     "dropout of everything": (
         {"model": ModelRecipe(hidden_dropout_prob=1.0)},
@@ -262,6 +271,37 @@ def test_unknown_recipe_lists_the_known_ones():
         recipe_path("minni")
 
 
-def test_two_phases_with_the_same_max_length_are_refused() -> None:
-    with pytest.raises(SettingsError, match="two phases have the same max_length"):
-        PretrainRecipe(phases=(PhaseRecipe(128, 10), PhaseRecipe(128, 20)))
+def test_phase_without_own_settings_has_those_of_the_recipe():
+    own = PhaseRecipe(128, steps=20_000, mask_prob=0.3, batch_size=64, learning_rate=5e-4)
+    first, second = recipe_with(phases=(own, PhaseRecipe(256, steps=10))).resolve_phases()
+    assert (first.masking, first.batch_size, first.learning_rate) == (MaskSettings(mask_prob=0.3), 64, 5e-4)
+    assert (second.masking, second.batch_size, second.learning_rate) == (MaskSettings(), 256, 1e-4)
+
+
+def test_phases_of_the_same_length_have_different_names():
+    lengths = (128, 256, 128, 128)
+    recipe = recipe_with(phases=tuple(PhaseRecipe(length, steps=5_000) for length in lengths))
+    assert recipe.phase_indices() == {"128": 0, "256": 1, "128 (2)": 2, "128 (3)": 3}
+
+
+def test_phase_is_written_without_the_settings_it_takes_from_the_recipe():
+    phases = tomllib.loads(to_toml(FULL))["phases"]
+    assert phases[0].keys() == {"max_length", "steps", "budget_ratio", "mask_prob", "batch_size", "learning_rate"}
+    assert phases[1].keys() == {"max_length", "steps", "budget_ratio"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("mask_prob", 1.5, "mask_prob is 1.5; it must be above 0 and at most 1"),
+        ("mask_prob", 0.0, "mask_prob is 0.0; it must be above 0"),
+        ("batch_size", 0, "batch_size is 0; it must be at least 1"),
+        ("learning_rate", -1e-3, "learning_rate is -0.001; it must be above 0"),
+    ],
+)
+def test_invalid_setting_of_a_phase_is_refused_with_its_place(tmp_path: Path, key: str, value: float, message: str):
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[[phases]]\nmax_length = 128\nsteps = 20000\n{key} = {value}\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=message) as caught:
+        read_recipe(path, PretrainRecipe)
+    assert str(caught.value).startswith(f"{path}, phases[0]: phase of max_length 128: ")

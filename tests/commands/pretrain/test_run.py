@@ -2,13 +2,14 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import multiprocessing
 import os
 import random
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ import bertworks.training.checkpoint
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
 from bertworks.commands.pretrain.run import run_pretrain
+from bertworks.commands.pretrain.run_recipe import recipe_hash
+from bertworks.corpus.corpus import Corpus
 from bertworks.encoders import precision as precision_module
 from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.inference.model import load
@@ -69,6 +72,110 @@ def test_resumed_run_is_bit_identical(corpus, tmp_path, precision):
         run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
     run(corpus, tmp_path / "resumed", recipe)
     assert_same(tmp_path / "whole", tmp_path / "resumed")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_resumed_run_with_averaged_weights_is_bit_identical(corpus, tmp_path, precision):
+    recipe = replace(RECIPE, precision=precision, ema_decay=0.9)
+    run(corpus, tmp_path / "whole", recipe)
+    for num_steps in (2, 5):
+        run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", recipe)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+    assert any(name.startswith("optimizer/ema/") for name in state(tmp_path / "whole"))
+
+
+def test_evaluations_and_model_use_the_averaged_weights_and_training_does_not(corpus, tmp_path):
+    steps = run(corpus, tmp_path / "plain")
+    averaged_steps = run(corpus, tmp_path / "averaged", replace(RECIPE, ema_decay=0.9))
+    assert [step.losses for step in averaged_steps] == [step.losses for step in steps]
+    plain, averaged = state(tmp_path / "plain"), state(tmp_path / "averaged")
+    assert all(torch.equal(values, averaged[name]) for name, values in plain.items())
+    model = load_file(tmp_path / "averaged" / "model" / "model.safetensors")
+    assert torch.equal(model["bert.pooler.dense.weight"], averaged["optimizer/ema/encoder.pooler.weight"])
+    assert not torch.equal(model["bert.pooler.dense.weight"], averaged["model/encoder.pooler.weight"])
+    held_out, averaged_held_out = (
+        [line["losses"] for line in curve(tmp_path / name) if line["kind"] == "held_out"]
+        for name in ("plain", "averaged")
+    )
+    assert held_out[0] == averaged_held_out[0]  # the untrained model
+    assert held_out[-1] != averaged_held_out[-1]
+    report = (tmp_path / "averaged" / "report.html").read_text()
+    assert "use the exponential moving average of the weights (0.9)" in report
+    assert "exponential moving average" not in (tmp_path / "plain" / "report.html").read_text()
+
+
+OWN_SETTINGS = replace(
+    RECIPE,
+    phases=(
+        PhaseRecipe(16, steps=4, budget_ratio=0.3, mask_prob=0.3, batch_size=4),
+        PhaseRecipe(16, steps=4, budget_ratio=0.3, learning_rate=2e-3),
+        PhaseRecipe(32, steps=4, budget_ratio=0.4, batch_size=12),
+    ),
+)
+
+
+def test_resumed_run_of_phases_with_own_settings_is_bit_identical(corpus, tmp_path):
+    steps = run(corpus, tmp_path / "whole", OWN_SETTINGS)
+    assert [step.learning_rate for step in steps[2:6]] == pytest.approx([1e-3, 8e-4 / 0.9, 14e-3 / 9, 12e-3 / 9])
+    for num_steps in (3, 2):
+        run(corpus, tmp_path / "resumed", OWN_SETTINGS, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", OWN_SETTINGS)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+    phases = [line["phase"] for line in curve(tmp_path / "whole") if line["kind"] == "step"]
+    assert phases == ["16"] * 4 + ["16 (2)"] * 4 + ["32"] * 4
+
+
+def test_run_shorter_than_eval_steps_is_evaluated_after_each_quarter(corpus, tmp_path):
+    recipe = replace(RECIPE, eval_steps=500)
+    run(corpus, tmp_path / "whole", recipe)
+    held_out = [line["step"] for line in curve(tmp_path / "whole") if line["kind"] == "held_out"]
+    assert held_out == [0, 3, 6, 9, 12]
+    for num_steps in (4, 3):
+        run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", recipe)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+
+
+def test_run_of_an_earlier_version_whose_recipe_lacks_new_keys_is_continued(corpus, tmp_path):
+    run(corpus, tmp_path / "run", stop_after=5)
+    path = tmp_path / "run" / "recipe.toml"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(("decay_ratio", "ema_decay"))]
+    path.write_text("\n".join(lines) + "\n")
+    steps = run(corpus, tmp_path / "run")
+    assert steps[0].number == 6
+    with pytest.raises(FolderError, match="holds a run of another recipe"):
+        run(corpus, tmp_path / "run", replace(RECIPE, schedule="wsd"))
+
+
+def test_keys_that_earlier_versions_lacked_do_not_change_the_hash_of_a_recipe(corpus):
+    """As before phases had their own settings, and there were decay_ratio and ema_decay."""
+    opened = Corpus.open(corpus)
+    assert recipe_hash(RECIPE, opened) == recipe_hash(replace(RECIPE, decay_ratio=0.5), opened)
+    assert recipe_hash(replace(RECIPE, schedule="wsd"), opened) != recipe_hash(RECIPE, opened)
+    later = ("micro_batch_size", "save_steps", "activation_checkpointing", "decay_ratio", "ema_decay")
+    settings = {name: value for name, value in asdict(RECIPE).items() if name not in later}
+    settings["phases"] = [
+        {"max_length": 16, "steps": 8, "budget_ratio": 0.7},
+        {"max_length": 32, "steps": 4, "budget_ratio": 0.3},
+    ]
+    text = json.dumps([settings, opened.tokens_manifest["shards"], ""], sort_keys=True)
+    assert recipe_hash(RECIPE, opened) == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_time_budget_is_divided_among_phases_of_the_same_length(corpus, tmp_path):
+    recipe = replace(OWN_SETTINGS, budget="2s", num_eval_examples=2)
+    run(corpus, tmp_path / "run", recipe, stop_after=3)
+    run(corpus, tmp_path / "run", recipe)
+    phases = [line["phase"] for line in curve(tmp_path / "run") if line["kind"] == "step"]
+    assert list(dict.fromkeys(phases)) == ["16", "16 (2)", "32"]
+
+
+def test_losses_of_consecutive_phases_of_the_same_length_are_compared(corpus, tmp_path, monkeypatch):
+    set_held_out_losses(monkeypatch, [3.0, 2.0, 1.0, 1.5, 2.5, 2.6, 2.4])  # at steps 0, 3, 5, 6, then 9, 10, 12
+    run(corpus, tmp_path / "run", replace(RECIPE, phases=(PhaseRecipe(16, steps=6), PhaseRecipe(16, steps=6))))
+    metadata = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
+    assert metadata["scores"] == {"held_out_loss": 1.0}
 
 
 @pytest.mark.parametrize(("native", "precision"), [(True, "bf16"), (False, "fp32")])
@@ -166,8 +273,9 @@ def test_model_is_the_checkpoint_with_the_best_held_out_loss(corpus, tmp_path, m
 
 
 def test_best_loss_is_chosen_within_the_last_phase(corpus, tmp_path, monkeypatch):
-    set_held_out_losses(monkeypatch, [3.0, 1.0, 2.5, 2.4])
-    run(corpus, tmp_path / "run")  # evaluated at steps 0 and 5, then at 10 and 12 with longer sequences
+    # Evaluated at steps 0, 3, 5 and 6, then at 9, 10 and 12 with longer sequences.
+    set_held_out_losses(monkeypatch, [3.0, 2.0, 1.0, 1.5, 2.5, 2.6, 2.4])
+    run(corpus, tmp_path / "run")
     metadata = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
     assert metadata["scores"] == {"held_out_loss": 2.4}
 
@@ -249,7 +357,7 @@ def test_unknown_vocabulary_of_the_corpus_is_refused(corpus, tmp_path):
 
 def test_max_length_above_the_number_of_positions_is_refused():
     with pytest.raises(SettingsError, match="phase 1 has max_length 64, but the model has only 32 positions"):
-        replace(RECIPE, phases=(PhaseRecipe(64, 1),))
+        replace(RECIPE, phases=(PhaseRecipe(64, steps=1),))
 
 
 def test_nan_loss_stops_the_run_with_the_reason(corpus, tmp_path):
@@ -285,7 +393,7 @@ def previous_step(last: Path) -> int:
 
 def recipe_for_kills(num_kills: int) -> PretrainRecipe:
     """Return a recipe that saves after every step and does not end before the last kill."""
-    phases = (PhaseRecipe(16, 10 * num_kills + 10), PhaseRecipe(32, 2 * num_kills + 2))
+    phases = (PhaseRecipe(16, steps=10 * num_kills + 10), PhaseRecipe(32, steps=2 * num_kills + 2))
     return replace(RECIPE, save_steps=1, eval_steps=20, phases=phases)
 
 

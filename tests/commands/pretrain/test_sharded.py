@@ -118,6 +118,29 @@ def test_two_processes_resume_exactly_and_write_a_sharded_checkpoint(corpus, tmp
     assert torch.equal(pooler, tensors["encoder.pooler.weight"])
 
 
+def test_averaged_weights_of_a_sharded_model_are_those_of_an_unsharded_one(corpus, tmp_path):
+    recipe = replace(WITHOUT_DROPOUT, ema_decay=0.9)
+    run(corpus, tmp_path / "unsharded", recipe)
+    request = PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "whole", shard=True)
+    resumed = replace(request, output=tmp_path / "resumed")
+    outcomes = run_sharded(2, request, replace(resumed, stop_after=7), resumed)
+    assert [outcome.error for outcome in outcomes] == ["", "", ""]
+    tensors, resumed_tensors = last_tensors(tmp_path / "whole"), last_tensors(tmp_path / "resumed")
+    assert tensors.keys() == resumed_tensors.keys()
+    assert [name for name in tensors if not torch.equal(tensors[name], resumed_tensors[name])] == []
+    assert curve(tmp_path / "whole") == curve(tmp_path / "resumed")
+    for name, values in last_tensors(tmp_path / "unsharded").items():
+        assert torch.allclose(tensors[name], values, atol=1e-5), name
+    models = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "unsharded")]
+    assert all(torch.allclose(values, models[1][name], atol=1e-5) for name, values in models[0].items())
+    assert torch.equal(models[0]["bert.pooler.dense.weight"], tensors["ema/encoder.pooler.weight"])
+    held_out, expected = (
+        [line["losses"]["mlm"] for line in curve(tmp_path / name) if line["kind"] == "held_out"]
+        for name in ("whole", "unsharded")
+    )
+    assert held_out == pytest.approx(expected, abs=1e-4)
+
+
 def test_checkpoint_of_two_processes_resumes_with_three_and_then_with_one(corpus, tmp_path):
     steps = run(corpus, tmp_path / "unsharded", WITHOUT_DROPOUT)
     request = PretrainRequest(recipe=WITHOUT_DROPOUT, corpus=corpus, output=tmp_path / "run", shard=True, stop_after=4)

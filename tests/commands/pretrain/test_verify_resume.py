@@ -76,7 +76,7 @@ NUM_STEPS = 200  # enough that a kill comes before the end, even on a busy machi
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_exact_resume_is_identical(corpus, precision):
     messages = []
-    recipe = replace(LONG_RECIPE, precision=precision)
+    recipe = replace(LONG_RECIPE, precision=precision, schedule="wsd", ema_decay=0.9)
     verdict = verify_resume(
         VerifyRequest(recipe=recipe, corpus=corpus, num_steps=NUM_STEPS, num_kills=2), messages.append
     )
@@ -112,11 +112,19 @@ def test_error_of_the_run_is_raised(corpus):
 
 
 def test_recipe_is_shortened_in_all_phases():
-    recipe = replace(RECIPE, phases=(PhaseRecipe(16, 900_000), PhaseRecipe(32, 100_000)), warmup_steps=10_000)
+    recipe = replace(
+        RECIPE, phases=(PhaseRecipe(16, steps=900_000), PhaseRecipe(32, steps=100_000)), warmup_steps=10_000
+    )
     short = shorten_recipe(recipe, 30, 3)
     assert [phase.steps for phase in short.phases] == [27, 3]
     assert short.warmup_steps == 0  # a hundredth of 30 steps
     assert short.save_steps == 3
+
+
+def test_shortened_phases_keep_their_own_settings():
+    own = PhaseRecipe(16, steps=600, mask_prob=0.3, batch_size=4, learning_rate=2e-3)
+    short = shorten_recipe(replace(RECIPE, phases=(own, PhaseRecipe(16, steps=300))), 30, 3)
+    assert short.phases == (replace(own, steps=20), PhaseRecipe(16, steps=10))
 
 
 def test_time_budget_becomes_steps():

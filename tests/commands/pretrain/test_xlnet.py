@@ -16,7 +16,7 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.prepare import PrepareRequest, prepare
-from bertworks.commands.pretrain.recipe import PretrainRecipe
+from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.errors import SettingsError
 from bertworks.inference.model import load
@@ -195,3 +195,19 @@ def test_pretraining_sequences_follow_the_special_token_template_of_the_vocabula
         assert example.token_type_ids == (0,) * (len(example.tokens) - 1) + (2,)
         # The tokens to predict are not masked: the permutation hides them.
         assert all(example.tokens[position] == token for position, token in example.masked_tokens.items())
+
+
+def test_phases_of_streams_have_their_own_batch_sizes_and_resume_bit_identically(corpus: Path, tmp_path: Path):
+    phases = (PhaseRecipe(16, steps=4, batch_size=4), PhaseRecipe(16, steps=4), PhaseRecipe(16, steps=4, batch_size=6))
+    recipe = replace(
+        XLNET,
+        model=replace(XLNET.model, mem_len=16),
+        objective="permutation-stream",
+        phases=phases,
+        ema_decay=0.9,
+    )
+    run(corpus, tmp_path / "whole", recipe)
+    for num_steps in (3, 2):
+        run(corpus, tmp_path / "resumed", recipe, stop_after=num_steps)
+    run(corpus, tmp_path / "resumed", recipe)
+    assert_same(tmp_path / "whole", tmp_path / "resumed")

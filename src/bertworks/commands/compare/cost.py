@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from bertworks.commands.compare.recipe import Budget
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init
-from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
+from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.run_info import count_tokens
 from bertworks.corpus.corpus import Corpus
 from bertworks.training.flops import count_flops
@@ -26,30 +26,32 @@ class Cost:
 
 def cost_of(recipe: PretrainRecipe, corpus: Corpus) -> Cost:
     """Count the FLOPs of a small batch of each phase, and scale them to the batch size."""
-    num_sequences = min(recipe.batch_size, _MAX_FLOPS_SEQUENCES)
-    small = replace(
-        recipe,
-        batch_size=num_sequences,
-        micro_batch_size=num_sequences,
-        compile=False,
-        activation_checkpointing=False,
-    )
+    batch_sizes = [phase.batch_size for phase in recipe.resolve_phases()]
+    num_sequences = min(*batch_sizes, _MAX_FLOPS_SEQUENCES)
+    small = replace(_with_batch_size(recipe, num_sequences), compile=False, activation_checkpointing=False)
     module, _ = build(resolve_model_init(small, corpus.tokenizer, None), small, count_tokens(corpus))
     batches = PretrainBatches(corpus, small)
     flops = [count_flops(module, batches.get_batches(phase, 0)) for phase in range(len(recipe.phases))]
     num_parameters = sum(parameter.numel() for parameter in module.encoder.parameters())
-    return Cost(num_parameters, tuple(phase_flops * recipe.batch_size / num_sequences for phase_flops in flops))
+    scaled = [count * size / num_sequences for count, size in zip(flops, batch_sizes, strict=True)]
+    return Cost(num_parameters, tuple(scaled))
+
+
+def _with_batch_size(recipe: PretrainRecipe, batch_size: int) -> PretrainRecipe:
+    """Return the recipe with one batch size, and micro-batch size, for all phases."""
+    phases = tuple(replace(phase, batch_size=None) for phase in recipe.phases)
+    return replace(recipe, batch_size=batch_size, micro_batch_size=batch_size, phases=phases)
 
 
 def tokens_per_step(recipe: PretrainRecipe, corpus: Corpus) -> tuple[float, ...]:
     """Return the mean number of tokens in a step of each phase: not every sequence has the full length."""
-    sample = replace(recipe, batch_size=_NUM_SAMPLE_SEQUENCES, micro_batch_size=_NUM_SAMPLE_SEQUENCES)
-    batches = PretrainBatches(corpus, sample)
-    mean_lengths = [
-        sum(int(batch.lengths.sum()) for batch in batches.get_batches(phase, 0)) / _NUM_SAMPLE_SEQUENCES
-        for phase in range(len(recipe.phases))
-    ]
-    return tuple(mean_length * recipe.batch_size for mean_length in mean_lengths)
+    batches = PretrainBatches(corpus, _with_batch_size(recipe, _NUM_SAMPLE_SEQUENCES))
+    return tuple(
+        sum(int(batch.lengths.sum()) for batch in batches.get_batches(index, 0))
+        / _NUM_SAMPLE_SEQUENCES
+        * phase.batch_size
+        for index, phase in enumerate(recipe.resolve_phases())
+    )
 
 
 def fit_recipe_to_budget(recipe: PretrainRecipe, budget: Budget, corpus: Corpus) -> PretrainRecipe:
@@ -75,7 +77,7 @@ def set_total_steps(recipe: PretrainRecipe, num_steps: int) -> PretrainRecipe:
     phases, num_assigned = [], 0
     for phase, end in zip(recipe.phases, ends, strict=True):
         steps = max(end - num_assigned, 1)
-        phases.append(PhaseRecipe(phase.max_length, steps, phase.budget_ratio))
+        phases.append(replace(phase, steps=steps))
         num_assigned += steps
     warmup_steps = min(round(recipe.warmup_ratio * num_steps), num_steps - 1)
     return replace(recipe, phases=tuple(phases), warmup_steps=warmup_steps, budget="")

@@ -25,7 +25,8 @@ from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
-from bertworks.commands.pretrain.run import recipe_hash, run_pretrain
+from bertworks.commands.pretrain.run import run_pretrain
+from bertworks.commands.pretrain.run_recipe import recipe_hash
 from bertworks.commands.run_info import count_tokens, resolve_run_precision
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
@@ -33,6 +34,7 @@ from bertworks.errors import BertworksError, FolderError
 from bertworks.records import StepRecord, read_records
 from bertworks.training.checkpoint import load_latest_checkpoint
 from bertworks.training.devices import device_of
+from bertworks.training.ema import averaged_weights
 from bertworks.training.evaluation import evaluate
 
 CompareEvent = TrainEvent | FinetuneEvent | str
@@ -217,7 +219,7 @@ class _PretrainJob:
         checkpoint, _ = load_latest_checkpoint(self.request.output / "checkpoints")
         assert checkpoint is not None
         module, _ = build(resolve_model_init(recipe, self.corpus.tokenizer, None), recipe, count_tokens(self.corpus))
-        module.load_state_dict(dict(checkpoint.model))
+        module.load_state_dict(averaged_weights(checkpoint.model, checkpoint.optimizer))
         batches, _ = PretrainBatches(self.corpus, recipe).get_held_out_batches(_phase_at(recipe, step))
         loss = evaluate(module, batches).loss
         metadata = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
@@ -236,7 +238,7 @@ class _PretrainJob:
     def _make_point(self, budget_ratio: float, step: int, held_out_loss: float) -> Point:
         recipe = self.request.recipe
         self.cost = self.cost or cost_of(recipe, self.corpus)
-        phase_indices = {str(phase.max_length): index for index, phase in enumerate(recipe.phases)}
+        phase_indices = recipe.phase_indices()
         records = [record for record in self._step_records() if record.step <= step]
         last = max(records, key=lambda record: record.step)
         return Point(

@@ -138,7 +138,7 @@ class DeviceBenchmark:
         return Training(
             module=module,
             trainable=module,
-            optimizer=_TimedAdam(module, recipe.optimizer),
+            optimizer=_TimedAdam(module, recipe.optimizer, recipe.ema_decay),
             schedule=StepSchedule((_SCHEDULE_STEPS,), _WARMUP_STEPS, recipe.learning_rate),
             get_batches=lambda phase, step: [batch.to(self._device) for batch in get_batches(phase, step)],
             seed=recipe.seed,
@@ -148,7 +148,7 @@ class DeviceBenchmark:
 
 def trial_of(recipe: PretrainRecipe, max_length: int, num_sequences: int, vocab_size: int, seconds: float) -> Trial:
     """Return a trial of the recipe with one sequence length and batch size."""
-    phase = PhaseRecipe(max_length, _SCHEDULE_STEPS, 1.0)
+    phase = PhaseRecipe(max_length, steps=_SCHEDULE_STEPS, budget_ratio=1.0)
     trial_recipe = replace(
         recipe,
         batch_size=num_sequences,
@@ -175,8 +175,8 @@ def num_trial_sequences(
 class _TimedAdam(BertAdam):
     """The optimizer, with the time of each of its steps."""
 
-    def __init__(self, module: nn.Module, settings: AdamSettings) -> None:
-        super().__init__(module, settings)
+    def __init__(self, module: nn.Module, settings: AdamSettings, ema_decay: float) -> None:
+        super().__init__(module, settings, ema_decay=ema_decay)
         self.seconds: list[float] = []
 
     def step(self, learning_rate: float, scale: float = 1.0) -> float:

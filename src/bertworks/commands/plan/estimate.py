@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertworks.commands.plan.benchmark import Benchmark, StepTiming, num_trial_sequences, trial_of
+from bertworks.commands.plan.benchmark import Benchmark, StepTiming, Trial, num_trial_sequences, trial_of
 from bertworks.commands.plan.forecast import LossBand, effective_tokens, forecast_loss, step_flops
 from bertworks.commands.plan.hardware import Hardware, parse_hardware
 from bertworks.commands.plan.run import summarize_corpus
-from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
+from bertworks.commands.pretrain.recipe import ModelRecipe, Phase, PretrainRecipe
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
 from bertworks.settings import parse_duration
-from bertworks.training.memory import largest_micro_batch_size, num_parameters, step_bytes
+from bertworks.training.memory import ema_bytes, largest_micro_batch_size, num_parameters, step_bytes
 
 PAPER_VOCAB_SIZE = 30_522  # assumed without a corpus
 DEFAULT_HARDWARE = ("16xTPUv2", "64xTPUv2", "1xA100", "8xA100")
@@ -56,7 +56,9 @@ class EstimateRequest:
 class PhaseCost:
     """A phase of the run on this machine. `num_sequences`: the batch size at which a step was timed."""
 
+    name: str
     max_length: int
+    batch_size: int
     steps: int
     num_tokens: float
     flops: float
@@ -109,10 +111,11 @@ def estimate(
     log("timing one large matmul")
     throughput = benchmark.matmul_throughput()
     phases = []
-    for phase in recipe.phases:
-        log(f"timing steps at max_length {phase.max_length}")
-        num_sequences = num_trial_sequences(config, micro_batch_size, phase.max_length, throughput, _TRIAL_SECONDS)
-        trial = trial_of(recipe, phase.max_length, num_sequences, vocab_size, _TRIAL_SECONDS)
+    for phase in recipe.resolve_phases():
+        log(f"timing steps at max_length {phase.name}")
+        max_sequences = min(micro_batch_size, phase.batch_size)
+        num_sequences = num_trial_sequences(config, max_sequences, phase.max_length, throughput, _TRIAL_SECONDS)
+        trial = _trial_of_phase(recipe, phase, num_sequences, vocab_size)
         phases.append(_phase_cost(recipe, config, phase, benchmark.time_steps(trial, corpus)))
     num_tokens = sum(phase.num_tokens for phase in phases)
     flops = sum(phase.flops for phase in phases)
@@ -128,7 +131,8 @@ def estimate(
         flops=flops,
         days=sum(phase.steps * phase.step_seconds for phase in phases) / _SECONDS_PER_DAY,
         micro_batch_size=micro_batch_size,
-        memory=step_bytes(config, micro_batch_size, _max_length(recipe), recipe.activation_checkpointing),
+        memory=step_bytes(config, micro_batch_size, _max_length(recipe), recipe.activation_checkpointing)
+        + ema_bytes(config, recipe.ema_decay),
         matmul_throughput=throughput,
         hardware=tuple(_hardware_cost(recipe, config, flops, devices) for devices in hardware),
         epochs=epochs,
@@ -137,15 +141,20 @@ def estimate(
     )
 
 
+def _trial_of_phase(recipe: PretrainRecipe, phase: Phase, num_sequences: int, vocab_size: int) -> Trial:
+    return trial_of(replace(recipe, masking=phase.masking), phase.max_length, num_sequences, vocab_size, _TRIAL_SECONDS)
+
+
 def _fit_micro_batch_size(request: EstimateRequest, config: EncoderConfig) -> int:
     available = available_bytes() if request.memory is None else request.memory
     recipe, max_length = request.recipe, _max_length(request.recipe)
-    target_size = min(recipe.micro_batch_size or recipe.batch_size, recipe.batch_size)
-    size = largest_micro_batch_size(
-        config, target_size, max_length, int(_USABLE_MEMORY_RATIO * available), recipe.activation_checkpointing
-    )
+    largest = max(phase.batch_size for phase in recipe.resolve_phases())
+    target_size = min(recipe.micro_batch_size or largest, largest)
+    average_bytes = ema_bytes(config, recipe.ema_decay)
+    usable = int(_USABLE_MEMORY_RATIO * available) - average_bytes
+    size = largest_micro_batch_size(config, target_size, max_length, usable, recipe.activation_checkpointing)
     if size is None:
-        required = step_bytes(config, 1, max_length, recipe.activation_checkpointing)
+        required = step_bytes(config, 1, max_length, recipe.activation_checkpointing) + average_bytes
         raise SettingsError(
             f"one example of length {max_length} needs about {required / 2**30:.1f} GiB, and {available / 2**30:.1f} "
             f"GiB are free, so this recipe cannot be timed here; free some memory or choose a smaller model"
@@ -153,37 +162,42 @@ def _fit_micro_batch_size(request: EstimateRequest, config: EncoderConfig) -> in
     return size
 
 
-def _phase_cost(recipe: PretrainRecipe, config: EncoderConfig, phase: PhaseRecipe, timing: StepTiming) -> PhaseCost:
+def _phase_cost(recipe: PretrainRecipe, config: EncoderConfig, phase: Phase, timing: StepTiming) -> PhaseCost:
     """Scale a trial to its phase. With a time budget, the speed determines the number of steps."""
-    step_seconds = timing.step_seconds(recipe.batch_size)
+    step_seconds = timing.step_seconds(phase.batch_size)
     budget = parse_duration(recipe.budget)
     steps = phase.steps
     if budget is not None:
         total_ratio = sum(recipe_phase.budget_ratio for recipe_phase in recipe.phases)
         steps = int(budget * phase.budget_ratio / total_ratio / step_seconds)
     return PhaseCost(
+        name=phase.name,
         max_length=phase.max_length,
+        batch_size=phase.batch_size,
         steps=steps,
-        num_tokens=steps * recipe.batch_size * timing.tokens_per_sequence,
-        flops=steps * step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob),
+        num_tokens=steps * phase.batch_size * timing.tokens_per_sequence,
+        flops=steps * step_flops(config, phase.batch_size, phase.max_length, phase.masking.mask_prob),
         num_sequences=timing.num_sequences,
         step_seconds=step_seconds,
     )
 
 
 def _default_hardware(recipe: PretrainRecipe) -> list[Hardware]:
-    return [devices for devices in map(parse_hardware, DEFAULT_HARDWARE) if devices.num_devices <= recipe.batch_size]
+    smallest = min(phase.batch_size for phase in recipe.resolve_phases())
+    return [devices for devices in map(parse_hardware, DEFAULT_HARDWARE) if devices.num_devices <= smallest]
 
 
 def _hardware_cost(recipe: PretrainRecipe, config: EncoderConfig, flops: float, hardware: Hardware) -> HardwareCost:
-    if hardware.num_devices > recipe.batch_size:
+    batch_sizes = [phase.batch_size for phase in recipe.resolve_phases()]
+    if hardware.num_devices > min(batch_sizes):
         raise SettingsError(
-            f"a batch of {recipe.batch_size} examples cannot be split over {hardware.label}; name at most "
-            f"{recipe.batch_size} devices"
+            f"a batch of {min(batch_sizes)} examples cannot be split over {hardware.label}; name at most "
+            f"{min(batch_sizes)} devices"
         )
     micro_batch_size = None
     if hardware.memory is not None:
-        local_size, usable = recipe.batch_size // hardware.num_devices, int(_USABLE_MEMORY_RATIO * hardware.memory)
+        local_size, usable = max(batch_sizes) // hardware.num_devices, int(_USABLE_MEMORY_RATIO * hardware.memory)
+        usable -= ema_bytes(config, recipe.ema_decay)
         micro_batch_size = (
             largest_micro_batch_size(config, local_size, _max_length(recipe), usable, recipe.activation_checkpointing)
             or 0

@@ -301,12 +301,15 @@ def _split_budget(context: _PlanContext, best: PlanCandidate, short_timing: Step
     num_tokens = best.batch_size * (
         num_short * short_timing.tokens_per_sequence + num_long * long_timing.tokens_per_sequence
     )
-    phases = (PhaseRecipe(SHORT_LENGTH, num_short, round(1 - ratio, 2)), PhaseRecipe(LONG_LENGTH, num_long, ratio))
+    phases = (
+        PhaseRecipe(SHORT_LENGTH, steps=num_short, budget_ratio=round(1 - ratio, 2)),
+        PhaseRecipe(LONG_LENGTH, steps=num_long, budget_ratio=ratio),
+    )
     return _BudgetSplit(phases, num_tokens, f"{ratio:.0%} of the time at {LONG_LENGTH}: {long_documents}")
 
 
 def _short_phase_only(best: PlanCandidate, reason: str) -> _BudgetSplit:
-    return _BudgetSplit((PhaseRecipe(SHORT_LENGTH, best.steps, 1.0),), best.num_tokens, reason)
+    return _BudgetSplit((PhaseRecipe(SHORT_LENGTH, steps=best.steps, budget_ratio=1.0),), best.num_tokens, reason)
 
 
 def _recommend(

@@ -14,12 +14,12 @@ import torch
 from bertworks.commands.plan.estimate import FORMULAS as STEP_FORMULAS
 from bertworks.commands.plan.forecast import step_flops
 from bertworks.commands.plan.hardware import Hardware
-from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
+from bertworks.commands.pretrain.recipe import Phase, PretrainRecipe
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
 from bertworks.objectives.registry import OBJECTIVES
-from bertworks.training.memory import largest_micro_batch_size, step_bytes
+from bertworks.training.memory import ema_bytes, largest_micro_batch_size, step_bytes
 
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _USABLE_MEMORY_RATIO = 0.8  # of a GPU's memory, as in a run
@@ -104,6 +104,7 @@ class Cluster:
 class ClusterPhaseCost:
     """A phase on a cluster. Seconds, FLOPs and bytes sent are per step, bandwidths in bytes per second and node."""
 
+    name: str
     max_length: int
     steps: int
     num_tokens: int
@@ -118,7 +119,10 @@ class ClusterPhaseCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEstimate:
-    """A run on a cluster. `save_steps` is the checkpoint interval that costs least, in steps."""
+    """A run on a cluster; `batch_size` is that of the phase with the largest one.
+
+    `save_steps` is the checkpoint interval that costs least, in steps.
+    """
 
     cluster: str
     num_gpus: int
@@ -143,37 +147,35 @@ def estimate_on_cluster(recipe: PretrainRecipe, vocab_size: int, cluster: Cluste
     """Estimate a recipe on a cluster, with the model replicated on each GPU or sharded over all of them."""
     if recipe.budget:
         raise SettingsError("the recipe has a time budget; remove it, and set steps in its phases")
-    if recipe.batch_size % cluster.num_gpus:
-        raise SettingsError(
-            f"batch_size {recipe.batch_size} is no multiple of {cluster.num_gpus} GPUs; choose a recipe with a "
-            f"multiple, or other --nodes and --gpus"
-        )
-    config, num_sequences = recipe.model.config(vocab_size), recipe.batch_size // cluster.num_gpus
+    batch_size = _largest_batch_size(recipe, cluster)
+    config, num_sequences = recipe.model.config(vocab_size), batch_size // cluster.num_gpus
     num_shards = cluster.num_gpus if shard else 1
     micro_batch_size = _fit_micro_batch_size(recipe, config, cluster, num_sequences, num_shards)
     parameters = count_parameters(recipe, vocab_size)
-    bytes_sent = _bytes_sent_per_step(
-        recipe, cluster, parameters, math.ceil(num_sequences / micro_batch_size) if shard else 0
-    )
-    phases = tuple(_phase_cost(recipe, config, cluster, phase, bytes_sent) for phase in recipe.phases)
+    phases = []
+    for phase in recipe.resolve_phases():
+        num_micro_batches = math.ceil(phase.batch_size // cluster.num_gpus / micro_batch_size)
+        bytes_sent = _bytes_sent_per_step(recipe, cluster, parameters, num_micro_batches if shard else 0)
+        phases.append(_phase_cost(config, cluster, phase, bytes_sent))
     steps = sum(phase.steps for phase in phases)
     seconds = sum(phase.steps * phase.step_seconds for phase in phases)
-    checkpoint_bytes = 3 * _FLOAT_BYTES * parameters[0]
+    checkpoint_bytes = (4 if recipe.ema_decay else 3) * _FLOAT_BYTES * parameters[0]
     stall, write = checkpoint_bytes / num_shards / _COPY_BANDWIDTH, checkpoint_bytes / _DISK_BANDWIDTH
     interval = max(math.sqrt(2 * stall * 3600 * _GPU_MTBF_HOURS / cluster.num_gpus), 33 * stall, 2 * write)
     max_length = max(phase.max_length for phase in recipe.phases)
     return ClusterEstimate(
         cluster=f"{cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name}",
         num_gpus=cluster.num_gpus,
-        batch_size=recipe.batch_size,
+        batch_size=batch_size,
         sequences_per_gpu=num_sequences,
         micro_batch_size=micro_batch_size,
         num_parameters=parameters[0],
-        phases=phases,
+        phases=tuple(phases),
         steps=steps,
         num_tokens=sum(phase.steps * phase.num_tokens for phase in phases),
         hours=seconds / 3600,
-        memory=step_bytes(config, micro_batch_size, max_length, recipe.activation_checkpointing, num_shards),
+        memory=step_bytes(config, micro_batch_size, max_length, recipe.activation_checkpointing, num_shards)
+        + ema_bytes(config, recipe.ema_decay, num_shards),
         checkpoint_bytes=checkpoint_bytes,
         checkpoint_stall_seconds=stall,
         checkpoint_write_seconds=write,
@@ -181,6 +183,18 @@ def estimate_on_cluster(recipe: PretrainRecipe, vocab_size: int, cluster: Cluste
         save_steps=math.ceil(interval * steps / seconds),
         checkpoint_overhead_ratio=stall / interval,
     )
+
+
+def _largest_batch_size(recipe: PretrainRecipe, cluster: Cluster) -> int:
+    """Return the largest batch size of a phase; each has to be a multiple of the number of GPUs."""
+    batch_sizes = [phase.batch_size for phase in recipe.resolve_phases()]
+    for batch_size in batch_sizes:
+        if batch_size % cluster.num_gpus:
+            raise SettingsError(
+                f"batch_size {batch_size} is no multiple of {cluster.num_gpus} GPUs; choose a recipe with a "
+                f"multiple, or other --nodes and --gpus"
+            )
+    return max(batch_sizes)
 
 
 def count_parameters(recipe: PretrainRecipe, vocab_size: int) -> tuple[int, int]:
@@ -198,7 +212,7 @@ def _fit_micro_batch_size(
     assert cluster.gpu.memory is not None
     max_length = max(phase.max_length for phase in recipe.phases)
     target_size = min(recipe.micro_batch_size or num_sequences, num_sequences)
-    usable = int(_USABLE_MEMORY_RATIO * cluster.gpu.memory)
+    usable = int(_USABLE_MEMORY_RATIO * cluster.gpu.memory) - ema_bytes(config, recipe.ema_decay, num_shards)
     size = largest_micro_batch_size(
         config, target_size, max_length, usable, recipe.activation_checkpointing, num_shards
     )
@@ -224,18 +238,17 @@ def _bytes_sent_per_step(
     return other_gpus * num_all_gathers * (weights + _FLOAT_BYTES * num_parameters)
 
 
-def _phase_cost(
-    recipe: PretrainRecipe, config: EncoderConfig, cluster: Cluster, phase: PhaseRecipe, bytes_sent: float
-) -> ClusterPhaseCost:
-    flops = step_flops(config, recipe.batch_size, phase.max_length, recipe.masking.mask_prob)
+def _phase_cost(config: EncoderConfig, cluster: Cluster, phase: Phase, bytes_sent: float) -> ClusterPhaseCost:
+    flops = step_flops(config, phase.batch_size, phase.max_length, phase.masking.mask_prob)
     compute = flops / (cluster.num_gpus * cluster.gpu.peak_flops * cluster.gpu.utilisation)
     network = bytes_sent / (_BANDWIDTH_RATIO * cluster.link_bandwidth)
     step_seconds = compute + max(0.0, network - _OVERLAP_RATIO * compute)
-    sequences_per_second = recipe.batch_size / step_seconds / cluster.num_nodes
+    sequences_per_second = phase.batch_size / step_seconds / cluster.num_nodes
     return ClusterPhaseCost(
+        name=phase.name,
         max_length=phase.max_length,
         steps=phase.steps,
-        num_tokens=recipe.batch_size * phase.max_length,
+        num_tokens=phase.batch_size * phase.max_length,
         flops=flops,
         compute_seconds=compute,
         bytes_sent=bytes_sent,

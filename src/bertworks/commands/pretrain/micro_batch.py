@@ -12,7 +12,7 @@ from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
 from bertworks.parallel.process_group import all_reduce_min, local_world_size
 from bertworks.training.data_parallel import local_batch_size
-from bertworks.training.memory import largest_micro_batch_size, step_bytes
+from bertworks.training.memory import ema_bytes, largest_micro_batch_size, step_bytes
 
 _USABLE_MEMORY_RATIO = 0.8  # of the free memory
 
@@ -20,18 +20,23 @@ _USABLE_MEMORY_RATIO = 0.8  # of the free memory
 def fit_recipe_to_memory(
     recipe: PretrainRecipe, config: EncoderConfig, previous_size: int, device: torch.device, num_shards: int = 1
 ) -> tuple[PretrainRecipe, list[str]]:
-    """Choose a micro-batch size that fits into memory, `previous_size` if it does; batch_size does not change."""
+    """Choose a micro-batch size that fits into memory in all phases, `previous_size` if it does.
+
+    Batch sizes do not change; each has to be divisible by the number of processes.
+    """
     max_length = max(phase.max_length for phase in recipe.phases)
     available = available_bytes(device) // (local_world_size() if device.type == "cpu" else 1)
-    local_size = local_batch_size(recipe.batch_size)
+    batch_sizes = sorted({phase.batch_size for phase in recipe.resolve_phases()})
+    local_size = max(map(local_batch_size, batch_sizes))
     target_size = min(previous_size or recipe.micro_batch_size or local_size, local_size)
-    usable = int(_USABLE_MEMORY_RATIO * available)
+    average_bytes = ema_bytes(config, recipe.ema_decay, num_shards)
+    usable = int(_USABLE_MEMORY_RATIO * available) - average_bytes
     checkpointing = recipe.activation_checkpointing
     size = all_reduce_min(
         largest_micro_batch_size(config, target_size, max_length, usable, checkpointing, num_shards) or 0
     )
     if not size:
-        required = step_bytes(config, 1, max_length, checkpointing, num_shards)
+        required = step_bytes(config, 1, max_length, checkpointing, num_shards) + average_bytes
         advice = (
             "a smaller model or max_length"
             if checkpointing
@@ -41,11 +46,11 @@ def fit_recipe_to_memory(
             f"one example of length {max_length} needs about {required / 2**30:.1f} GiB, and {available / 2**30:.1f} "
             f"GiB are free; choose {advice}"
         )
-    num_bytes = step_bytes(config, size, max_length, checkpointing, num_shards)
+    num_bytes = step_bytes(config, size, max_length, checkpointing, num_shards) + average_bytes
     notes = [f"a step needs about {num_bytes / 2**30:.2f} GiB" + (" in each process" if num_shards > 1 else "")]
     if size < target_size:
         notes.append(
             f"micro_batch_size is {size} instead of {target_size} to fit into memory; batch_size stays "
-            f"{recipe.batch_size}"
+            f"{', '.join(map(str, batch_sizes))}"
         )
     return replace(recipe, micro_batch_size=size), notes

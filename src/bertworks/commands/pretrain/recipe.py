@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bertworks.objectives.registry import check_objective
 from bertworks.sampling.masking import MaskSettings
 from bertworks.settings import apply_overrides, from_table, override, parse_duration, recipe_table
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
-from bertworks.training.schedule import DECAYS
+from bertworks.training.schedule import DECAY_RATIO, DECAYS
 
 POSITION_INITS = ("normal", "sinusoidal", "neighbors")
 OUTPUT_BIAS_INITS = ("zero", "unigram")
@@ -82,13 +82,49 @@ class ModelRecipe:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRecipe:
-    """A part of the run at one sequence length: `steps` steps, or `budget_ratio` of the recipe's time budget."""
+    """A part of the run at one sequence length: `steps` steps, or `budget_ratio` of the recipe's time budget.
 
-    max_length: int
+    mask_prob       of the training examples of this phase; None: that of the recipe, as for the next two
+    batch_size      examples per step over all processes
+    learning_rate   the peak, which the schedule's factor multiplies in this phase
+    """
+
+    max_length: int = field(kw_only=False)
     steps: int = 0
     budget_ratio: float = 0.0
+    mask_prob: float | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        phase = f"phase of max_length {self.max_length}"
+        if self.mask_prob is not None and not 0 < self.mask_prob <= 1:
+            raise SettingsError(
+                f"{phase}: mask_prob is {self.mask_prob}; it must be above 0 and at most 1, such as 0.15"
+            )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise SettingsError(f"{phase}: batch_size is {self.batch_size}; it must be at least 1")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise SettingsError(f"{phase}: learning_rate is {self.learning_rate}; it must be above 0, such as 1e-4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A phase with the recipe's values where it has none of its own.
+
+    `name` identifies it in records, reports and the order of examples: its max_length, with a number if an earlier
+    phase has the same, such as "128 (2)".
+    """
+
+    name: str
+    max_length: int
+    steps: int
+    budget_ratio: float
+    masking: MaskSettings
+    batch_size: int
+    learning_rate: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +133,11 @@ class PretrainRecipe:
 
     batch_size         examples per step over all processes; micro_batch_size 0: as large as memory allows
     learning_rate      the peak, reached after `warmup_steps`, or `warmup_ratio` of a time budget
-    schedule           how the learning rate decays after the warmup
+    phases             consecutive parts of the run; each may have its own mask_prob, batch_size and learning_rate
+    schedule           how the learning rate decays after the warmup; "wsd" (warmup, stable, decay) stays at the peak,
+                       then decays linearly to zero over the last `decay_ratio` of the run
+    ema_decay          decay of an exponential moving average of the weights, which evaluations and the written model
+                       use; 0: none
     num_fresh_epochs   examples and masks repeat after so many epochs; 0: never (dynamic masking)
     budget             a time limit such as "30m"; empty: the phases count steps
     precision          compute dtype: auto is bf16 where the device multiplies it in hardware; the weights are fp32
@@ -116,7 +156,12 @@ class PretrainRecipe:
     warmup_steps: int = 10_000
     warmup_ratio: float = 0.05
     schedule: str = "linear"
-    phases: tuple[PhaseRecipe, ...] = (PhaseRecipe(128, 900_000, 0.9), PhaseRecipe(512, 100_000, 0.1))
+    decay_ratio: float = DECAY_RATIO
+    ema_decay: float = 0.0
+    phases: tuple[PhaseRecipe, ...] = (
+        PhaseRecipe(128, steps=900_000, budget_ratio=0.9),
+        PhaseRecipe(512, steps=100_000, budget_ratio=0.1),
+    )
     budget: str = ""
     seed: int = 0
     save_steps: int = 1_000
@@ -132,6 +177,30 @@ class PretrainRecipe:
         self._check_numbers()
         self._check_phases()
         parse_duration(self.budget)
+
+    def resolve_phases(self) -> tuple[Phase, ...]:
+        """Return the phases with their names and all values filled in."""
+        lengths = [phase.max_length for phase in self.phases]
+        phases = []
+        for index, phase in enumerate(self.phases):
+            number = lengths[: index + 1].count(phase.max_length)
+            mask_prob = self.masking.mask_prob if phase.mask_prob is None else phase.mask_prob
+            phases.append(
+                Phase(
+                    name=f"{phase.max_length}" if number == 1 else f"{phase.max_length} ({number})",
+                    max_length=phase.max_length,
+                    steps=phase.steps,
+                    budget_ratio=phase.budget_ratio,
+                    masking=replace(self.masking, mask_prob=mask_prob),
+                    batch_size=self.batch_size if phase.batch_size is None else phase.batch_size,
+                    learning_rate=self.learning_rate if phase.learning_rate is None else phase.learning_rate,
+                )
+            )
+        return tuple(phases)
+
+    def phase_indices(self) -> dict[str, int]:
+        """Return the index of each phase by its name in the records."""
+        return {phase.name: index for index, phase in enumerate(self.resolve_phases())}
 
     def _check_choices(self) -> None:
         self.model.config(vocab_size=1)  # raises for an unknown family, size or activation
@@ -153,8 +222,11 @@ class PretrainRecipe:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not 0 < self.learning_rate < math.inf:
             raise SettingsError(f"learning_rate is {self.learning_rate}; it must be above 0, such as 1e-4")
+        if not 0 < self.decay_ratio <= 1:
+            raise SettingsError(f"decay_ratio is {self.decay_ratio}; it must be above 0 and at most 1, such as 0.2")
         for name, value in (
             ("warmup_ratio", self.warmup_ratio),
+            ("ema_decay", self.ema_decay),
             ("model.hidden_dropout_prob", self.model.hidden_dropout_prob),
         ):
             if not 0 <= value < 1:
@@ -163,9 +235,6 @@ class PretrainRecipe:
     def _check_phases(self) -> None:
         if not self.phases:
             raise SettingsError("a recipe needs at least one phase; add [[phases]] with max_length and steps")
-        lengths = [phase.max_length for phase in self.phases]
-        if len(set(lengths)) < len(lengths):
-            raise SettingsError("two phases have the same max_length, which identifies a phase; merge them")
         for number, phase in enumerate(self.phases, 1):
             if phase.max_length > self.model.max_position_embeddings:
                 raise SettingsError(

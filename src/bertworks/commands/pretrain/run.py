@@ -7,10 +7,8 @@ except for the shards of a sharded model.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,6 +18,8 @@ from bertworks.commands.pretrain.consistency import check_consistency, run_finge
 from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
+from bertworks.commands.pretrain.run_recipe import recipe_hash, write_run_recipe
+from bertworks.commands.pretrain.run_schedule import EvaluationSteps, build_schedule
 from bertworks.commands.pretrain.samples import fill_masked_sentences, sample_masked_sentences
 from bertworks.commands.run_info import (
     collect_run_info,
@@ -38,17 +38,18 @@ from bertworks.parallel.process_group import all_gather, any_process, is_main_pr
 from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
 from bertworks.reports.pretrain import write_pretrain_report
 from bertworks.sampling.batch import Batch
-from bertworks.settings import parse_duration, to_toml, write_recipe
+from bertworks.settings import parse_duration
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
 from bertworks.training.checkpoint_writer import CheckpointWriter, load_latest_for_module
 from bertworks.training.data_parallel import wrap_ddp
 from bertworks.training.devices import Precision, device_of
+from bertworks.training.ema import averaged_weights, use_averaged_weights
 from bertworks.training.evaluation import evaluate
 from bertworks.training.health import HealthMonitor, HealthWarning
 from bertworks.training.interrupt import catch_stop_signals
 from bertworks.training.loop import GetBatches, Step, Training, TrainState, train
 from bertworks.training.optimizer import BertAdam
-from bertworks.training.schedule import Schedule, ScheduleStep, StepSchedule, TimeSchedule
+from bertworks.training.schedule import Schedule
 from bertworks.training.sharding import gather_parameters, is_sharded, load_local_state_dict, shard
 from bertworks.training.stateful import StatefulBatches
 
@@ -56,7 +57,8 @@ from bertworks.training.stateful import StatefulBatches
 class _BestEvaluation(NamedTuple):
     """The best held-out evaluation so far; the smallest tuple is the best.
 
-    Losses at different lengths cannot be compared, so a later phase wins.
+    Losses at different lengths cannot be compared, so a later phase wins. Of consecutive phases with the same length,
+    the first one counts.
     """
 
     minus_phase: int = 1
@@ -82,6 +84,7 @@ class _PretrainRun:
     run_info: dict[str, Any]
     digest: str  # what must be equal for a checkpoint to be resumed
     masked_sentences: tuple[str, ...]
+    evaluation_steps: EvaluationSteps
     train_state: TrainState = field(default_factory=TrainState)
     stateful_batches: StatefulBatches = field(default_factory=StatefulBatches)
     best: _BestEvaluation = field(default_factory=_BestEvaluation)
@@ -106,7 +109,7 @@ def _pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
     yield from (TrainEvent(note=note) for note in notes)
     checkpoint, damaged = load_latest_for_module(request.output / "checkpoints", run.module)
     yield from (TrainEvent(warning=text) for text in damaged)
-    schedule = _build_schedule(request)
+    schedule = build_schedule(request.recipe, request.output)
     if checkpoint is not None:
         _resume(run, checkpoint)
         yield TrainEvent(note=f"continuing after step {run.train_state.step:,}")
@@ -167,33 +170,31 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     run_info |= folders_of(request.init_model, corpus.folder)
     run_info |= {"sharded": num_shards > 1, "precision": precision.name}
     notes += [precision_note, *model_notes]
-    notes += describe_changes(previous, run_info)
-    notes.append(
-        f"baselines: uniform loss (ln V) {run_info['uniform_loss']:.2f}, unigram entropy "
-        f"{run_info['unigram_entropy']:.2f}; {sum(p.numel() for p in module.parameters()):,} parameters"
-    )
+    notes += [*describe_changes(previous, run_info), *_describe_run(recipe, run_info, module)]
     if is_main_process():
-        write_recipe(request.output, to_toml(request.recipe), (".recipe.toml.*.part",))
+        write_run_recipe(request.output, request.recipe)
     return _PretrainRun(
         request=replace(request, recipe=recipe),
         corpus=corpus,
         module=module,
-        optimizer=BertAdam(module, recipe.optimizer, recipe.layerwise),
+        optimizer=BertAdam(module, recipe.optimizer, recipe.layerwise, recipe.ema_decay),
         batches=batches,
         precision=precision,
         health=HealthMonitor(run_info["unigram_entropy"], run_info["uniform_loss"]),
         run_info=run_info,
         digest=recipe_hash(recipe, corpus, model_init.digest),
         masked_sentences=sample_masked_sentences(corpus, 6),
+        evaluation_steps=EvaluationSteps(recipe, request.output),
     ), notes
 
 
-def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -> str:
-    """Return a hash of what must be equal for a checkpoint to be resumed: recipe, corpus and initial model."""
-    ignored = ("micro_batch_size", "save_steps", "activation_checkpointing")  # they do not change the result
-    settings = {name: value for name, value in asdict(recipe).items() if name not in ignored}
-    hashed = [settings, corpus.tokens_manifest["shards"], init_digest]
-    return hashlib.sha256(json.dumps(hashed, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def _describe_run(recipe: PretrainRecipe, run_info: Mapping[str, Any], module: ObjectiveModule) -> Iterator[str]:
+    if recipe.ema_decay:
+        yield f"evaluations and the model use an exponential moving average of the weights ({recipe.ema_decay})"
+    yield (
+        f"baselines: uniform loss (ln V) {run_info['uniform_loss']:.2f}, unigram entropy "
+        f"{run_info['unigram_entropy']:.2f}; {sum(p.numel() for p in module.parameters()):,} parameters"
+    )
 
 
 def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
@@ -208,6 +209,7 @@ def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
     run.optimizer.restore(checkpoint.optimizer, run.train_state.step - run.train_state.num_overflows)
     run.stateful_batches.restore(checkpoint.optimizer)
     run.last_saved_step = run.train_state.step
+    run.evaluation_steps.resume_after(run.train_state.step, run.train_state.seconds)
     for record in read_records(run.request.output):
         if isinstance(record, HeldOutRecord) and record.step <= run.train_state.step:
             _update_best(run, record)
@@ -217,38 +219,11 @@ def _update_best(run: _PretrainRun, record: HeldOutRecord) -> None:
     """Remember the last and the best evaluation. An untrained model is never the best."""
     run.last_evaluation = record
     if record.step and math.isfinite(record.loss):
-        phase = _phase_indices(run.request.recipe)[record.phase]
+        recipe = run.request.recipe
+        phase = recipe.phase_indices()[record.phase]
+        while phase and recipe.phases[phase - 1].max_length == recipe.phases[phase].max_length:
+            phase -= 1  # losses at the same length can be compared
         run.best = min(run.best, _BestEvaluation(-phase, record.loss, record.step))
-
-
-def _phase_indices(recipe: PretrainRecipe) -> dict[str, int]:
-    """Return the index of each phase by its name in the records."""
-    return {str(phase.max_length): index for index, phase in enumerate(recipe.phases)}
-
-
-def _build_schedule(request: PretrainRequest) -> Schedule:
-    """Return the recipe's schedule. One with a time budget replays the recorded steps before it follows the clock."""
-    recipe = request.recipe
-    budget = parse_duration(recipe.budget)
-    if budget is None:
-        return StepSchedule(
-            tuple(phase.steps for phase in recipe.phases), recipe.warmup_steps, recipe.learning_rate, recipe.schedule
-        )
-    phase_indices = _phase_indices(recipe)
-    history = {
-        record.step - 1: ScheduleStep(phase_indices[record.phase], record.learning_rate)
-        for record in read_records(request.output)
-        if isinstance(record, StepRecord)
-    }
-    ratios = tuple(phase.budget_ratio for phase in recipe.phases)
-    return TimeSchedule(
-        budget=budget,
-        phase_ratios=ratios,
-        warmup_ratio=recipe.warmup_ratio,
-        peak_learning_rate=recipe.learning_rate,
-        history=history,
-        decay=recipe.schedule,
-    )
 
 
 def _train_steps(
@@ -276,7 +251,7 @@ def _train_steps(
         baselines = (run.run_info["unigram_entropy"], run.run_info["uniform_loss"])
         yield TrainEvent(step=step, seconds_left=_seconds_left(recipe, step), reference_losses=baselines)
         yield from _handle_warning(run, run.health.check_step(step))
-        if step.number % recipe.eval_steps == 0:
+        if run.evaluation_steps.is_due(step.number, step.seconds):
             yield from _evaluate(run, records, step.phase)
         should_stop = any_process(bool(stop_requests)) or run.request.stop_after == step.number - first_step
         if should_stop or step.number % recipe.save_steps == 0 or run.best.step == step.number:
@@ -331,7 +306,7 @@ def _make_batch_loader(run: _PretrainRun) -> GetBatches:
 def _step_record(step: Step, recipe: PretrainRecipe) -> StepRecord:
     return StepRecord(
         step=step.number,
-        phase=str(recipe.phases[step.phase].max_length),
+        phase=recipe.resolve_phases()[step.phase].name,
         losses=step.losses,
         learning_rate=step.learning_rate,
         seconds=step.seconds,
@@ -343,19 +318,20 @@ def _step_record(step: Step, recipe: PretrainRecipe) -> StepRecord:
 def _evaluate(run: _PretrainRun, records: Records | None, phase: int) -> Iterator[TrainEvent]:
     """Evaluate on the held-out split, each process on its part of it, and record the scores and sample predictions."""
     batches, num_scored = run.batches.get_held_out_batches(phase)
-    scores = evaluate(run.module, batches, run.precision, num_scored)
+    with use_averaged_weights(run.module, run.optimizer.weight_average):
+        scores = evaluate(run.module, batches, run.precision, num_scored)
+        with gather_parameters(run.module, run.precision):
+            samples = list(
+                fill_masked_sentences(run.module, run.corpus.tokenizer, run.masked_sentences, run.train_state.step)
+            )
     record = HeldOutRecord(
         step=run.train_state.step,
-        phase=str(run.request.recipe.phases[phase].max_length),
+        phase=run.request.recipe.resolve_phases()[phase].name,
         losses=scores.losses,
         perplexity=math.exp(min(scores.loss, 50.0)),
         accuracy=scores.accuracy,
         pair_accuracy=scores.accuracies.get("nsp"),
     )
-    with gather_parameters(run.module, run.precision):
-        samples = list(
-            fill_masked_sentences(run.module, run.corpus.tokenizer, run.masked_sentences, run.train_state.step)
-        )
     if records is not None:
         records.add(record)
         for sample in samples:
@@ -372,18 +348,21 @@ def _write_results(run: _PretrainRun) -> Iterator[TrainEvent]:
     checkpoints = run.request.output / "checkpoints"
     if run.best.step not in (0, run.last_evaluation.step):
         try:
-            tensors = load_checkpoint(checkpoints / run.best.checkpoint_name).model
+            best = load_checkpoint(checkpoints / run.best.checkpoint_name)
+            tensors = averaged_weights(best.model, best.optimizer)
         except FolderError as error:
             yield from _handle_warning(run, HealthWarning(f"{error}; the model is that of the last step"))
         else:
             loss = run.best.loss
             yield TrainEvent(note=f"the model is that of {run.best.checkpoint_name}, which had the best held-out loss")
     if tensors is None and is_sharded(run.module):  # no process has all weights, but the checkpoint has
-        tensors = load_checkpoint(checkpoints / checkpoint_name(run.train_state.step)).model
+        last = load_checkpoint(checkpoints / checkpoint_name(run.train_state.step))
+        tensors = averaged_weights(last.model, last.optimizer)
     recipe = run.request.recipe
     metadata = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
     metadata |= hashes_of(run.request.init_model, run.corpus.folder)
-    write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors)
+    with use_averaged_weights(run.module, run.optimizer.weight_average):
+        write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors)
     run.run_info["finished"] = now()
     write_json(run.request.output / "run.json", run.run_info)
     yield TrainEvent(note=f"model: {folder}")
