@@ -51,7 +51,7 @@ def test_the_page_shows_the_predictions_of_the_served_models(folders: dict[str, 
     options = ["--api-key-file", "keys", "--runs", "small=run"]
     with (
         open_browser() as browser,
-        start_serve_process(*models, *options, folder=tmp_path) as (_, address),
+        start_serve_process(*models, *options, "--precision", "fp32", folder=tmp_path) as (_, address),
         open_page(browser) as page,
     ):
         page.goto(address)
