@@ -9,7 +9,6 @@ import pytest
 from small_run import prepare_corpus
 
 import bertworks
-from bertworks.commands.finetune.recipe import read_finetune_recipe
 from bertworks.commands.pretrain.request import TrainEvent
 from bertworks.errors import SettingsError
 
@@ -65,19 +64,6 @@ def test_an_interrupted_run_raises_keyboard_interrupt(corpus: Path, tmp_path: Pa
     monkeypatch.setattr("bertworks.commands.pretrain.run.run_pretrain", lambda request: iter(events))
     with pytest.raises(KeyboardInterrupt):
         bertworks.pretrain("tiny", data=corpus, output=tmp_path / "run", settings=SMALL)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [({}, 3e-5), ({"learning_rate": 1e-3}, 1e-3), ({"feature_layers": "last"}, 1e-3)],
-    ids=["family", "explicit", "features"],
-)
-def test_the_learning_rate_of_fine_tuning_defaults_to_that_of_the_family(
-    run: Path, tmp_path: Path, values: dict[str, Any], expected: float
-):
-    (tmp_path / "recipe.toml").write_text("epochs = 2\n")
-    for path in (None, tmp_path / "recipe.toml"):
-        assert read_finetune_recipe(path, str(run / "model"), values).learning_rate == expected
 
 
 def test_encode_returns_a_vector_per_text(run: Path):

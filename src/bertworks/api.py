@@ -189,7 +189,7 @@ def finetune(
         output=Path(output),
         dev=None if dev is None else Path(dev),
         test=None if test is None else Path(test),
-        recipe=read_finetune_recipe(path, str(model), options),
+        recipe=read_finetune_recipe(path, options),
         columns={"": dict(columns or {})},
         device=device,
     )

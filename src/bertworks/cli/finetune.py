@@ -82,7 +82,7 @@ def finetune_command(
         Path | None, typer.Option(help="Folder of a published dataset; python-docs is written there.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A .toml file, or a name: ulmfit (gradual unfreezing) or transformer.")
+        str | None, typer.Option(help="A .toml file, or a name: paper, ulmfit (gradual unfreezing) or transformer.")
     ] = None,
     learning_rate: LearningRate = None,
     batch_size: BatchSize = None,
@@ -124,7 +124,7 @@ def finetune_command(
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.submissions import BenchmarkDataset
 
-    settings = read_finetune_recipe(path, model, options, overrides or [])
+    settings = read_finetune_recipe(path, options, overrides or [])
     files = {"train": train, "dev": dev, "test": None if is_submission else test}
     columns = columns_of(text=text, pair=pair, label=label, targets=targets)
     target = resolve_dataset(task, files, data, columns)
@@ -150,10 +150,12 @@ def finetune_command(
 def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, ray_cpus: int) -> Path:
     """Do one run, or those of the grid and seeds; return the folder of the best."""
     from bertworks.commands.finetune.run import run_finetune
-    from bertworks.commands.finetune.sweep import grid_of, seeds_of, sweep
+    from bertworks.commands.finetune.sweep import grid_of, resolved, seeds_of, sweep
 
     if grid and request.recipe.feature_layers:
         raise SettingsError("--sweep searches over whole-model fine-tuning; leave out feature_layers")
+    if seeds > 1 and not grid:
+        request = resolved(request)
     recipes = [
         seed_recipe
         for settings in (grid_of(request.recipe) if grid else [request.recipe])

@@ -356,6 +356,7 @@ FAMILY = Family(
     tensor_names=tensor_names,
     class_prefix="Elmo",
     prefix="elmo.",
+    learning_rate=3e-5,
     heads={
         "bilm": {
             name: (f"bilm_head.{name}",)

@@ -32,7 +32,7 @@ class Family:
     special_ids              keys of config.json that hold the ids of special tokens -> the name of the token
     can_lack_special_tokens  whether released vocabularies have no special tokens, so that rows are added for them
     can_carry_state          whether it can be trained on sequences that continue those of the step before
-    learning_rate            the default peak learning rate of fine-tuning
+    learning_rate            the default peak learning rate of fine-tuning; 0: by the hidden size
     training_command         the command that trains it, where no pretraining objective does
     """
 
@@ -50,7 +50,7 @@ class Family:
     special_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
     can_lack_special_tokens: bool = False
     can_carry_state: bool = False
-    learning_rate: float = 3e-5
+    learning_rate: float = 0.0
     training_command: str = ""
 
     @property

@@ -192,8 +192,10 @@ class Choose:
     def score(self, pairs: Iterable[tuple[ChoiceExample, ChoicePrediction]]) -> TaskScores:
         bins = np.zeros((_NUM_BINS, 3))  # count, sum of confidences, number of correct predictions
         mistakes: list[Mistake] = []
+        loss_sum = 0.0
         for example, prediction in pairs:
             expected, confidence = _target(example), max(prediction.probabilities)
+            loss_sum -= math.log(max(prediction.probabilities[expected], np.finfo(np.float64).tiny))
             # As in `metrics.calibration`: a bin includes its upper edge and not its lower one.
             bins[math.ceil(confidence * _NUM_BINS) - 1] += 1, confidence, expected == prediction.choice
             if expected != prediction.choice:
@@ -211,7 +213,7 @@ class Choose:
         calibration_error = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / total)
         metrics = {"accuracy": float(num_correct / total), "calibration_error": calibration_error}
         details = {"bins": bins, "mistakes": mistakes}
-        return TaskScores(metrics=metrics, main_metric=self.main_metric, details=details)
+        return TaskScores(metrics=metrics, main_metric=self.main_metric, details=details, loss=loss_sum / float(total))
 
     def calibrate(self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]) -> Task:
         logits = np.full((len(predictions), max(len(scored.logits) for scored in predictions)), -np.inf)  # (E, N)

@@ -25,6 +25,7 @@ from bertworks.metrics.classification import ConfusionTally, LabelsTally
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule, make_pair_windows
 from bertworks.tasks.attribution import contrast_coefficients, text_target
+from bertworks.tasks.class_weights import BALANCED, balanced_weights, parse_class_weights
 from bertworks.tasks.contract import (
     AttributionTarget,
     Features,
@@ -61,7 +62,10 @@ class ClassPrediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classify:
-    """Text classification. With `multi_label` a text may have several labels, separated by |."""
+    """Text classification. With `multi_label` a text may have several labels, separated by |.
+
+    class_weights   (C,) factors of the classes in the loss, of multi-label classes where a text has them; (): all 1
+    """
 
     name: ClassVar[str] = "classify"
     head_kind: ClassVar[str] = "sequence"
@@ -71,6 +75,7 @@ class Classify:
     multi_label: bool = False
     metrics: tuple[str, ...] = _METRICS
     temperature: float = 1.0
+    class_weights: tuple[float, ...] = ()
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TextExample]:
@@ -157,9 +162,18 @@ class Classify:
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         targets = batch.labels["class"]
         logits = mean_by_group(outputs, batch.groups)  # (U, C)
+        weights = logits.new_tensor(self.class_weights) if self.class_weights else None
         if self.multi_label:
-            return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / len(self.labels)
-        return F.cross_entropy(logits, targets, reduction="sum")
+            losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="sum", pos_weight=weights)
+            return losses / len(self.labels)
+        return F.cross_entropy(logits, targets, weights, reduction="sum")
+
+    def with_class_weights(self, weights: str, examples: Sequence[TextExample]) -> Classify:
+        if weights != BALANCED:
+            return replace(self, class_weights=parse_class_weights(weights, self.labels))
+        targets = np.stack([self._target(example) for example in examples])  # (U,) or (U, C)
+        counts = targets.sum(0) if self.multi_label else np.bincount(targets, minlength=len(self.labels))
+        return replace(self, class_weights=balanced_weights(counts, len(examples), self.multi_label))
 
     def num_targets(self, batch: Batch) -> int:
         return len(batch.labels["class"])
@@ -188,8 +202,10 @@ class Classify:
         tally = LabelsTally(len(self.labels)) if self.multi_label else ConfusionTally(len(self.labels))
         bins = np.zeros((_NUM_BINS, 3))  # count, sum of confidences, number of correct predictions
         mistakes: list[Mistake] = []
+        losses: list[float] = []
         for example, prediction in pairs:
             expected, predicted = self._target(example), self._target(replace(example, label=prediction.label))
+            losses.append(_loss(np.array(list(prediction.probabilities.values())), expected))
             tally.add(np.asarray(predicted)[None], np.asarray(expected)[None])
             confidence = max(prediction.probabilities.values())
             is_correct = np.array_equal(expected, predicted)
@@ -212,7 +228,12 @@ class Classify:
             details["confusion"] = tally.counts
         else:
             details["matches"] = tally.by_label()
-        return TaskScores(metrics=metrics, main_metric=self.metrics[0], details=details)
+        return TaskScores(
+            metrics=metrics,
+            main_metric=self.metrics[0],
+            details=details,
+            loss=float(np.mean(losses)) if losses else None,
+        )
 
     def calibrate(self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]) -> Task:
         logits = np.stack([prediction.logits for prediction in predictions])
@@ -231,6 +252,15 @@ class Classify:
         index, count = self.labels.index(label), len(self.labels)
         coefficients = np.eye(count)[index] if self.multi_label else contrast_coefficients(count, index)
         return text_target(context, f"'{label}'", coefficients)
+
+
+def _loss(probabilities: npt.NDArray[np.float64], target: int | npt.NDArray[np.float32]) -> float:
+    """Return the negative log probability of the gold class; multi-label: the mean over the classes."""
+    if isinstance(target, int):
+        correct = probabilities[[target]]
+    else:
+        correct = np.where(target > 0, probabilities, 1 - probabilities)
+    return float(-np.log(np.maximum(correct, np.finfo(np.float64).tiny)).mean())
 
 
 def featurize_text(example: TextExample, tokenizer: Tokenizer, window_rule: WindowRule, label: Any) -> Features:

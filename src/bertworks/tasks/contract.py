@@ -3,7 +3,8 @@
 A task is one frozen dataclass in one file and one line in `tasks.registry.TASKS`. It answers for its data, its input
 fields (in `predict` and over HTTP), its head, its predictions, its scores, its attribution targets and its submission
 format, and knows nothing of training loops, checkpoints or servers. `Task` documents what every task has; the optional
-parts are `ExplainableTask`, `LabelledTask`, `GenerativeTask` and `ScaledTask`. Nobody inherits from them.
+parts are `ExplainableTask`, `LabelledTask`, `GenerativeTask`, `ScaledTask` and `WeightedTask`. Nobody inherits from
+them.
 
 B sequences of T positions, N tokens, U units (an example, or one of its choices), P target positions, D hidden size.
 """
@@ -167,6 +168,7 @@ class TaskScores:
 
     details             for the report, each where it applies: "labels", "confusion" (C, C), "bins" of a reliability
                         diagram (sums of count, confidence, accuracy), "types" or "matches" (by class), "mistakes"
+    loss                the mean loss, if the predictions tell it: the lower one of two equal models is the better
     underfit_threshold  a model whose main metric is lower than this on its own training examples has not learned them
     confidence_label    what `Mistake.confidence` measures
     """
@@ -174,6 +176,7 @@ class TaskScores:
     metrics: Mapping[str, float]
     main_metric: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    loss: float | None = None
     underfit_threshold: float = 0.75
     confidence_label: str = "confidence"
 
@@ -384,4 +387,13 @@ class ScaledTask(Protocol):
 
     def unscale(self, head: nn.Module) -> Task:
         """Fold mean and deviation into the head's weights; return the task that goes with it."""
+        ...
+
+
+@runtime_checkable
+class WeightedTask(Protocol):
+    """A task whose loss takes class weights."""
+
+    def with_class_weights(self, weights: str, examples: Sequence[Any]) -> Task:
+        """Return the task with weights of its classes: "balanced" for these examples, or given as "spam=3,ham=1"."""
         ...

@@ -337,12 +337,6 @@ def test_a_prediction_from_features_can_be_explained(run: tuple[Path, list[Finet
     assert max(weights, key=lambda token: weights[token]) == "fox"
 
 
-def test_the_default_learning_rate_depends_on_feature_layers():
-    assert (FinetuneRecipe().learning_rate, FinetuneRecipe(feature_layers="last").learning_rate) == (3e-5, 1e-3)
-    assert FinetuneRecipe(feature_layers="last", learning_rate=2e-4).learning_rate == 2e-4
-    assert replace(FinetuneRecipe(feature_layers="last"), seed=1).learning_rate == 1e-3
-
-
 def test_invalid_settings_are_refused(base: Path, files: Files, tmp_path: Path):
     with pytest.raises(SettingsError, match="there is no feature strategy 'first'; choose one of: embeddings"):
         FinetuneRecipe(feature_layers="first")

@@ -105,8 +105,8 @@ def test_target_metrics():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
-        ({"learning_rate": 0.0}, "learning_rate is 0.0; give a number above 0"),
+        ({"batch_size": -1}, "batch_size is -1; it must be above 0, or 0 for the default"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0; give a number above 0"),
         ({"schedule": "cosine"}, "no schedule 'cosine'; choose one of: linear, slanted-triangular"),
         ({"precision": "fp8"}, "no precision 'fp8'"),
         ({"warmup_ratio": 1.0}, "warmup_ratio is 1.0; it must be at least 0 and below 1"),

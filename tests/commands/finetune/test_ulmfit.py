@@ -15,7 +15,8 @@ import torch
 from small_run import RECIPE, WORDS, assert_close, assert_same, prepare_corpus, run, state
 
 import bertworks
-from bertworks.commands.finetune.recipe import FinetuneRecipe, default_learning_rate
+from bertworks.commands.finetune.defaults import default_learning_rate
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.pretrain.batches import PretrainBatches
@@ -250,7 +251,7 @@ def _join(tensors: dict[str, torch.Tensor], names: tuple[str, ...]) -> torch.Ten
 
 
 def test_the_default_learning_rate_is_that_of_the_family(whole: Path):
-    assert default_learning_rate(str(whole / "model")) == 1e-2
+    assert default_learning_rate(read_folder(whole / "model")) == 1e-2
 
 
 def test_the_paper_recipe_has_the_settings_of_the_paper():

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bertworks.commands.finetune.collapse import predicts_one_class, unpredicted_classes
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.verdict import verdict_of
 from bertworks.commands.run_info import now
@@ -26,18 +28,23 @@ from bertworks.tasks.contract import ExplainableTask, TaskScores, examples_in
 _TRAIN_SAMPLE_SIZE = 2_000
 # The report explains this many predictions of texts up to this length, so that it stays readable.
 _NUM_EXPLANATIONS, _MAX_CHARACTERS = 3, 1_024
+# A warning names this many classes at most.
+_NUM_CLASSES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
     """A run whose training is complete.
 
+    first_recipe
+               the recipe before any restart
     step       the step of the best model
     records    the folder of its records
     warnings   what makes a score doubtful; `notes` what was repaired or skipped
     """
 
     request: FinetuneRequest
+    first_recipe: FinetuneRecipe
     predictor: Predictor
     examples: Mapping[str, Sequence[Any]]
     step: int
@@ -50,6 +57,8 @@ class FinishedRun:
 def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
     """Calibrate the model on dev, score all splits, and write the model folder and the report."""
     scores = yield from _score_splits(run)
+    class_warnings = _class_warnings(scores)
+    yield from (FinetuneEvent(warning=message) for message in class_warnings)
     folder, base = run.request.output / "model", run.request.model
     metadata = {
         **({"base": display_name(base), **hashes_of(base)} if base else {}),
@@ -71,12 +80,13 @@ def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
         "machine": machine_info(),
         "finished": now(),
         **metadata,
+        **({"first_recipe": asdict(run.first_recipe)} if run.first_recipe != run.request.recipe else {}),
         **folders_of(base or None),
     }
     write_json(run.request.output / "run.json", run_info)
     verdict = verdict_of(run.predictor.module.task.main_metric, scores)
     yield FinetuneEvent(note=verdict)
-    yield FinetuneEvent(note=f"report: {_write_report(run, scores, verdict, run_info)}")
+    yield FinetuneEvent(note=f"report: {_write_report(run, scores, verdict, run_info, class_warnings)}")
     yield FinetuneEvent(note=f"model: {folder}", model_folder=folder)
 
 
@@ -96,8 +106,28 @@ def _score_splits(run: FinishedRun) -> Generator[FinetuneEvent, None, dict[str, 
     return scores
 
 
+def _class_warnings(scores: Mapping[str, TaskScores]) -> list[str]:
+    """Warn about classes of dev that the model never predicts; all but one is a collapse, which has its own message."""
+    details = scores["dev"].details if "dev" in scores else {}
+    if "confusion" not in details or predicts_one_class(details["confusion"]):
+        return []
+    names = unpredicted_classes(details["confusion"], details["labels"])
+    if not names:
+        return []
+    shown = ", ".join(f"'{name}'" for name in names[:_NUM_CLASSES_SHOWN])
+    more = f" and {len(names) - _NUM_CLASSES_SHOWN:,} more" if len(names) > _NUM_CLASSES_SHOWN else ""
+    return [
+        f"never predicted on dev: {shown}{more}; more examples of a rare class, more epochs or "
+        f"class_weights = balanced may help"
+    ]
+
+
 def _write_report(
-    run: FinishedRun, scores: Mapping[str, TaskScores], verdict: str, run_info: Mapping[str, Any]
+    run: FinishedRun,
+    scores: Mapping[str, TaskScores],
+    verdict: str,
+    run_info: Mapping[str, Any],
+    class_warnings: Sequence[str],
 ) -> Path:
     contents = FinetuneContents(
         task=run.request.task,
@@ -109,7 +139,7 @@ def _write_report(
         machine=run_info["machine"],
         coverage=run.coverage,
         explanations=[explanation_html(explain(run.predictor, example)) for example in _examples_to_explain(run)],
-        warnings=run.warnings,
+        warnings=[*run.warnings, *class_warnings],
         notes=run.notes,
     )
     return write_finetune_report(run.request.output, contents, run.records)

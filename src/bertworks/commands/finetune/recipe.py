@@ -1,11 +1,11 @@
-"""The recipe of a fine-tuning run: settings in, validated settings with the paper's defaults out."""
+"""The recipe of a fine-tuning run: settings in, validated settings out; `defaults` sets what they leave open."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.embeddings.strategies import get_strategy
 from bertworks.encoders.precision import check_precision
 from bertworks.errors import SettingsError
-from bertworks.models.folder import read_folder
-from bertworks.models.hub import fetch
 from bertworks.sampling.windows import WindowRule
 from bertworks.settings import apply_overrides, from_table, override, recipe_table
 from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
@@ -23,9 +21,6 @@ from bertworks.training.schedule import InverseSqrtSchedule, Schedule, SlantedTr
 SCHEDULES = ("linear", "slanted-triangular", "inverse-sqrt")
 FEATURE_PRECISIONS = ("fp32", "fp16")
 HEADS = ("linear", "recurrent")
-# Default learning rates: of the whole model as in the paper, and of a new head on a frozen model.
-DEFAULT_LEARNING_RATE, DEFAULT_FEATURES_LEARNING_RATE = 3e-5, 1e-3
-_UNSET = math.nan
 # The paper's grid of hyperparameters.
 GRID_BATCH_SIZES, GRID_LEARNING_RATES, GRID_EPOCHS = (16, 32), (5e-5, 3e-5, 2e-5), (2, 3, 4)
 
@@ -35,7 +30,7 @@ class FinetuneRecipe:
     """The settings of a fine-tuning run.
 
     batch_size, learning_rate, epochs
-                          the paper's grid is around the defaults; the learning rate is 3e-5, with feature_layers 1e-3
+                          0: by model and data (commands/finetune/defaults.py); --recipe paper has the paper's
     warmup_ratio          fraction of the steps over which the learning rate rises
     warmup_steps          the number of these steps instead; 0: by warmup_ratio
     schedule              linear: linear decay to zero; slanted-triangular: ULMFiT's; inverse-sqrt: the Transformer's
@@ -43,13 +38,14 @@ class FinetuneRecipe:
     truncate              truncate long texts instead of sliding a window, and count the lost tokens
     pair_order            given: segments A, B as they are; both: also B, A, for symmetric pairs (GPT's paper); only for
                           classify and regress
-    dropout               overrides the model's dropout
+    dropout               overrides the model's dropout; by default 0.1 for a model that was pretrained without
+    class_weights         weights of the classes in the loss: "balanced" (inverse to their frequency) or "spam=3,ham=1"
     mlm_weight            weight of an auxiliary masked-LM loss; 0: none
     lm_weight             weight of an auxiliary causal-LM loss, for causal models (GPT uses 0.5); 0: none
-    evals_per_epoch       evaluations on dev per epoch
-    patience              stop after this many evaluations without improvement; 0: never
+    evals_per_epoch       evaluations on dev per epoch; 0.5: after every second one; 0: about ten in a run
+    patience              stop after this many evaluations without improvement; 0: never; -1: half of them all
     target_metric         stop when dev reaches it, e.g. accuracy=0.9
-    max_restarts          how often a run that collapsed to one class is restarted with another seed
+    max_restarts          how often a run that collapsed to one class is restarted with other settings
     activation_checkpointing
                           recompute activations in the backward pass: less memory, more time
     feature_layers        a feature strategy such as concat-last-four: the encoder is frozen, these layers are computed
@@ -63,9 +59,9 @@ class FinetuneRecipe:
     model                 the config of a new model, for training from scratch
     """
 
-    batch_size: int = 32
-    learning_rate: float = _UNSET
-    epochs: int = 3
+    batch_size: int = 0
+    learning_rate: float = 0.0
+    epochs: int = 0
     warmup_ratio: float = 0.1
     warmup_steps: int = 0
     schedule: str = "linear"
@@ -75,10 +71,11 @@ class FinetuneRecipe:
     truncate: bool = False
     pair_order: str = "given"
     dropout: float | None = None
+    class_weights: str = ""
     mlm_weight: float = 0.0
     lm_weight: float = 0.0
-    evals_per_epoch: int = 1
-    patience: int = 0
+    evals_per_epoch: float = 0.0
+    patience: int = -1
     target_metric: str = ""
     max_restarts: int = 2
     precision: str = "auto"
@@ -93,13 +90,10 @@ class FinetuneRecipe:
     model: ModelRecipe | None = None
 
     def __post_init__(self) -> None:
-        if math.isnan(self.learning_rate):
-            default = DEFAULT_FEATURES_LEARNING_RATE if self.feature_layers else DEFAULT_LEARNING_RATE
-            object.__setattr__(self, "learning_rate", default)
         for name in ("batch_size", "epochs", "evals_per_epoch"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 < self.learning_rate < math.inf:
+            if getattr(self, name) < 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be above 0, or 0 for the default")
+        if not 0 <= self.learning_rate < math.inf:
             raise SettingsError(f"learning_rate is {self.learning_rate}; give a number above 0, such as 3e-5")
         if self.schedule not in SCHEDULES:
             raise SettingsError(f"there is no schedule '{self.schedule}'; choose one of: {', '.join(SCHEDULES)}")
@@ -147,21 +141,13 @@ class FinetuneRecipe:
 
 
 def read_finetune_recipe(
-    path: Path | None, model: str, values: Mapping[str, Any], assignments: Iterable[str] = ()
+    path: Path | None, values: Mapping[str, Any], assignments: Iterable[str] = ()
 ) -> FinetuneRecipe:
     """Return the recipe in a file, or the default one, with the values of dotted keys (None: unchanged) and assignments
-    KEY=VALUE applied. Without a learning rate, a whole model is fine-tuned with the usual one of its family."""
+    KEY=VALUE applied."""
     table = override(recipe_table(path) if path else {}, values, FinetuneRecipe)
     table = apply_overrides(table, assignments, FinetuneRecipe)
-    recipe = from_table(FinetuneRecipe, table, str(path or "options"))
-    if model and "learning_rate" not in table and not recipe.feature_layers:
-        recipe = replace(recipe, learning_rate=default_learning_rate(model))
-    return recipe
-
-
-def default_learning_rate(model: str) -> float:
-    """Return the usual fine-tuning learning rate of a model's family; `model` is a folder or a name on the hub."""
-    return read_folder(fetch(model)).family.learning_rate
+    return from_table(FinetuneRecipe, table, str(path or "options"))
 
 
 def parse_target_metric(text: str) -> tuple[str, float] | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bertworks.commands.finetune.batches import FinetuneBatches
@@ -23,25 +25,26 @@ from bertworks.commands.finetune.checks import (
     leak_warnings,
     length_warnings,
 )
-from bertworks.commands.finetune.collapse import describe_collapse
+from bertworks.commands.finetune.collapse import Collapse, TrainingEvidence, find_collapse, predicts_one_class
+from bertworks.commands.finetune.defaults import default_learning_rate, resolve_defaults, run_table
 from bertworks.commands.finetune.feature_cache import FeatureCache
 from bertworks.commands.finetune.finish import FinishedRun, finish_run
-from bertworks.commands.finetune.recipe import parse_target_metric
+from bertworks.commands.finetune.recipe import FinetuneRecipe, parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.pretrain.build import new_model_folder
 from bertworks.commands.run_info import resolve_run_precision
 from bertworks.disk import sha256
-from bertworks.errors import BertworksError, FolderError, InputError
+from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 from bertworks.inference.predictor import Predictor
-from bertworks.models.folder import read_folder
+from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.parallel.process_group import check_single_process
 from bertworks.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.masking import Masker
-from bertworks.settings import to_toml, write_recipe
-from bertworks.tasks.contract import ScaledTask, Task, TaskScores
+from bertworks.settings import from_table, to_toml, write_recipe
+from bertworks.tasks.contract import ScaledTask, Task, TaskScores, WeightedTask
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.registry import task_of
 from bertworks.text.document import Counts
@@ -52,9 +55,8 @@ from bertworks.training.loop import Step, Training, TrainState, train
 from bertworks.training.optimizer import BertAdam, freeze
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-# What happens after a model collapsed to one class.
-_RESTART = "The run is restarted with another seed."
-_NO_RESTART = "There are no restarts left: the model is saved as it is, and predicts one class for everything."
+# The loss on dev, beside its metrics in the records of a run.
+DEV_LOSS = "loss"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class _FinetuneRun:
     digest: str
     folder: Path
     coverage: WindowCoverage
+    default_learning_rate: float
     train_state: TrainState = field(default_factory=TrainState)
     best: ScoreRecord | None = None
     num_evals_without_improvement: int = 0
@@ -85,36 +88,38 @@ class _FinetuneRun:
 def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     """Fine-tune, or resume, and yield what happens. At the end the run folder holds the model in `model/`.
 
-    A run whose model collapsed to one class is restarted with another seed, up to `max_restarts` times.
+    A run whose model collapsed to one class is restarted with other settings, up to `max_restarts` times.
     """
     check_single_process("fine-tuning")
-    collapses: list[str] = []
+    recipe, messages, learning_rates = request.recipe, list[str](), list[float]()
     for attempt in range(request.recipe.max_restarts + 1):
-        recipe = replace(request.recipe, seed=request.recipe.seed + 1_000 * attempt)
         folder = request.output if attempt == 0 else request.output / f"restart-{attempt}"
-        run, events = _open(replace(request, recipe=recipe), folder)
-        yield from (events if attempt == 0 else [])
+        run, attempt_events = _open(replace(request, recipe=recipe), folder)
+        if attempt == 0:
+            first_recipe, events = run.request.recipe, attempt_events
+            yield from events
         yield from _fill_feature_cache(run)
         if not (yield from _train(run)):
             return
-        is_last = attempt == request.recipe.max_restarts
-        collapse = _describe_collapse(run, _NO_RESTART if is_last else _RESTART)
-        if collapse is not None:
-            collapses.append(collapse)
-            yield FinetuneEvent(warning=collapse)
-        if collapse is None or is_last:
+        step = yield from _restore_best(run)
+        learning_rates.append(run.request.recipe.learning_rate)
+        collapse = _find_collapse(run, learning_rates)
+        if collapse is None:
             break
-    step = yield from _restore_best(run)
+        messages.append(collapse.describe(is_last=attempt == request.recipe.max_restarts))
+        yield FinetuneEvent(warning=messages[-1])
+        recipe = replace(run.request.recipe, seed=request.recipe.seed + 1_000 * (attempt + 1), **collapse.changes)
     if isinstance(run.module.task, ScaledTask):
         run.module.task = run.module.task.unscale(run.module.head)
     finished = FinishedRun(
         request=run.request,
+        first_recipe=first_recipe,
         predictor=run.predictor,
         examples=run.examples,
         step=step,
         records=run.folder,
         coverage=run.coverage,
-        warnings=[*(event.warning for event in events if event.warning), *collapses],
+        warnings=[*(event.warning for event in events if event.warning), *messages],
         notes=[event.note for event in events if event.note and event.note != run.coverage.describe()],
     )
     yield from finish_run(finished)
@@ -124,12 +129,13 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     """Read the files, build the model, run all checks, and write the recipe."""
     device = device_of(request.device)
     precision, precision_note = resolve_run_precision(request.recipe.precision, folder, device)
-    recipe = replace(request.recipe, precision=precision)
-    request = replace(request, recipe=recipe)
-    base = read_folder(fetch(request.model)) if request.model else new_model_folder(recipe.model, request.vocabulary)
+    base = read_base(request)
     counts = Counts()
-    examples = _read_examples(request, counts)
-    task = task_of(request.task).from_examples(examples["train"], request.settings)
+    examples = read_examples(request, counts)
+    resolution = resolve_defaults(request.recipe, base, examples, run_table(folder))
+    recipe = replace(resolution.recipe, precision=precision)
+    request = replace(request, recipe=recipe)
+    task = _make_task(request, examples["train"])
     module = build_module(base, task, recipe, torch.Generator().manual_seed(recipe.seed))
     window_rule = recipe.window_rule(task.default_window_rule, module.encoder.config.max_length)
     check_pair_order(window_rule, task, examples["train"])
@@ -139,6 +145,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     events = [FinetuneEvent(note=f"{count:,} {description}") for description, count in counts.items() if count]
     events += [
         FinetuneEvent(note=precision_note),
+        *([FinetuneEvent(note=resolution.describe())] if resolution.reasons else []),
         FinetuneEvent(note=coverage.describe()),
         *length_warnings(all_features, window_rule),
     ]
@@ -155,8 +162,7 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     module.encoder.set_precision(precision)
     predictor = Predictor(module, base.tokenizer, window_rule)
     check_target_metric(recipe, predictor, examples.get("dev"))
-    digest = _digest(request)
-    write_recipe(folder, f"task = {json.dumps(request.task)}\n" + to_toml(recipe), ("restart-*", ".*"))
+    _write_recipe(folder, request)
     run = _FinetuneRun(
         request=request,
         predictor=predictor,
@@ -164,14 +170,42 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
         batches=batches,
         precision=Precision(precision, device),
         examples=examples,
-        digest=digest,
+        digest=_digest(request),
         folder=folder,
         coverage=coverage,
+        default_learning_rate=default_learning_rate(base),
     )
     return run, events
 
 
-def _read_examples(request: FinetuneRequest, counts: Counts) -> dict[str, list[Any]]:
+def read_base(request: FinetuneRequest) -> ModelFolder:
+    """Return the model that a request fine-tunes: a folder, or a new one without weights."""
+    if request.model:
+        return read_folder(fetch(request.model))
+    return new_model_folder(request.recipe.model, request.vocabulary)
+
+
+def _make_task(request: FinetuneRequest, examples: Sequence[Any]) -> Task:
+    task = task_of(request.task).from_examples(examples, request.settings)
+    if not request.recipe.class_weights:
+        return task
+    if not isinstance(task, WeightedTask):
+        raise SettingsError(f"class_weights are for classify; the task is {request.task}")
+    return task.with_class_weights(request.recipe.class_weights, examples)
+
+
+def _write_recipe(folder: Path, request: FinetuneRequest) -> None:
+    """Write recipe.toml, or check that the one there is equal; one of an earlier version may lack keys."""
+    text = f"task = {json.dumps(request.task)}\n" + to_toml(request.recipe)
+    table = run_table(folder)
+    with contextlib.suppress(SettingsError):
+        is_same_task = table.pop("task", None) == request.task
+        if is_same_task and from_table(FinetuneRecipe, table, str(folder)) == request.recipe:
+            text = (folder / "recipe.toml").read_text(encoding="utf-8")
+    write_recipe(folder, text, ("restart-*", ".*"))
+
+
+def read_examples(request: FinetuneRequest, counts: Counts | None = None) -> dict[str, list[Any]]:
     """Return the examples of each split; of train as many as the recipe says, evenly spaced."""
     task: type[Task] = task_of(request.task)
     examples: dict[str, list[Any]] = {}
@@ -191,7 +225,13 @@ def _digest(request: FinetuneRequest) -> str:
     """Return a hash of all inputs; a checkpoint can be resumed only with the same ones."""
     files = [sha256(path) for path in request.files]
     vocabulary = "" if request.vocabulary is None else Tokenizer.load(request.vocabulary).hash
-    inputs = [request.task, request.model, vocabulary, files, asdict(request.recipe), request.columns, request.settings]
+    recipe = asdict(request.recipe)
+    for name in ("class_weights",):  # keys that were added later count only if they are set
+        if not recipe[name]:
+            del recipe[name]
+    if recipe["evals_per_epoch"].is_integer():  # once an integer
+        recipe["evals_per_epoch"] = int(recipe["evals_per_epoch"])
+    inputs = [request.task, request.model, vocabulary, files, recipe, request.columns, request.settings]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -252,7 +292,7 @@ def _train_steps(run: _FinetuneRun, records: Records, stop_signals: list[str]) -
         seed=recipe.seed,
         precision=run.precision,
     )
-    eval_steps = max(1, run.batches.num_steps // recipe.evals_per_epoch)
+    eval_steps = max(1, int(run.batches.num_steps / recipe.evals_per_epoch))
     if _stop_reason(run):
         return True
     for step in train(training, run.train_state):
@@ -295,17 +335,23 @@ def _evaluate_dev(run: _FinetuneRun, records: Records) -> Iterator[FinetuneEvent
     if "dev" not in run.examples:
         return
     run.last_scores = run.module.task.score(run.predictor.predict(run.examples["dev"]))
-    record = ScoreRecord(run.train_state.step, "dev", dict(run.last_scores.metrics))
+    loss = {} if run.last_scores.loss is None else {DEV_LOSS: run.last_scores.loss}
+    record = ScoreRecord(run.train_state.step, "dev", {**run.last_scores.metrics, **loss})
     records.add(record)
     _update_best(run, record)
     yield FinetuneEvent(score=record)
 
 
 def _update_best(run: _FinetuneRun, record: ScoreRecord) -> None:
-    main_metric = run.module.task.main_metric
-    if run.best is None or record.metrics[main_metric] > run.best.metrics[main_metric]:
+    """Select the record with the best main metric, among equals the one with the lowest loss, then the latest."""
+
+    def rank(one: ScoreRecord) -> tuple[float, float]:
+        return one.metrics[run.module.task.main_metric], -one.metrics.get(DEV_LOSS, 0.0)
+
+    if run.best is None or rank(record) > rank(run.best):
         run.best, run.num_evals_without_improvement = record, 0
     else:
+        run.best = record if rank(record) == rank(run.best) else run.best
         run.num_evals_without_improvement += 1
 
 
@@ -337,10 +383,21 @@ def _restore_best(run: _FinetuneRun) -> Generator[FinetuneEvent, None, int]:
     return run.best.step
 
 
-def _describe_collapse(run: _FinetuneRun, remedy: str) -> str | None:
-    """Return a message if the model predicts one class for everything."""
-    if run.last_scores is None and "dev" in run.examples:  # no step in this call: the run was complete before
-        run.last_scores = run.module.task.score(run.predictor.predict(run.examples["dev"]))
-    if run.last_scores is None or "confusion" not in run.last_scores.details:
+def _find_collapse(run: _FinetuneRun, learning_rates: Sequence[float]) -> Collapse | None:
+    """Return whether the best model predicts one class for everything, and why; `learning_rates` were tried so far."""
+    if "dev" not in run.examples:
         return None
-    return describe_collapse(run.last_scores.details["confusion"], run.last_scores.details["labels"], remedy)
+    if run.last_scores is None or predicts_one_class(run.last_scores.details.get("confusion", np.zeros((1, 1)))):
+        # No step in this call: the run was complete before. Or the last model collapsed, but the best one may not have.
+        run.last_scores = run.module.task.score(run.predictor.predict(run.examples["dev"]))
+    if "confusion" not in run.last_scores.details:
+        return None
+    steps = (record for record in read_records(run.folder) if isinstance(record, StepRecord))
+    evidence = TrainingEvidence(
+        recipe=run.request.recipe,
+        losses=[record.losses["task"] for record in steps],
+        default_learning_rate=run.default_learning_rate,
+        tried_learning_rates=learning_rates,
+        can_weight_classes=isinstance(run.module.task, WeightedTask),
+    )
+    return find_collapse(run.last_scores.details["confusion"], run.last_scores.details["labels"], evidence)

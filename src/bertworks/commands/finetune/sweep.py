@@ -10,9 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from bertworks.commands.finetune.defaults import keep_run_values, resolve_defaults
 from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GRID_LEARNING_RATES, FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run import run_finetune
+from bertworks.commands.finetune.run import read_base, read_examples, run_finetune
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.encoders.precision import AUTO
 from bertworks.errors import FolderError, SettingsError
@@ -56,6 +57,12 @@ def grid_of(recipe: FinetuneRecipe) -> list[FinetuneRecipe]:
         replace(recipe, batch_size=batch_size, learning_rate=learning_rate, epochs=epochs)
         for batch_size, learning_rate, epochs in product(GRID_BATCH_SIZES, GRID_LEARNING_RATES, GRID_EPOCHS)
     ]
+
+
+def resolved(request: FinetuneRequest) -> FinetuneRequest:
+    """Return the request with the defaults that follow from its model and data."""
+    recipe = resolve_defaults(request.recipe, read_base(request), read_examples(request)).recipe
+    return replace(request, recipe=recipe)
 
 
 def seeds_of(recipe: FinetuneRecipe, count: int) -> list[FinetuneRecipe]:
@@ -130,13 +137,15 @@ def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
     """Refuse a finished run that was made with other files, other settings or another model."""
     files = {"train": request.train, "dev": request.dev, "test": request.test}
     hashes = {split: sha256(path) for split, path in files.items() if path is not None}
-    # JSON turns tuples into lists, a restarted run has another seed than its request, and a run resolves `auto`.
-    recipe = json.loads(json.dumps({**asdict(request.recipe), "seed": 0}))
+    # A restarted run has another recipe than its request, and a run of an earlier version lacks keys.
+    run_recipe = {**asdict(FinetuneRecipe()), **run_info.get("first_recipe", run_info["recipe"]), "seed": 0}
+    recipe = asdict(keep_run_values(request.recipe, run_recipe)) | {"seed": 0}
     if recipe["precision"] == AUTO:
-        recipe["precision"] = run_info["recipe"].get("precision")
+        recipe["precision"] = run_recipe["precision"]
+    recipe = json.loads(json.dumps(recipe))  # turns tuples into lists
     expected = [request.task, hashes_of(request.model).get(BASE_HASH), recipe, hashes]
     run_hashes = {split: file["sha256"] for split, file in run_info["data"].items()}
-    actual = [run_info["task"], run_info.get(BASE_HASH), {**run_info["recipe"], "seed": 0}, run_hashes]
+    actual = [run_info["task"], run_info.get(BASE_HASH), run_recipe, run_hashes]
     if actual != expected:
         raise FolderError(f"{request.output} was made with other data or settings; choose another --output")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bertworks.commands.finetune.collapse import describe_collapse
+from bertworks.commands.finetune.collapse import predicts_one_class
 from bertworks.tasks.contract import TaskScores
 
 # On a few hundred dev examples, scores vary by about this much between seeds.
@@ -18,7 +18,7 @@ def verdict_of(main_metric: str, scores: Mapping[str, TaskScores]) -> str:
     train, dev = scores["train"].metrics[main_metric], scores["dev"].metrics[main_metric]
     values = f"{main_metric} is {train:.3f} on train and {dev:.3f} on dev"
     details = scores["dev"].details
-    if "confusion" in details and describe_collapse(details["confusion"], details["labels"]):
+    if "confusion" in details and predicts_one_class(details["confusion"]):
         return (
             f"underfits: {values}, and one class is predicted for everything; try more epochs or another learning rate"
         )

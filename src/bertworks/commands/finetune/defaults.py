@@ -1,0 +1,132 @@
+"""Defaults that follow from model and data: a recipe with unset values in, a resolved recipe and its reasons out.
+
+The rule was found by measurement; docs/recipes.md has the tables. A run keeps the values that it began with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertworks.commands.finetune.recipe import FinetuneRecipe
+from bertworks.models.folder import ModelFolder
+from bertworks.settings import recipe_table
+from bertworks.tasks.contract import examples_in
+
+# The paper's learning rate and the hidden size of the model that it was found for. Narrower models want a higher one.
+_BASE_LEARNING_RATE, _BASE_HIDDEN_SIZE = 3e-5, 768
+_MAX_LEARNING_RATE = 1e-3
+# Of a new recurrent head on a frozen model.
+_FEATURES_LEARNING_RATE = 1e-3
+# Fewer examples than this get the smaller batch size: more steps for the same computation.
+_FEW_EXAMPLES, _SMALL_BATCH_SIZE, _BATCH_SIZE = 2_000, 16, 32
+_MIN_STEPS, _MIN_EPOCHS, _MAX_EPOCHS = 600, 3, 30
+# About this many evaluations select the best checkpoint; they may cost this fraction of training at most.
+_NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
+# Scoring an example costs this fraction of training on it: the forward pass.
+_FORWARD_RATIO = 1 / 3
+# Of a model that was pretrained without dropout.
+_DROPOUT = 0.1
+
+# The settings that are resolved here.
+_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch", "patience")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A recipe without unset values, and why each of them was chosen; `reasons` is empty if all were set."""
+
+    recipe: FinetuneRecipe
+    reasons: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Return one line for the console; empty if there is nothing to say."""
+        return f"defaults for this model and data: {'; '.join(self.reasons)}" if self.reasons else ""
+
+
+def resolve_defaults(
+    recipe: FinetuneRecipe,
+    base: ModelFolder,
+    examples: Mapping[str, Sequence[Any]],
+    previous: Mapping[str, Any] | None = None,
+) -> Resolution:
+    """Set what the recipe leaves open, from the model, the number of training examples and of dev examples.
+
+    A run that resumes keeps the values of its resolved recipe, `previous`.
+    """
+    recipe = keep_run_values(recipe, previous or {})
+    num_examples, num_dev = (
+        sum(len(examples_in(example)) for example in examples.get(split, ())) for split in ("train", "dev")
+    )
+    reasons: list[str] = []
+    values: dict[str, Any] = {}
+    if not recipe.learning_rate:
+        values["learning_rate"], reason = _learning_rate(recipe, base)
+        reasons.append(f"learning_rate {values['learning_rate']:g} ({reason})")
+    batch_size = recipe.batch_size
+    if not batch_size:
+        batch_size = values["batch_size"] = _SMALL_BATCH_SIZE if num_examples < _FEW_EXAMPLES else _BATCH_SIZE
+        reasons.append(f"batch_size {batch_size} ({num_examples:,} training examples)")
+    epochs = recipe.epochs
+    if not epochs:
+        epochs = values["epochs"] = min(
+            _MAX_EPOCHS, max(_MIN_EPOCHS, math.ceil(_MIN_STEPS * batch_size / num_examples))
+        )
+        reasons.append(f"epochs {epochs} ({epochs * math.ceil(num_examples / batch_size):,} steps)")
+    if recipe.dropout is None and not previous and _lacks_dropout(base):
+        values["dropout"] = _DROPOUT
+        reasons.append(f"dropout {_DROPOUT:g} (the model was pretrained without)")
+    evals_per_epoch = recipe.evals_per_epoch or _evals_per_epoch(epochs, num_examples, num_dev)
+    patience = recipe.patience
+    if patience < 0:
+        patience = max(3, round(epochs * evals_per_epoch / 2)) if num_dev else 0
+    resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch), patience=patience)
+    return Resolution(resolved, tuple(reasons))
+
+
+def run_table(folder: Path) -> dict[str, Any]:
+    """Return the recipe.toml of a run; empty if there is none."""
+    path = folder / "recipe.toml"
+    return recipe_table(path) if path.is_file() else {}
+
+
+def keep_run_values(recipe: FinetuneRecipe, table: Mapping[str, Any]) -> FinetuneRecipe:
+    """Return the recipe with the values that a run, whose resolved recipe is `table`, chose for what it leaves open."""
+    unset = FinetuneRecipe()
+    kept = {name: table[name] for name in _RESOLVED if name in table and getattr(recipe, name) == getattr(unset, name)}
+    return replace(recipe, **kept)
+
+
+def default_learning_rate(base: ModelFolder) -> float:
+    """Return the usual fine-tuning learning rate of a model: that of its family, or by its hidden size."""
+    return base.family.learning_rate or _by_hidden_size(base.encoder_config.hidden_size)
+
+
+def _lacks_dropout(base: ModelFolder) -> bool:
+    """Whether a Transformer was pretrained without dropout, which pays with much text; recurrent families have their
+    own kinds of it."""
+    return bool(base.tensors) and not base.family.learning_rate and base.encoder_config.hidden_dropout_prob == 0
+
+
+def _learning_rate(recipe: FinetuneRecipe, base: ModelFolder) -> tuple[float, str]:
+    if recipe.feature_layers:
+        return _FEATURES_LEARNING_RATE, "a new head on a frozen model"
+    if base.family.learning_rate:
+        return base.family.learning_rate, f"usual for {base.family.model_type} models"
+    return default_learning_rate(base), f"hidden size {base.encoder_config.hidden_size}"
+
+
+def _by_hidden_size(hidden_size: int) -> float:
+    """Return 3e-5 for a hidden size of 768, and more for narrower models, to two digits."""
+    learning_rate = min(_MAX_LEARNING_RATE, _BASE_LEARNING_RATE * (_BASE_HIDDEN_SIZE / hidden_size) ** 2)
+    return float(f"{learning_rate:.1e}")
+
+
+def _evals_per_epoch(epochs: int, num_examples: int, num_dev: int) -> float:
+    """Return how often dev is scored: about ten times in a run, if that is cheap; below 1: not after each epoch."""
+    affordable = _MAX_EVAL_COST * num_examples / (_FORWARD_RATIO * max(num_dev, 1))  # per epoch
+    evals_per_epoch = min(max(1.0, _NUM_EVALS / epochs), affordable)
+    return float(round(evals_per_epoch)) if evals_per_epoch >= 1 else 1 / math.ceil(1 / evals_per_epoch)

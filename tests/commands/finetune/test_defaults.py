@@ -1,0 +1,109 @@
+"""Defaults of fine-tuning follow from model and data: values by hand, a resumed run keeps its own."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bertworks.commands.finetune.defaults import default_learning_rate, keep_run_values, resolve_defaults
+from bertworks.commands.finetune.recipe import FinetuneRecipe, read_finetune_recipe
+from bertworks.settings import recipe_path
+
+
+@dataclass(frozen=True)
+class Texts:
+    texts: tuple[str, ...] = ("a text",)
+
+
+def model(hidden_size: int = 256, dropout: float = 0.1, family_learning_rate: float = 0.0) -> Any:
+    """A stand-in for a model folder with weights."""
+    return SimpleNamespace(
+        tensors={"weight": None},
+        encoder_config=SimpleNamespace(hidden_size=hidden_size, hidden_dropout_prob=dropout),
+        family=SimpleNamespace(learning_rate=family_learning_rate, model_type="bert"),
+    )
+
+
+def splits(num_train: int, num_dev: int = 0) -> dict[str, list[Texts]]:
+    return {"train": [Texts()] * num_train, **({"dev": [Texts()] * num_dev} if num_dev else {})}
+
+
+def resolve(recipe: FinetuneRecipe, num_train: int, num_dev: int = 0, **config: Any) -> FinetuneRecipe:
+    return resolve_defaults(recipe, model(**config), splits(num_train, num_dev)).recipe
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "learning_rate"),
+    [(64, 1e-3), (128, 1e-3), (256, 2.7e-4), (384, 1.2e-4), (512, 6.8e-5), (768, 3e-5), (1024, 1.7e-5)],
+)
+def test_the_learning_rate_falls_with_the_square_of_the_hidden_size(hidden_size: int, learning_rate: float):
+    assert default_learning_rate(model(hidden_size)) == pytest.approx(learning_rate)
+
+
+def test_a_family_and_a_frozen_model_have_learning_rates_of_their_own():
+    assert resolve(FinetuneRecipe(), 100, family_learning_rate=0.01).learning_rate == 0.01
+    assert resolve(FinetuneRecipe(feature_layers="last"), 100).learning_rate == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("num_examples", "batch_size", "epochs"),
+    [(50, 16, 30), (400, 16, 24), (1_000, 16, 10), (2_000, 32, 10), (6_000, 32, 4), (60_000, 32, 3)],
+)
+def test_few_examples_get_small_batches_and_many_epochs(num_examples: int, batch_size: int, epochs: int):
+    recipe = resolve(FinetuneRecipe(), num_examples)
+    assert (recipe.batch_size, recipe.epochs) == (batch_size, epochs)
+
+
+def test_what_is_set_stays():
+    recipe = FinetuneRecipe(
+        learning_rate=1e-5, batch_size=8, epochs=2, dropout=0.3, evals_per_epoch=5.0, patience=0, warmup_ratio=0.2
+    )
+    resolution = resolve_defaults(recipe, model(dropout=0.0), splits(100, 50))
+    assert resolution.recipe == recipe
+    assert resolution.describe() == ""
+
+
+def test_the_reasons_are_printed():
+    assert resolve_defaults(FinetuneRecipe(), model(dropout=0.0), splits(400)).describe() == (
+        "defaults for this model and data: learning_rate 0.00027 (hidden size 256); batch_size 16 (400 training "
+        "examples); epochs 24 (600 steps); dropout 0.1 (the model was pretrained without)"
+    )
+
+
+def test_only_a_pretrained_transformer_without_dropout_gets_some():
+    assert resolve(FinetuneRecipe(), 100, dropout=0.0).dropout == 0.1
+    assert resolve(FinetuneRecipe(), 100, dropout=0.2).dropout is None
+    assert resolve(FinetuneRecipe(), 100, dropout=0.0, family_learning_rate=0.01).dropout is None
+    new_model = model(dropout=0.0)
+    new_model.tensors = {}
+    assert resolve_defaults(FinetuneRecipe(), new_model, splits(100)).recipe.dropout is None
+
+
+@pytest.mark.parametrize(
+    ("num_train", "num_dev", "evals_per_epoch", "patience"),
+    [
+        (60_000, 1_000, 3.0, 4),  # 3 epochs: about ten evaluations
+        (1_000, 100, 1.0, 5),  # 10 epochs: one each
+        (400, 1_200, 1 / 4, 3),  # an evaluation is as expensive as an epoch: not after each
+        (1_000, 0, 1.0, 0),
+    ],
+)
+def test_evaluations_are_about_ten_and_cheap(num_train: int, num_dev: int, evals_per_epoch: float, patience: int):
+    recipe = resolve(FinetuneRecipe(), num_train, num_dev)
+    assert (recipe.evals_per_epoch, recipe.patience) == (pytest.approx(evals_per_epoch), patience)
+
+
+def test_a_resumed_run_keeps_its_values():
+    table = {"learning_rate": 3e-5, "batch_size": 32, "epochs": 3, "evals_per_epoch": 1, "patience": 0, "seed": 7}
+    recipe = resolve_defaults(FinetuneRecipe(epochs=5), model(dropout=0.0), splits(400), table).recipe
+    assert (recipe.learning_rate, recipe.batch_size, recipe.epochs, recipe.seed) == (3e-5, 32, 5, 0)
+    assert (recipe.evals_per_epoch, recipe.patience, recipe.dropout) == (1, 0, None)  # it began without dropout
+    assert keep_run_values(FinetuneRecipe(), {}) == FinetuneRecipe()
+
+
+def test_the_paper_recipe_is_that_of_the_paper():
+    recipe = read_finetune_recipe(recipe_path("paper", "finetune"), {})
+    resolved = resolve(recipe, 400, 100, hidden_size=128, dropout=0.0)
+    assert (resolved.batch_size, resolved.learning_rate, resolved.epochs) == (32, 3e-5, 3)
+    assert (resolved.dropout, resolved.evals_per_epoch, resolved.patience) == (0.1, 1.0, 0)
