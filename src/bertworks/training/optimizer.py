@@ -12,21 +12,34 @@ import torch.distributed
 from torch import nn
 
 from bertworks.encoders.encoder import Encoder
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import SettingsError
 from bertworks.training.ema import WeightAverage
+from bertworks.training.muon import LayerMuon, is_layer_matrix, moment_of
 from bertworks.training.sharding import is_sharded, to_local
+
+OPTIMIZERS = ("adam", "muon")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamSettings:
-    """The paper's Adam. Google's BERT code has no `bias_correction`; `clip` is the maximal gradient norm."""
+    """The paper's Adam. Google's BERT code has no `bias_correction`; `clip` is the maximal gradient norm.
 
+    name      adam; or muon: Muon for the weight matrices of layers, Adam for all else
+    momentum  of Muon
+    """
+
+    name: str = "adam"
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
     weight_decay: float = 0.01
     clip: float = 1.0
     bias_correction: bool = True
+    momentum: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.name not in OPTIMIZERS:
+            raise SettingsError(f"there is no optimizer '{self.name}'; choose one of: {', '.join(OPTIMIZERS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +129,11 @@ class BertAdam:
         self._parameters = {name: parameter for name, parameter in trainable.items() if to_local(parameter).numel()}
         self._local_parameters = {name: to_local(parameter) for name, parameter in self._parameters.items()}
         self.weight_average = WeightAverage(self._local_parameters, ema_decay) if ema_decay else None
+        self._muon = self._make_muon() if settings.name == "muon" else None
         groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
         depths = parameter_depths(module)
         top = max((depths[name] for name in trainable), default=0)  # with tied embeddings there may be no head
-        for name, parameter in self._local_parameters.items():
+        for name, parameter in self._adam_parameters.items():
             depth_from_top = top - depths[name] if layerwise != LayerwiseSettings() else 0
             # Biases of relative attention have two dimensions.
             has_weight_decay = parameter.ndim > 1 and not name.endswith("bias")
@@ -132,6 +146,24 @@ class BertAdam:
             betas=(settings.beta1, settings.beta2),
             fused=all(values.device.type in _FUSED_DEVICES for values in self._local_parameters.values()),
         )
+
+    @property
+    def _adam_parameters(self) -> dict[str, torch.Tensor]:
+        return {
+            name: parameter
+            for name, parameter in self._local_parameters.items()
+            if self._muon is None or not is_layer_matrix(name, parameter)
+        }
+
+    def _make_muon(self) -> LayerMuon:
+        if self._is_sharded or self.layerwise != LayerwiseSettings():
+            raise SettingsError(
+                "the optimizer muon needs whole matrices and one learning rate for all layers: use adam"
+            )
+        matrices = {name: values for name, values in self._local_parameters.items() if is_layer_matrix(name, values)}
+        if not matrices:
+            raise SettingsError("the optimizer muon is for models with Transformer layers: use adam")
+        return LayerMuon(matrices, self.settings.momentum, self.settings.weight_decay)
 
     def step(self, learning_rate: float, scale: float = 1.0) -> float:
         """Clip the gradients, update the parameters, zero the gradients; return the gradient norm before clipping.
@@ -154,6 +186,8 @@ class BertAdam:
             weight_decay = self.settings.weight_decay if group["has_weight_decay"] else 0.0
             group |= self._group_settings(group_lr, weight_decay)
         self._adam.step()
+        if self._muon is not None:
+            self._muon.step(learning_rate)
         # A fused step does not increment tensor versions, by which packed copies of weights are invalidated.
         torch.autograd.graph.increment_version(list(self._local_parameters.values()))
         if self.weight_average is not None:
@@ -199,9 +233,10 @@ class BertAdam:
         }
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the moments of the local parameters, "exp_avg/NAME" and "exp_avg_sq/NAME", and averages "ema/NAME"."""
-        moments: dict[str, torch.Tensor] = {}
-        for name, parameter in self._local_parameters.items():
+        """Return the moments of the local parameters, "exp_avg/NAME" and "exp_avg_sq/NAME" ("momentum_buffer/NAME" of
+        Muon), and averages "ema/NAME"."""
+        moments = {} if self._muon is None else self._muon.state()
+        for name, parameter in self._adam_parameters.items():
             state = self._adam.state.get(parameter)
             if state:
                 moments |= {f"{moment}/{name}": state[moment] for moment in _MOMENTS}
@@ -214,20 +249,10 @@ class BertAdam:
         self.num_steps = num_steps
         if self.weight_average is not None:
             self.weight_average.restore(tensors)
-        for name, parameter in self._local_parameters.items():
+        if self._muon is not None and num_steps:
+            self._muon.restore(tensors)
+        for name, parameter in self._adam_parameters.items():
             if num_steps:
                 state: dict[str, Any] = {"step": torch.tensor(float(num_steps), device=parameter.device)}
-                state |= {moment: _moment(tensors, f"{moment}/{name}", parameter) for moment in _MOMENTS}
+                state |= {moment: moment_of(tensors, f"{moment}/{name}", parameter) for moment in _MOMENTS}
                 self._adam.state[parameter] = state
-
-
-def _moment(tensors: Mapping[str, torch.Tensor], name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a moment of a parameter; refuse one that is missing or of another shape."""
-    values = tensors.get(name)
-    if values is None or values.shape != parameter.shape:
-        problem = "no" if values is None else f"{tuple(values.shape)} instead of {tuple(parameter.shape)} as"
-        raise FolderError(
-            f"the checkpoint has {problem} optimizer state '{name}'; it belongs to another recipe: start a new run "
-            f"with --output"
-        )
-    return values.to(parameter.device).clone()

@@ -229,6 +229,8 @@ def _digest(request: FinetuneRequest) -> str:
     for name in ("class_weights",):  # keys that were added later count only if they are set
         if not recipe[name]:
             del recipe[name]
+    if request.recipe.optimizer.name == "adam":
+        recipe["optimizer"] = {k: v for k, v in recipe["optimizer"].items() if k not in ("name", "momentum")}
     if recipe["evals_per_epoch"].is_integer():  # once an integer
         recipe["evals_per_epoch"] = int(recipe["evals_per_epoch"])
     inputs = [request.task, request.model, vocabulary, files, recipe, request.columns, request.settings]

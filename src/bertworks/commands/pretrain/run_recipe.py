@@ -31,6 +31,10 @@ def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -
     if not recipe.ema_decay:
         ignored.add("ema_decay")
     settings = {name: value for name, value in asdict(recipe).items() if name not in ignored}
+    if recipe.optimizer.name == "adam":  # the keys of Muon were added later
+        settings["optimizer"] = {
+            name: value for name, value in settings["optimizer"].items() if name not in ("name", "momentum")
+        }
     # Values that a phase takes from the recipe are left out, as before phases could have their own.
     settings["phases"] = [
         {name: value for name, value in phase.items() if value is not None} for phase in settings["phases"]

@@ -1,0 +1,91 @@
+"""Muon for layer matrices: equal to torch's on each matrix, Adam for all else; its state is restored exactly."""
+
+import pytest
+import torch
+from torch import nn
+
+from bertworks.encoders.families import family_of
+from bertworks.errors import FolderError, SettingsError
+from bertworks.training.muon import is_layer_matrix
+from bertworks.training.optimizer import AdamSettings, BertAdam, LayerwiseSettings
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SETTINGS = AdamSettings(name="muon", clip=0.0)
+
+
+def encoder(seed: int = 0) -> nn.Module:
+    family = family_of("bert")
+    return family.build(family.config_from_preset("tiny", 50), torch.Generator().manual_seed(seed))
+
+
+def set_gradients(module: nn.Module, step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for parameter in module.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def test_the_matrices_of_layers_are_those_of_muon():
+    names = [name for name, parameter in encoder().named_parameters() if is_layer_matrix(name, parameter)]
+    kinds = ("attention.query_key_value", "attention.out", "intermediate", "output")
+    assert names == [f"layers.{layer}.{kind}.weight" for layer in range(2) for kind in kinds]
+
+
+def test_each_matrix_is_updated_as_by_torch():
+    """Query, key and value are stacked in one parameter, and three matrices."""
+    module = encoder()
+    stacked = module.get_parameter("layers.0.attention.query_key_value.weight")
+    single = module.get_parameter("layers.1.output.weight")
+    parts = [part.clone() for part in stacked.detach().chunk(3)] + [single.detach().clone()]
+    reference = torch.optim.Muon(parts, lr=1e-2, weight_decay=0.01, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    optimizer = BertAdam(module, SETTINGS)
+    for step in range(3):
+        set_gradients(module, step)
+        for part, grad in zip(parts, [*stacked.grad.chunk(3), single.grad], strict=True):
+            part.grad = grad.clone()
+        reference.step()
+        optimizer.step(1e-2)
+    assert torch.equal(stacked, torch.cat(parts[:3]))
+    assert torch.equal(single, parts[3])
+
+
+def test_all_else_is_updated_by_adam():
+    with_muon, with_adam = encoder(), encoder()
+    optimizers = [BertAdam(with_muon, SETTINGS), BertAdam(with_adam, AdamSettings(clip=0.0))]
+    for module, optimizer in zip((with_muon, with_adam), optimizers, strict=True):
+        set_gradients(module, 0)
+        optimizer.step(1e-2)
+    for (name, left), right in zip(with_muon.named_parameters(), with_adam.parameters(), strict=True):
+        assert torch.equal(left, right) != is_layer_matrix(name, left), name
+
+
+def test_the_restored_state_continues_bit_identically():
+    whole, resumed = encoder(), encoder(1)
+    first, second = BertAdam(whole, SETTINGS), BertAdam(resumed, SETTINGS)
+    assert first.state() == {}
+    for step in range(4):
+        if step == 2:
+            resumed.load_state_dict(whole.state_dict())
+            second.restore(first.state(), 2)
+        for module, optimizer in ((whole, first), (resumed, second))[: 1 + (step >= 2)]:
+            set_gradients(module, step)
+            optimizer.step(1e-2)
+    assert all(torch.equal(left, right) for left, right in zip(whole.parameters(), resumed.parameters(), strict=True))
+    assert "momentum_buffer/layers.0.output.weight" in first.state()
+
+
+def test_the_state_of_another_optimizer_is_refused():
+    module = encoder()
+    adam = BertAdam(module, AdamSettings())
+    set_gradients(module, 0)
+    adam.step(1e-2)
+    with pytest.raises(FolderError, match="no optimizer state 'momentum_buffer/layers"):
+        BertAdam(module, SETTINGS).restore(adam.state(), 1)
+
+
+def test_settings_that_muon_cannot_follow_are_refused():
+    with pytest.raises(SettingsError, match="one learning rate for all layers: use adam"):
+        BertAdam(encoder(), SETTINGS, LayerwiseSettings(layer_lr_decay=0.9))
+    with pytest.raises(SettingsError, match="for models with Transformer layers"):
+        BertAdam(nn.Linear(2, 2), SETTINGS)
+    with pytest.raises(SettingsError, match="no optimizer 'lamb'; choose one of: adam, muon"):
+        AdamSettings(name="lamb")
