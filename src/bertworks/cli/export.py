@@ -62,7 +62,14 @@ def _format_certificate(certificate: dict[str, Any]) -> list[str]:
         f"largest differences: {differences}",
         f"cosine of sentence vectors: mean {certificate['mean_cosine']:.5f}, minimum {certificate['min_cosine']:.5f}",
     ]
-    scheme, change = certificate["scheme"], certificate["data"]
+    scheme, change, mlm = certificate["scheme"], certificate["data"], certificate["mlm"]
+    if mlm is not None:
+        lines.append(
+            f"MLM loss on {mlm['num_masked']} masked tokens: {mlm['loss_before']:.4f} before, {mlm['loss_after']:.4f} "
+            f"after; the same prediction for {mlm['same_ratio']:.1%}"
+        )
+    if "max_rounding_error" in scheme:
+        lines.append(f"largest rounding error of a weight: {scheme['max_rounding_error']:.1e}")
     if "fp32_linears" in scheme:
         num_linears, in_fp32 = scheme["linears"], scheme["fp32_linears"]
         lines.append(f"linear layers in int8: {num_linears - len(in_fp32)} of {num_linears}")
