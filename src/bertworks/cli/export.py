@@ -51,11 +51,12 @@ def export_command(
     result = export(request)
     before, after = result.bytes_before / 1e6, result.bytes_after / 1e6
     print(f"{result.output}: {after:,.1f} MB, the original has {before:,.1f} MB")
-    for line in _format_certificate(result.certificate):
+    for line in format_certificate(result.certificate):
         print(line)
 
 
-def _format_certificate(certificate: dict[str, Any]) -> list[str]:
+def format_certificate(certificate: dict[str, Any]) -> list[str]:
+    """Return the lines that tell a user what an export changed."""
     differences = ", ".join(f"{name} {value:.1e}" for name, value in certificate["max_difference"].items())
     lines = [
         f"compared on {certificate['texts']}",
