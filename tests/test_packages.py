@@ -8,12 +8,14 @@ from small_models import write_pretrained
 
 import bertworks
 from bertworks import packages
+from bertworks.commands.doctor.run import examine
 from bertworks.corpus.corpus import Corpus
 from bertworks.errors import InputError, SettingsError
 from bertworks.models.hub import fetch
 from bertworks.models.provenance import display_name, folders_of
 from bertworks.packages import available_models, is_model_name, packaged_model
 from bertworks.serving.models import named_folders
+from bertworks.text.sources import TextSource
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 CHECKOUT = packages._CHECKOUT_MODELS
@@ -153,3 +155,11 @@ def test_a_run_records_the_folder_of_its_packaged_base(site: Path, model: Path):
     folder = write_package(site, "bertworks_xx_tiny", model)
     assert folders_of("xx-tiny") == {"base_folder": str(folder.resolve())}
     assert display_name("xx-tiny") == display_name(folder) == "xx-tiny"
+
+
+def test_the_doctor_checks_text_against_the_vocabulary_of_a_packaged_model(site: Path, model: Path, tmp_path: Path):
+    write_package(site, "bertworks_xx_tiny", model)
+    (tmp_path / "text.txt").write_text("The cat sat on the mat. It was very good.\n")
+    diagnosis = examine([TextSource(str(tmp_path / "text.txt"))], vocabulary=Path("xx-tiny"), workers=1)
+    assert diagnosis.vocabulary is not None
+    assert diagnosis.vocabulary.unknown_ratio == 0.0
