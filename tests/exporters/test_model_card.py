@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> PretrainRun:
 
 def card(model: Path, **parts: object) -> str:
     content = CardContent(
-        name="xx-tiny",
+        **{"name": "xx-tiny", **parts},
         version="1.2.0",
         license="Apache-2.0",
         config=CONFIG,
@@ -70,7 +70,6 @@ def card(model: Path, **parts: object) -> str:
         metadata={"objective": "mlm", "scores": {"held_out_loss": 2.8}},
         certificate=CERTIFICATE,
         files=model,
-        **parts,
     )
     return write_card(content)
 
@@ -97,9 +96,16 @@ def test_the_card_begins_with_what_the_model_is(model: Path):
 
 def test_the_usage_has_the_commands_of_this_model(model: Path):
     usage = sections(card(model))["Use"]
-    assert "pip install ./models/xx-tiny" in usage
+    assert "pip install .      # in the folder of this file\n" in usage
     assert 'bertworks.load("xx-tiny")' in usage
     assert "from_pretrained(bertworks_xx_tiny.folder)" in usage
+
+
+def test_our_own_models_are_installed_from_a_clone(model: Path):
+    assert (
+        "pip install ./models/en-small      # in a clone of bertworks\n"
+        in sections(card(model, name="en-small"))["Use"]
+    )
 
 
 def test_the_data_has_counts_languages_and_sources(model: Path):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from small_models import write_finetuned, write_pretrained
 from small_run import RECIPE, prepare_corpus, run
@@ -24,6 +25,7 @@ from bertworks.errors import BertworksError, FolderError, InputError, SettingsEr
 from bertworks.exporters.export import ExportRequest, export
 from bertworks.exporters.package import PackageRequest, PackageResult, package
 from bertworks.inference.model import load
+from bertworks.sampling.batch import collate_sequences
 from bertworks.serving.models import load_served_model
 from bertworks.tasks.classify import Classify
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -189,6 +191,14 @@ def test_refusals_name_the_remedy_and_write_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["trained"]
 
 
+def test_a_run_that_is_not_finished_is_refused(home: Path, tmp_path: Path):
+    run(home / "corpus", tmp_path / "run", stop_after=2)
+    with pytest.raises(
+        FolderError, match="run is a run that is not finished and has no model yet; finish it with its own"
+    ):
+        make(tmp_path / "run", tmp_path / "out")
+
+
 def test_weights_that_are_not_finite_are_refused_and_nothing_is_written(tmp_path: Path):
     folder = write_pretrained(tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")
@@ -247,6 +257,16 @@ def test_a_packaged_model_is_loaded_in_fp32(home: Path, by_name: str):
     assert model.report.missing_keys == ()
     embeddings = load_file(home / "run" / "model" / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     assert torch.equal(model.encoder.token_embeddings.weight, embeddings.half().float())
+
+
+def test_transformers_reads_the_model_folder_as_it_is(home: Path, by_name: str):
+    model, text = load(by_name, precision="fp32"), "The river of bread and silver."
+    peer = transformers.AutoModelForMaskedLM.from_pretrained(model_of(home / "models" / "xx-tiny")).eval()
+    encoding = model.tokenizer.encode(text)
+    with torch.inference_mode():
+        expected = peer.base_model(torch.tensor([encoding.input_ids])).last_hidden_state
+        actual = model.encoder(collate_sequences([encoding], model.tokenizer.specials.pad)).to_padded()
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
 def test_pretraining_continues_from_a_packaged_model_in_fp32(home: Path, by_name: str):

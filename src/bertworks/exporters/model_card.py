@@ -16,7 +16,7 @@ from bertworks.disk import sha256
 from bertworks.encoders.config import EncoderConfig
 from bertworks.exporters.corpus_facts import CorpusFacts
 from bertworks.models.provenance import BASE_FOLDER, display_name
-from bertworks.packages import module_name
+from bertworks.packages import MODELS, module_name
 from bertworks.reports.page import format_duration, format_number, format_percent
 from bertworks.reports.pretrain import PretrainRun, held_out_rows
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -115,8 +115,10 @@ def _fact_table(content: CardContent) -> str:
 
 
 def _usage(name: str) -> list[str]:
+    is_ours = name in MODELS
+    install = f"./models/{name}      # in a clone of bertworks" if is_ours else ".      # in the folder of this file"
     return [
-        f"```console\npip install ./models/{name}      # in a clone of bertworks\n```",
+        f"```console\npip install {install}\n```",
         f'```python\nimport bertworks\n\nmodel = bertworks.load("{name}")\n```',
         f"Every command that takes a model takes the name: `bertworks finetune classify --model {name} …`.",
         "transformers reads the folder, too:",

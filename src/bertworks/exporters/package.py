@@ -158,6 +158,10 @@ def _with_run(request: PackageRequest) -> PackageRequest:
     folder = Path(request.model)
     if (folder / MODEL_FOLDER / "config.json").is_file() and not (folder / "config.json").is_file():
         return replace(request, model=str(folder / MODEL_FOLDER), run=request.run or folder)
+    if (folder / RUN_INFO).is_file():
+        raise FolderError(
+            f"{folder} is a run that is not finished and has no model yet; finish it with its own command"
+        )
     if request.run is None and folder.name == MODEL_FOLDER and (folder.parent / RUN_INFO).is_file():
         return replace(request, run=folder.parent)
     if request.run is not None and not (request.run / RUN_INFO).is_file():
