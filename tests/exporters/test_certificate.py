@@ -1,11 +1,13 @@
 """Certificates: an exceeded tolerance is reported with its value and its option."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bertworks.errors import FolderError
 from bertworks.exporters.certificate import Certificate, MetricChange, Tolerance
-from bertworks.exporters.parity import ParityResult
+from bertworks.exporters.parity import MlmParity, ParityResult
 from bertworks.tasks.contract import TaskScores
 
 
@@ -41,6 +43,13 @@ def test_other_outputs_are_compared_absolutely():
 def test_a_nonfinite_difference_always_fails():
     assert len(certificate(Tolerance(1e9), logits=float("inf")).failures) == 1
     assert len(certificate(Tolerance(1e9), logits=float("nan")).failures) == 1
+
+
+def test_the_content_has_the_mlm_losses_before_and_after():
+    parity = ParityResult({}, {}, np.array([1.0]), MlmParity(20, 4.5, 4.51, 0.95))
+    content = replace(certificate(Tolerance()), parity=parity).to_dict()
+    assert content["mlm"] == {"num_masked": 20, "loss_before": 4.5, "loss_after": 4.51, "same_ratio": 0.95}
+    assert certificate(Tolerance()).to_dict()["mlm"] is None
 
 
 def test_the_mean_cosine_is_checked():

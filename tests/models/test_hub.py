@@ -385,3 +385,8 @@ def test_mirror_and_cache_of_the_environment_are_used(server: Hub, tmp_path: Pat
     folder = Path(printed.stdout.strip())
     assert folder.is_relative_to(tmp_path / "home")
     assert files_in(folder)["model.safetensors"] == WEIGHTS
+
+
+def test_an_unknown_name_that_resembles_one_of_our_models_is_answered_with_it(server: Hub):
+    with pytest.raises(InputError, match=r"there is no 'en_small' on .*; did you mean 'en-small'\?"):
+        fetch("en_small")

@@ -31,7 +31,7 @@ from bertworks.reports.curves import (
     tick_distance,
 )
 from bertworks.reports.page import format_duration, format_number
-from bertworks.reports.pretrain import write_pretrain_report
+from bertworks.reports.pretrain import held_out_rows, read_pretrain_run, write_pretrain_report
 
 RUN_INFO = {
     "uniform_loss": math.log(30_522),  # 10.3262
@@ -94,6 +94,18 @@ def test_the_page_has_the_last_held_out_scores(tmp_path):
         ("tokens seen", "2 million"),
     ):
         assert f"{name} {value}" in words
+
+
+def test_rows_of_held_out_scores_have_the_time_and_the_tokens_so_far(tmp_path):
+    """Step n ends after n hours and n million tokens; the evaluation after step 0 is before the first one."""
+    run = run_with(tmp_path, *(step(number, 9.0) for number in range(1, 5)), *(held_out(n, 8 - n) for n in (0, 2, 4)))
+    titles, rows = held_out_rows(read_pretrain_run(run), 2)
+    assert titles[:4] == ["step", "phase", "time", "tokens seen"]
+    assert titles[4:] == ["MLM loss", "NSP loss", "perplexity", "MLM accuracy", "NSP accuracy"]
+    assert rows == [
+        ["0", "128", "0.0 s", "0", "8.000", "–", "12.3", "54.3 %", "91.2 %"],
+        ["4", "128", "4 h 0 min", "4 million", "4.000", "–", "12.3", "54.3 %", "91.2 %"],
+    ]
 
 
 def test_the_page_has_baselines_recipe_machine_corpus_and_warnings(tmp_path):

@@ -28,7 +28,9 @@ app = command_app()
 
 @app.command("adapt", cls=Command)
 def adapt_command(
-    model: Annotated[str, typer.Argument(help="The model to start from: a folder, or a name on the hub.")],
+    model: Annotated[
+        str, typer.Argument(help="The model to start from: a folder, en-small or zh-small, or a name on the hub.")
+    ],
     data: CorpusFolder,
     output: RunFolder,
     recipe: Annotated[str, typer.Option(help="A recipe: a .toml file or a name. Its [model] is not used.")] = "adapt",

@@ -38,6 +38,7 @@ COMMANDS = {
     "bundle": "Put models, their base model and the corpus into one folder for production.",
     "serve": "Serve models over HTTP, with a web page.",
     "export": "Export a model to ONNX, OpenVINO, fp16 or int8, with a certificate of parity.",
+    "package": "Write a model as an installable Python package with fp16 weights and a model card.",
     "show": "Print examples, documents, sentences or tokens of a corpus or vocabulary.",
 }
 

@@ -29,7 +29,9 @@ def doctor_command(
     held_out: Annotated[
         list[str] | None, typer.Option(help="Evaluation text to look for in the sources; may be repeated.")
     ] = None,
-    vocab: Annotated[Path | None, typer.Option(help="A vocabulary to check against the text.")] = None,
+    vocab: Annotated[
+        Path | None, typer.Option(help="A vocabulary to check against the text: a folder, or a model such as en-small.")
+    ] = None,
     format: Format = "auto",  # noqa: A002
     field: Field = "text",
     lines: Lines = "auto",

@@ -51,18 +51,26 @@ def export_command(
     result = export(request)
     before, after = result.bytes_before / 1e6, result.bytes_after / 1e6
     print(f"{result.output}: {after:,.1f} MB, the original has {before:,.1f} MB")
-    for line in _format_certificate(result.certificate):
+    for line in format_certificate(result.certificate):
         print(line)
 
 
-def _format_certificate(certificate: dict[str, Any]) -> list[str]:
+def format_certificate(certificate: dict[str, Any]) -> list[str]:
+    """Return the lines that tell a user what an export changed."""
     differences = ", ".join(f"{name} {value:.1e}" for name, value in certificate["max_difference"].items())
     lines = [
         f"compared on {certificate['texts']}",
         f"largest differences: {differences}",
         f"cosine of sentence vectors: mean {certificate['mean_cosine']:.5f}, minimum {certificate['min_cosine']:.5f}",
     ]
-    scheme, change = certificate["scheme"], certificate["data"]
+    scheme, change, mlm = certificate["scheme"], certificate["data"], certificate["mlm"]
+    if mlm is not None:
+        lines.append(
+            f"MLM loss on {mlm['num_masked']} masked tokens: {mlm['loss_before']:.4f} before, {mlm['loss_after']:.4f} "
+            f"after; the same prediction for {mlm['same_ratio']:.1%}"
+        )
+    if "max_rounding_error" in scheme:
+        lines.append(f"largest rounding error of a weight: {scheme['max_rounding_error']:.1e}")
     if "fp32_linears" in scheme:
         num_linears, in_fp32 = scheme["linears"], scheme["fp32_linears"]
         lines.append(f"linear layers in int8: {num_linears - len(in_fp32)} of {num_linears}")

@@ -65,7 +65,9 @@ def finetune_command(
         str, typer.Argument(help="A task such as classify, tag or answer, or a published dataset such as glue/MRPC.")
     ],
     output: RunFolder,
-    model: Annotated[str, typer.Option(help="The pretrained model: a folder, or a name on the hub.")] = "",
+    model: Annotated[
+        str, typer.Option(help="The pretrained model: a folder, en-small or zh-small, or a name on the hub.")
+    ] = "",
     vocab: Annotated[
         Path | None, typer.Option(help="Without --model: vocabulary of a new model of the recipe's [model].")
     ] = None,

@@ -37,7 +37,9 @@ TargetsSuffix = Annotated[
 ]
 
 # Models
-ModelArgument = Annotated[str, typer.Argument(help="A model folder, or a name on the hub.")]
+ModelArgument = Annotated[
+    str, typer.Argument(help="A model folder, one of our models (en-small), or a name on the hub.")
+]
 FinetunedModel = Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or a name on the hub.")]
 Engine = Annotated[
     str | None, choice("engine", ENGINES, "Inference engine; by default the one the folder was exported for.")

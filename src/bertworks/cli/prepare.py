@@ -22,7 +22,10 @@ app = command_app()
 @app.command("prepare", cls=Command)
 def prepare_command(
     sources: OptionalSources = None,
-    vocab: Annotated[Path | None, typer.Option(help="A vocabulary: its folder, vocab.txt or tokenizer.json.")] = None,
+    vocab: Annotated[
+        Path | None,
+        typer.Option(help="A vocabulary: its folder, vocab.txt or tokenizer.json, or a model such as en-small."),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Corpus folder to create, continue or extend.")] = None,
     weights: Annotated[
         str | None, typer.Option(help="Sampling weight of each source, such as 1,2.5.", metavar="X,X…")

@@ -17,7 +17,7 @@ app = command_app()
 @app.command("tokenize", cls=Command)
 def tokenize_command(
     text: Annotated[str, typer.Argument(help="The text, or the first text of a pair.")],
-    vocab: Annotated[Path, typer.Option(help="A vocab.txt, a tokenizer.json, or a folder that holds one.")],
+    vocab: Annotated[Path, typer.Option(help="A vocab.txt, a tokenizer.json, a folder that holds one, or en-small.")],
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
     as_json: AsJson = False,
 ) -> None:

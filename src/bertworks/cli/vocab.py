@@ -64,7 +64,9 @@ def train_command(
 
 @app.command("extend", cls=Command)
 def extend_command(
-    folder: Annotated[Path, typer.Argument(help="The vocabulary to extend: folder, vocab.txt or tokenizer.json.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The vocabulary to extend: folder, vocab.txt, tokenizer.json, or en-small.")
+    ],
     sources: Sources,
     output: Output,
     add: Annotated[int, typer.Option(help="Maximum number of new tokens.")] = 2000,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from bertworks.corpus.shard import SPLITS, Region, ShardArrays, map_shard
 from bertworks.disk import read_json
 from bertworks.errors import FolderError, InputError
+from bertworks.packages import packaged_model
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -52,10 +53,12 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | Path, vocabulary: str | None = None) -> Corpus:
-        """Open a corpus folder. `vocabulary` is a path, a hash or a prefix of it; optional if there is only one."""
+        """Open a corpus folder. `vocabulary` is a path, a packaged model or a prefix of a hash; optional if single."""
         folder = Path(folder)
         manifest = read_manifest(folder)
-        prefix = Tokenizer.load(vocabulary).hash if vocabulary and Path(vocabulary).exists() else vocabulary or ""
+        prefix = vocabulary or ""
+        if vocabulary and (Path(vocabulary).exists() or packaged_model(vocabulary)):
+            prefix = Tokenizer.load(vocabulary).hash
         keys = [key for key in manifest["tokens"] if key.startswith(prefix)]
         if not keys:
             available = ", ".join(manifest["tokens"]) or "none"

@@ -109,6 +109,7 @@ class Certificate:
             "max_value": self.parity.max_values,
             "mean_cosine": self.cosine,
             "min_cosine": float(cosines.min()),
+            "mlm": None if self.parity.mlm is None else asdict(self.parity.mlm),
             "data": None if self.metric_change is None else self.metric_change.to_dict(),
             "tolerance": asdict(self.tolerance),
         }

@@ -1,6 +1,6 @@
 """Parity: two models and token sequences in, the differences of their outputs out.
 
-B sequences, T positions, R sequences of the sample, D hidden size.
+B sequences, T positions, P masked positions, R sequences of the sample, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from bertworks.encoders.encoder import Encoder
 from bertworks.engines.batching import batch_by_token_budget
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT
 from bertworks.exporters.sample_texts import TEXTS
+from bertworks.inference.fill_mask import MaskFiller
 from bertworks.inference.model import Model
 from bertworks.sampling.batch import Batch, collate_sequences
 from bertworks.sampling.windows import Window, WindowRule, make_windows
+from bertworks.vocabulary.tokenizer import SpecialTokenIds
 
 # Tokens of a batch: their logits over the whole vocabulary must fit into memory.
 _MAX_BATCH_TOKENS = 512
+# Every seventh token of the sample is masked to compare MLM losses: about the 15 % of pretraining.
+_MASK_STEP = 7
 # Examples of a file that are compared; more would not change the differences. Metrics use all examples.
 _MAX_EXAMPLES = 256
 
@@ -41,12 +45,26 @@ class ParitySample:
 
 
 @dataclass(frozen=True, slots=True)
+class MlmParity:
+    """The MLM losses of both models on the same masked tokens, and the ratio of tokens that both predict alike."""
+
+    num_masked: int
+    loss_before: float
+    loss_after: float
+    same_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class ParityResult:
-    """The largest difference and value of each output, and the cosine similarity of sentence vectors (R,)."""
+    """The largest difference and value of each output, and the cosine similarity of sentence vectors (R,).
+
+    `mlm` is None for a model without a masked-LM head.
+    """
 
     max_differences: dict[str, float]
     max_values: dict[str, float]
     cosines: npt.NDArray[np.float64]
+    mlm: MlmParity | None = None
 
 
 def builtin_sample(model: Model) -> ParitySample:
@@ -88,7 +106,44 @@ def compare(original: Model, exported: Model, sample: ParitySample) -> ParityRes
             max_values[name] = max(max_values.get(name, 0.0), float(expected.abs().max()))
     pooling, pad = read_pooling(original.folder), original.tokenizer.specials.pad
     vectors = (sequence_vectors(model.encoder, sample.sequences, pooling, pad) for model in (original, exported))
-    return ParityResult(differences, max_values, cosines_of(*vectors))
+    return ParityResult(differences, max_values, cosines_of(*vectors), compare_mlm(original, exported, sample))
+
+
+@torch.inference_mode()
+def compare_mlm(original: Model, exported: Model, sample: ParitySample) -> MlmParity | None:
+    """Compare the predictions of two models for masked tokens of the sample; None without a masked-LM head."""
+    fillers = [model.mask_filler for model in (original, exported) if model.mask_filler is not None]
+    if len(fillers) < 2:
+        return None
+    num_masked = num_same = 0
+    losses = [0.0, 0.0]
+    for batch, targets in _masked_batches(sample.sequences, original.tokenizer.specials):
+        log_probs = [_mlm_logits(filler, batch).log_softmax(-1) for filler in fillers]  # (P, V) each
+        for index, scores in enumerate(log_probs):
+            losses[index] -= float(scores.gather(1, targets[:, None]).double().sum())
+        num_same += int((log_probs[0].argmax(-1) == log_probs[1].argmax(-1)).sum())
+        num_masked += len(targets)
+    if not num_masked:
+        return None
+    return MlmParity(num_masked, losses[0] / num_masked, losses[1] / num_masked, num_same / num_masked)
+
+
+def _masked_batches(sequences: Sequence[Window], specials: SpecialTokenIds) -> Iterator[tuple[Batch, torch.Tensor]]:
+    """Yield batches with masked tokens at their `positions`, and the tokens that were there (P,)."""
+    for batch in _batches(sequences, specials.pad):
+        input_ids = batch.input_ids.flatten()
+        is_text = ~torch.isin(input_ids, torch.tensor(specials.ids))
+        positions = torch.nonzero(is_text).flatten()[_MASK_STEP // 2 :: _MASK_STEP]
+        if len(positions):
+            masked = input_ids.index_fill(0, positions, specials.mask).view_as(batch.input_ids)
+            yield replace(batch, input_ids=masked, positions=positions), input_ids[positions]
+
+
+def _mlm_logits(mask_filler: MaskFiller, batch: Batch) -> torch.Tensor:
+    """Return the logits (P, V) of the masked-LM head at the positions of a batch."""
+    assert batch.positions is not None
+    encoder = mask_filler.encoder
+    return mask_filler.head(encoder(batch).gather(batch.positions), encoder.token_embeddings.weight)
 
 
 @torch.inference_mode()
@@ -127,6 +182,4 @@ def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
         outputs = model.predictor.module.outputs(batch)
         yield LOGITS, outputs.masked_fill(outputs == -torch.inf, 0.0)  # logits of spans in padding are -inf
     elif model.mask_filler is not None:
-        assert batch.positions is not None
-        encoder = model.mask_filler.encoder
-        yield LOGITS, model.mask_filler.head(encoder(batch).gather(batch.positions), encoder.token_embeddings.weight)
+        yield LOGITS, _mlm_logits(model.mask_filler, batch)

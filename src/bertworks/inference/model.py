@@ -1,4 +1,4 @@
-"""Load a model: the path of a model folder or a name on the hub in, a Model that predicts and encodes out."""
+"""Load a model: a model folder, a packaged model or a name on the hub in, a Model that predicts and encodes out."""
 
 from __future__ import annotations
 
@@ -158,7 +158,9 @@ class Model:
 def load(
     name: str | Path, revision: str | None = None, engine: str | None = None, precision: str | None = None
 ) -> Model:
-    """Load a model from a folder, or by its name on the hub, where it is downloaded once and then cached.
+    """Load a model from a folder, by the name of a packaged model (en-small), or by its name on the hub.
+
+    A model of the hub is downloaded once and then cached.
 
     `engine` is torch, onnx or openvino; the default is the engine that the folder was exported for, else torch.
     `precision` is auto, fp32, bf16 or fp16; auto, the default, is bf16 where the processor multiplies it in hardware,

@@ -1,4 +1,4 @@
-"""The name of a model in, its local folder out: an existing folder, or a download from the Hugging Face hub.
+"""The name of a model in, its local folder out: an existing folder, a packaged model, or a download from the hub.
 
 `huggingface_hub` does downloads, their cache, resuming, tokens, mirrors (HF_ENDPOINT) and offline mode
 (HF_HUB_OFFLINE). This file decides which files are downloaded, and explains errors.
@@ -21,6 +21,8 @@ from huggingface_hub.errors import (
 )
 
 from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
+from bertworks.packages import MODELS, check_installed, packaged_model
+from bertworks.settings import nearest_name
 
 # In these patterns * and ? match slashes, too, so none may start with one: onnx/model.safetensors must not match.
 CONFIG_AND_TOKENIZER_FILES = [
@@ -57,20 +59,22 @@ DISK_ERRORS = {
 
 
 def fetch(name: str, revision: str | None = None) -> Path:
-    """Return the folder of the model `name`: a local folder, or a download in the hub's cache.
+    """Return the folder of the model `name`: a local folder, a packaged model, or a download in the hub's cache.
 
     `revision` is a branch, tag or commit; a cached commit needs no network. The default is the newest commit, or the
     cached one if the hub cannot be reached.
     """
     if not name:
         raise InputError("the name of the model is empty; give a folder or a name on the hub")
-    folder = Path(name).expanduser() if name.startswith("~/") else Path(name)
+    path = Path(name).expanduser() if name.startswith("~/") else Path(name)
+    folder = packaged_model(str(path)) or path
     if folder.is_dir():
         if revision is not None:
             raise SettingsError(f"{folder} is a local folder and has no revision '{revision}'; leave the revision out")
         return folder
     if folder.exists():
         raise InputError(f"{folder} is a file; give the model's folder")
+    check_installed(name)
     for weights in WEIGHTS:
         folder = _snapshot(name, revision, CONFIG_AND_TOKENIZER_FILES + weights)
         if any(path.is_file() for pattern in weights for path in folder.glob(pattern)):
@@ -107,7 +111,7 @@ def _explain_hub_error(error: Exception, name: str, revision: str | None) -> Ber
     # To somebody without a token the hub answers alike whether a model is private or does not exist.
     if isinstance(error, RepositoryNotFoundError) or (_is_refusal(error) and not get_token()):
         way_out = f"check the name, or give a folder that exists; if the model is private, {log_in}"
-        return InputError(f"there is no {model}: {way_out}")
+        return InputError(f"there is no {model}: {way_out}{_suggestion(name)}")
     if _is_refusal(error):
         way_out = "log in anew with `hf auth login`, or correct HF_TOKEN"
         return SettingsError(f"{constants.ENDPOINT} does not let you read '{name}' with your token; {way_out}")
@@ -124,10 +128,16 @@ def _not_cached_error(error: LocalEntryNotFoundError, name: str) -> BertworksErr
     cache = f"{cache_state} in the cache {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
         why = f"offline mode is on (HF_HUB_OFFLINE) and {cache}"
-        return InputError(f"cannot fetch '{name}': {why}; go online, or give a folder that exists")
+        return InputError(f"cannot fetch '{name}': {why}; go online, or give a folder that exists{_suggestion(name)}")
     why = f"{constants.ENDPOINT} cannot be reached ({_reason(cause)}) and {cache}"
     way_out = "check the network, set HF_ENDPOINT to a mirror, or give a folder that exists"
-    return InputError(f"cannot fetch '{name}': {why}; {way_out}")
+    return InputError(f"cannot fetch '{name}': {why}; {way_out}{_suggestion(name)}")
+
+
+def _suggestion(name: str) -> str:
+    """Return a question after one of our own models if the name resembles it: en_small for en-small."""
+    nearest = nearest_name(name, MODELS)
+    return f"; did you mean '{nearest}'?" if nearest else ""
 
 
 def _is_refusal(error: Exception) -> bool:

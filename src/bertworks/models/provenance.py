@@ -17,6 +17,7 @@ from bertworks.disk import read_json, sha256
 from bertworks.errors import BertworksError
 from bertworks.models.hub import fetch
 from bertworks.models.weights import find_weights
+from bertworks.packages import model_name, packaged_model
 
 # Keys of bertworks.json: hashes of the weights of the base model and of the training corpus.
 BASE_HASH, CORPUS_HASH = "base_sha256", "corpus_sha256"
@@ -47,17 +48,17 @@ def hashes_of(base: str | None, corpus: Path | None = None) -> dict[str, str]:
 def folders_of(base: str | None, corpus: Path | None = None) -> dict[str, str]:
     """Return the entries of run.json for a base model and a corpus."""
     folders = {}
-    if base is not None and Path(base).is_dir():
-        folders[BASE_FOLDER] = str(Path(base).resolve())
+    if base is not None and ((packaged := packaged_model(base)) or Path(base).is_dir()):
+        folders[BASE_FOLDER] = str((packaged or Path(base)).resolve())
     if corpus is not None:
         folders[CORPUS_FOLDER] = str(corpus.resolve())
     return folders
 
 
 def display_name(base: str | Path) -> str:
-    """Return the name of a model: that of its run folder if it is in one, of its folder, or on the hub."""
+    """Return the name of a model: of its package or run folder if it is in one, of its folder, or on the hub."""
     resolved = Path(base).resolve()
-    return resolved.parent.name if resolved.name == "model" else resolved.name
+    return model_name(resolved.parent.name) if resolved.name == "model" else resolved.name
 
 
 def recorded_folder(model: Path, key: str) -> Path | None:

@@ -101,7 +101,7 @@ def write_pretrain_report(run: Path) -> Path:
     """Write the report of the run folder `run`, finished or not, and return its path."""
     if not run.is_dir():
         raise FolderError(f"there is no run folder {run}; check the path")
-    content = _read_run(run)
+    content = read_pretrain_run(run)
     parts = (
         _tiles(content),
         _warnings(content),
@@ -116,7 +116,8 @@ def write_pretrain_report(run: Path) -> Path:
     return run / REPORT
 
 
-def _read_run(run: Path) -> PretrainRun:
+def read_pretrain_run(run: Path) -> PretrainRun:
+    """Read the records, run.json and recipe.toml of a run folder; what cannot be read is listed in `absent`."""
     history = History.read(run)
     absent = list(history.read_errors)
     if not history.columns:
@@ -295,31 +296,36 @@ def _accuracy_chart(run: PretrainRun) -> Chart:
 
 
 def _held_out_table(run: PretrainRun) -> str:
-    history = run.history
-    if not history.held_out:
+    if not run.history.held_out:
         return ""
+    titles, rows = held_out_rows(run, _MAX_ROWS)
+    total = len(run.history.held_out)
+    count = f"{len(rows)} of {total:,}" if len(rows) < total else f"all {total}"
+    return collapsible(f"Held-out scores as a table ({count})", table("Held-out scores", titles, rows))
+
+
+def held_out_rows(run: PretrainRun, limit: int) -> tuple[list[str], list[list[str]]]:
+    """Return the titles and up to `limit` evenly spaced rows of the held-out scores, formatted."""
+    history = run.history
     names = _loss_names(history)
-    records = [history.held_out[index] for index in spaced_indices(len(history.held_out), _MAX_ROWS)]
-    titles = [
-        "step",
-        "phase",
-        *(f"{run.loss_name(name)} loss" for name in names),
-        "perplexity",
-        run.token_accuracy_name,
-    ]
+    records = [history.held_out[index] for index in spaced_indices(len(history.held_out), limit)]
+    loss_titles = [f"{run.loss_name(name)} loss" for name in names]
+    titles = ["step", "phase", "time", "tokens seen", *loss_titles, "perplexity", run.token_accuracy_name]
     has_pairs = any(record.pair_accuracy is not None for record in records)
     titles += [run.pair_accuracy_name] if has_pairs else []
+    steps, seconds, num_tokens = (history.column(name) for name in ("step", "seconds", "num_tokens"))
     rows = []
     for record in records:
+        last = int(steps.searchsorted(record.step, side="right"))  # 0: before the first step
+        so_far = slice(max(last - 1, 0), last)
+        totals = [format_duration(seconds[so_far].sum()), format_number(num_tokens[so_far].sum())]
         losses = [f"{record.losses[name]:.3f}" if name in record.losses else "–" for name in names]
-        row = [f"{record.step:,}", record.phase, *losses]
+        row = [f"{record.step:,}", record.phase, *totals, *losses]
         row += [format_number(record.perplexity), format_percent(record.accuracy)]
         if has_pairs:
             row.append("–" if record.pair_accuracy is None else format_percent(record.pair_accuracy))
         rows.append(row)
-    total = len(history.held_out)
-    count = f"{len(records)} of {total:,}" if len(records) < total else f"all {total}"
-    return collapsible(f"Held-out scores as a table ({count})", table("Held-out scores", titles, rows))
+    return titles, rows
 
 
 def _samples(samples: Sequence[SampleRecord]) -> str:

@@ -16,6 +16,7 @@ from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.models.provenance import display_name
+from bertworks.packages import packaged_model
 from bertworks.sampling.windows import WindowRule
 from bertworks.serving.queues import EmbedQueue, PredictQueue, UnbatchedQueue
 from bertworks.tasks.contract import ExplainableTask, LabelledTask, Task
@@ -119,7 +120,7 @@ def load_served_model(
 def named_folders(arguments: Sequence[str]) -> dict[str, str]:
     """Map names to model folders or hub names; an argument is NAME=FOLDER, or FOLDER under its display name.
 
-    A run folder stands for the model in it.
+    A run folder stands for the model in it, and so does the name of a packaged model.
     """
     folders: dict[str, str] = {}
     for argument in arguments:
@@ -131,6 +132,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, str]:
             folder = str(path / "model")
         name = name or display_name(folder)
         check_name(name, argument)
+        folder = str(packaged_model(folder) or folder)
         if name in folders:
             raise SettingsError(f"two models have the name '{name}'; give each its own: NAME=FOLDER")
         folders[name] = folder

@@ -16,6 +16,7 @@ import tokenizers
 
 from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.packages import check_installed, packaged_model
 from bertworks.vocabulary.algorithms import detect_kind, has_multi_ideograph_words, is_cased, wordpiece_backend
 from bertworks.vocabulary.backend import BackendModel, JiebaModel
 from bertworks.vocabulary.characters import SURROGATE
@@ -115,8 +116,8 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Load a `vocab.txt`, a `tokenizer.json`, or a folder that contains one of them."""
-        path = Path(path)
+        """Load a `vocab.txt`, a `tokenizer.json`, a folder that contains one of them, or that of a packaged model."""
+        path = packaged_model(str(path)) or Path(path)
         if path.is_dir():
             candidates = [path / "tokenizer.json", path / "vocab.txt"]
             file = next((candidate for candidate in candidates if candidate.is_file()), None)
@@ -126,6 +127,7 @@ class Tokenizer:
                 )
             return cls.load(file)
         if not path.is_file():
+            check_installed(str(path))
             raise InputError(
                 f"{path} does not exist; give a vocab.txt, a tokenizer.json or a folder that contains one of them"
             )

@@ -21,6 +21,7 @@ from bertworks.commands.doctor.diagnosis import Diagnosis, Finding, Measurements
 from bertworks.commands.doctor.findings import find
 from bertworks.corpus.deduplication import fingerprint, long_lines
 from bertworks.corpus.fingerprint_sample import Fingerprints, empty_fingerprints, sample_fingerprints
+from bertworks.packages import packaged_model
 from bertworks.parallel.workers import Workers, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.artifacts import find_artifacts, find_damage
@@ -63,6 +64,8 @@ def examine(
     loaded or as a path; workers on other machines need a path.
     """
     workers = workers or num_cores()
+    if isinstance(vocabulary, Path):
+        vocabulary = packaged_model(str(vocabulary)) or vocabulary
     with ExitStack() as stack:
         tokenizer = Tokenizer.load(vocabulary) if isinstance(vocabulary, Path) else vocabulary
         inspection = Inspection()
