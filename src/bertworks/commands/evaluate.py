@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from bertworks.inference.predictor import Predictor
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.tasks.contract import Task, TaskScores, examples_in
 from bertworks.text.document import Counts
+from bertworks.vocabulary.text_coverage import UNKNOWN_TOKENS, CoverageWarning
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,15 @@ class LabelledFile:
 
 @dataclass(frozen=True, slots=True)
 class FileScores:
-    """The scores of a model on a file; `counts` are the repaired and skipped records."""
+    """The scores of a model on a file; `counts` are the repaired and skipped records, and unknown tokens.
+
+    `warnings` say that the vocabulary of the model hardly reads the file.
+    """
 
     name: str
     scores: TaskScores
     counts: Counts
+    warnings: Sequence[CoverageWarning] = ()
 
 
 def evaluate_files(
@@ -44,12 +49,13 @@ def evaluate_files(
             total = _num_examples(task, file)
         if total == 0:
             raise InputError(f"{file.path} has no examples; check the file")
-        counts = Counts()
-        examples = task.read(file.path, file.columns, counts)
-        pairs = report_progress(
-            predictor.predict(examples, counts), Progress(f"evaluate {file.name}", 0, total, "examples"), watch
-        )
-        yield FileScores(file.name, task.score(pairs), counts)
+        counts, coverage = Counts(), predictor.new_coverage()
+        predictions = predictor.predict(task.read(file.path, file.columns, counts), counts, coverage)
+        pairs = report_progress(predictions, Progress(f"evaluate {file.name}", 0, total, "examples"), watch)
+        scores = task.score(pairs)
+        if coverage.num_unknown:
+            counts[UNKNOWN_TOKENS] += coverage.num_unknown
+        yield FileScores(file.name, scores, counts, coverage.warnings())
 
 
 def _num_examples(task: Task, file: LabelledFile) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +17,7 @@ from bertworks.inference.predictor import Predictor
 from bertworks.tasks.inputs import TEXT
 from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
+from bertworks.vocabulary.text_coverage import UNKNOWN_TOKENS, CoverageWarning, TextCoverage
 
 BY = ("text", "sentence")
 
@@ -41,20 +42,30 @@ class PredictRequest:
     precision: str | None = None
 
 
-def predict(request: PredictRequest, counts: Counts | None = None) -> Iterator[dict[str, Any]]:
+def predict(
+    request: PredictRequest,
+    counts: Counts | None = None,
+    on_warning: Callable[[CoverageWarning], None] = lambda warning: None,
+) -> Iterator[dict[str, Any]]:
     """Yield the prediction of each text as a JSON object, in order and in constant memory.
 
-    The number of truncated tokens is added to `counts`.
+    The numbers of truncated and of unknown tokens are added to `counts`. At the end, `on_warning` is called if the
+    vocabulary of the model hardly reads the texts.
     """
     if request.by not in BY:
         raise SettingsError(f"--by is '{request.by}'; choose one of: {', '.join(BY)}")
     predictor = load_predictor(request.model, engine=request.engine, precision=request.precision)
+    counts, coverage = Counts() if counts is None else counts, predictor.new_coverage()
     if request.by == "sentence":
-        yield from _predict_sentences(predictor, _records(request), request.columns, counts)
-        return
-    examples = predictor.module.task.read_unlabelled(_records(request), request.columns)
-    for _, prediction in predictor.predict(examples, counts):
-        yield prediction.to_dict()
+        yield from _predict_sentences(predictor, _records(request), request.columns, counts, coverage)
+    else:
+        examples = predictor.module.task.read_unlabelled(_records(request), request.columns)
+        for _, prediction in predictor.predict(examples, counts, coverage):
+            yield prediction.to_dict()
+    if coverage.num_unknown:
+        counts[UNKNOWN_TOKENS] += coverage.num_unknown
+    for warning in coverage.warnings():
+        on_warning(warning)
 
 
 def _records(request: PredictRequest) -> Iterator[Record]:
@@ -67,7 +78,11 @@ def _records(request: PredictRequest) -> Iterator[Record]:
 
 
 def _predict_sentences(
-    predictor: Predictor, records: Iterable[Record], columns: Mapping[str, str], counts: Counts | None
+    predictor: Predictor,
+    records: Iterable[Record],
+    columns: Mapping[str, str],
+    counts: Counts,
+    coverage: TextCoverage,
 ) -> Iterator[dict[str, Any]]:
     """Split each text into sentences, predict each, and add its offsets in the text."""
     task = predictor.module.task
@@ -90,7 +105,8 @@ def _predict_sentences(
                 spans.append((index, start, end))
                 yield Record({"text": sentence}, record.location)
 
-    for example, prediction in predictor.predict(task.read_unlabelled(sentences(), {}), counts):
+    examples = task.read_unlabelled(sentences(), {})
+    for example, prediction in predictor.predict(examples, counts, coverage):
         index, start, end = spans.popleft()
         fields = {key: value for key, value in prediction.to_dict().items() if key != "id"}
         yield {"text": index, "start": start, "end": end, "sentence": example.texts[0], **fields}

@@ -22,6 +22,7 @@ from bertworks.commands.finetune.checks import (
     check_target_metric,
     leak_warnings,
     length_warnings,
+    train_coverage_events,
 )
 from bertworks.commands.finetune.collapse import describe_collapse
 from bertworks.commands.finetune.feature_cache import FeatureCache
@@ -50,6 +51,7 @@ from bertworks.training.devices import Precision, device_of
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
 from bertworks.training.loop import Step, Training, TrainState, train
 from bertworks.training.optimizer import BertAdam, freeze
+from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # What happens after a model collapsed to one class.
@@ -136,15 +138,17 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     featurize = partial(task.featurize, tokenizer=base.tokenizer, window_rule=window_rule)
     all_features = [featurize(example) for example in examples["train"]]
     coverage = WindowCoverage.from_features(all_features, window_rule)
+    new_coverage = partial(TextCoverage, base.tokenizer, module.encoder.reads_characters)
     events = [FinetuneEvent(note=f"{count:,} {description}") for description, count in counts.items() if count]
     events += [
         FinetuneEvent(note=precision_note),
         FinetuneEvent(note=coverage.describe()),
         *length_warnings(all_features, window_rule),
+        *train_coverage_events(all_features, new_coverage()),
     ]
     events += leak_warnings(examples)
     for split in ("dev", "test"):
-        events += check_split(split, examples.get(split, []), featurize)
+        events += check_split(split, examples.get(split, []), featurize, new_coverage())
     batches = FinetuneBatches(all_features, task, base.tokenizer, recipe.batch_size, recipe.seed)
     if recipe.mlm_weight or recipe.lm_weight:
         batches.corruption = Masker(base.tokenizer) if recipe.mlm_weight else NextTokenTargets()
