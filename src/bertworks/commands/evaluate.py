@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bertworks.datasets.published import dataset_of
+from bertworks.datasets.recorded_columns import columns_for_file
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.progress import Progress, ProgressCallback
@@ -41,11 +42,15 @@ class FileScores:
 def evaluate_files(
     predictor: Predictor, files: Iterable[LabelledFile], watch: ProgressCallback = lambda progress: None
 ) -> Iterator[FileScores]:
-    """Yield the scores of each file. A regular file is read twice: once to count its examples for the progress."""
+    """Yield the scores of each file. A regular file is read twice: once to count its examples for the progress.
+
+    Columns that are not named are those that the model was trained with, if the file has them.
+    """
     task = predictor.module.task
     for file in files:
         total = None
         if file.path.is_file():  # not a pipe
+            file = replace(file, columns=columns_for_file(file.path, predictor.columns, file.columns))
             total = _num_examples(task, file)
         if total == 0:
             raise InputError(f"{file.path} has no examples; check the file")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO
 from bertworks.datasets import squad
 from bertworks.datasets.files import Record, read_records, read_stream, recognize_columns
 from bertworks.datasets.labelled_texts import text_example
+from bertworks.datasets.recorded_columns import columns_for_file, recorded_columns_in
 from bertworks.errors import SettingsError
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.predictor import Predictor
@@ -28,7 +30,7 @@ class PredictRequest:
 
     source     a file, or a stream such as standard input; `kind` is its format, by default detected
     by         "text": one prediction per text; "sentence": one per sentence
-    columns    column names by role
+    columns    column names by role; by default those that the model was trained with, if the source has them
     engine     by default the one that the folder was exported for, else torch
     precision  auto (the default), fp32, bf16 or fp16
     """
@@ -56,10 +58,11 @@ def predict(
         raise SettingsError(f"--by is '{request.by}'; choose one of: {', '.join(BY)}")
     predictor = load_predictor(request.model, engine=request.engine, precision=request.precision)
     counts, coverage = Counts() if counts is None else counts, predictor.new_coverage()
+    records, columns = _records_and_columns(request, predictor.columns)
     if request.by == "sentence":
-        yield from _predict_sentences(predictor, _records(request), request.columns, counts, coverage)
+        yield from _predict_sentences(predictor, records, columns, counts, coverage)
     else:
-        examples = predictor.module.task.read_unlabelled(_records(request), request.columns)
+        examples = predictor.module.task.read_unlabelled(records, columns)
         for _, prediction in predictor.predict(examples, counts, coverage):
             yield prediction.to_dict()
     if coverage.num_unknown:
@@ -68,8 +71,27 @@ def predict(
         on_warning(warning)
 
 
-def _records(request: PredictRequest) -> Iterator[Record]:
-    columns = ("text",) if request.kind == "text" else None
+def _records_and_columns(
+    request: PredictRequest, recorded: Mapping[str, str]
+) -> tuple[Iterator[Record], Mapping[str, str]]:
+    """Return the records of the source and the columns to read them with."""
+    if isinstance(request.source, Path) and request.source.is_file() and request.kind in ("tsv", "csv"):
+        columns = columns_for_file(request.source, recorded, request.columns)
+        header = columns.get("header")
+        return _records(request, header.split(",") if header else None), _text_columns(columns)
+    records = _records(request)
+    first = list(itertools.islice(records, 1))
+    fields = first[0].fields if first else {}
+    columns = {**(recorded_columns_in(fields, recorded, request.columns) or {}), **request.columns}
+    return itertools.chain(first, records), _text_columns(columns)
+
+
+def _text_columns(columns: Mapping[str, str]) -> dict[str, str]:
+    return {role: columns[role] for role in ("text", "pair") if role in columns}
+
+
+def _records(request: PredictRequest, header: Sequence[str] | None = None) -> Iterator[Record]:
+    columns = ("text",) if request.kind == "text" else header
     if isinstance(request.source, Path) and request.kind is None and squad.is_squad_file(request.source):
         return squad.unlabelled_records(request.source)
     if isinstance(request.source, Path):

@@ -6,8 +6,8 @@ B sequences, T positions.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,15 @@ Outputs = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A fine-tuned model with the tokenizer and window rule that turn examples into its input."""
+    """A fine-tuned model with the tokenizer and window rule that turn examples into its input.
+
+    `columns` are those of its training file by role, if its folder records them.
+    """
 
     module: TaskModule
     tokenizer: Tokenizer
     window_rule: WindowRule
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def predict(
         self, examples: Iterable[Any], counts: Counts | None = None, coverage: TextCoverage | None = None
