@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from bertworks.datasets.files import read_records
+from bertworks.datasets.files import has_common_names, read_records
 from bertworks.datasets.translations import target_file
 from bertworks.errors import InputError, SettingsError
 
@@ -21,14 +21,17 @@ def columns_for_file(path: Path, recorded: Mapping[str, str], given: Mapping[str
     """Return the given columns of a file, and the recorded ones that it has.
 
     If it lacks a recorded text, only the given columns are returned: the others are recognized by their names. The
-    recorded header is for a file that has none of the recorded names.
+    recorded header is for a file whose first line has neither the recorded names nor common ones.
     """
-    headers = [None, recorded["header"]] if "header" in recorded and "header" not in given else [given.get("header")]
-    for header in headers:
+    header = given.get("header")
+    names = _column_names(path, header)
+    columns = recorded_columns_in(names, recorded, given)
+    if columns is None and header is None and "header" in recorded and not has_common_names(names):
+        header = recorded["header"]
         columns = recorded_columns_in(_column_names(path, header), recorded, given)
-        if columns is not None:
-            return {**columns, **_flags(path, recorded), **({"header": header} if header else {}), **given}
-    return dict(given)
+    if columns is None:
+        return dict(given)
+    return {**columns, **_flags(path, recorded), **({} if header is None else {"header": header}), **given}
 
 
 def recorded_columns_in(
