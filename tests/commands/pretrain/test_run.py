@@ -282,7 +282,7 @@ def test_best_loss_is_chosen_within_the_last_phase(corpus, tmp_path, monkeypatch
 
 
 def test_a_model_records_the_languages_of_its_corpus_if_that_knows_them(corpus, tmp_path):
-    recipe = replace(RECIPE, phases=(PhaseRecipe(16, steps=1),))
+    recipe = replace(RECIPE, phases=(PhaseRecipe(16, steps=4),))
     for name, languages in (("known", ["en", "zh"]), ("unknown", None)):
         copy = shutil.copytree(corpus, tmp_path / name)
         manifest = json.loads((copy / "manifest.json").read_text())
