@@ -200,12 +200,17 @@ def finetune(
 def evaluate(
     model: PathLike, file: PathLike, *, columns: Mapping[str, str] | None = None, precision: str | None = None
 ) -> dict[str, float]:
-    """Return the metrics of a fine-tuned model on a labelled file."""
+    """Return the metrics of a fine-tuned model on a labelled file.
+
+    Columns that are not named are those of its training file, if this one has them.
+    """
     from bertworks.commands.evaluate import LabelledFile, evaluate_files
     from bertworks.inference.finetuned import load_predictor
 
     labelled_file = LabelledFile(str(file), Path(file), columns or {})
     (result,) = evaluate_files(load_predictor(str(model), precision=precision), [labelled_file])
+    for warning in result.warnings:
+        warnings.warn(warning.message, stacklevel=2)
     return dict(result.scores.metrics)
 
 

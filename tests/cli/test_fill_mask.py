@@ -118,3 +118,11 @@ def test_an_encoder_without_the_head_is_refused(bertworks: RunCommand, minilm: P
     result = bertworks("fill-mask", str(minilm), "I like [MASK].")
     assert result.returncode == 2
     assert "has no masked-LM head" in result.stderr
+
+
+def test_a_text_that_the_vocabulary_cannot_read_is_a_warning(bertworks: RunCommand):
+    result = bertworks("fill-mask", "model", "The weather is [MASK] today")
+    assert result.returncode == 0
+    assert "warning: 100% of 4 tokens are unknown to the vocabulary ([UNK])" in result.stderr
+    assert "most often: is the today weather" in result.stderr
+    assert "warning" not in bertworks("fill-mask", "model", WEATHER).stderr

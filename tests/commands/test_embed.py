@@ -197,3 +197,11 @@ def test_a_malformed_line_is_reported_before_the_model_runs(folder: Path, tmp_pa
     with pytest.raises(InputError, match=r"a\.tsv, line 3"):
         embed(EmbedRequest(model=str(folder / "model"), file=str(tmp_path / "a.tsv"), output=tmp_path / "v.npy"))
     assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]
+
+
+def test_texts_that_the_vocabulary_cannot_read_are_a_warning(folder: Path, tmp_path: Path, run: Run):
+    assert run().warnings == []
+    (tmp_path / "zh.txt").write_text("约翰住在罗马。\n", encoding="utf-8")
+    request = EmbedRequest(model=str(folder / "model"), file=str(tmp_path / "zh.txt"), output=tmp_path / "zh.npy")
+    (warning,) = embed(request).warnings
+    assert (warning.type, warning.ratio) == ("unknown_tokens", 1.0)

@@ -91,6 +91,7 @@ def test_counts_add_up(tmp_path, vocabulary):
     assert manifest["sentences"] == 4
     assert manifest["counts"]["documents read"] == 3
     assert manifest["counts"]["documents dropped: shorter than 20 characters"] == 1
+    assert manifest["languages"] == ["en"]
     tokens_manifest = Corpus.open(folder).tokens_manifest
     # "the river and the stone ." "the cloud ." "the road and the engine ." "the bread ."
     assert tokens_manifest["counts"]["tokens"] == 6 + 3 + 6 + 3

@@ -154,6 +154,11 @@ def test_without_spelling_unknown_words_are_alike(tokenizer: Tokenizer):
         )
 
 
+def test_an_encoder_with_spelling_reads_characters(tokenizer: Tokenizer):
+    assert make_encoder(tokenizer).reads_characters
+    assert not make_encoder(tokenizer, replace(CONFIG, spelling="words")).reads_characters
+
+
 def test_strokes_are_added_to_word_embeddings(tokenizer: Tokenizer):
     strokes, words = (make_encoder(tokenizer, replace(CONFIG, spelling=name)) for name in ("strokes", "words"))
     input_ids, token_type_ids = torch.tensor([5, 7]), torch.zeros(2)

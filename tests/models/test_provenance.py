@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from bertworks.disk import sha256
-from bertworks.models.provenance import corpus_hash, display_name, folders_of, hashes_of, recorded_folder
+from bertworks.models.provenance import (
+    corpus_hash,
+    display_name,
+    folders_of,
+    hashes_of,
+    languages_of,
+    recorded_folder,
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +73,9 @@ def test_a_model_of_the_hub_has_no_folder():
 )
 def test_a_model_in_a_run_folder_has_the_name_of_the_run(base, name):
     assert display_name(base) == name
+
+
+def test_languages_are_those_of_the_manifest_if_it_names_them():
+    assert languages_of({"languages": ["en", "zh"]}) == {"languages": ["en", "zh"]}
+    assert languages_of({"languages": []}) == {}
+    assert languages_of({}) == {}

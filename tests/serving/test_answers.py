@@ -23,6 +23,7 @@ from bertworks.serving.answers import (
     embed_work,
     explain_work,
     fill_mask_work,
+    next_work,
     predict_work,
     project_to_plane,
 )
@@ -130,11 +131,33 @@ def test_in_bf16_the_batch_changes_vectors_and_probabilities_within_the_stated_t
 def test_usage_counts_tokens_windows_and_truncated_tokens(served_models):
     text = " ".join(["cat"] * 50)  # a window has room for 30 tokens between [CLS] and [SEP]; windows overlap by 8
     (response,) = compute(predict_work(served_models["classify"], [text], truncate=False, by="text"))
-    assert response["usage"] == {"num_tokens": 64, "num_windows": 2, "num_truncated": 0}
+    assert response["usage"] == {"num_tokens": 64, "num_windows": 2, "num_truncated": 0, "num_unknown": 0}
     (response,) = compute(predict_work(served_models["classify"], [text], truncate=True, by="text"))
-    assert response["usage"] == {"num_tokens": 32, "num_windows": 1, "num_truncated": 20}
+    assert response["usage"] == {"num_tokens": 32, "num_windows": 1, "num_truncated": 20, "num_unknown": 0}
     (vectors,) = compute(embed_work(served_models["sentences"], [text], None, truncate=True))
-    assert asdict(vectors.usage) == {"num_tokens": 16, "num_windows": 1, "num_truncated": 36}
+    assert asdict(vectors.usage) == {"num_tokens": 16, "num_windows": 1, "num_truncated": 36, "num_unknown": 0}
+
+
+def test_texts_that_the_vocabulary_hardly_reads_are_counted_and_warned_about(served_models):
+    inputs = ["今天天气真好", "the film was good"]  # of 10 tokens, 5 are unknown: 好 is in the vocabulary
+    (response,) = compute(predict_work(served_models["classify"], inputs, truncate=False, by="text"))
+    assert response["usage"]["num_unknown"] == 5
+    (warning,) = response["warnings"]
+    assert (warning["type"], warning["ratio"], warning["examples"][0]) == ("unknown_tokens", 0.5, "天")
+    (vectors,) = compute(embed_work(served_models["sentences"], inputs, None, truncate=False))
+    assert (vectors.usage.num_unknown, vectors.warnings) == (5, response["warnings"])
+    (response,) = compute(fill_mask_work(served_models["pretrained"], "今天天[MASK]真好", 3))
+    assert [warning["type"] for warning in response["warnings"]] == ["unknown_tokens"]
+    (response,) = compute(explain_work(served_models["classify"], inputs[0], None))
+    assert [warning["type"] for warning in response["warnings"]] == ["unknown_tokens"]
+    (response,) = compute(next_work(served_models["pretrained"], inputs[0], 3, backward=False))
+    assert [warning["type"] for warning in response["warnings"]] == ["unknown_tokens"]
+
+
+def test_a_few_unknown_tokens_are_counted_only(served_models):
+    inputs = ["the film was good", "the cat sat on the mat 京"]
+    (response,) = compute(predict_work(served_models["classify"], inputs, truncate=False, by="text"))
+    assert (response["usage"]["num_unknown"], response["warnings"]) == (1, [])
 
 
 def test_empty_inputs_give_empty_predictions_and_vectors_of_the_right_size(served_models):
@@ -189,8 +212,10 @@ def test_pairs_cannot_be_predicted_by_sentence(served_models):
 
 def test_fill_mask_and_explain_return_what_the_library_returns(served_models, folders):
     (response,) = compute(fill_mask_work(served_models["pretrained"], "a [MASK] [MASK] film", 3))
+    assert response.pop("warnings") == []
     assert_close(response, asdict(load(folders["pretrained"]).fill_mask("a [MASK] [MASK] film", 3)))
     (response,) = compute(explain_work(served_models["classify"], "a good film", None))
+    assert response.pop("warnings") == []
     predictor = load_predictor(folders["classify"])
     assert_close(response, explain(predictor, example_from_texts(predictor.module.task, ["a good film"])).to_dict())
 

@@ -37,6 +37,12 @@ def test_a_model_describes_its_task_inputs_labels_and_length(served_models):
     assert served_models["sentences"].max_length == 16
 
 
+def test_the_languages_are_those_that_the_folder_records(tmp_path, served_models, one_thread):
+    folder = write_finetuned(tmp_path / "model", TASKS["classify"], metadata={"languages": ["en", "zh"]})
+    assert load_served_model("model", folder, lambda: None).to_dict()["languages"] == ["en", "zh"]
+    assert served_models["classify"].to_dict()["languages"] is None
+
+
 def test_a_loaded_model_does_not_need_its_folder(tmp_path, one_thread):
     folder = write_finetuned(tmp_path / "model", TASKS["classify"])
     served = load_served_model("served", folder, lambda: None)

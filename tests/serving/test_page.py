@@ -161,6 +161,23 @@ def test_classes_are_sorted_by_probability(visit, server):
     assert last_request(server)[0] == "/v1/models/reviews/predict"
 
 
+def test_a_text_that_the_vocabulary_hardly_reads_shows_a_warning_beside_the_result(visit):
+    page = visit("classes")
+    panel = submit(page)
+    expect_text(panel.locator(".warning"), "")
+    field(page, "Text").fill("скучный фильм")
+    submit(page)
+    expect_text(
+        panel.locator(".warning"), re.compile(r"75\.0% of the tokens are unknown to the model \(скучный фильм\)")
+    )
+    expect_text(panel.locator(".request-info"), re.compile("6 unknown tokens"))
+    page.get_by_role("button", name="中文").click()
+    expect_text(panel.locator(".warning"), re.compile("模型不认识 75.0% 的词元（скучный фильм）"))
+    field(page, "文本").fill("A gripping film.")
+    submit(page)
+    expect_text(panel.locator(".warning"), "")
+
+
 def test_a_pair_model_has_two_text_fields(visit, server):
     page = visit("classes")
     field(page, "Model").select_option("inference")

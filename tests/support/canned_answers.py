@@ -88,7 +88,13 @@ def fill_mask(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def predict(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
     predictions = [PREDICTIONS[model](raw_input) for raw_input in body["inputs"]]
-    return {"predictions": predictions, "usage": {"num_tokens": 14, "num_windows": 1, "num_truncated": 0}}
+    num_unknown = 6 if re.search("[а-я]", str(body["inputs"])) else 0
+    warning = {"type": "unknown_tokens", "message": "", "ratio": 0.75, "examples": ["скучный", "фильм"]}
+    return {
+        "predictions": predictions,
+        "usage": {"num_tokens": 14, "num_windows": 1, "num_truncated": 0, "num_unknown": num_unknown},
+        "warnings": [warning] if num_unknown else [],
+    }
 
 
 def _predict_review(raw_input: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bertworks.text.languages import language_of, scripts_of
+from bertworks.text.languages import language_of, languages_in, scripts_of
 
 
 def guess(text: str) -> str | None:
@@ -52,3 +52,15 @@ def test_chinese_text_with_a_japanese_name_is_chinese() -> None:
         )
         == "zh"
     )
+
+
+def test_languages_are_guessed_from_many_short_texts_by_their_letters() -> None:
+    english = ["The cat was in the house", "and they were not with her", "OK"] * 20
+    chinese = ["猫在家里睡觉。"] * 40
+    assert languages_in([*english, *chinese]) == ["en", "zh"]  # about 800 and 240 letters
+    assert languages_in([*chinese, *english, *["Мельник жил"] * 3]) == ["en", "zh"]  # 30 letters are too few
+    assert languages_in(["Мельник жил с дочерью."]) == ["ru"]
+
+
+def test_texts_without_letters_have_no_language() -> None:
+    assert languages_in(["12", "", "?!"]) == []

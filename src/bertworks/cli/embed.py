@@ -10,6 +10,7 @@ import typer
 from bertworks.choices import FEATURE_STRATEGIES, POOLINGS
 from bertworks.cli.command import Command, choice, command_app
 from bertworks.cli.options import Engine, ModelArgument, Precision, TextColumn
+from bertworks.cli.printers import print_warnings
 from bertworks.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def embed_command(
     )  # fmt: skip
     with show_progress() as on_progress:
         result = embed(request, on_progress)
+    print_warnings(result.warnings)
     if result.num_resumed:
         print(f"continued after {result.num_resumed:,} texts")
     rows = "" if level == "texts" else f", {result.num_rows:,} {level}"

@@ -20,6 +20,7 @@ from bertworks.cli.options import (
     TextColumn,
     columns_of,
 )
+from bertworks.cli.printers import print_warnings
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
 
@@ -64,6 +65,8 @@ def evaluate_command(
     predictor = load_predictor(model, engine=engine, precision=precision)
     with show_progress() as on_progress:
         results = list(evaluate_files(predictor, labelled, on_progress))
+    for result in results:
+        print_warnings(result.warnings, f"{result.name}: ")
     scores = {result.name: dict(result.scores.metrics) for result in results}
     if as_json:
         print(json.dumps(scores if len(scores) > 1 else scores[results[0].name]))

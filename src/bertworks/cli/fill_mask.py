@@ -10,6 +10,7 @@ import typer
 
 from bertworks.cli.command import Command, command_app
 from bertworks.cli.options import AsJson, Engine, ModelArgument, Precision, TopK
+from bertworks.cli.printers import print_warnings
 
 app = command_app()
 
@@ -26,7 +27,9 @@ def fill_mask_command(
     """Print the most probable tokens for each [MASK] of TEXT, and the most probable joint fillings."""
     from bertworks.inference.model import load
 
-    result = load(model, engine=engine, precision=precision).fill_mask(text, top_k)
+    loaded = load(model, engine=engine, precision=precision)
+    result = loaded.fill_mask(text, top_k)
+    print_warnings(loaded.coverage_warnings(text))
     if as_json:
         print(json.dumps(asdict(result), ensure_ascii=False))
         return

@@ -13,11 +13,13 @@ import typer
 
 from bertworks.cli.command import Command, choice, command_app
 from bertworks.cli.options import Engine, FinetunedModel, PairColumn, Precision, TextColumn, columns_of
+from bertworks.cli.printers import print_warnings
 from bertworks.cli.progress import show_progress
 from bertworks.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
     from bertworks.commands.predict import PredictRequest
+    from bertworks.vocabulary.text_coverage import CoverageWarning
 
 app = command_app()
 
@@ -65,10 +67,12 @@ def predict_command(
             precision=precision,
         )
     total, counts = _count_predictions(request), Counts()
+    warnings: list[CoverageWarning] = []
     with _show_progress() as on_progress:
-        for number, prediction in enumerate(predict(request, counts), 1):
+        for number, prediction in enumerate(predict(request, counts, warnings.append), 1):
             print(json.dumps(prediction, ensure_ascii=False), flush=True)
             on_progress(Progress("predict", number, total, f"{by}s"))
+    print_warnings(warnings)
     for name, count in counts.items():
         print(f"{count:,} {name}", file=sys.stderr)
 

@@ -6,8 +6,11 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bertworks.commands.finetune.request import FinetuneEvent
     from bertworks.commands.pretrain.request import TrainEvent
+    from bertworks.vocabulary.text_coverage import CoverageWarning
 
 # Off a terminal, a line is printed once in so many steps.
 _PRETRAIN_LOG_STEPS, _FINETUNE_LOG_STEPS = 100, 50
@@ -23,6 +26,12 @@ def format_duration(seconds: float) -> str:
     if days < 2:
         return f"{int(hours)} h {int(minutes) % 60} min"
     return f"{int(days)} d {int(hours) % 24} h"
+
+
+def print_warnings(warnings: Iterable[CoverageWarning], prefix: str = "") -> None:
+    """Print warnings to standard error."""
+    for warning in warnings:
+        print(f"warning: {prefix}{warning.message}", file=sys.stderr, flush=True)
 
 
 class StatusLine:

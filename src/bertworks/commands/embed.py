@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.progress import Progress, ProgressCallback
+from bertworks.vocabulary.text_coverage import CoverageWarning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,10 @@ class EmbedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedResult:
-    """The output: numbers of texts and vectors, their size and pooling, and counts of what happened to the texts."""
+    """The output: numbers of texts and vectors, their size and pooling, and counts of what happened to the texts.
+
+    `warnings` say that the vocabulary hardly reads the texts; after a resumed run, those that were embedded since.
+    """
 
     output: Path
     num_texts: int
@@ -53,6 +58,7 @@ class EmbedResult:
     pooling: Pooling
     counts: dict[str, int]
     num_resumed: int
+    warnings: Sequence[CoverageWarning] = ()
 
 
 def embed(request: EmbedRequest, on_progress: ProgressCallback = lambda progress: None) -> EmbedResult:
@@ -83,9 +89,10 @@ def embed_with_model(
         format=request.format,
         identity={**vector_metadata(model, extraction), "batch_tokens": request.budget, "precision": model.precision},
     )
+    coverage = model.new_coverage()
     with VectorStore(settings) as store:
         texts = store.remaining(texts_in(request.file, request.column))
-        for batch in extract_vectors(engine, texts, extraction):
+        for batch in extract_vectors(engine, texts, extraction, coverage):
             store.append(batch)
             on_progress(Progress("embed", store.num_texts, total, "texts"))
         if not store.num_texts:
@@ -99,6 +106,7 @@ def embed_with_model(
             pooling=extraction.pooling,
             counts=dict(store.counts),
             num_resumed=store.num_resumed,
+            warnings=coverage.warnings(),
         )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bertworks.datasets.published import dataset_of
+from bertworks.datasets.recorded_columns import columns_for_file
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.tasks.contract import Task, TaskScores, examples_in
 from bertworks.text.document import Counts
+from bertworks.vocabulary.text_coverage import UNKNOWN_TOKENS, CoverageWarning
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +28,39 @@ class LabelledFile:
 
 @dataclass(frozen=True, slots=True)
 class FileScores:
-    """The scores of a model on a file; `counts` are the repaired and skipped records."""
+    """The scores of a model on a file; `counts` are the repaired and skipped records, and unknown tokens.
+
+    `warnings` say that the vocabulary of the model hardly reads the file.
+    """
 
     name: str
     scores: TaskScores
     counts: Counts
+    warnings: Sequence[CoverageWarning] = ()
 
 
 def evaluate_files(
     predictor: Predictor, files: Iterable[LabelledFile], watch: ProgressCallback = lambda progress: None
 ) -> Iterator[FileScores]:
-    """Yield the scores of each file. A regular file is read twice: once to count its examples for the progress."""
+    """Yield the scores of each file. A regular file is read twice: once to count its examples for the progress.
+
+    Columns that are not named are those that the model was trained with, if the file has them.
+    """
     task = predictor.module.task
     for file in files:
         total = None
         if file.path.is_file():  # not a pipe
+            file = replace(file, columns=columns_for_file(file.path, predictor.columns, file.columns))
             total = _num_examples(task, file)
         if total == 0:
             raise InputError(f"{file.path} has no examples; check the file")
-        counts = Counts()
-        examples = task.read(file.path, file.columns, counts)
-        pairs = report_progress(
-            predictor.predict(examples, counts), Progress(f"evaluate {file.name}", 0, total, "examples"), watch
-        )
-        yield FileScores(file.name, task.score(pairs), counts)
+        counts, coverage = Counts(), predictor.new_coverage()
+        predictions = predictor.predict(task.read(file.path, file.columns, counts), counts, coverage)
+        pairs = report_progress(predictions, Progress(f"evaluate {file.name}", 0, total, "examples"), watch)
+        scores = task.score(pairs)
+        if coverage.num_unknown:
+            counts[UNKNOWN_TOKENS] += coverage.num_unknown
+        yield FileScores(file.name, scores, counts, coverage.warnings())
 
 
 def _num_examples(task: Task, file: LabelledFile) -> int:

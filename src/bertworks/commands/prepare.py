@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import bertworks
 from bertworks.corpus.corpus import MANIFEST
 from bertworks.corpus.deduplication import find_duplicates
 from bertworks.corpus.shard import REGIONS, SPLITS
+from bertworks.corpus.text_shard import read_text
 from bertworks.corpus.units import (
     PrepareJob,
     PrepareSettings,
@@ -27,10 +29,13 @@ from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.parallel.workers import Workers, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.document import Counts
+from bertworks.text.languages import languages_in
 from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, inventory, total_bytes
 from bertworks.vocabulary.tokenizer import WORD_RULES, Tokenizer
 
 FORMAT = "bertworks corpus 1"
+# The languages in the manifest are those of the beginnings of so many documents of so many shards.
+_NUM_SAMPLED_SHARDS, _NUM_SAMPLED_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 20, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +257,7 @@ def _finish(request: PrepareRequest, job: PrepareJob, units: list[int], tokenize
         "read_settings": asdict(request.read_settings),
         "counts": dict(sorted(counts.items())),
         **{name: sum(s[name] for s in shards) for name in ("documents", "sentences", "characters")},
+        "languages": languages_in(_sample_texts(job, [unit["unit"] for unit in non_empty])),
         "shards": shards,
         "tokens": [],
     }
@@ -265,6 +271,13 @@ def _finish(request: PrepareRequest, job: PrepareJob, units: list[int], tokenize
         for unit in non_empty
     ]
     _finish_tokens(job, tokenizer, manifest, entries)
+
+
+def _sample_texts(job: PrepareJob, units: Sequence[int]) -> Iterator[str]:
+    """Yield the beginnings of the first documents of each of some evenly spaced shards."""
+    for unit in units[:: max(1, len(units) // _NUM_SAMPLED_SHARDS)]:
+        for document, _ in itertools.islice(read_text(job.text_shard(unit)), _NUM_SAMPLED_DOCUMENTS):
+            yield document.text[:_SAMPLE_CHARACTERS]
 
 
 def _add_tokens(

@@ -149,7 +149,12 @@ def _detect_kind(first_line: str) -> str:
         return "tsv"
     # Prose has commas too, so only a header with a common column name makes a file CSV.
     names = next(csv.reader([_strip_newline(first_line)]), [])
-    return "csv" if len(names) > 1 and any(_normalize_name(name) in _COLUMN_NAMES for name in names) else "text"
+    return "csv" if len(names) > 1 and has_common_names(names) else "text"
+
+
+def has_common_names(names: Iterable[str]) -> bool:
+    """Whether one of the names is a common one of a column, as in a header."""
+    return any(_normalize_name(name) in _COLUMN_NAMES for name in names)
 
 
 def _rows(lines: Iterable[str], kind: str, name: str) -> Iterator[tuple[int, list[str]]]:

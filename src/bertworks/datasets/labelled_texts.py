@@ -13,6 +13,8 @@ from bertworks.text.document import Counts
 
 # Separates the labels of a multi-label text.
 LABEL_SEPARATOR = "|"
+# Keys of `columns` that are no roles.
+_FLAGS = ("header", "broken")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +29,35 @@ class TextExample:
 
 def read_texts(path: Path, columns: Mapping[str, str], counts: Counts | None) -> Iterator[TextExample]:
     """Yield the examples of a table; see `Task.read`. With the role "broken", broken lines are skipped and counted."""
-    header = columns.get("header")
     broken_counts = counts if columns.get("broken") else None
-    return text_examples(read_records(path, header.split(",") if header else None, broken_counts), columns, path.name)
+    return text_examples(read_records(path, _header(columns), broken_counts), columns, path.name)
+
+
+def text_columns(path: Path, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a table by role, with those that `read_texts` recognizes; the id is left out."""
+    record = next(read_records(path, _header(columns), Counts() if columns.get("broken") else None))
+    roles = recognize_columns(list(record.fields), _roles(columns), path.name)
+    flags = {role: columns[role] for role in _FLAGS if role in columns}
+    return {role: column for role, column in roles.items() if role != "id"} | flags
 
 
 def text_examples(records: Iterable[Record], columns: Mapping[str, str], name: str) -> Iterator[TextExample]:
     """Yield the examples of records. A role whose column is "" is ignored."""
-    roles: dict[str, str | None] = dict.fromkeys(("text", "pair", "label", "id"))
-    roles |= {role: column for role, column in columns.items() if role not in ("header", "broken")}
-    roles = {role: column for role, column in roles.items() if column != ""}
-    role_columns: dict[str, str] = {}
+    roles, role_columns = _roles(columns), dict[str, str]()
     for index, record in enumerate(records):
         role_columns = role_columns or recognize_columns(list(record.fields), roles, name)
         yield text_example(record.fields, role_columns, record.location, str(index))
+
+
+def _roles(columns: Mapping[str, str]) -> dict[str, str | None]:
+    roles: dict[str, str | None] = dict.fromkeys(("text", "pair", "label", "id"))
+    roles |= {role: column for role, column in columns.items() if role not in _FLAGS}
+    return {role: column for role, column in roles.items() if column != ""}
+
+
+def _header(columns: Mapping[str, str]) -> list[str] | None:
+    header = columns.get("header")
+    return header.split(",") if header else None
 
 
 def text_example(fields: Mapping[str, Any], columns: Mapping[str, str], location: str, default_id: str) -> TextExample:

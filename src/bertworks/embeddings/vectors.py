@@ -27,6 +27,7 @@ from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
 from bertworks.errors import FolderError, InputError
 from bertworks.sampling.windows import WindowRule, Windows, make_windows
 from bertworks.text.document import Counts
+from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.token_arrays import TokenizedText
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -104,12 +105,20 @@ def read_window_rule(folder: Path) -> WindowRule | None:
         ) from None
 
 
-def extract_vectors(engine: TorchEngine, texts: Iterable[str], extraction: Extraction) -> Iterator[VectorBatch]:
-    """Yield the vectors of the texts in order. The groups are independent of each other."""
+def extract_vectors(
+    engine: TorchEngine, texts: Iterable[str], extraction: Extraction, coverage: TextCoverage | None = None
+) -> Iterator[VectorBatch]:
+    """Yield the vectors of the texts in order. The groups are independent of each other.
+
+    The tokens of the texts are added to `coverage`.
+    """
     extract, is_per_text = UNITS[extraction.unit]
     vector_size = extraction.strategy.output_size(engine.encoder.config.hidden_sizes)
     max_tokens = _MAX_TOKENS if is_per_text else min(_MAX_TOKENS, _MAX_VALUES // vector_size)
-    for group in _group_texts(_tokenize_texts(texts, engine.tokenizer, extraction), max_tokens):
+    tokenized = _tokenize_texts(texts, engine.tokenizer, extraction)
+    if coverage is not None:
+        tokenized = _count_tokens(tokenized, coverage)
+    for group in _group_texts(tokenized, max_tokens):
         yield extract(engine, group, extraction)
 
 
@@ -176,6 +185,12 @@ def _tokenize_texts(texts: Iterable[str], tokenizer: Tokenizer, extraction: Extr
         if len(windows.sequences) > 1:
             counts["texts split into several windows"] += 1
         yield _WindowedText(tokens, windows, counts)
+
+
+def _count_tokens(texts: Iterable[_WindowedText], coverage: TextCoverage) -> Iterator[_WindowedText]:
+    for text in texts:
+        coverage.add([text.tokens])
+        yield text
 
 
 def _group_texts(texts: Iterable[_WindowedText], max_tokens: int) -> Iterator[Iterator[_WindowedText]]:

@@ -217,6 +217,7 @@ class Elmo(Encoder):
         if config.has_word_embeddings:
             self.token_embeddings = nn.Embedding(config.vocab_size, config.projection_size)
         self.spelling_encoder = SpellingEncoder(config) if SPELLINGS[config.spelling] else None
+        self.reads_characters = self.spelling_encoder is not None
         if self.spelling_encoder is not None:
             empty = torch.zeros(config.vocab_size, config.max_symbols_per_word, dtype=torch.uint8)
             self.register_buffer("spelling", empty)

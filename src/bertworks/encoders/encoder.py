@@ -37,6 +37,7 @@ class Encoder(nn.Module):
     attention                  the attention of batches that state none: one of `supported_attention`
     compute_dtype              the dtype of matmuls (see `set_precision`); None: autocast's, or that of the parameters
     has_half_precision         whether it computes in bf16 and fp16; recurrent layers are fp32 in any precision
+    reads_characters           whether it reads the spelling of unknown words, rather than one embedding for all
     activation_checkpointing   keep only the inputs of layers and recompute the rest in the backward pass: less memory,
                                a third more time
     """
@@ -44,6 +45,7 @@ class Encoder(nn.Module):
     supported_attention: tuple[str, ...] = ("bidirectional", "causal", "mask")
     compute_dtype: torch.dtype | None = None
     has_half_precision: bool = True
+    reads_characters: bool = False
     token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear

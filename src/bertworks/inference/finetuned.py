@@ -95,7 +95,8 @@ def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predic
             f"`bertworks finetune {task.name}`"
         )
     module.eval()
-    return Predictor(module, folder.tokenizer, task_window_rule(folder.metadata, task, encoder.config.max_length))
+    window_rule = task_window_rule(folder.metadata, task, encoder.config.max_length)
+    return Predictor(module, folder.tokenizer, window_rule, folder.metadata.get("columns", {}))
 
 
 def task_window_rule(metadata: Mapping[str, Any], task: Task, model_max_length: int) -> WindowRule:

@@ -85,5 +85,5 @@ def load_graph_parts(
         module = TaskModule(GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind]), task)
         module.head.score = nn.Identity()  # the linear layer is in the graph: only the selection of positions is left
         module.eval()
-        return encoder, None, Predictor(module, folder.tokenizer, window_rule)
+        return encoder, None, Predictor(module, folder.tokenizer, window_rule, folder.metadata.get("columns", {}))
     return encoder, GraphMlmHead(folder.encoder_config, runtime) if LOGITS in runtime.outputs else None, None

@@ -36,6 +36,7 @@ from bertworks.objectives.large_softmax import Softmax
 from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.tasks.contract import GenerativeTask
 from bertworks.tasks.inputs import Input, fields_from_input
+from bertworks.vocabulary.text_coverage import CoverageWarning, TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 H = TypeVar("H", bound=nn.Module)
@@ -100,6 +101,16 @@ class Model:
                 f"one that `bertworks pretrain` writes"
             )
         return self.mask_filler.fill_mask(text, top_k)
+
+    def new_coverage(self) -> TextCoverage:
+        """Return an empty TextCoverage for the vocabulary of this model."""
+        return TextCoverage(self.tokenizer, self.encoder.reads_characters)
+
+    def coverage_warnings(self, text: str) -> list[CoverageWarning]:
+        """Return a warning if the vocabulary hardly reads a text; [MASK] in it is a mask token."""
+        coverage = self.new_coverage()
+        coverage.add([self.tokenizer.encode(text, parse_masks=True)])
+        return coverage.warnings()
 
     def generate(self, text: str, generation_config: GenerationConfig = GenerationConfig()) -> GenerationResult:
         """Continue a text; only a causal model can."""

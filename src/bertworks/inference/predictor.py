@@ -6,8 +6,8 @@ B sequences, T positions.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from bertworks.tasks.batching import batch_of_input_sequences
 from bertworks.tasks.contract import Features, GenerativeTask, InputSequence
 from bertworks.tasks.module import TaskModule
 from bertworks.text.document import Counts
+from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Sequences of similar length are batched within a chunk of examples. Chunks start small so that the first predictions
@@ -35,14 +36,23 @@ Outputs = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A fine-tuned model with the tokenizer and window rule that turn examples into its input."""
+    """A fine-tuned model with the tokenizer and window rule that turn examples into its input.
+
+    `columns` are those of its training file by role, if its folder records them.
+    """
 
     module: TaskModule
     tokenizer: Tokenizer
     window_rule: WindowRule
+    columns: Mapping[str, str] = field(default_factory=dict)
 
-    def predict(self, examples: Iterable[Any], counts: Counts | None = None) -> Iterator[tuple[Any, Any]]:
-        """Yield each example with its prediction, in order; the number of truncated tokens is added to `counts`."""
+    def predict(
+        self, examples: Iterable[Any], counts: Counts | None = None, coverage: TextCoverage | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield each example with its prediction, in order.
+
+        The number of truncated tokens is added to `counts`, and the tokens themselves to `coverage`.
+        """
         source, chunk_size = iter(examples), _FIRST_CHUNK_SIZE
         task = self.module.task
         while chunk := list(itertools.islice(source, chunk_size)):
@@ -50,8 +60,14 @@ class Predictor:
             all_features = [task.featurize(example, self.tokenizer, self.window_rule) for example in chunk]
             if counts is not None and (num_truncated := sum(features.num_truncated for features in all_features)):
                 counts[TRUNCATED_TOKENS] += num_truncated
+            if coverage is not None:
+                coverage.add(sequence for features in all_features for sequence in features.sequences)
             for example, features, outputs in zip(chunk, all_features, self.outputs(all_features), strict=True):
                 yield example, task.decode(example, features, outputs)
+
+    def new_coverage(self) -> TextCoverage:
+        """Return an empty TextCoverage for the vocabulary of this model."""
+        return TextCoverage(self.tokenizer, self.module.encoder.reads_characters)
 
     @torch.inference_mode()
     def outputs(self, all_features: Sequence[Features]) -> list[list[Outputs]]:

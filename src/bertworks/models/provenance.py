@@ -21,6 +21,8 @@ from bertworks.packages import model_name, packaged_model
 
 # Keys of bertworks.json: hashes of the weights of the base model and of the training corpus.
 BASE_HASH, CORPUS_HASH = "base_sha256", "corpus_sha256"
+# Key of bertworks.json and of the manifest of a corpus: the languages of the texts.
+LANGUAGES = "languages"
 # Keys of run.json: their folders.
 BASE_FOLDER, CORPUS_FOLDER = "base_folder", "corpus_folder"
 
@@ -43,6 +45,11 @@ def hashes_of(base: str | None, corpus: Path | None = None) -> dict[str, str]:
     except (BertworksError, OSError):  # removed during the run: the model is saved nevertheless
         pass
     return hashes
+
+
+def languages_of(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the entry of bertworks.json for the languages of a corpus; empty if its manifest does not name them."""
+    return {LANGUAGES: manifest[LANGUAGES]} if manifest.get(LANGUAGES) else {}
 
 
 def folders_of(base: str | None, corpus: Path | None = None) -> dict[str, str]:

@@ -6,7 +6,7 @@ D vector size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -24,9 +24,9 @@ from bertworks.sampling.windows import make_windows
 from bertworks.serving.batch_scheduler import Queue
 from bertworks.serving.models import ServedModel
 from bertworks.serving.queues import PoolingInput, pooling_inputs
-from bertworks.tasks.contract import Features
 from bertworks.tasks.inputs import example_from_input
 from bertworks.text.sentences import split_sentences
+from bertworks.vocabulary.text_coverage import SpelledSequence, TextCoverage
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
 
 Floats = npt.NDArray[np.float32]
@@ -36,11 +36,12 @@ Input = str | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The size of a request: tokens, windows, and tokens dropped by truncation."""
+    """The size of a request: tokens, windows, tokens dropped by truncation, and tokens unknown to the vocabulary."""
 
     num_tokens: int
     num_windows: int
     num_truncated: int
+    num_unknown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,18 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The vectors (texts, D) of texts."""
+    """The vectors (texts, D) of texts; `warnings` say that the vocabulary hardly reads them."""
 
     values: Floats
     usage: Usage
+    warnings: list[dict[str, Any]]
 
 
 def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: bool, by: str) -> Work:
-    """Return the work for {"predictions", "usage"}. With `by` "sentence", each sentence of the texts is predicted."""
+    """Return the work for {"predictions", "usage", "warnings"}.
+
+    With `by` "sentence", each sentence of the texts is predicted.
+    """
     queue = served_model.predict_queue
     assert queue is not None
     predictor = queue.predictor
@@ -73,6 +78,14 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
         inputs = [sentence["sentence"] for sentence in sentences]
     examples = [example_from_input(task, value, f"input {index}", str(index)) for index, value in enumerate(inputs)]
     features = [task.featurize(example, predictor.tokenizer, window_rule) for example in examples]
+    sequences = [sequence for example_features in features for sequence in example_features.sequences]
+    coverage = _coverage_of(served_model, sequences)
+    usage = Usage(
+        sum(example_features.num_tokens for example_features in features),
+        len(sequences),
+        sum(example_features.num_truncated for example_features in features),
+        coverage.num_unknown,
+    )
 
     def finish(outputs: Sequence[Any]) -> dict[str, Any]:
         predictions, start = [], 0
@@ -85,9 +98,9 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
                 {**sentence, **{key: value for key, value in prediction.items() if key != "id"}}
                 for sentence, prediction in zip(sentences, predictions, strict=True)
             ]
-        return {"predictions": predictions, "usage": asdict(_usage_of(features))}
+        return {"predictions": predictions, "usage": asdict(usage), "warnings": _warnings_in(coverage)}
 
-    return Work(queue, [sequence for example_features in features for sequence in example_features.sequences], finish)
+    return Work(queue, sequences, finish)
 
 
 def embed_work(
@@ -103,25 +116,30 @@ def embed_work(
     ]
     inputs_by_text = [pooling_inputs(text_windows, pooling) for text_windows in windows]
     items = [item for inputs in inputs_by_text for item in inputs]
+    coverage = _coverage_of(served_model, items)
     usage = Usage(
         sum(len(item.input_ids) for item in items),
         len(items),
         sum(text_windows.num_truncated for text_windows in windows),
+        coverage.num_unknown,
     )
     vector_size = served_model.model.encoder.config.hidden_size * len(pooling.kinds)
 
     def finish(partial_vectors: Sequence[torch.Tensor]) -> Vectors:
-        return Vectors(_pool_windows(inputs_by_text, partial_vectors, vector_size), usage)
+        return Vectors(_pool_windows(inputs_by_text, partial_vectors, vector_size), usage, _warnings_in(coverage))
 
     return Work(served_model.embed_queue, items, finish)
 
 
 def fill_mask_work(served_model: ServedModel, text: str, top_k: int) -> Work:
-    """Return the work for the output of `bertworks fill-mask --json`."""
+    """Return the work for the output of `bertworks fill-mask --json`, with "warnings"."""
     model, masked_text = served_model.model, with_model_mask_token(served_model, text)
-    return _unbatched_work(
-        served_model, model.mlm_head, lambda: {**asdict(model.fill_mask(masked_text, top_k)), "text": text}
-    )
+    warnings = _text_warnings(served_model, masked_text)
+
+    def run() -> dict[str, Any]:
+        return {**asdict(model.fill_mask(masked_text, top_k)), "text": text, "warnings": warnings}
+
+    return _unbatched_work(served_model, model.mlm_head, run)
 
 
 def with_model_mask_token(served_model: ServedModel, text: str) -> str:
@@ -130,24 +148,31 @@ def with_model_mask_token(served_model: ServedModel, text: str) -> str:
 
 
 def generate_work(served_model: ServedModel, text: str, generation_config: GenerationConfig) -> Work:
-    """Return the work for the output of `bertworks generate --json`."""
-    encoder = served_model.model.encoder
-    return _unbatched_work(served_model, encoder, lambda: asdict(served_model.model.generate(text, generation_config)))
+    """Return the work for the output of `bertworks generate --json`, with "warnings"."""
+    model, warnings = served_model.model, _text_warnings(served_model, text)
+
+    def run() -> dict[str, Any]:
+        return {**asdict(model.generate(text, generation_config)), "warnings": warnings}
+
+    return _unbatched_work(served_model, model.encoder, run)
 
 
 def next_work(served_model: ServedModel, text: str, top_k: int, backward: bool) -> Work:
-    """Return the work for {"words"}, the output of `bertworks next --json`."""
+    """Return the work for {"words", "warnings"}: the output of `bertworks next --json`, with "warnings"."""
     if backward and served_model.model.mask_filler is None and served_model.model.bilm_predictor is None:
         raise InputError("this model is causal and cannot predict the word before a text; leave backward out")
 
+    warnings = _text_warnings(served_model, text)
+
     def run() -> dict[str, Any]:
-        return {"words": [asdict(word) for word in served_model.model.next_words(text, top_k, backward)]}
+        words = served_model.model.next_words(text, top_k, backward)
+        return {"words": [asdict(word) for word in words], "warnings": warnings}
 
     return _unbatched_work(served_model, served_model.model.encoder, run)
 
 
 def explain_work(served_model: ServedModel, raw_input: Input, target: str | None) -> Work:
-    """Return the work for the output of `bertworks explain --json`."""
+    """Return the work for the output of `bertworks explain --json`, with "warnings"."""
     assert served_model.predict_queue is not None
     predictor = served_model.predict_queue.predictor
     example = example_from_input(predictor.module.task, raw_input, "input 0", "0")
@@ -155,7 +180,12 @@ def explain_work(served_model: ServedModel, raw_input: Input, target: str | None
     features = predictor.module.task.featurize(example, predictor.tokenizer, predictor.window_rule)
     if all(sequence.positions is not None and not len(sequence.positions) for sequence in features.sequences):
         raise InputError("the input has no word to explain; every text needs at least one word")
-    return _unbatched_work(served_model, predictor.module.head, lambda: explain(predictor, example, target).to_dict())
+    warnings = _warnings_in(_coverage_of(served_model, features.sequences))
+
+    def run() -> dict[str, Any]:
+        return {**explain(predictor, example, target).to_dict(), "warnings": warnings}
+
+    return _unbatched_work(served_model, predictor.module.head, run)
 
 
 def unbatched_work(served_model: ServedModel, run: Callable[[], Any]) -> Work:
@@ -194,12 +224,18 @@ def _sentences(index: int, raw_input: Input) -> Iterator[dict[str, Any]]:
         yield {"text": index, "start": start, "end": end, "sentence": sentence}
 
 
-def _usage_of(features: Sequence[Features]) -> Usage:
-    return Usage(
-        sum(example_features.num_tokens for example_features in features),
-        sum(len(example_features.sequences) for example_features in features),
-        sum(example_features.num_truncated for example_features in features),
-    )
+def _coverage_of(served_model: ServedModel, sequences: Iterable[SpelledSequence]) -> TextCoverage:
+    coverage = served_model.model.new_coverage()
+    coverage.add(sequences)
+    return coverage
+
+
+def _warnings_in(coverage: TextCoverage) -> list[dict[str, Any]]:
+    return [warning.to_dict() for warning in coverage.warnings()]
+
+
+def _text_warnings(served_model: ServedModel, text: str) -> list[dict[str, Any]]:
+    return [warning.to_dict() for warning in served_model.model.coverage_warnings(text)]
 
 
 def _tokenize(tokenizer: Tokenizer, pooling: Pooling, text: str | Sequence[int], index: int) -> TokenizedText:

@@ -100,7 +100,12 @@ class Endpoints:
             lambda: embed_work(served, body.inputs, body.pooling, body.truncate), num_characters
         )
         return json_response(
-            {"vectors": vectors.values, "vector_size": vectors.values.shape[1], "usage": vectors.usage}
+            {
+                "vectors": vectors.values,
+                "vector_size": vectors.values.shape[1],
+                "usage": vectors.usage,
+                "warnings": vectors.warnings,
+            }
         )
 
     async def tokenize(self, request: Request, name: str, body: schemas.TokenizeBody) -> Response:
@@ -158,7 +163,8 @@ class Endpoints:
         if body.encoding_format == "base64":
             values = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in values]
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(values)]
-        usage = {"prompt_tokens": vectors.usage.num_tokens, "total_tokens": vectors.usage.num_tokens}
+        num_tokens, num_unknown = vectors.usage.num_tokens, vectors.usage.num_unknown
+        usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens, "unknown_tokens": num_unknown}
         return json_response({"object": "list", "data": data, "model": served.name, "usage": usage})
 
     async def projection(self, request: Request, body: schemas.ProjectionBody) -> Response:
@@ -172,7 +178,7 @@ class Endpoints:
         values = vectors.values[: len(body.inputs)]
         points = await asyncio.to_thread(project_to_plane, values)
         scores = None if body.query is None else cosines(values, vectors.values[-1])
-        return json_response({"points": points, "scores": scores})
+        return json_response({"points": points, "scores": scores, "warnings": vectors.warnings})
 
     async def search(self, request: Request, body: schemas.SearchBody) -> Response:
         """Find the passages of the bundle's corpus that are most similar to a query."""

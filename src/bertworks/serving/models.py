@@ -91,7 +91,7 @@ class ServedModel:
             "input_fields": None if task is None else [list(fields.names) for fields in task.input_fields],
             "labels": list(task.labels) if isinstance(task, LabelledTask) else None,
             "max_length": self.max_length,
-            "languages": None,
+            "languages": self.model.metadata.get("languages"),
             "description": _describe(self),
         }
 
@@ -106,6 +106,7 @@ def load_served_model(
 ) -> ServedModel:
     """Load a model; unbatched work calls `pause` between its parts."""
     model = load(folder, engine=engine, precision=precision)
+    model.new_coverage()  # builds the table of its vocabulary now, not during the first request
     return ServedModel(
         name=name,
         model=model,

@@ -190,11 +190,27 @@ class UsageResponse(BaseModel):
     num_tokens: int
     num_windows: int
     num_truncated: int = Field(description="Tokens dropped by truncation.")
+    num_unknown: int = Field(description="Tokens that are unknown to the vocabulary.")
+
+
+class CoverageWarningResponse(BaseModel):
+    """The vocabulary of the model hardly reads the texts: another language or script."""
+
+    type: Literal["unknown_tokens", "fragments", "minor_script"]
+    message: str
+    ratio: float = Field(description="The share of tokens that it is about.")
+    examples: list[str] = Field(description="The most frequent unknown words, or the script.")
+
+
+Warnings = Annotated[
+    list[CoverageWarningResponse], Field(description="What the vocabulary of the model cannot read; usually empty.")
+]
 
 
 class PredictResponse(BaseModel):
     predictions: list[dict[str, Any]]
     usage: UsageResponse
+    warnings: Warnings
 
 
 class FillMaskResponse(BaseModel):
@@ -203,6 +219,7 @@ class FillMaskResponse(BaseModel):
         description="For each mask its candidates {token, probability}."
     )
     sequences: list[dict[str, Any]] = Field(description="The text with all masks filled: {text, tokens, probability}.")
+    warnings: Warnings
 
 
 class GenerateResponse(BaseModel):
@@ -211,6 +228,7 @@ class GenerateResponse(BaseModel):
     tokens: list[str]
     probabilities: list[float]
     finish_reason: Literal["eos", "max_new_tokens", "max_length"]
+    warnings: Warnings
 
 
 class WordCandidate(BaseModel):
@@ -221,12 +239,14 @@ class WordCandidate(BaseModel):
 
 class NextResponse(BaseModel):
     words: list[WordCandidate]
+    warnings: Warnings
 
 
 class EmbedResponse(BaseModel):
     vectors: list[list[float]]
     vector_size: int
     usage: UsageResponse
+    warnings: Warnings
 
 
 class TokenizeResponse(BaseModel):
@@ -265,11 +285,13 @@ class ExplainResponse(BaseModel):
     convergence_delta: float
     num_steps: int
     num_truncated: int
+    warnings: Warnings
 
 
 class ProjectionResponse(BaseModel):
     points: list[list[float]]
     scores: list[float] | None
+    warnings: Warnings
 
 
 class PassageHit(BaseModel):

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.datasets.files import Record
-from bertworks.datasets.labelled_texts import LABEL_SEPARATOR, TextExample, read_texts, text_examples
+from bertworks.datasets.labelled_texts import LABEL_SEPARATOR, TextExample, read_texts, text_columns, text_examples
 from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
@@ -80,6 +80,10 @@ class Classify:
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TextExample]:
         return read_texts(path, columns, counts)
+
+    @classmethod
+    def columns_in(cls, path: Path, columns: Mapping[str, str]) -> dict[str, str]:
+        return text_columns(path, columns)
 
     @classmethod
     def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[TextExample]:

@@ -3,8 +3,8 @@
 A task is one frozen dataclass in one file and one line in `tasks.registry.TASKS`. It answers for its data, its input
 fields (in `predict` and over HTTP), its head, its predictions, its scores, its attribution targets and its submission
 format, and knows nothing of training loops, checkpoints or servers. `Task` documents what every task has; the optional
-parts are `ExplainableTask`, `LabelledTask`, `GenerativeTask`, `ScaledTask` and `WeightedTask`. Nobody inherits from
-them.
+parts are `ExplainableTask`, `TableTask`, `LabelledTask`, `GenerativeTask`, `ScaledTask` and `WeightedTask`. Nobody
+inherits from them.
 
 B sequences of T positions, N tokens, U units (an example, or one of its choices), P target positions, D hidden size.
 """
@@ -348,6 +348,16 @@ class ExplainableTask(Protocol):
         It is the score of the target minus the mean score of the alternatives: adding a constant to all scores changes
         no probability, so a score alone means nothing.
         """
+        ...
+
+
+@runtime_checkable
+class TableTask(Protocol):
+    """A task whose files are tables of texts and labels."""
+
+    @classmethod
+    def columns_in(cls, path: Path, columns: Mapping[str, str]) -> dict[str, str]:
+        """Return the `columns` of `read` with all roles: those that were named, and those that are recognized."""
         ...
 
 

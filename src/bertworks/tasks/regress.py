@@ -20,7 +20,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.datasets.files import Record
-from bertworks.datasets.labelled_texts import TextExample, read_texts
+from bertworks.datasets.labelled_texts import TextExample, read_texts, text_columns
 from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import FolderError, InputError
 from bertworks.metrics.classification import CorrelationTally
@@ -73,6 +73,10 @@ class Regress:
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TextExample]:
         return read_texts(path, columns, counts)
+
+    @classmethod
+    def columns_in(cls, path: Path, columns: Mapping[str, str]) -> dict[str, str]:
+        return text_columns(path, columns)
 
     @classmethod
     def read_unlabelled(cls, records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[TextExample]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import regex
 
@@ -43,6 +43,9 @@ _MAX_CHARACTERS = 6_000  # about a thousand words; more do not change the guess
 # At least a third of running text is function words; the most frequent twenty are a fifth.
 _MIN_HIT_RATIO = 0.06
 _MIN_HITS = 2
+# Texts are joined up to this length before a guess, and a language counts from this share of the letters on.
+_MIN_GUESS_CHARACTERS = 400
+_MIN_LANGUAGE_RATIO = 0.05
 
 _LANGUAGE_OF_SCRIPT = {
     "Hangul": "ko",
@@ -77,6 +80,37 @@ def scripts_of(characters: Mapping[str, int]) -> Counter[str]:
         if script:
             scripts[script] += number
     return scripts
+
+
+def languages_in(texts: Iterable[str]) -> list[str]:
+    """Return the languages of many texts, the most frequent first; those of less than 5% of the letters are left out.
+
+    Short texts are guessed together, those of each script by themselves.
+    """
+    letters: Counter[str] = Counter()
+    short_texts: dict[str, list[str]] = {}
+    for text in texts:
+        scripts = scripts_of(Counter(text))
+        if not scripts:
+            continue
+        script = max(sorted(scripts), key=lambda name: scripts[name])
+        pending = short_texts.setdefault(script, [])
+        pending.append(text)
+        if sum(map(len, pending)) >= _MIN_GUESS_CHARACTERS:
+            _add_guess(short_texts.pop(script), letters)
+    for pending in short_texts.values():
+        _add_guess(pending, letters)
+    by_count = sorted(letters, key=lambda language: (-letters[language], language))
+    return [language for language in by_count if letters[language] >= _MIN_LANGUAGE_RATIO * letters.total()]
+
+
+def _add_guess(texts: Sequence[str], letters: Counter[str]) -> None:
+    text = "\n".join(texts)
+    characters = Counter(text)
+    scripts = scripts_of(characters)
+    language = language_of(text, characters, scripts)
+    assert language is not None  # each text has letters
+    letters[language] += scripts.total()
 
 
 def language_of(text: str, characters: Mapping[str, int], scripts: Mapping[str, int]) -> str | None:

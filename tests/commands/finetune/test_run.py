@@ -33,6 +33,7 @@ from bertworks.text.document import Counts
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.optimizer import LayerwiseSettings
 from bertworks.vocabulary.algorithms import wordpiece_backend
+from bertworks.vocabulary.text_coverage import UNKNOWN_TOKENS
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 GOOD, BAD, PLAIN = "fine lovely great".split(), "awful dull poor".split(), "the film was so a story and music".split()
@@ -263,6 +264,63 @@ def test_a_test_file_without_labels_is_not_scored(base: Path, files: dict[str, P
 def test_evaluate_gives_the_saved_scores(run: tuple[Path, list[FinetuneEvent]], files: dict[str, Path]):
     (result,) = evaluate_files(load_predictor(run[0] / "model"), [LabelledFile("dev", files["dev"])])
     assert result.scores.metrics == json.loads((run[0] / "run.json").read_text())["scores"]["dev"]
+
+
+def test_the_folder_records_columns_languages_and_window_rule(run: tuple[Path, list[FinetuneEvent]]):
+    metadata = json.loads((run[0] / "model" / "bertworks.json").read_text())
+    assert metadata["columns"] == {"text": "text", "label": "label"}
+    assert metadata["languages"] == ["en"]
+    assert metadata["window"] == {"max_length": 32, "overlap": 8, "truncate": False, "pair_order": "given"}
+
+
+def test_evaluate_needs_no_columns_again(base: Path, files: dict[str, Path], tmp_path: Path):
+    for split, path in files.items():
+        lines = path.read_text(encoding="utf-8").splitlines()[1:]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")  # without a header
+    own = {split: tmp_path / f"{split}.tsv" for split in files}
+    columns = {"": {"header": "words,opinion", "text": "words", "label": "opinion"}}
+    request = replace(request_of(base, own, tmp_path / "run", replace(RECIPE, epochs=1)), columns=columns)
+    list(run_finetune(request))
+    predictor = load_predictor(tmp_path / "run" / "model")
+    assert predictor.columns == columns[""]
+    scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]
+    (result,) = evaluate_files(predictor, [LabelledFile("dev", own["dev"])])
+    assert result.scores.metrics == scores["dev"]
+    text = "opinion\tid\twords\n" + "".join(f"{label}\t1\t{text}\n" for text, label in reviews(40, 1))
+    (tmp_path / "named.tsv").write_text(text, encoding="utf-8")
+    (result,) = evaluate_files(predictor, [LabelledFile("dev", tmp_path / "named.tsv")])
+    assert result.scores.metrics == scores["dev"]
+    (result,) = evaluate_files(predictor, [LabelledFile("dev", files["dev"])])  # text, label: recognized as before
+    assert result.scores.metrics == scores["dev"]
+    (tmp_path / "other.tsv").write_text("a\tb\tc\nfine\tpraise\t1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no column looks like the text; the columns are 'a', 'b', 'c'"):
+        list(evaluate_files(predictor, [LabelledFile("dev", tmp_path / "other.tsv")]))
+
+
+def test_texts_that_the_vocabulary_cannot_read_are_a_warning_for_each_split(
+    base: Path, files: dict[str, Path], tmp_path: Path
+):
+    chinese = tmp_path / "zh.tsv"
+    chinese.write_text("text\tlabel\n" + "这部电影很好看\tpraise\n" * 3 + "很无聊\tblame\n", encoding="utf-8")
+    request = replace(request_of(base, files, tmp_path / "run", replace(RECIPE, epochs=1)), dev=chinese, test=None)
+    warnings = [event.warning for event in run_finetune(request) if event.warning]
+    assert [warning.partition(":")[0] for warning in warnings if "unknown" in warning] == ["dev"]
+    assert "100% of 24 tokens are unknown to the vocabulary ([UNK])" in warnings[0]
+    assert "most often: 很 好 影 电" in warnings[0]
+    assert html.escape(warnings[0]) in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    (result,) = evaluate_files(load_predictor(tmp_path / "run" / "model"), [LabelledFile("zh", chinese)])
+    assert [warning.type for warning in result.warnings] == ["unknown_tokens"]
+    assert result.counts[UNKNOWN_TOKENS] == 24
+
+
+def test_a_few_unknown_tokens_of_a_split_are_a_note(base: Path, files: dict[str, Path], tmp_path: Path):
+    lines = files["dev"].read_text(encoding="utf-8")
+    (tmp_path / "dev.tsv").write_text(lines + "the film was so fine quux\tpraise\n", encoding="utf-8")
+    request = replace(request_of(base, files, tmp_path / "run", replace(RECIPE, epochs=1)), dev=tmp_path / "dev.tsv")
+    events = list(run_finetune(request))
+    assert [event.warning for event in events if "unknown" in event.warning] == []
+    (note,) = [event.note for event in events if event.note.startswith("dev: 1 of ")]
+    assert note.endswith("tokens are unknown to the vocabulary; most often: quux")
 
 
 def test_a_long_text_is_split_into_windows_that_cover_it(run: tuple[Path, list[FinetuneEvent]]):

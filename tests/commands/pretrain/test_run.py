@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import time
 from dataclasses import asdict, replace
@@ -278,6 +279,18 @@ def test_best_loss_is_chosen_within_the_last_phase(corpus, tmp_path, monkeypatch
     run(corpus, tmp_path / "run")
     metadata = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
     assert metadata["scores"] == {"held_out_loss": 2.4}
+
+
+def test_a_model_records_the_languages_of_its_corpus_if_that_knows_them(corpus, tmp_path):
+    recipe = replace(RECIPE, phases=(PhaseRecipe(16, steps=4),))
+    for name, languages in (("known", ["en", "zh"]), ("unknown", None)):
+        copy = shutil.copytree(corpus, tmp_path / name)
+        manifest = json.loads((copy / "manifest.json").read_text())
+        manifest = {key: value for key, value in manifest.items() if key != "languages"}  # as of older corpora
+        (copy / "manifest.json").write_text(json.dumps(manifest | ({"languages": languages} if languages else {})))
+        run(copy, tmp_path / f"{name}-run", recipe)
+        metadata = json.loads((tmp_path / f"{name}-run" / "model" / "bertworks.json").read_text())
+        assert metadata.get("languages") == languages
 
 
 def test_full_disk_while_saving_raises_and_the_run_can_be_resumed(corpus, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import TRUNCATED_TOKENS, Predictor
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.contract import Features, Task, examples_in
+from bertworks.vocabulary.text_coverage import TextCoverage
 
 # A score of this many dev examples shows which metrics there are.
 _NUM_PROBE_EXAMPLES = 32
@@ -24,16 +25,36 @@ def check_pair_order(window_rule: WindowRule, task: Task, examples: Sequence[Any
         raise SettingsError("pair_order = both needs text pairs to classify or to score; remove it from the recipe")
 
 
-def check_split(split: str, examples: Sequence[Any], featurize: Callable[[Any], Features]) -> list[FinetuneEvent]:
+def check_split(
+    split: str, examples: Sequence[Any], featurize: Callable[[Any], Features], coverage: TextCoverage
+) -> list[FinetuneEvent]:
     """Featurize a whole split, so that an unknown or a missing label is found before training, not after it."""
     unlabelled = [example for example in examples if example.label is None]
     if unlabelled and (split == "dev" or len(unlabelled) < len(examples)):
         raise InputError(f"{unlabelled[0].location}: the label is missing; add it, or name its column with --label")
-    num_truncated = sum(featurize(example).num_truncated for example in examples)
+    num_truncated = 0
+    for features in map(featurize, examples):
+        num_truncated += features.num_truncated
+        coverage.add(features.sequences)
     events = [FinetuneEvent(note=f"{split}: {num_truncated:,} {TRUNCATED_TOKENS}")] if num_truncated else []
+    events += coverage_events(split, coverage)
     if unlabelled:
         events.append(FinetuneEvent(note=f"{split} has no labels and is not scored; use `bertworks predict` on it"))
     return events
+
+
+def train_coverage_events(all_features: Sequence[Features], coverage: TextCoverage) -> list[FinetuneEvent]:
+    """Warn if the vocabulary hardly reads train; a few unknown tokens are in the note on its windows."""
+    coverage.add(sequence for features in all_features for sequence in features.sequences)
+    return [event for event in coverage_events("train", coverage) if event.warning]
+
+
+def coverage_events(split: str, coverage: TextCoverage) -> list[FinetuneEvent]:
+    """Return a warning if the vocabulary hardly reads a split, else a note if some tokens are unknown."""
+    if warnings := coverage.warnings():
+        return [FinetuneEvent(warning=f"{split}: {warning.message}") for warning in warnings]
+    note = coverage.describe_unknown()
+    return [FinetuneEvent(note=f"{split}: {note}")] if note else []
 
 
 def length_warnings(all_features: Sequence[Features], window_rule: WindowRule) -> list[FinetuneEvent]:

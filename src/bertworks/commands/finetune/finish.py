@@ -22,7 +22,8 @@ from bertworks.records import ScoreRecord
 from bertworks.reports.explanation import explanation_html
 from bertworks.reports.finetune import FinetuneContents, WindowCoverage, write_finetune_report
 from bertworks.settings import to_toml
-from bertworks.tasks.contract import ExplainableTask, TaskScores, examples_in
+from bertworks.tasks.contract import ExplainableTask, TableTask, TaskScores, examples_in
+from bertworks.text.languages import languages_in
 
 # The score on train, which the verdict compares with dev's, is of about this many examples.
 _TRAIN_SAMPLE_SIZE = 2_000
@@ -73,6 +74,8 @@ def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
             for split, examples in run.examples.items()
             if (path := getattr(run.request, split)) is not None
         },
+        "columns": _training_columns(run),
+        "languages": languages_in(_sample_texts(run.examples["train"])),
     }
     save_finetuned(folder, run.predictor, metadata)
     run_info = {
@@ -88,6 +91,19 @@ def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
     yield FinetuneEvent(note=verdict)
     yield FinetuneEvent(note=f"report: {_write_report(run, scores, verdict, run_info, class_warnings)}")
     yield FinetuneEvent(note=f"model: {folder}", model_folder=folder)
+
+
+def _training_columns(run: FinishedRun) -> dict[str, str]:
+    """Return the columns of train by role: those that were named, and for a table those that were recognized."""
+    columns, task = run.request.columns_of("train"), run.predictor.module.task
+    if isinstance(task, TableTask):
+        return task.columns_in(run.request.train, columns)
+    return {role: column for role, column in columns.items() if column}
+
+
+def _sample_texts(examples: Sequence[Any]) -> Iterator[str]:
+    for example in examples[:: max(1, len(examples) // _TRAIN_SAMPLE_SIZE)]:
+        yield from example.texts
 
 
 def _score_splits(run: FinishedRun) -> Generator[FinetuneEvent, None, dict[str, TaskScores]]:

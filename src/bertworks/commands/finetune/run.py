@@ -24,6 +24,7 @@ from bertworks.commands.finetune.checks import (
     check_target_metric,
     leak_warnings,
     length_warnings,
+    train_coverage_events,
 )
 from bertworks.commands.finetune.collapse import Collapse, TrainingEvidence, find_collapse, predicts_one_class
 from bertworks.commands.finetune.defaults import default_learning_rate, resolve_defaults, run_table
@@ -53,6 +54,7 @@ from bertworks.training.devices import Precision, device_of
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
 from bertworks.training.loop import Step, Training, TrainState, train
 from bertworks.training.optimizer import BertAdam, freeze
+from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # The loss on dev, beside its metrics in the records of a run.
@@ -142,16 +144,18 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     featurize = partial(task.featurize, tokenizer=base.tokenizer, window_rule=window_rule)
     all_features = [featurize(example) for example in examples["train"]]
     coverage = WindowCoverage.from_features(all_features, window_rule)
+    new_coverage = partial(TextCoverage, base.tokenizer, module.encoder.reads_characters)
     events = [FinetuneEvent(note=f"{count:,} {description}") for description, count in counts.items() if count]
     events += [
         FinetuneEvent(note=precision_note),
         *([FinetuneEvent(note=resolution.describe())] if resolution.reasons else []),
         FinetuneEvent(note=coverage.describe()),
         *length_warnings(all_features, window_rule),
+        *train_coverage_events(all_features, new_coverage()),
     ]
     events += leak_warnings(examples)
     for split in ("dev", "test"):
-        events += check_split(split, examples.get(split, []), featurize)
+        events += check_split(split, examples.get(split, []), featurize, new_coverage())
     batches = FinetuneBatches(all_features, task, base.tokenizer, recipe.batch_size, recipe.seed)
     if recipe.mlm_weight or recipe.lm_weight:
         batches.corruption = Masker(base.tokenizer) if recipe.mlm_weight else NextTokenTargets()

@@ -31,7 +31,7 @@ from bertworks.commands.run_info import (
 from bertworks.corpus.corpus import Corpus
 from bertworks.disk import read_json, write_json
 from bertworks.errors import BertworksError, FolderError, MissingDependencyError
-from bertworks.models.provenance import folders_of, hashes_of
+from bertworks.models.provenance import folders_of, hashes_of, languages_of
 from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.machine import peak_bytes
 from bertworks.parallel.process_group import all_gather, any_process, is_main_process, process_group, world_size
@@ -360,7 +360,7 @@ def _write_results(run: _PretrainRun) -> Iterator[TrainEvent]:
         tensors = averaged_weights(last.model, last.optimizer)
     recipe = run.request.recipe
     metadata = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
-    metadata |= hashes_of(run.request.init_model, run.corpus.folder)
+    metadata |= {**hashes_of(run.request.init_model, run.corpus.folder), **languages_of(run.corpus.manifest)}
     with use_averaged_weights(run.module, run.optimizer.weight_average):
         write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors)
     run.run_info["finished"] = now()

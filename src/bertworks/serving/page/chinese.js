@@ -41,6 +41,13 @@ export const CHINESE = {
   "usage.windows.many": "{count} 个窗口",
   "usage.truncated.one": "截断了 {count} 个词元",
   "usage.truncated.many": "截断了 {count} 个词元",
+  "usage.unknown.one": "{count} 个未知词元",
+  "usage.unknown.many": "{count} 个未知词元",
+
+  "warning.unknown_tokens": "结果不可信：模型不认识 {percent} 的词元（{examples}）。请选择这种语言的模型。",
+  "warning.fragments":
+    "结果不可信：{percent} 的词元只是字节或单个字母，模型的词表几乎没有这种文字或语言。请选择这种语言的模型。",
+  "warning.minor_script": "结果不可信：模型的词表是为另一种文字制作的，这些词被切成许多词元。请选择这种语言的模型。",
 
   "fields.text": "文本",
   "fields.pair": "第二段文本",

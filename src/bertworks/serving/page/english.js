@@ -41,6 +41,15 @@ export const ENGLISH = {
   "usage.windows.many": "{count} windows",
   "usage.truncated.one": "{count} token truncated",
   "usage.truncated.many": "{count} tokens truncated",
+  "usage.unknown.one": "{count} unknown token",
+  "usage.unknown.many": "{count} unknown tokens",
+
+  "warning.unknown_tokens":
+    "Do not trust this result: {percent} of the tokens are unknown to the model ({examples}). Choose a model of this language.",
+  "warning.fragments":
+    "Do not trust this result: {percent} of the tokens are bytes or single letters, since the model hardly has this script or language. Choose a model of this language.",
+  "warning.minor_script":
+    "Do not trust this result: the vocabulary of the model is made for another script, and splits these words into many tokens. Choose a model of this language.",
 
   "fields.text": "Text",
   "fields.pair": "Second text",

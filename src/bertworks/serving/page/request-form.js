@@ -4,7 +4,7 @@ import { ApiError, request } from "./api.js";
 import { el, replaceContent, updateTexts } from "./elements.js";
 import { EXAMPLES } from "./examples.js";
 import { MissingInput } from "./fields.js";
-import { formatMilliseconds, language, t, tCount } from "./i18n.js";
+import { formatMilliseconds, formatPercent, language, t, tCount } from "./i18n.js";
 
 let numPickers = 0;
 
@@ -54,11 +54,13 @@ function createElements(options) {
   const actions = el("div", { class: "actions" }, model, ...(options.controls ?? []), submitButton);
   const form = el("form", { novalidate: true, class: "request-form" }, examples, fieldContainer, actions, error);
   const status = el("p", { class: "status", role: "status" });
+  const warning = el("p", { class: "warning", "aria-live": "polite" });
   const resultContainer = el("div", { class: "result" });
   const footer = el("div", { class: "result-footer" });
   const intro = [el("h2", { i18n: `${options.id}.title` }), el("p", { class: "lead", i18n: `${options.id}.lead` })];
-  const element = el("div", { class: "tab-content" }, ...intro, form, status, resultContainer, footer);
-  return { element, fieldContainer, picker, submitButton, error, examples, form, status, resultContainer, footer };
+  const element = el("div", { class: "tab-content" }, ...intro, form, status, warning, resultContainer, footer);
+  const result = { status, warning, resultContainer, footer };
+  return { element, fieldContainer, picker, submitButton, error, examples, form, ...result };
 }
 
 function modelPicker(models) {
@@ -155,6 +157,7 @@ function clearResult(state) {
   state.result = null;
   state.error.textContent = "";
   state.status.textContent = "";
+  state.warning.textContent = "";
   replaceContent(state.resultContainer);
   replaceContent(state.footer);
 }
@@ -163,8 +166,14 @@ function showResult(state, result) {
   state.result = result;
   const { status, parts } = state.options.render(result.response, result.value, result.model);
   state.status.textContent = status;
+  state.warning.textContent = (result.response.warnings ?? []).map(warningText).join(" ");
   replaceContent(state.resultContainer, parts);
   replaceContent(state.footer, resultFooter(result));
+}
+
+/** Return a warning of the server, that the vocabulary hardly reads the text, as a sentence. */
+function warningText({ type, ratio, examples }) {
+  return t(`warning.${type}`, { percent: formatPercent(ratio), examples: examples.join(" ") });
 }
 
 /** Return the latency, the usage and the curl command of a request. */
@@ -175,6 +184,7 @@ export function resultFooter({ response, milliseconds, command }) {
   if (usage.num_windows > 1) info.push(tCount("usage.windows", usage.num_windows));
   const numTruncated = usage.num_truncated || response.num_truncated;
   if (numTruncated) info.push(tCount("usage.truncated", numTruncated));
+  if (usage.num_unknown) info.push(tCount("usage.unknown", usage.num_unknown));
   const code = el("code", { tabindex: "0" }, command);
   const copyButton = el("button", { type: "button", class: "text-button small", i18n: "page.copy" });
   copyButton.addEventListener("click", () => copyCommand(code, copyButton));
