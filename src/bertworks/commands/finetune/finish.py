@@ -20,6 +20,7 @@ from bertworks.records import ScoreRecord
 from bertworks.reports.explanation import explanation_html
 from bertworks.reports.finetune import FinetuneContents, WindowCoverage, write_finetune_report
 from bertworks.settings import to_toml
+from bertworks.tasks.baselines import BaselineScores, score_baselines
 from bertworks.tasks.contract import ExplainableTask, TaskScores, examples_in
 
 # The score on train, which the verdict compares with dev's, is of about this many examples.
@@ -48,13 +49,15 @@ class FinishedRun:
 
 
 def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
-    """Calibrate the model on dev, score all splits, and write the model folder and the report."""
+    """Calibrate the model on dev, score all splits and baselines, and write the model folder and the report."""
     scores = yield from _score_splits(run)
+    baselines = yield from _score_baselines(run, [split for split in scores if split != "train"])
     folder, base = run.request.output / "model", run.request.model
     metadata = {
         **({"base": display_name(base), **hashes_of(base)} if base else {}),
         "recipe": asdict(run.request.recipe),
         "scores": {split: dict(split_scores.metrics) for split, split_scores in scores.items()},
+        **({"baselines": {baseline.name: baseline.metrics() for baseline in baselines}} if baselines else {}),
         "data": {
             split: {
                 "file": path.name,
@@ -74,9 +77,9 @@ def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
         **folders_of(base or None),
     }
     write_json(run.request.output / "run.json", run_info)
-    verdict = verdict_of(run.predictor.module.task.main_metric, scores)
+    verdict = verdict_of(run.predictor.module.task.main_metric, scores, baselines)
     yield FinetuneEvent(note=verdict)
-    yield FinetuneEvent(note=f"report: {_write_report(run, scores, verdict, run_info)}")
+    yield FinetuneEvent(note=f"report: {_write_report(run, scores, baselines, verdict, run_info)}")
     yield FinetuneEvent(note=f"model: {folder}", model_folder=folder)
 
 
@@ -96,13 +99,32 @@ def _score_splits(run: FinishedRun) -> Generator[FinetuneEvent, None, dict[str, 
     return scores
 
 
+def _score_baselines(run: FinishedRun, splits: Sequence[str]) -> Generator[FinetuneEvent, None, list[BaselineScores]]:
+    """Score the baselines of the task on the splits, if the recipe asks for them."""
+    baselines: list[BaselineScores] = []
+    if not run.request.recipe.baselines:
+        return baselines
+    scored = {split: run.examples[split] for split in splits}
+    for baseline in score_baselines(run.predictor.module.task, run.examples["train"], scored):
+        baselines.append(baseline)
+        for split, metrics in baseline.metrics().items():
+            values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+            yield FinetuneEvent(note=f"{split}, {baseline.title}: {values}")
+    return baselines
+
+
 def _write_report(
-    run: FinishedRun, scores: Mapping[str, TaskScores], verdict: str, run_info: Mapping[str, Any]
+    run: FinishedRun,
+    scores: Mapping[str, TaskScores],
+    baselines: Sequence[BaselineScores],
+    verdict: str,
+    run_info: Mapping[str, Any],
 ) -> Path:
     contents = FinetuneContents(
         task=run.request.task,
         base=run_info.get("base", f"a new {run.predictor.module.family.class_prefix}"),
         scores=scores,
+        baselines=baselines,
         verdict=verdict,
         data=run_info["data"],
         recipe=to_toml(run.request.recipe),
