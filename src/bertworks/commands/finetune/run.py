@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
+import json
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +27,12 @@ from bertworks.commands.finetune.checks import (
 from bertworks.commands.finetune.collapse import describe_collapse
 from bertworks.commands.finetune.feature_cache import FeatureCache
 from bertworks.commands.finetune.finish import FinishedRun, finish_run
-from bertworks.commands.finetune.recipe import parse_target_metric
+from bertworks.commands.finetune.recipe import FinetuneRecipe, parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run_recipe import run_digest, write_run_recipe
 from bertworks.commands.pretrain.build import new_model_folder
 from bertworks.commands.run_info import resolve_run_precision
-from bertworks.errors import BertworksError, FolderError, InputError
+from bertworks.disk import sha256
+from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import read_folder
 from bertworks.models.hub import fetch
@@ -38,6 +41,7 @@ from bertworks.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.masking import Masker
+from bertworks.settings import from_table, recipe_table, to_toml, write_recipe
 from bertworks.tasks.contract import ScaledTask, Task, TaskScores
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.registry import task_of
@@ -47,6 +51,7 @@ from bertworks.training.devices import Precision, device_of
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
 from bertworks.training.loop import Step, Training, TrainState, train
 from bertworks.training.optimizer import BertAdam, freeze
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 # What happens after a model collapsed to one class.
 _RESTART = "The run is restarted with another seed."
@@ -151,8 +156,8 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     module.encoder.set_precision(precision)
     predictor = Predictor(module, base.tokenizer, window_rule)
     check_target_metric(recipe, predictor, examples.get("dev"))
-    digest = run_digest(request)
-    write_run_recipe(folder, request)
+    digest = _digest(request)
+    _write_recipe(folder, request)
     run = _FinetuneRun(
         request=request,
         predictor=predictor,
@@ -165,6 +170,18 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
         coverage=coverage,
     )
     return run, events
+
+
+def _write_recipe(folder: Path, request: FinetuneRequest) -> None:
+    """Write recipe.toml, or check that the one there trains the same model; one of an earlier version may lack keys."""
+    path, text = folder / "recipe.toml", f"task = {json.dumps(request.task)}\n" + to_toml(request.recipe)
+    with contextlib.suppress(SettingsError):
+        table = recipe_table(path) if path.is_file() else {}
+        is_same_task = table.pop("task", None) == request.task
+        recipe = replace(from_table(FinetuneRecipe, table, str(path)), baselines=request.recipe.baselines)
+        if is_same_task and recipe == request.recipe:
+            text = path.read_text(encoding="utf-8")
+    write_recipe(folder, text, ("restart-*", ".*"))
 
 
 def _read_examples(request: FinetuneRequest, counts: Counts) -> dict[str, list[Any]]:
@@ -181,6 +198,16 @@ def _read_examples(request: FinetuneRequest, counts: Counts) -> dict[str, list[A
     if 0 < limit < len(train_examples):
         examples["train"] = [train_examples[index * len(train_examples) // limit] for index in range(limit)]
     return examples
+
+
+def _digest(request: FinetuneRequest) -> str:
+    """Return a hash of all inputs; a checkpoint can be resumed only with the same ones."""
+    files = [sha256(path) for path in request.files]
+    vocabulary = "" if request.vocabulary is None else Tokenizer.load(request.vocabulary).hash
+    recipe = asdict(request.recipe)
+    del recipe["baselines"]  # they do not change the model
+    inputs = [request.task, request.model, vocabulary, files, recipe, request.columns, request.settings]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _fill_feature_cache(run: _FinetuneRun) -> Iterator[FinetuneEvent]:

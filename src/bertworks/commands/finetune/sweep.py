@@ -13,7 +13,6 @@ from typing import Any
 from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GRID_LEARNING_RATES, FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
-from bertworks.commands.finetune.run_recipe import training_settings
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.encoders.precision import AUTO
 from bertworks.errors import FolderError, SettingsError
@@ -132,17 +131,14 @@ def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
     files = {"train": request.train, "dev": request.dev, "test": request.test}
     hashes = {split: sha256(path) for split, path in files.items() if path is not None}
     # JSON turns tuples into lists, a restarted run has another seed than its request, and a run resolves `auto`.
-    recipe = json.loads(json.dumps({**training_settings(asdict(request.recipe)), "seed": 0}))
+    # Baselines do not change the model, and runs of earlier versions have no such key.
+    ignored = {"seed": 0, "baselines": True}
+    recipe = json.loads(json.dumps({**asdict(request.recipe), **ignored}))
     if recipe["precision"] == AUTO:
         recipe["precision"] = run_info["recipe"].get("precision")
     expected = [request.task, hashes_of(request.model).get(BASE_HASH), recipe, hashes]
     run_hashes = {split: file["sha256"] for split, file in run_info["data"].items()}
-    actual = [
-        run_info["task"],
-        run_info.get(BASE_HASH),
-        {**training_settings(run_info["recipe"]), "seed": 0},
-        run_hashes,
-    ]
+    actual = [run_info["task"], run_info.get(BASE_HASH), {**run_info["recipe"], **ignored}, run_hashes]
     if actual != expected:
         raise FolderError(f"{request.output} was made with other data or settings; choose another --output")
 
