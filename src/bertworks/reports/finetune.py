@@ -141,9 +141,9 @@ def write_finetune_report(run: Path, contents: FinetuneContents, records: Path |
     absent = [*history.read_errors, *([] if history.columns else [f"{METRICS} has no steps: there are no curves."])]
     parts = (
         _scores(contents),
+        baselines_part(contents.scores, contents.baselines),
         warnings_card(contents.warnings),
         bullet_list("notes", contents.notes) if contents.notes else "",
-        baselines_part(contents.scores, contents.baselines),
         _curves(history, contents.main_metric, best),
         *_error_parts(contents, best),
         _lengths(contents.coverage),

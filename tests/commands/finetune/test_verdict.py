@@ -35,16 +35,16 @@ def test_a_model_that_is_better_than_its_baselines_has_a_verdict_without_them():
     [
         (
             {"dev": 0.9, "test": 0.8},
-            f"{BAG} dev, and far cheaper: its accuracy is 0.900 on dev, that of this model 0.880",
+            f"{BAG} dev, and far cheaper: its accuracy is 0.900 on dev, that of this model 0.880.",
         ),
         (
             {"dev": 0.8, "test": 0.85},
-            f"{BAG} test, and far cheaper: its accuracy is 0.850 on test, that of this model 0.850",
+            f"{BAG} test, and far cheaper: its accuracy is 0.850 on test, that of this model 0.850.",
         ),
         (
             {"dev": 0.8799, "test": 0.86},
             f"{BAG} dev and test, and far cheaper: its accuracy is 0.880 on dev and 0.860 on test, that of this model "
-            f"0.880 and 0.850",
+            f"0.880 and 0.850.",
         ),
     ],
 )
@@ -63,5 +63,5 @@ def test_without_dev_the_comparison_is_on_test():
     assert text.startswith("no dev set")
     assert text.endswith(
         "The bag of words is at least as good on test, and far cheaper: its accuracy is 0.600 on test, "
-        "that of this model 0.500"
+        "that of this model 0.500."
     )

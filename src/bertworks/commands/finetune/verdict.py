@@ -14,8 +14,8 @@ _MAX_GAP = 0.05
 
 def verdict_of(main_metric: str, scores: Mapping[str, TaskScores], baselines: Sequence[BaselineScores] = ()) -> str:
     """Return what the main metric on train and dev means, what to change, and whether a baseline is as good."""
-    sentences = [_describe_fit(main_metric, scores), _compare_with_baselines(main_metric, scores, baselines)]
-    return ". ".join(filter(None, sentences))
+    fit, comparison = _describe_fit(main_metric, scores), _compare_with_baselines(main_metric, scores, baselines)
+    return f"{fit}. {comparison}" if comparison else fit
 
 
 def _compare_with_baselines(
@@ -36,7 +36,7 @@ def _compare_with_baselines(
             model_values = " and ".join(f"{value:.3f}" for _, value in lost.values())
             return (
                 f"The {baseline.title} is at least as good on {' and '.join(lost)}, and far cheaper: its {main_metric} "
-                f"is {baseline_values}, that of this model {model_values}"
+                f"is {baseline_values}, that of this model {model_values}."
             )
     return ""
 
