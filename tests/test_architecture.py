@@ -131,6 +131,12 @@ def test_serving_does_not_load_training():
     assert run_python(code.format("bertworks.training")) == "[]"
 
 
+def test_neither_serving_nor_fine_tuning_loads_scikit_learn_before_a_baseline_is_fitted():
+    code = "import {}, sys; print({{'sklearn', 'scipy'}} & set(sys.modules))"
+    for module in ("bertworks.serving.app", "bertworks.commands.finetune.run"):
+        assert run_python(code.format(module)) == "set()"
+
+
 def test_text_vocabulary_corpus_and_sampling_do_not_import_torch():
     wrong = [
         str(path.relative_to(SOURCE))

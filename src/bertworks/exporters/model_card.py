@@ -18,7 +18,8 @@ from bertworks.exporters.corpus_facts import CorpusFacts
 from bertworks.models.provenance import BASE_FOLDER, display_name
 from bertworks.packages import MODELS, module_name
 from bertworks.reports.page import format_duration, format_number, format_percent
-from bertworks.reports.pretrain import PretrainRun, held_out_rows
+from bertworks.reports.pretrain import held_out_rows
+from bertworks.reports.pretrain_run import PretrainRun
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 _MAX_CURVE_ROWS = 12

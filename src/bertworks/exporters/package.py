@@ -26,7 +26,7 @@ from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.provenance import CORPUS_FOLDER, CORPUS_HASH, corpus_hash
 from bertworks.packages import MODEL_FOLDER, is_model_name, module_name
-from bertworks.reports.pretrain import RUN_INFO, PretrainRun, read_pretrain_run
+from bertworks.reports.pretrain_run import RUN_INFO, PretrainRun, read_pretrain_run
 
 MAX_MEGABYTES = 30.0
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")

@@ -19,6 +19,7 @@ from bertworks.disk import write_text
 from bertworks.errors import FolderError
 from bertworks.records import METRICS, History, ScoreRecord
 from bertworks.reports.bars import BarChart, draw_bars
+from bertworks.reports.baselines import baselines_part
 from bertworks.reports.curves import Boundary, Chart, Curve, StepAxis, Values, draw_chart, tick_distance
 from bertworks.reports.errors_by_class import calibration_part, classes_part, confusion_part, mistakes_part
 from bertworks.reports.page import (
@@ -37,6 +38,7 @@ from bertworks.reports.page import (
 from bertworks.reports.pretrain import REPORT
 from bertworks.reports.step_charts import raw_and_smooth_curves, step_charts
 from bertworks.sampling.windows import WindowRule
+from bertworks.tasks.baselines import BaselineScores
 from bertworks.tasks.contract import Features, TaskScores
 
 # The split whose errors are shown: the first of these that was scored.
@@ -101,7 +103,7 @@ class FinetuneContents:
     """The content of the report besides the records of the run.
 
     task          its name, such as "classify"; `base` is the name of the base model
-    scores        the final scores of train, dev and test, where they exist
+    scores        the final scores of train, dev and test, where they exist; `baselines` those of simpler models
     data          by split: file, examples and sha256
     recipe        the TOML of the recipe; `machine` what it ran on
     notes         sentences on what was repaired or skipped
@@ -112,6 +114,7 @@ class FinetuneContents:
     base: str
     scores: Mapping[str, TaskScores]
     verdict: str
+    baselines: Sequence[BaselineScores] = ()
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     recipe: str = ""
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -138,6 +141,7 @@ def write_finetune_report(run: Path, contents: FinetuneContents, records: Path |
     absent = [*history.read_errors, *([] if history.columns else [f"{METRICS} has no steps: there are no curves."])]
     parts = (
         _scores(contents),
+        baselines_part(contents.scores, contents.baselines),
         warnings_card(contents.warnings),
         bullet_list("notes", contents.notes) if contents.notes else "",
         _curves(history, contents.main_metric, best),

@@ -7,11 +7,8 @@ per logged step.
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from html import escape
 from itertools import pairwise
@@ -22,8 +19,7 @@ import numpy as np
 
 from bertworks.disk import write_text
 from bertworks.errors import FolderError
-from bertworks.objectives.registry import OBJECTIVES
-from bertworks.records import MASK_TOKEN, METRICS, SAMPLES, History, SampleRecord
+from bertworks.records import MASK_TOKEN, SampleRecord
 from bertworks.reports.curves import Boundary, Chart, Curve, Reference, StepAxis, draw_chart
 from bertworks.reports.page import (
     absent_part,
@@ -40,61 +36,12 @@ from bertworks.reports.page import (
     tiles,
     warnings_card,
 )
+from bertworks.reports.pretrain_run import PretrainRun, read_pretrain_run
+from bertworks.reports.pretrain_verdict import verdict_of
 from bertworks.reports.step_charts import raw_and_smooth_curves, step_charts
 
-REPORT, RUN_INFO, RECIPE = "report.html", "run.json", "recipe.toml"
-_MAX_ACRONYM = 4  # letters
+REPORT = "report.html"
 _MAX_SAMPLE_STEPS, _MAX_TEXTS, _MAX_CANDIDATES, _MAX_ROWS = 6, 20, 5, 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PretrainRun:
-    """The content of a report: the history, `run.json`, the recipe, and sentences on what could not be read."""
-
-    name: str
-    history: History
-    run_info: Mapping[str, Any]
-    recipe: str
-    absent: tuple[str, ...]
-
-    @property
-    def token_accuracy_name(self) -> str:
-        return f"{self.loss_name(self.history.token_loss)} accuracy"
-
-    @property
-    def pair_accuracy_name(self) -> str:
-        return f"{self.loss_name(self.pair_loss or '')} accuracy"
-
-    def loss_name(self, part: str) -> str:
-        """Return the name of a loss part for readers: acronyms in capitals; on pairs, what the objective calls it."""
-        pair_task = _pair_task(self.recipe) if part == self.pair_loss else ""
-        return pair_task or (part.upper() if len(part) <= _MAX_ACRONYM else part)
-
-    @property
-    def pair_loss(self) -> str | None:
-        """The loss part over sentence pairs, if there is one."""
-        return next((name for name in _loss_names(self.history) if name != self.history.token_loss), None)
-
-    def get_number(self, key: str) -> float | None:
-        """Return a finite number of run.json, or None."""
-        value = self.run_info.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return None
-        return float(value)
-
-
-def _pair_task(recipe: str) -> str:
-    """Return what the objective of a recipe calls its task on sentence pairs; empty if it has none."""
-    objective = OBJECTIVES.get(str(_recipe_value(recipe, "objective")))
-    return "" if objective is None else objective.pair_task
-
-
-def _recipe_value(recipe: str, key: str) -> Any:
-    """Return a value of the recipe, None if it has none or is no TOML."""
-    try:
-        return tomllib.loads(recipe).get(key)
-    except tomllib.TOMLDecodeError:
-        return None
 
 
 def write_pretrain_report(run: Path) -> Path:
@@ -111,40 +58,9 @@ def write_pretrain_report(run: Path) -> Path:
         recipe_part(content.recipe),
         absent_part(content.absent),
     )
-    page = page_of(f"Pretraining run {content.name}", _state(content), verdict(content), parts)
+    page = page_of(f"Pretraining run {content.name}", _state(content), verdict_of(content).text, parts)
     write_text(run / REPORT, page)
     return run / REPORT
-
-
-def read_pretrain_run(run: Path) -> PretrainRun:
-    """Read the records, run.json and recipe.toml of a run folder; what cannot be read is listed in `absent`."""
-    history = History.read(run)
-    absent = list(history.read_errors)
-    if not history.columns:
-        absent.append(f"{METRICS} has no steps: there are no curves.")
-    if not history.held_out:
-        absent.append(f"{METRICS} has no held-out scores.")
-    if not history.samples:
-        absent.append(f"{SAMPLES} has no fill-mask samples.")
-    run_info: Any = {}
-    recipe = ""
-    omitted = "baselines, machine, corpus and warnings are omitted"
-    try:
-        run_info = json.loads((run / RUN_INFO).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        absent.append(f"{RUN_INFO} {_describe_error(error)}: {omitted}.")
-    if not isinstance(run_info, dict):
-        absent.append(f"{RUN_INFO} is not a JSON object: {omitted}.")
-        run_info = {}
-    try:
-        recipe = (run / RECIPE).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        absent.append(f"{RECIPE} {_describe_error(error)}: the recipe is omitted.")
-    return PretrainRun(name=run.resolve().name, history=history, run_info=run_info, recipe=recipe, absent=tuple(absent))
-
-
-def _describe_error(error: Exception) -> str:
-    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
 
 
 def _state(run: PretrainRun) -> str:
@@ -159,51 +75,6 @@ def _format_time(value: Any) -> str:
         return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M")
     except (TypeError, ValueError):
         return "" if value is None else str(value)
-
-
-def verdict(run: PretrainRun) -> str:
-    """Return a few sentences on the result: held-out loss and accuracies, compared with the baselines."""
-    history = run.history
-    name = history.token_loss
-    training = np.array(history.losses[name][1]) if name in history.losses else np.array([])
-    if not history.held_out:
-        last_loss = f"; the last training loss is {training[-1]:.3f}" if len(training) else ""
-        return f"There is no held-out evaluation yet{last_loss}."
-    last = history.held_out[-1]
-    loss = last.losses.get(name, math.nan)
-    summary = f"Held-out loss {loss:.3f}, {run.token_accuracy_name} {format_percent(last.accuracy)}"
-    if last.pair_accuracy is not None:
-        summary += f", {run.pair_accuracy_name} {format_percent(last.pair_accuracy)}"
-    baselines = run.get_number("uniform_loss"), run.get_number("unigram_entropy")
-    sentences = [f"{summary}.", _compare_with_baselines(loss, *baselines)]
-    best = min(history.held_out, key=lambda record: _or_infinite(record.losses.get(name, math.nan)))
-    if best.losses.get(name, math.nan) < loss - 0.02:
-        sentences.append(f"The lowest loss is {best.losses[name]:.3f}, at step {best.step:,}.")
-    ema_decay = _recipe_value(run.recipe, "ema_decay")
-    if ema_decay:
-        sentences.append(
-            f"Held-out scores and the model use the exponential moving average of the weights ({ema_decay})."
-        )
-    num_not_finite = int((~np.isfinite(training)).sum())
-    if num_not_finite:
-        sentences.append(f"{num_not_finite:,} of {len(training):,} recorded training losses are not finite.")
-    return " ".join(filter(None, sentences))
-
-
-def _compare_with_baselines(loss: float, uniform_loss: float | None, unigram_entropy: float | None) -> str:
-    if not math.isfinite(loss):
-        return "Training diverged: the loss is not finite."
-    if unigram_entropy is not None and loss < unigram_entropy:
-        return f"That is {unigram_entropy - loss:.2f} nats below the unigram entropy: the model uses context."
-    if uniform_loss is not None and loss >= uniform_loss:
-        return "That is not below the loss of uniform predictions (ln V): the model has learned nothing."
-    if unigram_entropy is not None:
-        return "That is not yet below the unigram entropy: the model does not use context."
-    return ""
-
-
-def _or_infinite(value: float) -> float:
-    return value if math.isfinite(value) else math.inf
 
 
 def _tiles(run: PretrainRun) -> str:
@@ -243,14 +114,10 @@ def _curves(run: PretrainRun) -> str:
 
 def _charts(run: PretrainRun) -> list[Chart]:
     history = run.history
-    charts = [_loss_chart(run, name, "tall" if name == history.token_loss else "low") for name in _loss_names(history)]
+    charts = [_loss_chart(run, name, "tall" if name == history.token_loss else "low") for name in run.loss_names]
     if history.held_out:
         charts.insert(1, _accuracy_chart(run))
     return charts + step_charts(history)
-
-
-def _loss_names(history: History) -> list[str]:
-    return list(dict.fromkeys([*history.losses, *(name for record in history.held_out for name in record.losses)]))
 
 
 def _loss_chart(run: PretrainRun, name: str, size: str) -> Chart:
@@ -307,7 +174,7 @@ def _held_out_table(run: PretrainRun) -> str:
 def held_out_rows(run: PretrainRun, limit: int) -> tuple[list[str], list[list[str]]]:
     """Return the titles and up to `limit` evenly spaced rows of the held-out scores, formatted."""
     history = run.history
-    names = _loss_names(history)
+    names = run.loss_names
     records = [history.held_out[index] for index in spaced_indices(len(history.held_out), limit)]
     loss_titles = [f"{run.loss_name(name)} loss" for name in names]
     titles = ["step", "phase", "time", "tokens seen", *loss_titles, "perplexity", run.token_accuracy_name]

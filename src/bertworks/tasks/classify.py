@@ -25,6 +25,8 @@ from bertworks.metrics.classification import ConfusionTally, LabelsTally
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule, make_pair_windows
 from bertworks.tasks.attribution import contrast_coefficients, text_target
+from bertworks.tasks.bag_of_words import Values, fit_label_probabilities, sample_within_limit
+from bertworks.tasks.baselines import Baseline
 from bertworks.tasks.class_weights import BALANCED, balanced_weights, parse_class_weights
 from bertworks.tasks.contract import (
     AttributionTarget,
@@ -186,7 +188,9 @@ class Classify:
         self, example: TextExample, features: Features, outputs: Sequence[npt.NDArray[np.float32]]
     ) -> ClassPrediction:
         logits = np.stack(outputs).mean(0)  # over all windows
-        probabilities = self._probabilities(logits)
+        return self._predict(example, self._probabilities(logits), logits)
+
+    def _predict(self, example: TextExample, probabilities: Values, logits: npt.NDArray[np.float32]) -> ClassPrediction:
         if self.multi_label:
             label = LABEL_SEPARATOR.join(
                 name for name, probability in zip(self.labels, probabilities, strict=True) if probability > 0.5
@@ -243,6 +247,44 @@ class Classify:
         logits = np.stack([prediction.logits for prediction in predictions])
         targets = np.stack([self._target(example) for example in examples])
         return replace(self, temperature=float(fit_temperature(logits, targets)))
+
+    def fit_baselines(self, examples: Sequence[TextExample]) -> Iterator[Baseline]:
+        """Yield the majority class, or each label's own majority, and logistic regression on TF-IDF features."""
+        ratios = self._one_hot(examples).mean(0)  # (C,)
+        yield Baseline(
+            "majority",
+            "majority baseline",
+            lambda others: self._from_probabilities(others, np.tile(ratios, (len(others), 1))),
+            len(examples),
+        )
+        sample = sample_within_limit(examples, len(self.labels))
+        targets = self._one_hot(sample)
+        is_binary = len(self.labels) == 2 and not self.multi_label
+        predict = fit_label_probabilities(sample, targets[:, 1:] if is_binary else targets)
+        yield Baseline(
+            "tfidf_logistic_regression",
+            "bag of words (TF-IDF + logistic regression)",
+            lambda others: self._from_probabilities(others, self._normalize(predict(others))),
+            len(sample),
+        )
+
+    def _one_hot(self, examples: Sequence[TextExample]) -> npt.NDArray[np.float32]:
+        """Return a 0/1 vector for each example, (U, C)."""
+        targets = np.stack([self._target(example) for example in examples])
+        return targets if self.multi_label else np.eye(len(self.labels), dtype=np.float32)[targets]
+
+    def _normalize(self, probabilities: Values) -> Values:
+        """Return probabilities that sum to 1 unless it is multi-label; of two classes only the second one is given."""
+        if self.multi_label:
+            return probabilities
+        if probabilities.shape[1] == 1:
+            return np.hstack([1 - probabilities, probabilities])
+        return probabilities / probabilities.sum(1, keepdims=True)
+
+    def _from_probabilities(self, examples: Sequence[TextExample], rows: Values) -> Iterator[ClassPrediction]:
+        """Yield the predictions of a model that outputs probabilities, (U, C)."""
+        logits = np.log(np.maximum(rows, 1e-12)).astype(np.float32)
+        return map(self._predict, examples, rows, logits)
 
     def submission_value(self, prediction: ClassPrediction) -> str:
         return prediction.label

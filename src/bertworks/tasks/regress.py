@@ -27,6 +27,8 @@ from bertworks.metrics.classification import CorrelationTally
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.attribution import text_target
+from bertworks.tasks.bag_of_words import Values, fit_values, sample_within_limit
+from bertworks.tasks.baselines import Baseline
 from bertworks.tasks.classify import Classify, featurize_text, is_regression, label_config, labels_in
 from bertworks.tasks.contract import (
     AttributionTarget,
@@ -169,6 +171,24 @@ class Regress:
     def calibrate(self, examples: Sequence[TextExample], predictions: Sequence[ValuePrediction]) -> Task:
         return self
 
+    def fit_baselines(self, examples: Sequence[TextExample]) -> Iterator[Baseline]:
+        """Yield the mean of the labels, and ridge regression on TF-IDF features."""
+        mean = float(np.mean([value_of(example) for example in examples]))
+        yield Baseline(
+            "mean",
+            "mean baseline",
+            lambda others: _predictions(others, np.full(len(others), mean)),
+            len(examples),
+        )
+        sample = sample_within_limit(examples)
+        predict = fit_values(sample, np.array([value_of(example) for example in sample]))
+        yield Baseline(
+            "tfidf_ridge_regression",
+            "bag of words (TF-IDF + ridge regression)",
+            lambda others: _predictions(others, predict(others)),
+            len(sample),
+        )
+
     def submission_value(self, prediction: ValuePrediction) -> float:
         return prediction.value
 
@@ -193,6 +213,10 @@ class Regress:
                 return replace(self, std=1.0)
             bias.mul_(self.std).add_(self.mean)
         return replace(self, mean=0.0, std=1.0)
+
+
+def _predictions(examples: Sequence[TextExample], values: Values) -> Iterator[ValuePrediction]:
+    return (ValuePrediction(example.id, value) for example, value in zip(examples, values.tolist(), strict=True))
 
 
 def value_of(example: TextExample) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import math
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -125,6 +126,74 @@ def test_the_report_has_verdict_curves_confusion_and_explanations(
     for text in ("Fits: accuracy is 1.000", "No token was truncated", "praise", "blame", "<svg", "Explained"):
         assert text in page
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_baselines_of_the_same_examples_are_beside_the_scores(run: tuple[Path, list[FinetuneEvent]]):
+    output, events = run
+    for path in (output / "run.json", output / "model" / "bertworks.json"):
+        baselines = json.loads(path.read_text())["baselines"]
+        assert list(baselines) == ["majority", "tfidf_logistic_regression"]
+        assert set(baselines["majority"]) == {"dev", "test"}
+    labels = [label for _, label in reviews(40, 1)]
+    accuracy = labels.count("blame") / 40  # the majority of train
+    assert baselines["majority"]["dev"]["accuracy"] == accuracy
+    assert baselines["tfidf_logistic_regression"]["dev"]["accuracy"] == 1.0
+    notes = [event.note for event in events]
+    assert any(note.startswith(f"dev, majority baseline: accuracy {accuracy:.4f}, macro_f1") for note in notes)
+    sentence = "The bag of words (TF-IDF + logistic regression) is at least as good on dev and test, and far cheaper"
+    assert any(sentence in note for note in notes)
+    page = html.unescape((output / "report.html").read_text(encoding="utf-8"))
+    assert sentence in page
+    assert "<h2>Baselines</h2>" in page
+
+
+def test_without_dev_and_test_or_if_switched_off_there_are_no_baselines(
+    base: Path, files: dict[str, Path], tmp_path: Path
+):
+    recipe = replace(RECIPE, epochs=1)
+    requests = [
+        replace(request_of(base, files, tmp_path / "alone", recipe), dev=None, test=None),
+        request_of(base, files, tmp_path / "off", replace(recipe, baselines=False)),
+    ]
+    for request in requests:
+        notes = [event.note for event in run_finetune(request)]
+        assert not any("baseline" in note or "bag of words" in note for note in notes)
+        assert "baselines" not in json.loads((request.output / "run.json").read_text())
+        assert "<h2>Baselines</h2>" not in (request.output / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_run_from_before_baselines_resumes_bit_identically(
+    base: Path, files: dict[str, Path], run: tuple[Path, list[FinetuneEvent]], tmp_path: Path
+):
+    request = request_of(base, files, tmp_path / "run")
+    list(run_finetune(replace(request, stop_after=5)))
+    recipe = request.output / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("baselines = true\n", ""))
+    (checkpoint,) = checkpoints_in(request.output / "checkpoints")
+    # What the version before wrote: a hash of the recipe without that key.
+    settings = {
+        **asdict(replace(RECIPE, precision=json.loads((run[0] / "run.json").read_text())["recipe"]["precision"]))
+    }
+    del settings["baselines"]
+    hashes = [hashlib.sha256(files[split].read_bytes()).hexdigest() for split in ("train", "dev", "test")]
+    inputs = json.dumps(["classify", str(base), "", hashes, settings, {}, {}], sort_keys=True, default=str)
+    state = json.loads((checkpoint / "state.json").read_text())
+    assert hashlib.sha256(inputs.encode()).hexdigest()[:16] in state.values()
+    list(run_finetune(replace(request, recipe=replace(RECIPE, baselines=False))))
+    weights = [output / "model" / "model.safetensors" for output in (run[0], request.output)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_a_sweep_does_not_repeat_a_run_from_before_baselines(base: Path, files: dict[str, Path], tmp_path: Path):
+    recipe = replace(RECIPE, epochs=1)
+    request = request_of(base, files, tmp_path / "runs", recipe)
+    (outcome,) = (result for result in sweep(request, [recipe]) if isinstance(result, Outcome))
+    run_info = json.loads((outcome.folder / "run.json").read_text())
+    del run_info["recipe"]["baselines"]
+    (outcome.folder / "run.json").write_text(json.dumps(run_info))
+    for baselines in (True, False):
+        events = list(sweep(request, [replace(recipe, baselines=baselines)]))
+        assert not [event for event in events if isinstance(event, FinetuneEvent) and event.step]
 
 
 def test_the_model_folder_loads_in_transformers_with_the_same_logits(run: tuple[Path, list[FinetuneEvent]]):

@@ -273,6 +273,24 @@ def test_model_is_the_checkpoint_with_the_best_held_out_loss(corpus, tmp_path, m
     assert metadata["scores"] == {"held_out_loss": 2.0}
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "sentence"),
+    [
+        (9.0, 9.0, "below neither step 0 (9.00) nor the unigram entropy"),
+        (9.0, 8.0, "1.00 nats below step 0 (9.00), but not below the unigram entropy"),
+        (9.0, 1.0, "the model uses context"),
+    ],
+)
+def test_console_and_report_say_whether_the_model_learned(corpus, tmp_path, monkeypatch, first, last, sentence):
+    set_held_out_losses(monkeypatch, [first, last])
+    recipe = replace(RECIPE, phases=(PhaseRecipe(16, steps=1),), warmup_steps=0)
+    events = list(run_pretrain(PretrainRequest(recipe=recipe, corpus=corpus, output=tmp_path / "run")))
+    notes = [event.note for event in events if sentence in event.note]
+    warnings = [event.warning for event in events if sentence in event.warning]
+    assert (len(notes), len(warnings)) == ((1, 0) if last == 1.0 else (0, 1))
+    assert (notes + warnings)[0] in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
 def test_best_loss_is_chosen_within_the_last_phase(corpus, tmp_path, monkeypatch):
     # Evaluated at steps 0, 3, 5 and 6, then at 9, 10 and 12 with longer sequences.
     set_held_out_losses(monkeypatch, [3.0, 2.0, 1.0, 1.5, 2.5, 2.6, 2.4])

@@ -22,6 +22,7 @@ from bertworks.records import ScoreRecord
 from bertworks.reports.explanation import explanation_html
 from bertworks.reports.finetune import FinetuneContents, WindowCoverage, write_finetune_report
 from bertworks.settings import to_toml
+from bertworks.tasks.baselines import BaselineScores, score_baselines
 from bertworks.tasks.contract import ExplainableTask, TableTask, TaskScores, examples_in
 from bertworks.text.languages import languages_in
 
@@ -56,15 +57,16 @@ class FinishedRun:
 
 
 def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
-    """Calibrate the model on dev, score all splits, and write the model folder and the report."""
+    """Calibrate the model on dev, score all splits and baselines, and write the model folder and the report."""
     scores = yield from _score_splits(run)
-    class_warnings = _class_warnings(scores)
-    yield from (FinetuneEvent(warning=message) for message in class_warnings)
+    yield from (FinetuneEvent(warning=message) for message in _class_warnings(scores))
+    baselines = yield from _score_baselines(run, [split for split in scores if split != "train"])
     folder, base = run.request.output / "model", run.request.model
     metadata = {
         **({"base": display_name(base), **hashes_of(base)} if base else {}),
         "recipe": asdict(run.request.recipe),
         "scores": {split: dict(split_scores.metrics) for split, split_scores in scores.items()},
+        **({"baselines": {baseline.name: baseline.metrics() for baseline in baselines}} if baselines else {}),
         "data": {
             split: {
                 "file": path.name,
@@ -87,9 +89,9 @@ def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
         **folders_of(base or None),
     }
     write_json(run.request.output / "run.json", run_info)
-    verdict = verdict_of(run.predictor.module.task.main_metric, scores)
+    verdict = verdict_of(run.predictor.module.task.main_metric, scores, baselines)
     yield FinetuneEvent(note=verdict)
-    yield FinetuneEvent(note=f"report: {_write_report(run, scores, verdict, run_info, class_warnings)}")
+    yield FinetuneEvent(note=f"report: {_write_report(run, scores, baselines, verdict, run_info)}")
     yield FinetuneEvent(note=f"model: {folder}", model_folder=folder)
 
 
@@ -138,24 +140,39 @@ def _class_warnings(scores: Mapping[str, TaskScores]) -> list[str]:
     ]
 
 
+def _score_baselines(run: FinishedRun, splits: Sequence[str]) -> Generator[FinetuneEvent, None, list[BaselineScores]]:
+    """Score the baselines of the task on the splits, if the recipe asks for them."""
+    baselines: list[BaselineScores] = []
+    if not run.request.recipe.baselines:
+        return baselines
+    scored = {split: run.examples[split] for split in splits}
+    for baseline in score_baselines(run.predictor.module.task, run.examples["train"], scored):
+        baselines.append(baseline)
+        for split, metrics in baseline.metrics().items():
+            values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+            yield FinetuneEvent(note=f"{split}, {baseline.title}: {values}")
+    return baselines
+
+
 def _write_report(
     run: FinishedRun,
     scores: Mapping[str, TaskScores],
+    baselines: Sequence[BaselineScores],
     verdict: str,
     run_info: Mapping[str, Any],
-    class_warnings: Sequence[str],
 ) -> Path:
     contents = FinetuneContents(
         task=run.request.task,
         base=run_info.get("base", f"a new {run.predictor.module.family.class_prefix}"),
         scores=scores,
+        baselines=baselines,
         verdict=verdict,
         data=run_info["data"],
         recipe=to_toml(run.request.recipe),
         machine=run_info["machine"],
         coverage=run.coverage,
         explanations=[explanation_html(explain(run.predictor, example)) for example in _examples_to_explain(run)],
-        warnings=[*run.warnings, *class_warnings],
+        warnings=[*run.warnings, *_class_warnings(scores)],
         notes=run.notes,
     )
     return write_finetune_report(run.request.output, contents, run.records)

@@ -56,6 +56,8 @@ class FinetuneRecipe:
                           of the BiLSTM in each direction; 0: the model's hidden size
     feature_precision     of cached features: fp32 or fp16
     max_train_examples    use this many training examples, evenly spaced; 0: all
+    baselines             score simple models of the same training examples on dev and test (classify and regress); it
+                          does not change the model
     model                 the config of a new model, for training from scratch
     """
 
@@ -85,6 +87,7 @@ class FinetuneRecipe:
     recurrent_hidden_size: int = 0
     feature_precision: str = "fp32"
     max_train_examples: int = 0
+    baselines: bool = True
     optimizer: AdamSettings = field(default_factory=AdamSettings)
     layerwise: LayerwiseSettings = field(default_factory=LayerwiseSettings)
     model: ModelRecipe | None = None

@@ -199,12 +199,13 @@ def _make_task(request: FinetuneRequest, examples: Sequence[Any]) -> Task:
 
 
 def _write_recipe(folder: Path, request: FinetuneRequest) -> None:
-    """Write recipe.toml, or check that the one there is equal; one of an earlier version may lack keys."""
+    """Write recipe.toml, or check that the one there trains the same model; one of an earlier version may lack keys."""
     text = f"task = {json.dumps(request.task)}\n" + to_toml(request.recipe)
     table = run_table(folder)
     with contextlib.suppress(SettingsError):
         is_same_task = table.pop("task", None) == request.task
-        if is_same_task and from_table(FinetuneRecipe, table, str(folder)) == request.recipe:
+        recipe = replace(from_table(FinetuneRecipe, table, str(folder)), baselines=request.recipe.baselines)
+        if is_same_task and recipe == request.recipe:
             text = (folder / "recipe.toml").read_text(encoding="utf-8")
     write_recipe(folder, text, ("restart-*", ".*"))
 
@@ -230,6 +231,7 @@ def _digest(request: FinetuneRequest) -> str:
     files = [sha256(path) for path in request.files]
     vocabulary = "" if request.vocabulary is None else Tokenizer.load(request.vocabulary).hash
     recipe = asdict(request.recipe)
+    del recipe["baselines"]  # they do not change the model
     for name in ("class_weights",):  # keys that were added later count only if they are set
         if not recipe[name]:
             del recipe[name]

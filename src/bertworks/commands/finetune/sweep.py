@@ -137,9 +137,11 @@ def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
     """Refuse a finished run that was made with other files, other settings or another model."""
     files = {"train": request.train, "dev": request.dev, "test": request.test}
     hashes = {split: sha256(path) for split, path in files.items() if path is not None}
-    # A restarted run has another recipe than its request, and a run of an earlier version lacks keys.
-    run_recipe = {**asdict(FinetuneRecipe()), **run_info.get("first_recipe", run_info["recipe"]), "seed": 0}
-    recipe = asdict(keep_run_values(request.recipe, run_recipe)) | {"seed": 0}
+    # A restarted run has another recipe than its request, a run of an earlier version lacks keys, and baselines do not
+    # change the model.
+    ignored = {"seed": 0, "baselines": True}
+    run_recipe = {**asdict(FinetuneRecipe()), **run_info.get("first_recipe", run_info["recipe"]), **ignored}
+    recipe = asdict(keep_run_values(request.recipe, run_recipe)) | ignored
     if recipe["precision"] == AUTO:
         recipe["precision"] = run_recipe["precision"]
     recipe = json.loads(json.dumps(recipe))  # turns tuples into lists

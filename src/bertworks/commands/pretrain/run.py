@@ -37,6 +37,7 @@ from bertworks.parallel.machine import peak_bytes
 from bertworks.parallel.process_group import all_gather, any_process, is_main_process, process_group, world_size
 from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
 from bertworks.reports.pretrain import write_pretrain_report
+from bertworks.reports.pretrain_verdict import read_verdict
 from bertworks.sampling.batch import Batch
 from bertworks.settings import parse_duration
 from bertworks.training.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
@@ -365,6 +366,8 @@ def _write_results(run: _PretrainRun) -> Iterator[TrainEvent]:
         write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors)
     run.run_info["finished"] = now()
     write_json(run.request.output / "run.json", run.run_info)
+    verdict = read_verdict(run.request.output)
+    yield TrainEvent(warning=verdict.text) if verdict.has_failed else TrainEvent(note=verdict.text)
     yield TrainEvent(note=f"model: {folder}")
     yield TrainEvent(note=f"report: {write_pretrain_report(run.request.output)}")
 
