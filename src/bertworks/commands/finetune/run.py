@@ -7,13 +7,14 @@ import itertools
 import json
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bertworks.commands.finetune.adaptation import Adaptation, adapt
 from bertworks.commands.finetune.batches import FinetuneBatches
 from bertworks.commands.finetune.build import build_module
 from bertworks.commands.finetune.checks import (
@@ -28,19 +29,19 @@ from bertworks.commands.finetune.feature_cache import FeatureCache
 from bertworks.commands.finetune.finish import FinishedRun, finish_run
 from bertworks.commands.finetune.recipe import parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
+from bertworks.commands.finetune.run_recipe import hashed_settings, write_run_recipe
 from bertworks.commands.pretrain.build import new_model_folder
 from bertworks.commands.run_info import resolve_run_precision
 from bertworks.disk import sha256
 from bertworks.errors import BertworksError, FolderError, InputError
 from bertworks.inference.predictor import Predictor
-from bertworks.models.folder import read_folder
+from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.parallel.process_group import check_single_process
 from bertworks.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.masking import Masker
-from bertworks.settings import to_toml, write_recipe
 from bertworks.tasks.contract import ScaledTask, Task, TaskScores
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.registry import task_of
@@ -60,6 +61,7 @@ _NO_RESTART = "There are no restarts left: the model is saved as it is, and pred
 @dataclass(slots=True, kw_only=True)
 class _FinetuneRun:
     request: FinetuneRequest
+    base: ModelFolder
     predictor: Predictor
     optimizer: BertAdam
     batches: FinetuneBatches
@@ -94,6 +96,8 @@ def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
         folder = request.output if attempt == 0 else request.output / f"restart-{attempt}"
         run, events = _open(replace(request, recipe=recipe), folder)
         yield from (events if attempt == 0 else [])
+        if recipe.adapt.epochs and not (yield from _adapt(run, request.recipe.seed)):
+            return
         yield from _fill_feature_cache(run)
         if not (yield from _train(run)):
             return
@@ -156,9 +160,10 @@ def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[Fi
     predictor = Predictor(module, base.tokenizer, window_rule)
     check_target_metric(recipe, predictor, examples.get("dev"))
     digest = _digest(request)
-    write_recipe(folder, f"task = {json.dumps(request.task)}\n" + to_toml(recipe), ("restart-*", ".*"))
+    write_run_recipe(folder, request.task, recipe)
     run = _FinetuneRun(
         request=request,
+        base=base,
         predictor=predictor,
         optimizer=BertAdam(module, recipe.optimizer, layerwise),
         batches=batches,
@@ -191,8 +196,22 @@ def _digest(request: FinetuneRequest) -> str:
     """Return a hash of all inputs; a checkpoint can be resumed only with the same ones."""
     files = [sha256(path) for path in request.files]
     vocabulary = "" if request.vocabulary is None else Tokenizer.load(request.vocabulary).hash
-    inputs = [request.task, request.model, vocabulary, files, asdict(request.recipe), request.columns, request.settings]
+    recipe = hashed_settings(request.recipe)
+    inputs = [request.task, request.model, vocabulary, files, recipe, request.columns, request.settings]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _adapt(run: _FinetuneRun, seed: int) -> Generator[FinetuneEvent, None, bool]:
+    """Adapt the encoder to the training texts, or load the adapted one; return whether that is complete."""
+    adaptation = Adaptation(
+        request=replace(run.request, recipe=replace(run.request.recipe, seed=seed)),
+        base=run.base,
+        predictor=run.predictor,
+        features=run.batches.features,
+        dev=run.examples.get("dev", ()),
+        precision=run.precision,
+    )
+    return (yield from adapt(adaptation))
 
 
 def _fill_feature_cache(run: _FinetuneRun) -> Iterator[FinetuneEvent]:

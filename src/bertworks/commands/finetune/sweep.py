@@ -13,6 +13,7 @@ from typing import Any
 from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GRID_LEARNING_RATES, FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
+from bertworks.commands.finetune.run_recipe import with_defaults
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.encoders.precision import AUTO
 from bertworks.errors import FolderError, SettingsError
@@ -136,7 +137,8 @@ def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
         recipe["precision"] = run_info["recipe"].get("precision")
     expected = [request.task, hashes_of(request.model).get(BASE_HASH), recipe, hashes]
     run_hashes = {split: file["sha256"] for split, file in run_info["data"].items()}
-    actual = [run_info["task"], run_info.get(BASE_HASH), {**run_info["recipe"], "seed": 0}, run_hashes]
+    run_recipe = {**with_defaults(run_info["recipe"]), "seed": 0}
+    actual = [run_info["task"], run_info.get(BASE_HASH), run_recipe, run_hashes]
     if actual != expected:
         raise FolderError(f"{request.output} was made with other data or settings; choose another --output")
 
