@@ -257,15 +257,28 @@ def test_an_encoder_is_adapted_before_it_is_frozen(
     assert all(torch.equal(frozen[name], adapted[name]) for name in encoder_names)
 
 
-def test_a_model_without_an_mlm_head_gets_a_new_one_that_predicts_uniformly_at_first(
-    files: dict[str, Path], tmp_path: Path
-):
+def test_a_model_without_an_mlm_head_gets_a_new_one(files: dict[str, Path], tmp_path: Path):
     base = write_random_bert(tmp_path / "base", CONFIG, TOKENIZER)
     events = finetune(request_of(base, files, tmp_path / "run"))
     assert any(event.note == "the model has no weights of the mlm head: a new one is trained" for event in events)
     on_dev = [record for record in read_records(tmp_path / "run" / "adapt") if isinstance(record, HeldOutRecord)]
-    assert on_dev[0].loss == pytest.approx(2.833, abs=1e-3)  # ln 17, the size of the vocabulary
     assert on_dev[-1].loss < on_dev[0].loss - 0.5
+
+
+def test_the_bias_of_a_new_mlm_head_is_the_frequency_of_tokens_in_the_training_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(adaptation_module, "train", lambda training, train_state: iter(()))
+    base = write_random_bert(tmp_path / "base", CONFIG, TOKENIZER)
+    train_file, dev_file = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    train_file.write_text("text\tlabel\nthe film was fine\tpraise\nthe story\tblame\n")
+    dev_file.write_text("text\tlabel\nso dull\tblame\n")
+    finetune(request_of(base, {"train": train_file, "dev": dev_file}, tmp_path / "run"))
+    bias = load_file(tmp_path / "run" / "adapt" / "model" / "model.safetensors")["cls.predictions.bias"]
+    # Six tokens and one more of each of the 17; [CLS] and [SEP] are never predicted, and "so" is only in dev.
+    counts = dict.fromkeys(TOKENS, 1) | {"the": 3, "film": 2, "was": 2, "fine": 2, "story": 2}
+    expected = torch.tensor(list(counts.values())) / 23
+    assert torch.allclose(bias.softmax(0), expected, atol=1e-6)
 
 
 def test_other_training_texts_are_refused_in_the_same_folder(base: Path, files: dict[str, Path], tmp_path: Path):

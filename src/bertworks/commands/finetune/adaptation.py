@@ -15,6 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.finetune.batches import FinetuneBatches
 from bertworks.commands.finetune.build import build_lm_module, masking_of, objective_on_sequences
@@ -25,6 +28,7 @@ from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.provenance import hashes_of
 from bertworks.models.tensor_names import load_into
+from bertworks.objectives.mlm import MlmModule
 from bertworks.objectives.objective import ObjectiveModule
 from bertworks.objectives.registry import objective_of
 from bertworks.records import HeldOutRecord, Records, StepRecord, read_records
@@ -172,7 +176,18 @@ def _open(adaptation: Adaptation, digest: str) -> tuple[_AdaptationRun, list[str
     ]
     if is_head_new:
         notes.append(f"the model has no weights of the {objective} head: a new one is trained")
+        if isinstance(module, MlmModule):
+            module.mlm_head.init_unigram_bias(_count_tokens(adaptation))
     return run, notes
+
+
+def _count_tokens(adaptation: Adaptation) -> npt.NDArray[np.int64]:
+    """Return the frequency of each token in the training texts; special tokens are never predicted."""
+    sequences = (sequence for features in adaptation.features for sequence in features.sequences)
+    all_ids = np.concatenate([sequence.input_ids for sequence in sequences])
+    counts = np.bincount(all_ids, minlength=adaptation.base.encoder_config.vocab_size)
+    counts[list(adaptation.predictor.tokenizer.specials.ids)] = 0
+    return counts
 
 
 def _train(run: _AdaptationRun) -> Generator[FinetuneEvent, None, bool]:

@@ -13,7 +13,6 @@ from bertworks.errors import SettingsError
 from bertworks.models.folder import ModelFolder, load_encoder
 from bertworks.models.tensor_names import load_into
 from bertworks.objectives.heads import MlmHead
-from bertworks.objectives.mlm import MlmModule
 from bertworks.objectives.objective import ObjectiveModule
 from bertworks.objectives.registry import check_objective, objective_of
 from bertworks.sampling.masking import MaskSettings
@@ -71,13 +70,8 @@ def _auxiliary_loss(
     head = MlmHead(encoder.config)
     init_weights(head, encoder.config.initializer_range, generator)
     if not load_into(head, base.tensors, base.family.heads["mlm"]).loaded_keys:
-        _silence(head)
+        nn.init.zeros_(head.norm.weight)  # a new head outputs zeros at first, so that it does not disturb the encoder
     return AuxiliaryLoss(head, recipe.mlm_weight)
-
-
-def _silence(head: MlmHead) -> None:
-    """Let a new head output zeros at first, so that it does not disturb the encoder."""
-    nn.init.zeros_(head.norm.weight)
 
 
 def objective_on_sequences(base: ModelFolder, task: Task) -> str:
@@ -104,14 +98,12 @@ def masking_of(base: ModelFolder) -> MaskSettings:
 
 
 def build_lm_module(base: ModelFolder, task: Task, recipe: FinetuneRecipe) -> tuple[ObjectiveModule, bool]:
-    """Return the encoder of a folder with the heads of its objective, and whether a head is new."""
+    """Return the encoder of a folder with the heads of its objective, and whether these are new."""
     generator = torch.Generator().manual_seed(recipe.seed)
     encoder = build_encoder(base, generator)
     encoder.activation_checkpointing = recipe.activation_checkpointing
     module = objective_of(objective_on_sequences(base, task)).build(encoder, generator)
     head_names = {ours: theirs for ours, theirs in tensor_names_of(module).items() if not ours.startswith("encoder.")}
     report = load_into(module, base.tensors, head_names)
-    if isinstance(module, MlmModule) and not report.loaded_keys:
-        _silence(module.mlm_head)
     freeze(module, LayerwiseSettings())
-    return module, bool(report.missing_keys)
+    return module, bool(report.missing_keys) and not report.loaded_keys

@@ -108,10 +108,7 @@ def _initialize_weights(module: ObjectiveModule, recipe: PretrainRecipe, token_c
     if recipe.model.output_bias_init == "unigram":
         if not isinstance(module, MlmModule):
             raise SettingsError(f"output_bias_init is for MLM; leave it out for the objective '{recipe.objective}'")
-        # Add-one smoothing: a token that does not occur is improbable, not impossible.
-        probs = torch.from_numpy((token_counts + 1) / (token_counts.sum() + len(token_counts)))
-        with torch.no_grad():
-            module.mlm_head.bias[: len(token_counts)].copy_(probs.log() - probs.log().mean())
+        module.mlm_head.init_unigram_bias(token_counts)
 
 
 def write_model(
