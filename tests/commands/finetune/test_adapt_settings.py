@@ -20,9 +20,9 @@ def test_a_recipe_adapts_only_if_it_says_so(tmp_path: Path):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("adapt.epochs=-1", "adapt.epochs is -1; it must be positive, or 0 for no adaptation"),
-        ("adapt.batch_size=0", "adapt.batch_size is 0; it must be at least 1"),
-        ("adapt.learning_rate=0", "adapt.learning_rate is 0.0; give a number above 0, such as 1e-4"),
+        ("adapt.epochs=-1", "options, adapt: epochs is -1; it must be positive, or 0 for no adaptation"),
+        ("adapt.batch_size=0", "options, adapt: batch_size is 0; it must be at least 1"),
+        ("adapt.learning_rate=0", "options, adapt: learning_rate is 0.0; give a number above 0, such as 1e-4"),
         ("adapt.lr=1e-4", "there is no setting 'adapt.lr'; did you mean"),
     ],
 )

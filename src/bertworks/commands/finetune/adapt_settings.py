@@ -24,8 +24,8 @@ class AdaptSettings:
 
     def __post_init__(self) -> None:
         if self.epochs < 0:
-            raise SettingsError(f"adapt.epochs is {self.epochs}; it must be positive, or 0 for no adaptation")
+            raise SettingsError(f"epochs is {self.epochs}; it must be positive, or 0 for no adaptation")
         if self.batch_size < 1:
-            raise SettingsError(f"adapt.batch_size is {self.batch_size}; it must be at least 1")
+            raise SettingsError(f"batch_size is {self.batch_size}; it must be at least 1")
         if not 0 < self.learning_rate < math.inf:
-            raise SettingsError(f"adapt.learning_rate is {self.learning_rate}; give a number above 0, such as 1e-4")
+            raise SettingsError(f"learning_rate is {self.learning_rate}; give a number above 0, such as 1e-4")
