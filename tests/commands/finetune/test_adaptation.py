@@ -293,10 +293,12 @@ def test_other_training_texts_are_refused_in_the_same_folder(base: Path, files: 
 
 
 def test_texts_of_unknown_tokens_have_no_targets(base: Path, tmp_path: Path):
-    path = tmp_path / "train.tsv"
+    path, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    dev.write_text("text\tlabel\n☃\tpraise\n")
     path.write_text("text\tlabel\n" + "☃ ☃\tpraise\nthe film was fine\tblame\n" * 4)
     recipe = replace(RECIPE, adapt=replace(ADAPT, batch_size=1))
-    events = finetune(request_of(base, {"train": path}, tmp_path / "run", recipe))
+    events = finetune(request_of(base, {"train": path, "dev": dev}, tmp_path / "run", recipe))
+    assert not any("on dev texts" in event.note for event in events)
     losses = [event.step.losses for event in events if event.step and event.phase == "adapt"]
     assert sum(not loss for loss in losses) == 16  # half of 8 examples, in four epochs
     assert all(loss["mlm"] > 0 for loss in losses if loss)

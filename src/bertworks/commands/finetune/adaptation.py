@@ -92,11 +92,13 @@ class Adaptation:
         return batches
 
     def dev_batches(self) -> FinetuneBatches | None:
-        """Return batches of a part of dev, evenly spaced; None without dev."""
-        task, predictor = self.predictor.module.task, self.predictor
+        """Return batches of a part of dev, evenly spaced; None without dev, or if nothing in it can be predicted."""
+        task, tokenizer = self.predictor.module.task, self.predictor.tokenizer
         sample = self.dev[:: max(1, len(self.dev) // _NUM_DEV_EXAMPLES)]
-        features = [task.featurize(example, predictor.tokenizer, predictor.window_rule) for example in sample]
-        return self.batches_of(features) if features else None
+        features = [task.featurize(example, tokenizer, self.predictor.window_rule) for example in sample]
+        sequences = (sequence for example_features in features for sequence in example_features.sequences)
+        has_targets = any(not np.isin(sequence.input_ids, tokenizer.specials.ids).all() for sequence in sequences)
+        return self.batches_of(features) if has_targets else None
 
 
 @dataclass(slots=True, kw_only=True)
