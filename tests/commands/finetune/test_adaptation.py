@@ -30,6 +30,7 @@ from bertworks.sampling.batch import Batch
 from bertworks.sampling.masking import MaskSettings
 from bertworks.training.checkpoint import checkpoints_in
 from bertworks.training.loop import Step, Training, TrainState, train
+from bertworks.training.optimizer import LayerwiseSettings
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -234,15 +235,18 @@ def test_an_auxiliary_loss_begins_with_the_adapted_head(
 
 
 def test_a_restart_after_a_collapse_uses_the_adapted_encoder(base: Path, files: dict[str, Path], tmp_path: Path):
-    # The learning rate of the task is too low to learn anything.
-    recipe = replace(RECIPE, learning_rate=1e-12, epochs=1, max_restarts=1)
+    # The learning rate of the task is too low to learn anything, and the whole encoder is frozen.
+    frozen = LayerwiseSettings(num_frozen_layers=CONFIG.num_hidden_layers)
+    recipe = replace(RECIPE, learning_rate=1e-12, epochs=1, max_restarts=1, layerwise=frozen)
     events = finetune(request_of(base, files, tmp_path / "run", recipe))
-    assert sum("collapsed" in event.warning for event in events) == 2
+    assert any("collapsed" in event.warning for event in events)
     assert sum(event.phase == "adapt" for event in events if event.step) == NUM_STEPS
-    (checkpoint,) = checkpoints_in(tmp_path / "run" / "restart-1" / "checkpoints")
-    restarted = load_file(checkpoint / "model.safetensors")["encoder.token_embeddings.weight"]
-    adapted = load_file(tmp_path / "run" / "adapt" / "model" / "model.safetensors")
-    assert torch.allclose(restarted, adapted["bert.embeddings.word_embeddings.weight"], atol=1e-8)
+    restarted = checkpoints_in(tmp_path / "run" / "restart-1" / "checkpoints")[-1] / "model.safetensors"
+    adapted = tmp_path / "run" / "adapt" / "model" / "model.safetensors"
+    assert torch.equal(
+        load_file(restarted)["encoder.token_embeddings.weight"],
+        load_file(adapted)["bert.embeddings.word_embeddings.weight"],
+    )
     assert not (tmp_path / "run" / "restart-1" / "adapt").exists()
 
 
