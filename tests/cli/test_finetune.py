@@ -164,6 +164,18 @@ def test_a_set_without_a_test_file_is_refused_before_training(mnli: Path, tmp_pa
     assert not (mnli / "none").exists()
 
 
+def test_a_model_is_adapted_to_the_texts_first(folder: Path):
+    words = ["finetune", "classify", "--model", "@base", "--train", "@train.tsv", "--dev", "@dev.tsv"]
+    result = run(folder, *words, "--adapt-epochs", "13", "--epochs", "1", "--output", "@adapted")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert any("objective mlm, 52 steps (13 epochs of 4), learning rate 0.0001" in line for line in lines)
+    assert any(line.startswith("adapt: step 50 of 52: mlm ") for line in lines)
+    assert any(line.startswith("adapted in ") and line.endswith("/adapted/adapt/model") for line in lines)
+    recipe = (folder / "adapted" / "recipe.toml").read_text()
+    assert "[adapt]\nepochs = 13\n" in recipe
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -192,6 +193,16 @@ def test_an_mlm_head_by_hand():
         table = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 3.0]])
         assert torch.allclose(head.transform(vectors), torch.tensor([[1.0, -1.0]]))
         assert torch.allclose(head(vectors, table), torch.tensor([[1.0, 9.0, -0.5]]))
+
+
+def test_the_unigram_bias_predicts_tokens_with_their_frequency():
+    """Counts 5, 1, 0 and one more of each: 6, 2 and 1 of 9. A fourth row of the table is padding of the vocabulary."""
+    head = MlmHead(BertConfig(vocab_size=4, hidden_size=2, num_attention_heads=1))
+    head.init_unigram_bias(np.array([5, 1, 0]))
+    bias = head.bias.detach()
+    assert torch.allclose(bias[:3].softmax(0), torch.tensor([6.0, 2.0, 1.0]) / 9)
+    assert float(bias[:3].sum()) == pytest.approx(0, abs=1e-6)
+    assert float(bias[3]) == 0
 
 
 def test_a_pair_head_by_hand():

@@ -14,6 +14,12 @@ from bertworks.sampling.masking import MaskedExample, Masker, MaskSettings
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
+SPECIAL = Example(
+    input_ids=np.array([CLS, SEP], dtype=np.int32),
+    token_type_ids=np.zeros(2, np.int8),
+    word_starts=np.ones(2, np.bool_),
+    is_special=np.ones(2, np.bool_),
+)
 
 
 def example_of(word_lengths: Sequence[int], first: int = 0) -> Example:
@@ -153,6 +159,13 @@ def test_at_least_one_token_is_masked(tokenizer: Tokenizer, whole_words: bool) -
     masker = Masker(tokenizer, MaskSettings(whole_words=whole_words))
     for length in (1, 2, 3):
         assert len(masker.mask(example_of([1] * length), np.random.default_rng(0)).positions) == 1
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_an_example_of_special_tokens_has_nothing_to_mask(tokenizer: Tokenizer, whole_words: bool) -> None:
+    masked = Masker(tokenizer, MaskSettings(whole_words=whole_words)).mask(SPECIAL, np.random.default_rng(0))
+    assert masked.positions.tolist() == masked.targets.tolist() == []
+    assert masked.input_ids.tolist() == [CLS, SEP]
 
 
 @pytest.mark.parametrize("whole_words", [False, True])

@@ -100,6 +100,14 @@ def finetune_command(
     auxiliary: Annotated[
         str | None, choice("auxiliary loss", tuple(_AUXILIARY_KEYS), "Language-model loss beside the task's.")
     ] = None,
+    adapt_epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Before the labels are learned: passes over the training texts with the model's own language-model "
+            "objective, such as masked LM.",
+        ),
+    ] = None,
     overrides: Overrides = None,
     grid: Annotated[
         bool, typer.Option("--sweep", help="Search the paper's grid: batch size x learning rate x epochs.")
@@ -116,7 +124,7 @@ def finetune_command(
     path = recipe_path(recipe, "finetune") if recipe else None
     options = {
         "learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs, "max_length": max_length,
-        "seed": seed, "precision": precision,
+        "seed": seed, "precision": precision, "adapt.epochs": adapt_epochs,
     }  # fmt: skip
     if auxiliary is not None:
         options[_AUXILIARY_KEYS[auxiliary]] = _AUXILIARY_WEIGHT

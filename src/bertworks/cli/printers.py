@@ -98,10 +98,11 @@ class FinetunePrinter:
             step = event.step
             losses = ", ".join(f"{name} {loss:.3f}" for name, loss in step.losses.items())
             seconds_left = step.seconds / step.number * (event.num_steps - step.number)
+            prefix = "" if event.phase == "finetune" else f"{event.phase}: "
             self._line.show_step(
                 step.number,
-                f"step {step.number:,} of {event.num_steps:,}: {losses}; learning rate {step.learning_rate:.1e}; "
-                f"{format_duration(seconds_left)} left",
+                f"{prefix}step {step.number:,} of {event.num_steps:,}: {losses}; "
+                f"learning rate {step.learning_rate:.1e}; {format_duration(seconds_left)} left",
             )
         elif event.score is not None:
             metrics = ", ".join(f"{name} {value:.4f}" for name, value in event.score.metrics.items())

@@ -6,6 +6,8 @@ initializes them.
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
@@ -23,6 +25,13 @@ class MlmHead(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def init_unigram_bias(self, token_counts: npt.NDArray[np.int64]) -> None:
+        """Set the bias so that a head that knows nothing else predicts each token with its frequency."""
+        # Add-one smoothing: a token that does not occur is improbable, not impossible.
+        probs = torch.from_numpy((token_counts + 1) / (token_counts.sum() + len(token_counts)))
+        with torch.no_grad():
+            self.bias[: len(token_counts)].copy_(probs.log() - probs.log().mean())
 
     def transform(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return (P, E): norm(activation(dense(vectors))), the input of the output layer."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from bertworks.disk import write_text
 from bertworks.errors import FolderError
 from bertworks.records import METRICS, History, ScoreRecord
+from bertworks.reports.adaptation import adaptation_part
 from bertworks.reports.bars import BarChart, draw_bars
 from bertworks.reports.baselines import baselines_part
 from bertworks.reports.curves import Boundary, Chart, Curve, StepAxis, Values, draw_chart, tick_distance
@@ -145,6 +146,7 @@ def write_finetune_report(run: Path, contents: FinetuneContents, records: Path |
         warnings_card(contents.warnings),
         bullet_list("notes", contents.notes) if contents.notes else "",
         _curves(history, contents.main_metric, best),
+        adaptation_part(run / "adapt"),
         *_error_parts(contents, best),
         _lengths(contents.coverage),
         _explanations(contents.explanations),

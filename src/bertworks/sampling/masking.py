@@ -82,7 +82,8 @@ class Masker:
         )
 
     def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample:
-        """Mask at least one token, and as close to `mask_prob` as whole words allow."""
+        """Mask at least one token that is not special, if there is any, and as close to `mask_prob` as whole words
+        allow."""
         positions = self.sample_positions(example, generator)
         targets = example.input_ids[positions]
         input_ids = example.input_ids.copy()
@@ -97,6 +98,8 @@ class Masker:
     def sample_positions(self, example: Example, generator: np.random.Generator) -> npt.NDArray[np.intp]:
         """Sample the positions to predict, in ascending order."""
         candidates = np.flatnonzero(~example.is_special)
+        if not len(candidates):
+            return candidates
         num_to_mask = max(1, round(self.settings.mask_prob * len(candidates)))
         if self.settings.max_predictions:
             num_to_mask = min(num_to_mask, self.settings.max_predictions)

@@ -9,17 +9,19 @@ import torch
 from bertworks.commands.finetune import batches as batches_module
 from bertworks.commands.finetune.batches import FinetuneBatches
 from bertworks.sampling.batch import Batch
-from bertworks.sampling.masking import Masker, MaskSettings
+from bertworks.sampling.example import Example
+from bertworks.sampling.masking import MaskedExample, Masker, MaskSettings
+from bertworks.sampling.permutation import Permuter
 from bertworks.sampling.windows import Window, WindowSpan
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.contract import Features, InputSequence
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.training import VocabularySettings, train
 
 WORDS = [f"w{number}" for number in range(90)]
-TOKENIZER = Tokenizer.from_backend(
-    wordpiece_backend(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], cased=False)
-)
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENIZER = Tokenizer.from_backend(wordpiece_backend([*SPECIALS, *WORDS], cased=False))
 TASK = Classify(labels=("no", "yes"))
 
 
@@ -95,6 +97,63 @@ def test_a_step_with_too_many_positions_is_split_into_micro_batches(monkeypatch:
     micro_batches = make_batches([20, 20, 20, 20]).get_batches(0, 0)
     assert [len(batch.input_ids) for batch in micro_batches] == [2, 2]
     assert sorted(numbers_in(micro_batches)) == [0, 1, 2, 3]
+
+
+def test_language_model_batches_are_the_same_sequences_without_labels():
+    batches = make_batches([20, 9, 20, 9])
+    assert batches.get_lm_batches(0, 0) == []
+    batches.corruption = Masker(TOKENIZER, MaskSettings(mask_prob=0.5))
+    (task_batch,), (lm_batch,) = batches.get_batches(0, 0), batches.get_lm_batches(0, 0)
+    assert lm_batch.labels == {}
+    assert lm_batch.positions is not None
+    assert lm_batch.targets is not None
+    restored = lm_batch.input_ids.flatten().index_put((lm_batch.positions,), lm_batch.targets)
+    assert torch.equal(restored, task_batch.input_ids.flatten())
+    assert torch.equal(lm_batch.lengths, task_batch.lengths)
+
+
+def test_a_permutation_is_batched_with_its_order():
+    batches = make_batches([20, 9])
+    batches.corruption = Permuter(TOKENIZER, MaskSettings(mask_prob=0.5))
+    (batch,) = batches.get_lm_batches(0, 0)
+    assert batch.permutation is not None
+    assert batch.permutation.shape == (2, 20)
+    # Of 18 and 7 ordinary tokens 9 and 4 are predicted, one after the other.
+    assert [sorted(order[order > 0].tolist()) for order in batch.permutation] == [[*range(1, 10)], [*range(1, 5)]]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "tokens", "starts"),
+    [
+        (
+            Tokenizer.from_backend(wordpiece_backend([*SPECIALS, "sun", "##flower", "seed"], cased=False)),
+            ["[CLS]", "##flower", "sun", "##flower", "seed", "[SEP]"],
+            [1, 1, 0, 1],  # a window may begin inside a word; its rest counts as a word
+        ),
+        (
+            Tokenizer.from_backend(
+                train(["sun sunflower sunseed"] * 9, VocabularySettings(kind="unigram", vocab_size=24))
+            ),
+            ["[CLS]", "▁sun", "f", "l", "▁sun", "[SEP]"],
+            [1, 0, 0, 1],
+        ),
+    ],
+)
+def test_words_begin_where_the_vocabulary_marks_it(tokenizer: Tokenizer, tokens: list[str], starts: list[int]):
+    seen: list[Example] = []
+
+    class Spy:
+        def mask(self, example: Example, generator: np.random.Generator) -> MaskedExample:
+            seen.append(example)
+            return Masker(tokenizer).mask(example, generator)
+
+    input_ids = np.array([tokenizer.tokens.index(token) for token in tokens])
+    window = Window(input_ids, np.zeros(len(tokens), dtype=np.int64), (WindowSpan(0, len(tokens) - 2, 1),))
+    features = Features(sequences=(InputSequence.from_window(window),), label=0)
+    batches = FinetuneBatches([features], TASK, tokenizer, 1, 0)
+    batches.corruption = Spy()
+    batches.get_lm_batches(0, 0)
+    assert seen[0].word_starts[1:-1].tolist() == [bool(start) for start in starts]
 
 
 def test_the_auxiliary_batch_masks_other_positions_in_every_step():

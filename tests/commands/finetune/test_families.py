@@ -15,6 +15,7 @@ import transformers
 from family_models import MEMBERS, Member, randomize_weights
 from small_run import WORDS
 
+from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
@@ -23,7 +24,7 @@ from bertworks.encoders.families import architecture_of, family_of
 from bertworks.errors import SettingsError
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.model import load
-from bertworks.models.folder import write_folder
+from bertworks.models.folder import read_folder, write_folder
 from bertworks.models.tensor_names import to_hf_names
 from bertworks.sampling.batch import Batch
 from bertworks.tasks.contract import InputSequence
@@ -169,6 +170,24 @@ def test_a_resumed_run_is_bit_identical(base: Path, files: dict[str, Path], task
     list(run_finetune(replace(request, output=tmp_path / "resumed")))
     whole, resumed = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "resumed"))
     assert whole.read_bytes() == resumed.read_bytes()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_model_is_adapted_with_its_own_objective_and_resumes_bit_identically(
+    member: Member, base: Path, files: dict[str, Path], task: str, tmp_path: Path
+):
+    recipe = replace(RECIPE, adapt=AdaptSettings(epochs=4, learning_rate=3e-2, batch_size=4))
+    request = FinetuneRequest(task=task, model=str(base), train=files[task], output=tmp_path / "whole", recipe=recipe)
+    events = [event for event in run_finetune(request) if event.step and event.phase == "adapt"]
+    objective = {"openai-gpt": "causal", "xlnet": "permutation"}.get(member.family, "mlm")
+    assert read_folder(tmp_path / "whole" / "adapt" / "model").metadata["objective"] == objective
+    losses = [event.step.losses[objective] for event in events if event.step]
+    assert sum(losses[-4:]) < sum(losses[:4])
+    for stop_after in (6, None):
+        list(run_finetune(replace(request, output=tmp_path / "resumed", stop_after=stop_after)))
+    for folder in ("adapt/model", "model"):
+        whole, resumed = (tmp_path / name / folder / "model.safetensors" for name in ("whole", "resumed"))
+        assert whole.read_bytes() == resumed.read_bytes()
 
 
 def test_an_auxiliary_causal_lm_loss_is_for_causal_models(

@@ -22,7 +22,7 @@ from bertworks.commands.evaluate import LabelledFile, evaluate_files
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
-from bertworks.commands.finetune.sweep import Outcome, grid_of, seeds_of, sweep
+from bertworks.commands.finetune.sweep import Outcome, grid_of, runs_of, seeds_of, sweep
 from bertworks.commands.predict import PredictRequest, predict
 from bertworks.datasets.files import Record
 from bertworks.encoders.bert import BertConfig
@@ -545,6 +545,26 @@ def test_seeds_are_separate_runs_that_are_not_repeated(base: Path, files: dict[s
     for other in others:  # their runs have the same folder names
         with pytest.raises(FolderError, match="seed0 was made with other data or settings; choose another --output"):
             list(sweep(other, seeds_of(other.recipe, 2)))
+
+
+def test_a_run_of_an_earlier_version_resumes_and_is_not_repeated(
+    base: Path, files: dict[str, Path], run: tuple[Path, list[FinetuneEvent]], tmp_path: Path
+):
+    """Its recipe.toml and run.json have no section [adapt]."""
+    request = request_of(base, files, tmp_path / "run")
+    (interrupted,) = runs_of(request, [RECIPE])
+    list(run_finetune(replace(interrupted, stop_after=5)))
+    text, _, rest = (interrupted.output / "recipe.toml").read_text().partition("\n[adapt]")
+    assert rest.splitlines() == ["", "epochs = 0", "learning_rate = 0.0001", "batch_size = 32"]
+    (interrupted.output / "recipe.toml").write_text(text)
+    list(sweep(request, [RECIPE]))
+    assert (interrupted.output / "model/model.safetensors").read_bytes() == (
+        run[0] / "model/model.safetensors"
+    ).read_bytes()
+    run_info = json.loads((interrupted.output / "run.json").read_text())
+    del run_info["recipe"]["adapt"]
+    (interrupted.output / "run.json").write_text(json.dumps(run_info))
+    assert not [event for event in sweep(request, [RECIPE]) if isinstance(event, FinetuneEvent) and event.step]
 
 
 def lines_of(path: Path, *rows: str) -> Path:

@@ -13,6 +13,7 @@ import pytest
 from encoder_folder import write_random_bert
 
 from bertworks.commands.embed import EmbedRequest, embed
+from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
@@ -132,6 +133,20 @@ def test_words_without_a_vector_are_counted(vectors: Path, tmp_path: Path):
     embedded = np.load(tmp_path / "words" / "vectors.npy")
     assert not embedded[1].any()
     assert np.array_equal(embedded[5], read_vectors(vectors).vector("lion"))
+
+
+def test_static_vectors_have_no_objective_to_adapt_them_with(vectors: Path, tmp_path: Path):
+    (tmp_path / "train.tsv").write_text("text\tlabel\nthe red lion\tyes\nthe lion\tno\n")
+    request = FinetuneRequest(
+        task="classify",
+        model=str(vectors),
+        train=tmp_path / "train.tsv",
+        output=tmp_path / "run",
+        recipe=FinetuneRecipe(adapt=AdaptSettings(epochs=1)),
+    )
+    with pytest.raises(SettingsError, match="family 'static' has no language-model objective to adapt it with; leave"):
+        list(run_finetune(request))
+    assert not (tmp_path / "run").exists()
 
 
 def test_layers_of_static_vectors_are_refused(vectors: Path, tmp_path: Path):

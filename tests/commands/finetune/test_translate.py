@@ -10,6 +10,7 @@ import torch
 import transformers
 from small_run import curve, state
 
+from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
@@ -210,6 +211,13 @@ def test_parallel_files_give_the_same_run_as_a_table(data: Path, tmp_path: Path)
 def test_a_run_without_a_model_or_a_model_recipe_is_refused(data: Path, tmp_path: Path):
     with pytest.raises(SettingsError, match=r"--recipe with a \[model\], such as transformer"):
         list(run_finetune(request(data, tmp_path, replace(RECIPE, model=None))))
+
+
+def test_a_translation_is_not_adapted(data: Path, tmp_path: Path):
+    recipe = replace(RECIPE, adapt=AdaptSettings(epochs=1))
+    with pytest.raises(SettingsError, match="a translation has no texts to adapt a model to; leave out"):
+        list(run_finetune(request(data, tmp_path / "run", recipe)))
+    assert not (tmp_path / "run").exists()
 
 
 def test_training_data_that_is_all_too_long_is_refused(data: Path, tmp_path: Path):

@@ -15,6 +15,7 @@ import torch
 from small_run import RECIPE, WORDS, assert_close, assert_same, prepare_corpus, run, state
 
 import bertworks
+from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.finetune.defaults import default_learning_rate
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
@@ -193,6 +194,20 @@ def test_the_third_stage_learns_a_task(finetuned: Path):
     folder = read_folder(finetuned / "model")
     assert folder.config["architectures"] == ["AwdLstmForSequenceClassification"]
     assert folder.tensors["classifier.weight"].shape == (2, 50)
+
+
+def test_a_language_model_of_streams_is_adapted_to_single_texts(adapted: Path, tmp_path: Path):
+    recipe = replace(FINETUNE_RECIPE, epochs=1, adapt=AdaptSettings(epochs=3, learning_rate=1e-2, batch_size=8))
+    request = FinetuneRequest(
+        task="classify",
+        model=str(adapted / "model"),
+        train=labelled(tmp_path / "train.tsv", 32),
+        output=tmp_path / "run",
+        recipe=recipe,
+    )
+    losses = [event.step.losses for event in run_finetune(request) if event.step and event.phase == "adapt"]
+    assert [set(loss) for loss in losses] == [{"causal"}] * 12
+    assert sum(loss["causal"] for loss in losses[-4:]) < sum(loss["causal"] for loss in losses[:4])
 
 
 def test_a_long_text_is_one_sequence_without_windows(adapted: Path, tmp_path: Path):

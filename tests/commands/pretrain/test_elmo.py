@@ -17,6 +17,7 @@ from small_run import RECIPE, assert_same, curve, run
 
 import bertworks
 from bertworks.commands.embed import EmbedRequest, embed
+from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
@@ -232,6 +233,34 @@ def test_task_is_trained_on_the_weighted_sum_of_layers(task: str, whole: Path, k
     folder = read_folder(tmp_path / "run" / "model")
     assert folder.tensors["bertworks.head.weighted_layers.weights"].shape == (3,)
     assert float(folder.tensors["bertworks.head.weighted_layers.weights"].abs().max()) > 0
+
+
+@pytest.mark.parametrize("kind", ["jieba-words"], indirect=True)
+def test_a_bilm_is_adapted_to_the_texts_of_a_task_and_then_frozen(whole: Path, kind: str, tmp_path: Path):
+    (tmp_path / "train.tsv").write_text(texts_file(random.Random(0), 32), encoding="utf-8")
+    recipe = FinetuneRecipe(
+        batch_size=8,
+        epochs=1,
+        feature_layers="sum-with-embeddings",
+        recurrent_hidden_size=8,
+        adapt=AdaptSettings(epochs=4, learning_rate=1e-2, batch_size=8),
+    )
+    request = FinetuneRequest(
+        task="classify",
+        model=str(whole / "model"),
+        train=tmp_path / "train.tsv",
+        output=tmp_path / "run",
+        recipe=recipe,
+    )
+    events = list(run_finetune(request))
+    losses = [event.step.losses["bilm"] for event in events if event.step and event.phase == "adapt"]
+    assert len(losses) == 16
+    assert sum(losses[-4:]) < sum(losses[:4]) - 0.4
+    assert not any("a new one is trained" in event.note for event in events)  # the softmax is that of the folder
+    adapted, finetuned = (read_folder(tmp_path / "run" / name).tensors for name in ("adapt/model", "model"))
+    names = [name for name in finetuned if name.startswith("elmo.")]
+    assert names
+    assert all(torch.equal(adapted[name], finetuned[name]) for name in names)
 
 
 def test_recipe_has_two_layers_of_512():

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
-from bertworks.sampling.batch import Batch
+from bertworks.sampling.batch import Batch, collate_examples
 from bertworks.sampling.example import Example
 from bertworks.sampling.loading import Corruption
 from bertworks.tasks.batching import batch_of_features
@@ -22,6 +22,9 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 _POOL_BATCHES = 50
 # Positions computed at once. A step with more is split into micro-batches, which changes memory and nothing else.
 _MAX_POSITIONS = 16_384
+# Kind of vocabulary -> how a token begins that begins a word; WordPiece marks the others.
+_WORD_START_MARKS = {"unigram": "▁", "byte-bpe": "Ġ"}
+_CONTINUATION_MARK = "##"
 
 
 class FinetuneBatches:
@@ -51,6 +54,11 @@ class FinetuneBatches:
         return -(-len(self._features) // self._batch_size)
 
     @property
+    def features(self) -> Sequence[Features]:
+        """What training samples one by one."""
+        return self._features
+
+    @property
     def sequences(self) -> Iterator[InputSequence]:
         """All training sequences."""
         return (sequence for features in self._features for sequence in features.sequences)
@@ -62,6 +70,11 @@ class FinetuneBatches:
             self._epoch = (epoch, self._epoch_batches(epoch))
         batch_features = [self._features[number] for number in self._epoch[1][index]]
         return [self._collate(micro_batch, step) for micro_batch in _split_micro_batches(batch_features)]
+
+    def get_lm_batches(self, phase: int, step: int) -> list[Batch]:
+        """Return the micro-batches of a step with the targets of the corruption alone, without labels of the task."""
+        batches = [batch.auxiliary_batch for batch in self.get_batches(phase, step)]
+        return [batch for batch in batches if batch is not None]
 
     def _epoch_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the batches of an epoch: shuffled, sorted by length within pools, and the batches shuffled again."""
@@ -83,28 +96,27 @@ class FinetuneBatches:
         """Return the same sequences with language-model targets."""
         assert self.corruption is not None
         generator = np.random.Generator(np.random.Philox(key=[self._seed, 2**32 + step]))
-        input_ids, positions, targets = batch.input_ids.clone(), [], []
-        special_ids = np.array(self._tokenizer.specials.ids)
-        for index, length in enumerate(batch.lengths.tolist()):
-            sequence_ids = batch.input_ids[index, :length].numpy().astype(np.int32)
-            token_type_ids = batch.token_type_ids[index, :length].numpy().astype(np.int8)
-            is_continuation = np.array([self._tokenizer.tokens[token_id].startswith("##") for token_id in sequence_ids])
-            example = Example(
-                input_ids=sequence_ids,
-                token_type_ids=token_type_ids,
-                word_starts=~is_continuation,
-                is_special=np.isin(sequence_ids, special_ids),
+        examples = [
+            self._example_of(
+                batch.input_ids[index, :length].numpy().astype(np.int32),
+                batch.token_type_ids[index, :length].numpy().astype(np.int8),
             )
-            masked = self.corruption.mask(example, generator)
-            input_ids[index, :length] = torch.from_numpy(masked.input_ids.astype(np.int64))
-            positions.append(masked.positions.astype(np.int64) + index * input_ids.shape[1])
-            targets.append(masked.targets.astype(np.int64))
-        return Batch(
-            input_ids=input_ids,
-            token_type_ids=batch.token_type_ids,
-            lengths=batch.lengths,
-            positions=torch.from_numpy(np.concatenate(positions)),
-            targets=torch.from_numpy(np.concatenate(targets)),
+            for index, length in enumerate(batch.lengths.tolist())
+        ]
+        masked_examples = [self.corruption.mask(example, generator) for example in examples]
+        return collate_examples(examples, masked_examples, self._tokenizer.specials.pad)
+
+    def _example_of(self, input_ids: npt.NDArray[np.int32], token_type_ids: npt.NDArray[np.int8]) -> Example:
+        tokens = [self._tokenizer.tokens[token_id] for token_id in input_ids]
+        is_special = np.isin(input_ids, np.array(self._tokenizer.specials.ids))
+        mark = _WORD_START_MARKS.get(self._tokenizer.kind)
+        if mark is None:
+            word_starts = np.array([not token.startswith(_CONTINUATION_MARK) for token in tokens])
+        else:
+            word_starts = np.array([token.startswith(mark) for token in tokens])
+        word_starts[1:] |= is_special[:-1]  # the first token of a text, whatever its mark
+        return Example(
+            input_ids=input_ids, token_type_ids=token_type_ids, word_starts=word_starts, is_special=is_special
         )
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.models.folder import ModelFolder
-from bertworks.settings import recipe_table
 from bertworks.tasks.contract import examples_in
 
 # The paper's learning rate and the hidden size of the model that it was found for. Narrower models want a higher one.
@@ -85,12 +83,6 @@ def resolve_defaults(
         patience = max(3, round(epochs * evals_per_epoch / 2)) if num_dev else 0
     resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch), patience=patience)
     return Resolution(resolved, tuple(reasons))
-
-
-def run_table(folder: Path) -> dict[str, Any]:
-    """Return the recipe.toml of a run; empty if there is none."""
-    path = folder / "recipe.toml"
-    return recipe_table(path) if path.is_file() else {}
 
 
 def keep_run_values(recipe: FinetuneRecipe, table: Mapping[str, Any]) -> FinetuneRecipe:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.embeddings.strategies import get_strategy
 from bertworks.encoders.precision import check_precision
@@ -58,6 +59,7 @@ class FinetuneRecipe:
     max_train_examples    use this many training examples, evenly spaced; 0: all
     baselines             score simple models of the same training examples on dev and test (classify and regress); it
                           does not change the model
+    adapt                 language modeling on the training texts before the labels are learned
     model                 the config of a new model, for training from scratch
     """
 
@@ -90,6 +92,7 @@ class FinetuneRecipe:
     baselines: bool = True
     optimizer: AdamSettings = field(default_factory=AdamSettings)
     layerwise: LayerwiseSettings = field(default_factory=LayerwiseSettings)
+    adapt: AdaptSettings = field(default_factory=AdaptSettings)
     model: ModelRecipe | None = None
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ class FinetuneRequest:
     model           a folder or a name on the hub; "": train a new model, of the recipe's `model` and `vocabulary`
     columns         by split ("" for all): the names of columns by role
     feature_folder  where features of a frozen model are cached; several runs may share it. Default: the run folder
-    stop_after      stop after this many steps in this call (for tests)
+    stop_after      stop after this many steps of a phase in this call (for tests)
     """
 
     task: str
@@ -54,10 +54,13 @@ class FinetuneRequest:
 class FinetuneEvent:
     """What happened: a step, scores of a split, a warning or a note; at the end, the folder of the fine-tuned model.
 
-    `is_interrupted` marks the note of a run that was asked to stop.
+    phase            of a step: "adapt" for the language modeling on the training texts, "finetune" for the task
+    num_steps        of that phase
+    is_interrupted   marks the note of a run that was asked to stop
     """
 
     step: Step | None = None
+    phase: str = "finetune"
     num_steps: int = 0
     score: ScoreRecord | None = None
     warning: str = ""

@@ -2,89 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
-import json
 import math
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-import torch
 
-from bertworks.commands.finetune.batches import FinetuneBatches
-from bertworks.commands.finetune.build import build_module
-from bertworks.commands.finetune.checks import (
-    check_pair_order,
-    check_split,
-    check_target_metric,
-    leak_warnings,
-    length_warnings,
-    train_coverage_events,
-)
+from bertworks.commands.finetune.adaptation import Adaptation, adapt
 from bertworks.commands.finetune.collapse import Collapse, TrainingEvidence, find_collapse, predicts_one_class
-from bertworks.commands.finetune.defaults import default_learning_rate, resolve_defaults, run_table
+from bertworks.commands.finetune.defaults import default_learning_rate
 from bertworks.commands.finetune.feature_cache import FeatureCache
 from bertworks.commands.finetune.finish import FinishedRun, finish_run
-from bertworks.commands.finetune.recipe import FinetuneRecipe, parse_target_metric
+from bertworks.commands.finetune.open_run import FinetuneRun, open_run
+from bertworks.commands.finetune.recipe import parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.pretrain.build import new_model_folder
-from bertworks.commands.run_info import resolve_run_precision
-from bertworks.disk import sha256
-from bertworks.errors import BertworksError, FolderError, InputError, SettingsError
-from bertworks.inference.predictor import Predictor
-from bertworks.models.folder import ModelFolder, read_folder
-from bertworks.models.hub import fetch
+from bertworks.errors import BertworksError, FolderError
 from bertworks.parallel.process_group import check_single_process
 from bertworks.records import Records, ScoreRecord, StepRecord, read_records
-from bertworks.reports.finetune import WindowCoverage
-from bertworks.sampling.causal import NextTokenTargets
-from bertworks.sampling.masking import Masker
-from bertworks.settings import from_table, to_toml, write_recipe
-from bertworks.tasks.contract import ScaledTask, Task, TaskScores, WeightedTask
-from bertworks.tasks.module import TaskModule
-from bertworks.tasks.registry import task_of
-from bertworks.text.document import Counts
+from bertworks.tasks.contract import ScaledTask, WeightedTask
 from bertworks.training.checkpoint import keep_last, load_checkpoint, load_latest_checkpoint, save_checkpoint
-from bertworks.training.devices import Precision, device_of
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
-from bertworks.training.loop import Step, Training, TrainState, train
-from bertworks.training.optimizer import BertAdam, freeze
-from bertworks.vocabulary.text_coverage import TextCoverage
-from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.training.loop import Step, Training, train
 
 # The loss on dev, beside its metrics in the records of a run.
 DEV_LOSS = "loss"
-
-
-@dataclass(slots=True, kw_only=True)
-class _FinetuneRun:
-    request: FinetuneRequest
-    predictor: Predictor
-    optimizer: BertAdam
-    batches: FinetuneBatches
-    precision: Precision
-    examples: dict[str, list[Any]]
-    digest: str
-    folder: Path
-    coverage: WindowCoverage
-    default_learning_rate: float
-    train_state: TrainState = field(default_factory=TrainState)
-    best: ScoreRecord | None = None
-    num_evals_without_improvement: int = 0
-    last_scores: TaskScores | None = None
-
-    @property
-    def module(self) -> TaskModule:
-        return self.predictor.module
-
-    @property
-    def num_steps(self) -> int:
-        return self.batches.num_steps * self.request.recipe.epochs
 
 
 def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
@@ -96,10 +38,12 @@ def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     recipe, messages, learning_rates = request.recipe, list[str](), list[float]()
     for attempt in range(request.recipe.max_restarts + 1):
         folder = request.output if attempt == 0 else request.output / f"restart-{attempt}"
-        run, attempt_events = _open(replace(request, recipe=recipe), folder)
+        run, attempt_events = open_run(replace(request, recipe=recipe), folder)
         if attempt == 0:
             first_recipe, events = run.request.recipe, attempt_events
             yield from events
+        if recipe.adapt.epochs and not (yield from _adapt(run, request.recipe.seed)):
+            return
         yield from _fill_feature_cache(run)
         if not (yield from _train(run)):
             return
@@ -127,123 +71,20 @@ def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     yield from finish_run(finished)
 
 
-def _open(request: FinetuneRequest, folder: Path) -> tuple[_FinetuneRun, list[FinetuneEvent]]:
-    """Read the files, build the model, run all checks, and write the recipe."""
-    device = device_of(request.device)
-    precision, precision_note = resolve_run_precision(request.recipe.precision, folder, device)
-    base = read_base(request)
-    counts = Counts()
-    examples = read_examples(request, counts)
-    resolution = resolve_defaults(request.recipe, base, examples, run_table(folder))
-    recipe = replace(resolution.recipe, precision=precision)
-    request = replace(request, recipe=recipe)
-    task = _make_task(request, examples["train"])
-    module = build_module(base, task, recipe, torch.Generator().manual_seed(recipe.seed))
-    window_rule = recipe.window_rule(task.default_window_rule, module.encoder.config.max_length)
-    check_pair_order(window_rule, task, examples["train"])
-    featurize = partial(task.featurize, tokenizer=base.tokenizer, window_rule=window_rule)
-    all_features = [featurize(example) for example in examples["train"]]
-    coverage = WindowCoverage.from_features(all_features, window_rule)
-    new_coverage = partial(TextCoverage, base.tokenizer, module.encoder.reads_characters)
-    events = [FinetuneEvent(note=f"{count:,} {description}") for description, count in counts.items() if count]
-    events += [
-        FinetuneEvent(note=precision_note),
-        *([FinetuneEvent(note=resolution.describe())] if resolution.reasons else []),
-        FinetuneEvent(note=coverage.describe()),
-        *length_warnings(all_features, window_rule),
-        *train_coverage_events(all_features, new_coverage()),
-    ]
-    events += leak_warnings(examples)
-    for split in ("dev", "test"):
-        events += check_split(split, examples.get(split, []), featurize, new_coverage())
-    batches = FinetuneBatches(all_features, task, base.tokenizer, recipe.batch_size, recipe.seed)
-    if recipe.mlm_weight or recipe.lm_weight:
-        batches.corruption = Masker(base.tokenizer) if recipe.mlm_weight else NextTokenTargets()
-    module.to(device)
-    num_layers = module.encoder.config.num_hidden_layers
-    layerwise = recipe.layerwise.resolve(batches.num_steps * recipe.epochs, num_layers)
-    freeze(module, layerwise)
-    module.encoder.set_precision(precision)
-    predictor = Predictor(module, base.tokenizer, window_rule)
-    check_target_metric(recipe, predictor, examples.get("dev"))
-    _write_recipe(folder, request)
-    run = _FinetuneRun(
-        request=request,
-        predictor=predictor,
-        optimizer=BertAdam(module, recipe.optimizer, layerwise),
-        batches=batches,
-        precision=Precision(precision, device),
-        examples=examples,
-        digest=_digest(request),
-        folder=folder,
-        coverage=coverage,
-        default_learning_rate=default_learning_rate(base),
+def _adapt(run: FinetuneRun, seed: int) -> Generator[FinetuneEvent, None, bool]:
+    """Adapt the encoder to the training texts, or load the adapted one; return whether that is complete."""
+    adaptation = Adaptation(
+        request=replace(run.request, recipe=replace(run.request.recipe, seed=seed)),
+        base=run.base,
+        predictor=run.predictor,
+        features=run.batches.features,
+        dev=run.examples.get("dev", ()),
+        precision=run.precision,
     )
-    return run, events
+    return (yield from adapt(adaptation))
 
 
-def read_base(request: FinetuneRequest) -> ModelFolder:
-    """Return the model that a request fine-tunes: a folder, or a new one without weights."""
-    if request.model:
-        return read_folder(fetch(request.model))
-    return new_model_folder(request.recipe.model, request.vocabulary)
-
-
-def _make_task(request: FinetuneRequest, examples: Sequence[Any]) -> Task:
-    task = task_of(request.task).from_examples(examples, request.settings)
-    if not request.recipe.class_weights:
-        return task
-    if not isinstance(task, WeightedTask):
-        raise SettingsError(f"class_weights are for classify; the task is {request.task}")
-    return task.with_class_weights(request.recipe.class_weights, examples)
-
-
-def _write_recipe(folder: Path, request: FinetuneRequest) -> None:
-    """Write recipe.toml, or check that the one there trains the same model; one of an earlier version may lack keys."""
-    text = f"task = {json.dumps(request.task)}\n" + to_toml(request.recipe)
-    table = run_table(folder)
-    with contextlib.suppress(SettingsError):
-        is_same_task = table.pop("task", None) == request.task
-        recipe = replace(from_table(FinetuneRecipe, table, str(folder)), baselines=request.recipe.baselines)
-        if is_same_task and recipe == request.recipe:
-            text = (folder / "recipe.toml").read_text(encoding="utf-8")
-    write_recipe(folder, text, ("restart-*", ".*"))
-
-
-def read_examples(request: FinetuneRequest, counts: Counts | None = None) -> dict[str, list[Any]]:
-    """Return the examples of each split; of train as many as the recipe says, evenly spaced."""
-    task: type[Task] = task_of(request.task)
-    examples: dict[str, list[Any]] = {}
-    for split, path in (("train", request.train), ("dev", request.dev), ("test", request.test)):
-        if path is not None:
-            examples[split] = list(task.read(path, request.columns_of(split), counts))
-    for split, split_examples in examples.items():
-        if not split_examples:
-            raise InputError(f"{getattr(request, split)} has no examples; check the file")
-    train_examples, limit = examples["train"], request.recipe.max_train_examples
-    if 0 < limit < len(train_examples):
-        examples["train"] = [train_examples[index * len(train_examples) // limit] for index in range(limit)]
-    return examples
-
-
-def _digest(request: FinetuneRequest) -> str:
-    """Return a hash of all inputs; a checkpoint can be resumed only with the same ones."""
-    files = [sha256(path) for path in request.files]
-    vocabulary = "" if request.vocabulary is None else Tokenizer.load(request.vocabulary).hash
-    recipe = asdict(request.recipe)
-    del recipe["baselines"]  # they do not change the model
-    for name in ("class_weights",):  # keys that were added later count only if they are set
-        if not recipe[name]:
-            del recipe[name]
-    if request.recipe.optimizer.name == "adam":
-        recipe["optimizer"] = {k: v for k, v in recipe["optimizer"].items() if k not in ("name", "momentum")}
-    if recipe["evals_per_epoch"].is_integer():  # once an integer
-        recipe["evals_per_epoch"] = int(recipe["evals_per_epoch"])
-    inputs = [request.task, request.model, vocabulary, files, recipe, request.columns, request.settings]
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _fill_feature_cache(run: _FinetuneRun) -> Iterator[FinetuneEvent]:
+def _fill_feature_cache(run: FinetuneRun) -> Iterator[FinetuneEvent]:
     """Compute the features of train and dev once, if the recipe freezes the encoder."""
     recipe, predictor = run.request.recipe, run.predictor
     if not recipe.feature_layers:
@@ -267,7 +108,7 @@ def _fill_feature_cache(run: _FinetuneRun) -> Iterator[FinetuneEvent]:
     run.module.feature_cache = cache
 
 
-def _train(run: _FinetuneRun) -> Generator[FinetuneEvent, None, bool]:
+def _train(run: FinetuneRun) -> Generator[FinetuneEvent, None, bool]:
     """Train from the latest checkpoint on; return whether the run is complete, rather than interrupted."""
     checkpoint, damaged = load_latest_checkpoint(run.folder / "checkpoints")
     yield from (FinetuneEvent(warning=message) for message in damaged)
@@ -288,7 +129,7 @@ def _train(run: _FinetuneRun) -> Generator[FinetuneEvent, None, bool]:
         return (yield from _train_steps(run, records, stop_signals))
 
 
-def _train_steps(run: _FinetuneRun, records: Records, stop_signals: list[str]) -> Generator[FinetuneEvent, None, bool]:
+def _train_steps(run: FinetuneRun, records: Records, stop_signals: list[str]) -> Generator[FinetuneEvent, None, bool]:
     recipe, first_step = run.request.recipe, run.train_state.step
     device = run.precision.device
     training = Training(
@@ -338,7 +179,7 @@ def _step_record(step: Step) -> StepRecord:
     )
 
 
-def _evaluate_dev(run: _FinetuneRun, records: Records) -> Iterator[FinetuneEvent]:
+def _evaluate_dev(run: FinetuneRun, records: Records) -> Iterator[FinetuneEvent]:
     """Score dev, and update the best score."""
     if "dev" not in run.examples:
         return
@@ -350,7 +191,7 @@ def _evaluate_dev(run: _FinetuneRun, records: Records) -> Iterator[FinetuneEvent
     yield FinetuneEvent(score=record)
 
 
-def _update_best(run: _FinetuneRun, record: ScoreRecord) -> None:
+def _update_best(run: FinetuneRun, record: ScoreRecord) -> None:
     """Select the record with the best main metric, among equals the one with the lowest loss, then the latest."""
 
     def rank(one: ScoreRecord) -> tuple[float, float]:
@@ -363,7 +204,7 @@ def _update_best(run: _FinetuneRun, record: ScoreRecord) -> None:
         run.num_evals_without_improvement += 1
 
 
-def _stop_reason(run: _FinetuneRun) -> str:
+def _stop_reason(run: FinetuneRun) -> str:
     """Return why training stops early; empty if it does not."""
     recipe = run.request.recipe
     target = parse_target_metric(recipe.target_metric)
@@ -374,14 +215,14 @@ def _stop_reason(run: _FinetuneRun) -> str:
     return ""
 
 
-def _save(run: _FinetuneRun, records: Records) -> None:
+def _save(run: FinetuneRun, records: Records) -> None:
     records.sync()
     folder = run.folder / "checkpoints"
     save_checkpoint(folder, run.module.state_dict(), run.optimizer.state(), run.train_state, run.digest)
     keep_last(folder, 1, {f"step-{run.best.step:08d}"} if run.best else set())
 
 
-def _restore_best(run: _FinetuneRun) -> Generator[FinetuneEvent, None, int]:
+def _restore_best(run: FinetuneRun) -> Generator[FinetuneEvent, None, int]:
     """Load the checkpoint with the best dev score; return its step."""
     if run.best is None or run.best.step == run.train_state.step:
         return run.train_state.step
@@ -391,7 +232,7 @@ def _restore_best(run: _FinetuneRun) -> Generator[FinetuneEvent, None, int]:
     return run.best.step
 
 
-def _find_collapse(run: _FinetuneRun, learning_rates: Sequence[float]) -> Collapse | None:
+def _find_collapse(run: FinetuneRun, learning_rates: Sequence[float]) -> Collapse | None:
     """Return whether the best model predicts one class for everything, and why; `learning_rates` were tried so far."""
     if "dev" not in run.examples:
         return None
@@ -404,7 +245,7 @@ def _find_collapse(run: _FinetuneRun, learning_rates: Sequence[float]) -> Collap
     evidence = TrainingEvidence(
         recipe=run.request.recipe,
         losses=[record.losses["task"] for record in steps],
-        default_learning_rate=run.default_learning_rate,
+        default_learning_rate=default_learning_rate(run.base),
         tried_learning_rates=learning_rates,
         can_weight_classes=isinstance(run.module.task, WeightedTask),
     )

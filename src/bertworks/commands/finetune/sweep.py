@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.commands.finetune.defaults import keep_run_values, resolve_defaults
+from bertworks.commands.finetune.open_run import read_base, read_examples
 from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GRID_LEARNING_RATES, FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.commands.finetune.run import read_base, read_examples, run_finetune
+from bertworks.commands.finetune.run import run_finetune
+from bertworks.commands.finetune.run_recipe import with_defaults
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.encoders.precision import AUTO
 from bertworks.errors import FolderError, SettingsError
@@ -140,7 +142,7 @@ def _check_same(request: FinetuneRequest, run_info: Mapping[str, Any]) -> None:
     # A restarted run has another recipe than its request, a run of an earlier version lacks keys, and baselines do not
     # change the model.
     ignored = {"seed": 0, "baselines": True}
-    run_recipe = {**asdict(FinetuneRecipe()), **run_info.get("first_recipe", run_info["recipe"]), **ignored}
+    run_recipe = with_defaults(run_info.get("first_recipe", run_info["recipe"])) | ignored
     recipe = asdict(keep_run_values(request.recipe, run_recipe)) | ignored
     if recipe["precision"] == AUTO:
         recipe["precision"] = run_recipe["precision"]

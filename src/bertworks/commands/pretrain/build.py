@@ -84,7 +84,7 @@ def build(
     if model_init.base_model is None:
         _initialize_weights(module, recipe, token_counts)
     else:
-        report = load_into(module, model_init.base_model.tensors, _tensor_names(module))
+        report = load_into(module, model_init.base_model.tensors, tensor_names_of(module))
         if report.missing_keys:
             notes.append(f"not in the model, initialized randomly: {', '.join(report.missing_keys)}")
         notes += _describe_added_tokens(model_init.base_model)
@@ -108,10 +108,7 @@ def _initialize_weights(module: ObjectiveModule, recipe: PretrainRecipe, token_c
     if recipe.model.output_bias_init == "unigram":
         if not isinstance(module, MlmModule):
             raise SettingsError(f"output_bias_init is for MLM; leave it out for the objective '{recipe.objective}'")
-        # Add-one smoothing: a token that does not occur is improbable, not impossible.
-        probs = torch.from_numpy((token_counts + 1) / (token_counts.sum() + len(token_counts)))
-        with torch.no_grad():
-            module.mlm_head.bias[: len(token_counts)].copy_(probs.log() - probs.log().mean())
+        module.mlm_head.init_unigram_bias(token_counts)
 
 
 def write_model(
@@ -126,13 +123,14 @@ def write_model(
     write_folder(
         folder,
         family_of(config.model_type).config_to_dict(config, [architecture_of(config, module.kind)]),
-        to_hf_names(module.state_dict() if tensors is None else dict(tensors), _tensor_names(module)),
+        to_hf_names(module.state_dict() if tensors is None else dict(tensors), tensor_names_of(module)),
         tokenizer,
         {"attention": module.attention, **metadata},
     )
 
 
-def _tensor_names(module: ObjectiveModule) -> dict[str, tuple[str, ...]]:
+def tensor_names_of(module: ObjectiveModule) -> dict[str, tuple[str, ...]]:
+    """Return our names of all tensors of a module and those in a model folder."""
     family = family_of(module.encoder.config.model_type)
     heads = {part: family.heads[kind] for part, kind in module.heads.items()}
     return combine_name_tables({"encoder": family.tensor_names(module.encoder.config), **heads})

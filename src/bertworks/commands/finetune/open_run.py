@@ -1,0 +1,179 @@
+"""Open a fine-tuning run: a request in; files read, settings resolved, model built and checked, a FinetuneRun out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.commands.finetune.batches import FinetuneBatches
+from bertworks.commands.finetune.build import build_module
+from bertworks.commands.finetune.checks import (
+    check_pair_order,
+    check_split,
+    check_target_metric,
+    leak_warnings,
+    length_warnings,
+    train_coverage_events,
+)
+from bertworks.commands.finetune.defaults import resolve_defaults
+from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
+from bertworks.commands.finetune.run_recipe import hashed_settings, run_table, write_run_recipe
+from bertworks.commands.pretrain.build import new_model_folder
+from bertworks.commands.run_info import resolve_run_precision
+from bertworks.disk import sha256
+from bertworks.errors import InputError, SettingsError
+from bertworks.inference.predictor import Predictor
+from bertworks.models.folder import ModelFolder, read_folder
+from bertworks.models.hub import fetch
+from bertworks.records import ScoreRecord
+from bertworks.reports.finetune import WindowCoverage
+from bertworks.sampling.causal import NextTokenTargets
+from bertworks.sampling.masking import Masker
+from bertworks.tasks.contract import Features, Task, TaskScores, WeightedTask
+from bertworks.tasks.module import TaskModule
+from bertworks.tasks.registry import task_of
+from bertworks.text.document import Counts
+from bertworks.training.devices import Precision, device_of
+from bertworks.training.loop import TrainState
+from bertworks.training.optimizer import BertAdam, freeze
+from bertworks.vocabulary.text_coverage import TextCoverage
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+
+@dataclass(slots=True, kw_only=True)
+class FinetuneRun:
+    """A run in memory: its request with resolved settings, the model, the batches, and where training stands."""
+
+    request: FinetuneRequest
+    base: ModelFolder
+    predictor: Predictor
+    optimizer: BertAdam
+    batches: FinetuneBatches
+    precision: Precision
+    examples: dict[str, list[Any]]
+    digest: str
+    folder: Path
+    coverage: WindowCoverage
+    train_state: TrainState = field(default_factory=TrainState)
+    best: ScoreRecord | None = None
+    num_evals_without_improvement: int = 0
+    last_scores: TaskScores | None = None
+
+    @property
+    def module(self) -> TaskModule:
+        return self.predictor.module
+
+    @property
+    def num_steps(self) -> int:
+        return self.batches.num_steps * self.request.recipe.epochs
+
+
+def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[FinetuneEvent]]:
+    """Read the files, resolve the settings, build the model, run all checks, and write the recipe."""
+    device = device_of(request.device)
+    precision, precision_note = resolve_run_precision(request.recipe.precision, folder, device)
+    base = read_base(request)
+    counts = Counts()
+    examples = read_examples(request, counts)
+    resolution = resolve_defaults(request.recipe, base, examples, run_table(folder))
+    recipe = replace(resolution.recipe, precision=precision)
+    request = replace(request, recipe=recipe)
+    task = _make_task(request, examples["train"])
+    module = build_module(base, task, recipe, torch.Generator().manual_seed(recipe.seed))
+    window_rule = recipe.window_rule(task.default_window_rule, module.encoder.config.max_length)
+    check_pair_order(window_rule, task, examples["train"])
+    predictor = Predictor(module, base.tokenizer, window_rule)
+    notes = [*(f"{count:,} {description}" for description, count in counts.items() if count), precision_note]
+    notes += [resolution.describe()] if resolution.reasons else []
+    all_features = [task.featurize(example, base.tokenizer, window_rule) for example in examples["train"]]
+    coverage = WindowCoverage.from_features(all_features, window_rule)
+    events = [FinetuneEvent(note=note) for note in (*notes, coverage.describe())]
+    events += _check_examples(predictor, all_features, examples)
+    batches = FinetuneBatches(all_features, task, base.tokenizer, recipe.batch_size, recipe.seed)
+    if recipe.mlm_weight or recipe.lm_weight:
+        batches.corruption = Masker(base.tokenizer) if recipe.mlm_weight else NextTokenTargets()
+    module.to(device)
+    num_layers = module.encoder.config.num_hidden_layers
+    layerwise = recipe.layerwise.resolve(batches.num_steps * recipe.epochs, num_layers)
+    freeze(module, layerwise)
+    module.encoder.set_precision(precision)
+    check_target_metric(recipe, predictor, examples.get("dev"))
+    write_run_recipe(folder, request.task, recipe)
+    run = FinetuneRun(
+        request=request,
+        base=base,
+        predictor=predictor,
+        optimizer=BertAdam(module, recipe.optimizer, layerwise),
+        batches=batches,
+        precision=Precision(precision, device),
+        examples=examples,
+        digest=_digest(request),
+        folder=folder,
+        coverage=coverage,
+    )
+    return run, events
+
+
+def _check_examples(
+    predictor: Predictor, all_features: Sequence[Features], examples: Mapping[str, Sequence[Any]]
+) -> list[FinetuneEvent]:
+    """Check the features of train and the examples of all splits; return warnings and notes."""
+    module, tokenizer, window_rule = predictor.module, predictor.tokenizer, predictor.window_rule
+    featurize = partial(module.task.featurize, tokenizer=tokenizer, window_rule=window_rule)
+    new_coverage = partial(TextCoverage, tokenizer, module.encoder.reads_characters)
+    events = [
+        *length_warnings(all_features, window_rule),
+        *train_coverage_events(all_features, new_coverage()),
+        *leak_warnings(examples),
+    ]
+    for split in ("dev", "test"):
+        events += check_split(split, examples.get(split, []), featurize, new_coverage())
+    return events
+
+
+def read_base(request: FinetuneRequest) -> ModelFolder:
+    """Return the model that a request fine-tunes: a folder, or a new one without weights."""
+    if request.model:
+        return read_folder(fetch(request.model))
+    return new_model_folder(request.recipe.model, request.vocabulary)
+
+
+def _make_task(request: FinetuneRequest, examples: Sequence[Any]) -> Task:
+    task = task_of(request.task).from_examples(examples, request.settings)
+    if not request.recipe.class_weights:
+        return task
+    if not isinstance(task, WeightedTask):
+        raise SettingsError(f"class_weights are for classify; the task is {request.task}")
+    return task.with_class_weights(request.recipe.class_weights, examples)
+
+
+def read_examples(request: FinetuneRequest, counts: Counts | None = None) -> dict[str, list[Any]]:
+    """Return the examples of each split; of train as many as the recipe says, evenly spaced."""
+    task: type[Task] = task_of(request.task)
+    examples: dict[str, list[Any]] = {}
+    for split, path in (("train", request.train), ("dev", request.dev), ("test", request.test)):
+        if path is not None:
+            examples[split] = list(task.read(path, request.columns_of(split), counts))
+    for split, split_examples in examples.items():
+        if not split_examples:
+            raise InputError(f"{getattr(request, split)} has no examples; check the file")
+    train_examples, limit = examples["train"], request.recipe.max_train_examples
+    if 0 < limit < len(train_examples):
+        examples["train"] = [train_examples[index * len(train_examples) // limit] for index in range(limit)]
+    return examples
+
+
+def _digest(request: FinetuneRequest) -> str:
+    """Return a hash of all inputs; a checkpoint can be resumed only with the same ones."""
+    files = [sha256(path) for path in request.files]
+    vocabulary = "" if request.vocabulary is None else Tokenizer.load(request.vocabulary).hash
+    recipe = hashed_settings(request.recipe)
+    inputs = [request.task, request.model, vocabulary, files, recipe, request.columns, request.settings]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:16]

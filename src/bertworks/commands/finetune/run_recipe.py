@@ -1,0 +1,60 @@
+"""The recipe that a fine-tuning run and its checkpoints belong to: a recipe in, recipe.toml and what is hashed out.
+
+Keys that a run of an earlier version did not know count with their defaults, so that it can be resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bertworks.commands.finetune.recipe import FinetuneRecipe
+from bertworks.errors import SettingsError
+from bertworks.settings import from_table, recipe_table, to_toml, write_recipe
+
+
+def write_run_recipe(folder: Path, task: str, recipe: FinetuneRecipe) -> None:
+    """Write recipe.toml, or check that the one there trains the same model; one of an earlier version may lack keys."""
+    path, text = folder / "recipe.toml", f"task = {json.dumps(task)}\n" + to_toml(recipe)
+    with contextlib.suppress(SettingsError):
+        previous = run_table(folder)
+        is_same_task = previous.pop("task", None) == task
+        previous_recipe = replace(from_table(FinetuneRecipe, previous, str(path)), baselines=recipe.baselines)
+        if is_same_task and previous_recipe == recipe:
+            text = path.read_text(encoding="utf-8")
+    write_recipe(folder, text, ("restart-*", ".*"))
+
+
+def run_table(folder: Path) -> dict[str, Any]:
+    """Return the recipe.toml of a run; empty if there is none."""
+    path = folder / "recipe.toml"
+    return recipe_table(path) if path.is_file() else {}
+
+
+def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
+    """Return the settings that must be equal for a checkpoint to be resumed.
+
+    Keys of later versions count only if they are used: [adapt], class_weights, Muon. Baselines do not change the model.
+    """
+    settings = asdict(recipe)
+    del settings["baselines"]
+    if not recipe.adapt.epochs:
+        del settings["adapt"]
+    if not recipe.class_weights:
+        del settings["class_weights"]
+    if recipe.optimizer.name == "adam":
+        settings["optimizer"] = {
+            name: value for name, value in settings["optimizer"].items() if name not in ("name", "momentum")
+        }
+    if recipe.evals_per_epoch.is_integer():  # it was an integer once
+        settings["evals_per_epoch"] = int(recipe.evals_per_epoch)
+    return settings
+
+
+def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a run.json with the defaults of the keys that it lacks."""
+    return {**json.loads(json.dumps(asdict(FinetuneRecipe()))), **settings}
