@@ -81,24 +81,24 @@ def test_only_a_pretrained_transformer_without_dropout_gets_some():
 
 
 @pytest.mark.parametrize(
-    ("num_train", "num_dev", "evals_per_epoch", "patience"),
+    ("num_train", "num_dev", "evals_per_epoch"),
     [
-        (60_000, 1_000, 3.0, 4),  # 3 epochs: about ten evaluations
-        (1_000, 100, 1.0, 5),  # 10 epochs: one each
-        (400, 1_200, 1 / 4, 3),  # an evaluation is as expensive as an epoch: not after each
-        (1_000, 0, 1.0, 0),
+        (60_000, 1_000, 3.0),  # 3 epochs: about ten evaluations
+        (1_000, 100, 1.0),  # 10 epochs: one each
+        (400, 1_200, 1 / 4),  # an evaluation is as expensive as an epoch: not after each
+        (1_000, 0, 1.0),
     ],
 )
-def test_evaluations_are_about_ten_and_cheap(num_train: int, num_dev: int, evals_per_epoch: float, patience: int):
+def test_evaluations_are_about_ten_and_cheap(num_train: int, num_dev: int, evals_per_epoch: float):
     recipe = resolve(FinetuneRecipe(), num_train, num_dev)
-    assert (recipe.evals_per_epoch, recipe.patience) == (pytest.approx(evals_per_epoch), patience)
+    assert recipe.evals_per_epoch == pytest.approx(evals_per_epoch)
 
 
 def test_a_resumed_run_keeps_its_values():
-    table = {"learning_rate": 3e-5, "batch_size": 32, "epochs": 3, "evals_per_epoch": 1, "patience": 0, "seed": 7}
+    table = {"learning_rate": 3e-5, "batch_size": 32, "epochs": 3, "evals_per_epoch": 1, "seed": 7}
     recipe = resolve_defaults(FinetuneRecipe(epochs=5), model(dropout=0.0), splits(400), table).recipe
     assert (recipe.learning_rate, recipe.batch_size, recipe.epochs, recipe.seed) == (3e-5, 32, 5, 0)
-    assert (recipe.evals_per_epoch, recipe.patience, recipe.dropout) == (1, 0, None)  # it began without dropout
+    assert (recipe.evals_per_epoch, recipe.dropout) == (1, None)  # it began without dropout
     assert keep_run_values(FinetuneRecipe(), {}) == FinetuneRecipe()
 
 
@@ -106,4 +106,4 @@ def test_the_paper_recipe_is_that_of_the_paper():
     recipe = read_finetune_recipe(recipe_path("paper", "finetune"), {})
     resolved = resolve(recipe, 400, 100, hidden_size=128, dropout=0.0)
     assert (resolved.batch_size, resolved.learning_rate, resolved.epochs) == (32, 3e-5, 3)
-    assert (resolved.dropout, resolved.evals_per_epoch, resolved.patience) == (0.1, 1.0, 0)
+    assert (resolved.dropout, resolved.evals_per_epoch) == (0.1, 1.0)

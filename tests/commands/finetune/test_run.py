@@ -162,25 +162,29 @@ def test_without_dev_and_test_or_if_switched_off_there_are_no_baselines(
         assert "<h2>Baselines</h2>" not in (request.output / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_run_from_before_baselines_resumes_bit_identically(
-    base: Path, files: dict[str, Path], run: tuple[Path, list[FinetuneEvent]], tmp_path: Path
-):
-    request = request_of(base, files, tmp_path / "run")
-    list(run_finetune(replace(request, stop_after=5)))
-    recipe = request.output / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace("baselines = true\n", ""))
-    (checkpoint,) = checkpoints_in(request.output / "checkpoints")
-    # What the version before wrote: a hash of the recipe without that key.
-    settings = {
-        **asdict(replace(RECIPE, precision=json.loads((run[0] / "run.json").read_text())["recipe"]["precision"]))
-    }
-    del settings["baselines"]
+def test_a_run_of_an_earlier_version_resumes_bit_identically(base: Path, files: dict[str, Path], tmp_path: Path):
+    """One of before defaults followed from model and data, and before baselines, class weights and Muon."""
+    recipe = replace(RECIPE, precision="fp32", evals_per_epoch=1.0)
+    requests = [request_of(base, files, tmp_path / name, recipe) for name in ("whole", "stopped")]
+    list(run_finetune(requests[0]))
+    list(run_finetune(replace(requests[1], stop_after=5)))
+    path = requests[1].output / "recipe.toml"
+    new_lines = ("baselines =", "class_weights =", "name =", "momentum =")
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(new_lines)]
+    path.write_text("\n".join(lines).replace("evals_per_epoch = 1.0", "evals_per_epoch = 1") + "\n")
+    # What that version wrote into its checkpoints: a hash of the recipe without those keys.
+    settings = asdict(recipe) | {"evals_per_epoch": 1}
+    for name in ("baselines", "class_weights", "adapt"):
+        del settings[name]
+    for name in ("name", "momentum"):
+        del settings["optimizer"][name]
     hashes = [hashlib.sha256(files[split].read_bytes()).hexdigest() for split in ("train", "dev", "test")]
     inputs = json.dumps(["classify", str(base), "", hashes, settings, {}, {}], sort_keys=True, default=str)
+    (checkpoint,) = checkpoints_in(requests[1].output / "checkpoints")
     state = json.loads((checkpoint / "state.json").read_text())
     assert hashlib.sha256(inputs.encode()).hexdigest()[:16] in state.values()
-    list(run_finetune(replace(request, recipe=replace(RECIPE, baselines=False))))
-    weights = [output / "model" / "model.safetensors" for output in (run[0], request.output)]
+    list(run_finetune(replace(requests[1], recipe=replace(recipe, baselines=False, evals_per_epoch=0.0))))
+    weights = [request.output / "model" / "model.safetensors" for request in requests]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 

@@ -30,7 +30,7 @@ _FORWARD_RATIO = 1 / 3
 _DROPOUT = 0.1
 
 # The settings that are resolved here.
-_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch", "patience")
+_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,7 @@ def resolve_defaults(
         values["dropout"] = _DROPOUT
         reasons.append(f"dropout {_DROPOUT:g} (the model was pretrained without)")
     evals_per_epoch = recipe.evals_per_epoch or _evals_per_epoch(epochs, num_examples, num_dev)
-    patience = recipe.patience
-    if patience < 0:
-        patience = max(3, round(epochs * evals_per_epoch / 2)) if num_dev else 0
-    resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch), patience=patience)
+    resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch))
     return Resolution(resolved, tuple(reasons))
 
 

@@ -44,7 +44,7 @@ class FinetuneRecipe:
     mlm_weight            weight of an auxiliary masked-LM loss; 0: none
     lm_weight             weight of an auxiliary causal-LM loss, for causal models (GPT uses 0.5); 0: none
     evals_per_epoch       evaluations on dev per epoch; 0.5: after every second one; 0: about ten in a run
-    patience              stop after this many evaluations without improvement; 0: never; -1: half of them all
+    patience              stop after this many evaluations without improvement; 0: never (the best is kept)
     target_metric         stop when dev reaches it, e.g. accuracy=0.9
     max_restarts          how often a run that collapsed to one class is restarted with other settings
     activation_checkpointing
@@ -79,7 +79,7 @@ class FinetuneRecipe:
     mlm_weight: float = 0.0
     lm_weight: float = 0.0
     evals_per_epoch: float = 0.0
-    patience: int = -1
+    patience: int = 0
     target_metric: str = ""
     max_restarts: int = 2
     precision: str = "auto"
