@@ -184,15 +184,22 @@ def _repeats(layout: BatchLayout, counts: list[int]) -> torch.Tensor:
     return torch.tensor(repeats, device=layout.starts.device)
 
 
+# The ratio of tokens in a batch from which on it is computed with its padding.
+_NEARLY_FULL = 0.9
+
+
 def create_layout(batch: Batch, attention: str | torch.Tensor = "bidirectional") -> BatchLayout:
     """Choose the layout of a batch.
 
-    A nearly full batch is computed with its padding, so that a compiled layer always gets the same shapes. Otherwise
-    padding is left out, and consecutive sequences of equal length are attended together without a mask.
+    A nearly full batch is computed with its padding in training, where few large operations are faster and a compiled
+    layer always gets the same shapes. Otherwise padding is left out, and consecutive sequences of equal length are
+    attended together without a mask.
     """
     num_sequences, length = batch.input_ids.shape
     lengths = batch.lengths.tolist()
-    if not isinstance(attention, str) or attention != "bidirectional" or sum(lengths) >= 0.9 * num_sequences * length:
+    is_inference = torch.is_inference_mode_enabled() and batch.input_ids.device.type == "cpu"
+    min_tokens = (1.0 if is_inference else _NEARLY_FULL) * num_sequences * length
+    if not isinstance(attention, str) or attention != "bidirectional" or sum(lengths) >= min_tokens:
         return BatchLayout.padded(batch, create_attention_mask(batch, attention))
     groups = []
     start, first = 0, 0

@@ -22,6 +22,26 @@ from torch.autograd.function import once_differentiable
 
 from bertworks.encoders.linear import cast_weight, compute_dtype, linear
 
+# Values of a vector register in bf16. torch's loops over rows of another length take several times as long per value.
+_BF16_LANES = 32
+# Below this length rows do not fill a register of fp32 either.
+_FP32_LANES = 16
+
+
+def softmax(scores: torch.Tensor) -> torch.Tensor:
+    """Return the softmax over the last dimension, in the dtype of the scores, computed in fp32."""
+    length = scores.shape[-1]
+    if scores.dtype == torch.bfloat16 and length >= _FP32_LANES and length % _BF16_LANES * 16 > length:
+        return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
+    return torch.softmax(scores, -1).to(scores.dtype)  # autocast returns fp32 on a GPU
+
+
+def _subtract_product(values: torch.Tensor, weights: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    """Return values - weights * sums (…, 1), in place."""
+    if values.dtype == torch.bfloat16 and values.shape[-1] % _BF16_LANES:
+        sums = sums.expand_as(values).contiguous()  # all of one shape: a single loop, not one per row
+    return values.addcmul_(weights, sums, value=-1.0)
+
 
 class GeluFeedForward(torch.autograd.Function):
     """output(gelu(intermediate(values))), which saves the intermediate values once."""
@@ -78,10 +98,11 @@ class DropoutAttention(torch.autograd.Function):
         qkv = query_key_value.view(num_sequences, length, 3, num_heads, -1)
         qkv = qkv.permute(2, 0, 3, 1, 4).contiguous()  # (3, C, H, T, d)
         queries, keys, values = qkv
-        scores = (queries @ keys.transpose(-2, -1)).mul_(1 / math.sqrt(qkv.shape[-1]))  # (C, H, T, T)
+        queries *= 1 / math.sqrt(qkv.shape[-1])  # fewer values than the scores
+        scores = queries @ keys.transpose(-2, -1)  # (C, H, T, T)
         if mask is not None:
             scores += mask
-        weights = torch.softmax(scores, -1).to(qkv.dtype)  # autocast returns fp32 on a GPU
+        weights = softmax(scores)
         dropped_weights = weights if dropout_mask is None else (weights * dropout_mask).to(qkv.dtype)
         ctx.save_for_backward(qkv, weights, dropped_weights)
         ctx.scale = 1.0 if dropout_mask is None else 1 / (1 - dropout_prob)
@@ -100,7 +121,7 @@ class DropoutAttention(torch.autograd.Function):
         torch.matmul(dropped_weights.transpose(-2, -1), grad_context, out=grad_qkv[2])
         # The gradient of a softmax is weights * (grad - sum of grad * weights); dropped weights have none.
         grad_scores = (grad_context @ values.transpose(-2, -1)).mul_(dropped_weights)
-        grad_scores.addcmul_(weights, grad_scores.sum(-1, keepdim=True), value=-1.0).mul_(1 / math.sqrt(head_size))
-        torch.matmul(grad_scores, keys, out=grad_qkv[0])
+        _subtract_product(grad_scores, weights, grad_scores.sum(-1, keepdim=True))
+        torch.matmul(grad_scores, keys, out=grad_qkv[0]).mul_(1 / math.sqrt(head_size))
         torch.matmul(grad_scores.transpose(-2, -1), queries, out=grad_qkv[1])
         return grad_qkv.permute(1, 3, 0, 2, 4).reshape(num_sequences * length, -1), None, None, None, None
