@@ -25,6 +25,7 @@ from bertworks.encoders.encoded import (
     select_output_positions,
 )
 from bertworks.encoders.layers import Attention, DropoutSeeds, Layer
+from bertworks.encoders.linear import compute_dtype
 from bertworks.encoders.precision import DTYPES
 from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
@@ -113,6 +114,9 @@ class Encoder(nn.Module):
         """Run the layers on embedded tokens (N, D)."""
         seeds = seeds if self.training else None
         hidden_states = dropout(hidden_states, seeds.seed_for(0) if seeds else None, self.embedding_dropout_prob)
+        dtype = hidden_states.dtype
+        if torch.is_inference_mode_enabled() and hidden_states.device.type == "cpu":
+            hidden_states = hidden_states.to(compute_dtype(hidden_states))  # a residual is then added by the matmul
         all_states = [hidden_states]
         pooled_positions = self.pooled_positions(layout)
         outputs = None if positions is None else select_output_positions(layout, pooled_positions, positions)
@@ -124,11 +128,12 @@ class Encoder(nn.Module):
             else:
                 hidden_states = self._run_layer(layer, hidden_states, layout, layer_seeds)
             all_states.append(hidden_states)
+        all_states = [states.to(dtype) for states in all_states]
         if outputs is None:
-            pooled = hidden_states[pooled_positions]
+            pooled = all_states[-1][pooled_positions]
         else:
             num_sequences = len(pooled_positions)
-            pooled, all_states[-1] = hidden_states[:num_sequences], hidden_states[num_sequences:]
+            pooled, all_states[-1] = all_states[-1][:num_sequences], all_states[-1][num_sequences:]
         return Encoded(hidden_states=tuple(all_states), pooled=self.pool(pooled), layout=layout, positions=positions)
 
     def create_layout_with_cache(self, batch: Batch, state: EncoderState) -> BatchLayout:
