@@ -55,7 +55,7 @@ def test_responses_of_replicas_are_those_of_the_app(address, client):
 
 
 class LoadGenerator:
-    """Eight clients that send requests continuously and retry once after status 500; retries are counted."""
+    """Eight clients that send requests continuously and retry once after status 408 or 500; retries are counted."""
 
     def __init__(self, address: str) -> None:
         self._url = address + "/v1/models/classify/predict"
@@ -70,7 +70,7 @@ class LoadGenerator:
         with httpx.Client(timeout=TIMEOUT) as client:
             while not self._stop.is_set():
                 response = client.post(self._url, json=BODY)
-                is_retry = response.status_code == 500
+                is_retry = response.status_code in (408, 500)
                 if is_retry:
                     response = client.post(self._url, json=BODY)
                 with self._lock:

@@ -2,7 +2,9 @@
 
 Each replica is a process with the app and all models. Ray's proxies send a request to the replica with the shorter
 queue. If a replica dies, its queued requests go to another one, and Ray starts a new replica. The requests it was
-computing fail with status 500. A client can safely retry them: requests have no side effects.
+computing fail with status 500. A request whose body the replica had read but which it had not yet accepted is sent
+to another replica by Ray without its body, which fails with status 408. A client can safely retry both: requests have
+no side effects.
 """
 
 from __future__ import annotations

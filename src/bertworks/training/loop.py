@@ -18,6 +18,7 @@ from bertworks.allocator import keep_freed_memory
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.objectives.loss import Loss
 from bertworks.parallel.process_group import all_reduce_sum, broadcast, rank, world_size
+from bertworks.records import StepRecord
 from bertworks.sampling.batch import Batch
 from bertworks.training.devices import LossScaler, Precision, finish_step
 from bertworks.training.optimizer import BertAdam
@@ -49,6 +50,18 @@ class Step:
     seconds: float
     num_tokens: int
     has_overflow: bool = False
+
+    def to_record(self, phase: str) -> StepRecord:
+        """Return what metrics.jsonl holds of the step; `phase` is the name of its phase."""
+        return StepRecord(
+            step=self.number,
+            phase=phase,
+            losses=self.losses,
+            learning_rate=self.learning_rate,
+            seconds=self.seconds,
+            num_tokens=self.num_tokens,
+            grad_norm=self.grad_norm,
+        )
 
 
 @dataclass(slots=True, kw_only=True)

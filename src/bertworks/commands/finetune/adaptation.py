@@ -252,15 +252,7 @@ def _step_record(step: Step) -> StepRecord:
         raise BertworksError(
             f"adapt, step {step.number}: the gradient norm is {step.grad_norm}; lower adapt.learning_rate"
         )
-    return StepRecord(
-        step=step.number,
-        phase=PHASE,
-        losses=step.losses,
-        learning_rate=step.learning_rate,
-        seconds=step.seconds,
-        num_tokens=step.num_tokens,
-        grad_norm=step.grad_norm,
-    )
+    return step.to_record(PHASE)
 
 
 def _evaluate(run: _AdaptationRun, records: Records) -> Iterator[FinetuneEvent]:

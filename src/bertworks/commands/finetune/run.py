@@ -168,15 +168,7 @@ def _step_record(step: Step) -> StepRecord:
         raise BertworksError(
             f"step {step.number}: the gradient norm is {step.grad_norm}; lower --learning-rate or use more warmup"
         )
-    return StepRecord(
-        step=step.number,
-        phase="finetune",
-        losses=step.losses,
-        learning_rate=step.learning_rate,
-        seconds=step.seconds,
-        num_tokens=step.num_tokens,
-        grad_norm=step.grad_norm,
-    )
+    return step.to_record("finetune")
 
 
 def _evaluate_dev(run: FinetuneRun, records: Records) -> Iterator[FinetuneEvent]:

@@ -35,7 +35,7 @@ from bertworks.models.provenance import folders_of, hashes_of, languages_of
 from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.machine import peak_bytes
 from bertworks.parallel.process_group import all_gather, any_process, is_main_process, process_group, world_size
-from bertworks.records import EventsWriter, HeldOutRecord, Records, StepRecord, read_records
+from bertworks.records import EventsWriter, HeldOutRecord, Records, read_records
 from bertworks.reports.pretrain import write_pretrain_report
 from bertworks.reports.pretrain_verdict import read_verdict
 from bertworks.sampling.batch import Batch
@@ -246,7 +246,7 @@ def _train_steps(
         yield from _evaluate(run, records, 0)
     for step in train(training, run.train_state):
         if records is not None:
-            records.add(_step_record(step, recipe))
+            records.add(step.to_record(recipe.resolve_phases()[step.phase].name))
         if observer is not None:
             observer.on_step(step.number, run.module, run.optimizer)
         baselines = (run.run_info["unigram_entropy"], run.run_info["uniform_loss"])
@@ -302,18 +302,6 @@ def _make_batch_loader(run: _PretrainRun) -> GetBatches:
         return [batch.to(run.precision.device) for batch in batches]
 
     return get_batches
-
-
-def _step_record(step: Step, recipe: PretrainRecipe) -> StepRecord:
-    return StepRecord(
-        step=step.number,
-        phase=recipe.resolve_phases()[step.phase].name,
-        losses=step.losses,
-        learning_rate=step.learning_rate,
-        seconds=step.seconds,
-        num_tokens=step.num_tokens,
-        grad_norm=step.grad_norm,
-    )
 
 
 def _evaluate(run: _PretrainRun, records: Records | None, phase: int) -> Iterator[TrainEvent]:
