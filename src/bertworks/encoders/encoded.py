@@ -7,7 +7,8 @@ last layer is needed for M tokens, R with padding: the pooled token of each sequ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 
@@ -52,6 +53,20 @@ class CrossAttentionCache:
         return CrossAttentionCache(keys_values, None if self.mask is None else self.mask[indices])
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionPadding:
+    """The sequences of a batch padded to a few lengths, for attention alone: few large operations instead of many.
+
+    groups   the padded sequences that are attended together; their indices count the R padded rows
+    index    (R,) the token of each padded row; the first one of the sequence for padding, which is masked
+    order    (N,) the padded row of each token
+    """
+
+    groups: tuple[SequenceGroup, ...]
+    index: torch.Tensor
+    order: torch.Tensor
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLayout:
     """How the tokens of a batch are arranged in the (N, D) tensor that the layers compute.
@@ -63,6 +78,8 @@ class BatchLayout:
     shape          (B, T)
     num_cached     number of earlier tokens of each sequence, whose keys and values are cached
     source_cache   the source that a decoder attends to
+    padding        for attention in bf16, where there are several groups
+    num_repeated   how often the last token is repeated at the end of the N, so that N takes few values
     """
 
     groups: tuple[SequenceGroup, ...]
@@ -72,6 +89,8 @@ class BatchLayout:
     shape: tuple[int, int]
     num_cached: int = 0
     source_cache: CrossAttentionCache | None = None
+    padding: AttentionPadding | None = None
+    num_repeated: int = 0
 
     @staticmethod
     def padded(batch: Batch, mask: torch.Tensor | None = None, num_cached: int = 0) -> BatchLayout:
@@ -92,6 +111,12 @@ class BatchLayout:
             return positions
         length = self.shape[1]
         return self.starts[positions // length] + positions % length
+
+    def join_groups(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return (N, D) from the values of each group."""
+        if self.num_repeated:
+            values = [*values, values[-1][-1:].expand(self.num_repeated, -1)]
+        return values[0] if len(values) == 1 else torch.cat(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +226,10 @@ def create_layout(batch: Batch, attention: str | torch.Tensor = "bidirectional")
     min_tokens = (1.0 if is_inference else _NEARLY_FULL) * num_sequences * length
     if not isinstance(attention, str) or attention != "bidirectional" or sum(lengths) >= min_tokens:
         return BatchLayout.padded(batch, create_attention_mask(batch, attention))
-    groups = []
-    start, first = 0, 0
-    while first < num_sequences:
-        count = 1
-        while first + count < num_sequences and lengths[first + count] == lengths[first]:
-            count += 1
-        groups.append(SequenceGroup(start, count, lengths[first]))
-        start += count * lengths[first]
-        first += count
+    groups, start = [], 0
+    for group_length, count in _runs(lengths):
+        groups.append(SequenceGroup(start, count, group_length))
+        start += count * group_length
     positions = torch.arange(length, device=batch.input_ids.device)
     return BatchLayout(
         groups=tuple(groups),
@@ -218,6 +238,45 @@ def create_layout(batch: Batch, attention: str | torch.Tensor = "bidirectional")
         index=torch.nonzero((positions < batch.lengths[:, None]).flatten()).flatten(),
         shape=(num_sequences, length),
     )
+
+
+# oneDNN prepares every operation for its shape, which takes as long as computing a small one. So that shapes repeat, a
+# packed batch has a multiple of so many tokens, and attention sequences of a multiple of so many positions.
+_TOKENS_STEP = 64
+_LENGTH_STEP, _MIN_LENGTH = 32, 16
+
+
+def round_shapes(layout: BatchLayout) -> BatchLayout:
+    """Return a layout for inference whose shapes repeat from batch to batch: the last token of a packed batch is
+    repeated, and the sequences are padded for attention."""
+    if layout.index is None or len(layout.groups) == 1:
+        return layout
+    num_repeated = -len(layout.index) % _TOKENS_STEP
+    order, padding_index, groups = [], [], []
+    start = first = 0
+    lengths = layout.lengths
+    padded_lengths = torch.where(lengths <= _MIN_LENGTH, _MIN_LENGTH, -(-lengths // _LENGTH_STEP) * _LENGTH_STEP)
+    for length, num_sequences in _runs(padded_lengths.tolist()):
+        sequences = slice(first, first := first + num_sequences)
+        positions = torch.arange(length)
+        is_token = positions < lengths[sequences, None]  # (C, T)
+        padding_index.append((layout.starts[sequences, None] + positions * is_token).flatten())
+        order.append(start + torch.nonzero(is_token.flatten()).flatten())
+        mask = torch.zeros(num_sequences, 1, 1, length).masked_fill_(~is_token[:, None, None], float("-inf"))
+        groups.append(SequenceGroup(start, num_sequences, length, mask))
+        start += num_sequences * length
+    order.append(order[-1][-1:].expand(num_repeated))
+    return replace(
+        layout,
+        index=torch.cat([layout.index, layout.index[-1:].expand(num_repeated)]),
+        padding=AttentionPadding(tuple(groups), torch.cat(padding_index), torch.cat(order)),
+        num_repeated=num_repeated,
+    )
+
+
+def _runs(values: Sequence[int]) -> list[tuple[int, int]]:
+    """Return each run of equal values as the value and its count."""
+    return [(value, len(list(run))) for value, run in groupby(values)]
 
 
 def create_layout_with_cache(batch: Batch, num_cached: int) -> BatchLayout:

@@ -22,6 +22,7 @@ from bertworks.encoders.encoded import (
     EncoderState,
     create_layout,
     create_layout_with_cache,
+    round_shapes,
     select_output_positions,
 )
 from bertworks.encoders.layers import Attention, DropoutSeeds, Layer
@@ -268,7 +269,9 @@ class Encoder(nn.Module):
 
     def create_layout(self, batch: Batch) -> BatchLayout:
         """Return the layout of a batch."""
-        return create_layout(batch, self.resolve_attention(batch))
+        layout = create_layout(batch, self.resolve_attention(batch))
+        is_cpu_inference = torch.is_inference_mode_enabled() and self.device.type == "cpu"
+        return round_shapes(layout) if is_cpu_inference and self.has_attention else layout
 
     def resolve_attention(self, batch: Batch) -> str | torch.Tensor:
         """Return the attention of a batch; refuse a batch that this encoder cannot compute."""

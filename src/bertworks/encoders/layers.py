@@ -76,13 +76,17 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor, layout: BatchLayout, seed: torch.Tensor | None) -> torch.Tensor:
         """Return the context vectors (N, D) of all tokens (N, D), before the projection `out`."""
         query_key_value = apply_linear(x, self.query_key_value)  # (N, 3D)
-        if len(layout.groups) == 1:
-            return self._attend(query_key_value, layout.groups[0], seed)
-        contexts = [
-            self._attend(query_key_value[group.tokens], group, offset_seed(seed, group.start))
-            for group in layout.groups
-        ]
-        return torch.cat(contexts)
+        padding = layout.padding
+        if padding is not None and query_key_value.dtype == torch.bfloat16:
+            padded = query_key_value.index_select(0, padding.index)  # (R, 3D)
+            contexts = [self._attend(padded[group.tokens], group, None) for group in padding.groups]
+            return torch.cat(contexts).index_select(0, padding.order)
+        return layout.join_groups(
+            [
+                self._attend(query_key_value[group.tokens], group, offset_seed(seed, group.start))
+                for group in layout.groups
+            ]
+        )
 
     def _attend(self, query_key_value: torch.Tensor, group: SequenceGroup, seed: torch.Tensor | None) -> torch.Tensor:
         if seed is not None and use_custom_kernels():

@@ -24,10 +24,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from bertworks.encoders.precision import has_native_bf16
 
-# oneDNN and torch cache a prepared operation for every number of tokens, a thousand of each at half a megabyte. Batches
-# of mixed texts hardly ever repeat a number, and preparing is quick.
+# oneDNN and torch cache a prepared operation for every shape, by default a thousand of each at up to half a megabyte.
+# Inference rounds its shapes, so that few are needed.
 for _setting in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-    os.environ.setdefault(_setting, "64")
+    os.environ.setdefault(_setting, "256")
 
 # The number of tokens that weights are packed for; they can be multiplied with any number.
 _PACKING_BATCH_SIZE = 2_048

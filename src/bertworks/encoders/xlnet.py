@@ -24,7 +24,14 @@ from bertworks.encoders.config import (
     check_num_heads,
 )
 from bertworks.encoders.dropout import dropout
-from bertworks.encoders.encoded import BatchLayout, Encoded, EncoderState, SequenceGroup, pad_output_positions
+from bertworks.encoders.encoded import (
+    BatchLayout,
+    Encoded,
+    EncoderState,
+    SequenceGroup,
+    create_layout,
+    pad_output_positions,
+)
 from bertworks.encoders.encoder import Encoder, init_truncated_normal, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import ACTIVATIONS, DropoutSeeds, LayerConfig
@@ -205,7 +212,7 @@ class Xlnet(Encoder):
 
     def create_layout(self, batch: Batch) -> RelativeLayout:
         """Return the layout of a batch."""
-        return self._create_relative_layout(super().create_layout(batch), batch, 0)
+        return self._create_relative_layout(create_layout(batch, self.resolve_attention(batch)), batch, 0)
 
     def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
         """Return (B,): the index of the last token of each sequence."""
@@ -240,7 +247,7 @@ class Xlnet(Encoder):
         attention = self.attention if batch.attention is None else batch.attention
         if batch.permutation is not None or (isinstance(attention, str) and attention == "bidirectional"):
             attention = permutation_mask  # with an explicit mask the layout is padded
-        layout = super().create_layout(replace(batch, attention=attention))
+        layout = create_layout(batch, self.resolve_attention(replace(batch, attention=attention)))
         (group,) = layout.groups
         is_token = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device) < batch.lengths[:, None]
         layout = replace(layout, groups=(_add_memory_mask(group, memory),))

@@ -254,6 +254,7 @@ class BatchScheduler:
 
     def _run(self) -> None:
         last_trim = time.monotonic()
+        num_threads = 0
         while True:
             with self._condition:
                 if not self._state.waiting_jobs and not self._state.is_closed:
@@ -262,10 +263,10 @@ class BatchScheduler:
                     return
                 job_slices = self._take_batch(self._state.waiting_jobs)
                 self._num_busy += bool(job_slices)
-                is_alone = self._num_busy == 1 and not self._state.waiting_jobs
+                is_alone = len(self._workers) == 1 or (self._num_busy == 1 and not self._state.waiting_jobs)
             if job_slices:
-                if len(self._workers) > 1:
-                    torch.set_num_threads(self._num_threads if is_alone else 1)
+                if num_threads != (num_threads := self._num_threads if is_alone else 1):
+                    torch.set_num_threads(num_threads)  # which also clears oneDNN's cache of prepared operations
                 try:
                     self._compute(job_slices)
                 finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from bertworks.tasks.contract import ExplainableTask, LabelledTask, Task
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedModel:
     """A loaded model under its name, and its queues.
 
@@ -44,7 +45,7 @@ class ServedModel:
     def task(self) -> Task | None:
         return None if self.predict_queue is None else self.predict_queue.predictor.module.task
 
-    @property
+    @cached_property
     def capabilities(self) -> tuple[str, ...]:
         """The endpoints that the model supports."""
         supported = {

@@ -10,7 +10,6 @@ no side effects.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from bertworks.errors import BertworksError, SettingsError
 from bertworks.serving.security import LOOPBACK, App, access_of
-from bertworks.serving.server import SWITCH_SECONDS, ServeRequest, ServingApp, folders_of, load_app
+from bertworks.serving.server import ServeRequest, ServingApp, configure_interpreter, folders_of, load_app
 
 # The name of the Ray Serve application: running the command again replaces it.
 NAME = "bertworks"
@@ -41,8 +40,8 @@ class Replica:
     """One replica process. Ray creates it on a node and calls it as an ASGI app."""
 
     def __init__(self, request: ServeRequest) -> None:
-        sys.setswitchinterval(SWITCH_SECONDS)
         self._serving_app: ServingApp = load_app(request)
+        configure_interpreter()
 
     def __serve_build_asgi_app__(self) -> App:
         return self._serving_app.app

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -39,7 +40,7 @@ _HEAD_SECONDS = 10.0
 _IDLE_SECONDS = 15
 # Python's thread switch interval. The worker thread mostly dispatches to torch and should not wait the default 5 ms for
 # the GIL.
-SWITCH_SECONDS = 0.001
+_SWITCH_SECONDS = 0.001
 _MAX_CONNECTIONS = 2_048
 
 
@@ -102,13 +103,20 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(serving_app: ServingApp, sock: socket.socket) -> bool:
     """Serve on a socket until the process is stopped; return whether Ctrl-C stopped it, and not SIGTERM."""
-    sys.setswitchinterval(SWITCH_SECONDS)
+    configure_interpreter()
     server = create_server(serving_app)
     try:
         server.run([sock])
     finally:
         serving_app.service.close()
     return server.is_interrupted
+
+
+def configure_interpreter() -> None:
+    """Configure Python for a process that serves models, after they are loaded."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()  # what is loaded stays; searching it for garbage would stop all threads for a tenth of a second
 
 
 def create_server(serving_app: ServingApp) -> DrainingServer:
