@@ -443,3 +443,25 @@ def test_keys_that_do_not_change_the_result_are_ignored():
     config_dict = config_to_dict(CONFIG, ["BertModel"])
     config_dict |= {"position_embedding_type": "absolute", "is_decoder": False, "use_cache": True, "pruned_heads": {}}
     assert config_from_dict(BertConfig, config_dict) == CONFIG
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.05)])
+def test_in_inference_a_ragged_batch_has_the_hidden_states_of_each_sequence_alone(precision: str, tolerance: float):
+    encoder = Bert(CONFIG, torch.Generator().manual_seed(0)).eval()
+    encoder.set_precision(precision)
+    batch = make_batch((70, 64, 33, 32, 17, 16, 9, 1), CONFIG.vocab_size)
+    with torch.inference_mode():
+        encoded = encoder(batch)
+        assert len(encoded.last_hidden_state) % 64 == 0
+        padded = encoded.to_padded()
+        for index, length in enumerate(batch.lengths.tolist()):
+            row = slice(index, index + 1)
+            alone = encoder(
+                Batch(
+                    input_ids=batch.input_ids[row, :length],
+                    token_type_ids=batch.token_type_ids[row, :length],
+                    lengths=batch.lengths[row],
+                )
+            )
+            torch.testing.assert_close(padded[index, :length], alone.to_padded()[0], atol=tolerance, rtol=0)
+            torch.testing.assert_close(encoded.pooled[row], alone.pooled, atol=tolerance, rtol=0)

@@ -8,6 +8,7 @@ from bertworks.encoders.encoded import (
     SequenceGroup,
     create_attention_mask,
     create_layout,
+    round_shapes,
     select_output_positions,
 )
 from bertworks.sampling.batch import Batch
@@ -52,6 +53,32 @@ def test_positions_of_a_packed_batch_are_mapped_to_token_indices():
     assert layout.token_indices(positions).tolist() == [9, 4, 8, 5]
     assert layout.index is not None
     assert torch.equal(layout.index[layout.token_indices(positions)], positions)
+
+
+def test_rounded_shapes_repeat_the_last_token_and_pad_sequences_for_attention():
+    layout = round_shapes(create_layout(make_batch([40, 33, 17, 3], 40)))
+    assert layout.num_repeated == 128 - 93
+    assert layout.index is not None
+    assert layout.index[92:].tolist() == [122] * 36  # the last token of the last sequence
+    padding = layout.padding
+    assert padding is not None
+    assert [(group.start, group.num_sequences, group.length) for group in padding.groups] == [
+        (0, 2, 64),
+        (128, 1, 32),
+        (160, 1, 16),
+    ]
+    assert padding.index[:64].tolist() == [*range(40), *[0] * 24]  # padding is the first token of the sequence
+    assert padding.index[160:].tolist() == [90, 91, 92, *[90] * 13]
+    assert padding.index[padding.order].tolist() == [*range(93), *[92] * 35]
+    mask = padding.groups[1].mask
+    assert mask is not None
+    assert mask.tolist() == [[[[0.0] * 17 + [NEG_INF] * 15]]]
+
+
+def test_a_padded_batch_and_sequences_of_one_length_keep_their_shapes():
+    for lengths in ([4, 4], [3, 3]):
+        layout = create_layout(make_batch(lengths, 4))
+        assert round_shapes(layout) is layout
 
 
 def test_positions_of_a_padded_batch_are_its_token_indices():

@@ -112,7 +112,7 @@ class BatchLayout:
         length = self.shape[1]
         return self.starts[positions // length] + positions % length
 
-    def join_groups(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
+    def join_groups(self, values: list[torch.Tensor]) -> torch.Tensor:
         """Return (N, D) from the values of each group."""
         if self.num_repeated:
             values = [*values, values[-1][-1:].expand(self.num_repeated, -1)]

@@ -270,7 +270,7 @@ class Encoder(nn.Module):
     def create_layout(self, batch: Batch) -> BatchLayout:
         """Return the layout of a batch."""
         layout = create_layout(batch, self.resolve_attention(batch))
-        is_cpu_inference = torch.is_inference_mode_enabled() and self.device.type == "cpu"
+        is_cpu_inference = torch.is_inference_mode_enabled() and batch.input_ids.device.type == "cpu"
         return round_shapes(layout) if is_cpu_inference and self.has_attention else layout
 
     def resolve_attention(self, batch: Batch) -> str | torch.Tensor:
