@@ -23,11 +23,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import nn
 
 from bertworks.disk import atomic_write, explain_os_error, flush_folder, sha256, staged_folder, write_json
 from bertworks.errors import FolderError
 from bertworks.training.devices import LossScaler
 from bertworks.training.loop import TrainState
+from bertworks.training.optimizer import BertAdam
 
 _KINDS = ("model", "optimizer")
 _STATE, _MANIFEST = "state.json", "manifest.json"
@@ -237,6 +239,25 @@ def load_latest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Read the newest undamaged checkpoint; return it, and a message for each newer one that is damaged."""
     path, damaged = find_latest_checkpoint(folder)
     return None if path is None else read_checkpoint(path), damaged
+
+
+def restore_latest_checkpoint(
+    folder: Path, module: nn.Module, optimizer: BertAdam, digest: str
+) -> tuple[TrainState | None, list[str]]:
+    """Load the newest undamaged checkpoint of a single process into a module and its optimizer.
+
+    Returns the train state, None without a checkpoint, and a message for each damaged one. `digest` is the hash of the
+    data and settings that the checkpoint must have been made with.
+    """
+    checkpoint, damaged = load_latest_checkpoint(folder)
+    if checkpoint is None:
+        return None, damaged
+    if checkpoint.recipe != digest:
+        raise FolderError(f"{checkpoint.folder} was made with other data or settings; choose another --output")
+    module.load_state_dict(dict(checkpoint.model))
+    state = checkpoint.train_state
+    optimizer.restore(checkpoint.optimizer, state.step - state.num_overflows)
+    return state, damaged
 
 
 def keep_last(folder: Path, count: int, keep_names: set[str]) -> None:

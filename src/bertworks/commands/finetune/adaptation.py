@@ -35,7 +35,7 @@ from bertworks.records import HeldOutRecord, Records, StepRecord, read_records
 from bertworks.reports.page import format_duration
 from bertworks.tasks.contract import Features
 from bertworks.tasks.module import TaskModule
-from bertworks.training.checkpoint import keep_last, load_latest_checkpoint, save_checkpoint
+from bertworks.training.checkpoint import keep_last, restore_latest_checkpoint, save_checkpoint
 from bertworks.training.devices import Precision
 from bertworks.training.evaluation import evaluate
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
@@ -135,13 +135,9 @@ def adapt(adaptation: Adaptation) -> Generator[FinetuneEvent, None, bool]:
         yield from _finish(run)
     adapted = read_folder(model)
     if adapted.metadata.get("digest") != digest:
-        raise _other_inputs(model)
+        raise FolderError(f"{model} was made with other data or settings; choose another --output")
     _load_adapted(adapted, adaptation.predictor.module)
     return True
-
-
-def _other_inputs(path: Path) -> FolderError:
-    return FolderError(f"{path} was made with other data or settings; choose another --output")
 
 
 def _digest(adaptation: Adaptation) -> str:
@@ -195,17 +191,13 @@ def _count_tokens(adaptation: Adaptation) -> npt.NDArray[np.int64]:
 def _train(run: _AdaptationRun) -> Generator[FinetuneEvent, None, bool]:
     """Train from the latest checkpoint on; return whether the adaptation is complete, rather than interrupted."""
     folder = run.adaptation.folder
-    checkpoint, damaged = load_latest_checkpoint(folder / "checkpoints")
+    restored, damaged = restore_latest_checkpoint(folder / "checkpoints", run.module, run.optimizer, run.digest)
     yield from (FinetuneEvent(warning=message) for message in damaged)
-    if checkpoint is not None:
-        if checkpoint.recipe != run.digest:
-            raise _other_inputs(checkpoint.folder)
-        run.module.load_state_dict(dict(checkpoint.model))
-        run.train_state = checkpoint.train_state
-        run.optimizer.restore(checkpoint.optimizer, run.train_state.step - run.train_state.num_overflows)
+    if restored is not None:
+        run.train_state = restored
         yield FinetuneEvent(note=f"resuming the adaptation after step {run.train_state.step:,}")
     with (
-        Records.open(folder, run.train_state.step if checkpoint else None) as records,
+        Records.open(folder, restored.step if restored else None) as records,
         catch_stop_signals() as stop_signals,
     ):
         return (yield from _train_steps(run, records, stop_signals))

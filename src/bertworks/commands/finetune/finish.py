@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,9 @@ class FinishedRun:
 def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
     """Calibrate the model on dev, score all splits and baselines, and write the model folder and the report."""
     scores = yield from _score_splits(run)
-    yield from (FinetuneEvent(warning=message) for message in _class_warnings(scores))
+    class_warnings = _class_warnings(scores)
+    yield from (FinetuneEvent(warning=message) for message in class_warnings)
+    run = replace(run, warnings=[*run.warnings, *class_warnings])
     baselines = yield from _score_baselines(run, [split for split in scores if split != "train"])
     folder, base = run.request.output / "model", run.request.model
     metadata = {
@@ -172,7 +174,7 @@ def _write_report(
         machine=run_info["machine"],
         coverage=run.coverage,
         explanations=[explanation_html(explain(run.predictor, example)) for example in _examples_to_explain(run)],
-        warnings=[*run.warnings, *_class_warnings(scores)],
+        warnings=run.warnings,
         notes=run.notes,
     )
     return write_finetune_report(run.request.output, contents, run.records)

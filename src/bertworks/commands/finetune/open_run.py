@@ -64,7 +64,7 @@ class FinetuneRun:
     train_state: TrainState = field(default_factory=TrainState)
     best: ScoreRecord | None = None
     num_evals_without_improvement: int = 0
-    last_scores: TaskScores | None = None
+    best_scores: TaskScores | None = None
 
     @property
     def module(self) -> TaskModule:

@@ -7,21 +7,19 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from bertworks.commands.finetune.adaptation import Adaptation, adapt
-from bertworks.commands.finetune.collapse import Collapse, TrainingEvidence, find_collapse, predicts_one_class
+from bertworks.commands.finetune.collapse import Collapse, TrainingEvidence, find_collapse
 from bertworks.commands.finetune.defaults import default_learning_rate
 from bertworks.commands.finetune.feature_cache import FeatureCache
 from bertworks.commands.finetune.finish import FinishedRun, finish_run
 from bertworks.commands.finetune.open_run import FinetuneRun, open_run
 from bertworks.commands.finetune.recipe import parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
-from bertworks.errors import BertworksError, FolderError
+from bertworks.errors import BertworksError
 from bertworks.parallel.process_group import check_single_process
 from bertworks.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.tasks.contract import ScaledTask, WeightedTask
-from bertworks.training.checkpoint import keep_last, load_checkpoint, load_latest_checkpoint, save_checkpoint
+from bertworks.training.checkpoint import keep_last, load_checkpoint, restore_latest_checkpoint, save_checkpoint
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
 from bertworks.training.loop import Step, Training, train
 
@@ -110,20 +108,16 @@ def _fill_feature_cache(run: FinetuneRun) -> Iterator[FinetuneEvent]:
 
 def _train(run: FinetuneRun) -> Generator[FinetuneEvent, None, bool]:
     """Train from the latest checkpoint on; return whether the run is complete, rather than interrupted."""
-    checkpoint, damaged = load_latest_checkpoint(run.folder / "checkpoints")
+    restored, damaged = restore_latest_checkpoint(run.folder / "checkpoints", run.module, run.optimizer, run.digest)
     yield from (FinetuneEvent(warning=message) for message in damaged)
-    if checkpoint is not None:
-        if checkpoint.recipe != run.digest:
-            raise FolderError(f"{checkpoint.folder} was made with other data or settings; choose another --output")
-        run.module.load_state_dict(dict(checkpoint.model))
-        run.train_state = checkpoint.train_state
-        run.optimizer.restore(checkpoint.optimizer, run.train_state.step - run.train_state.num_overflows)
+    if restored is not None:
+        run.train_state = restored
         for record in read_records(run.folder):
             if isinstance(record, ScoreRecord) and record.split == "dev" and record.step <= run.train_state.step:
                 _update_best(run, record)
         yield FinetuneEvent(note=f"resuming after step {run.train_state.step:,}")
     with (
-        Records.open(run.folder, run.train_state.step if checkpoint else None) as records,
+        Records.open(run.folder, restored.step if restored else None) as records,
         catch_stop_signals() as stop_signals,
     ):
         return (yield from _train_steps(run, records, stop_signals))
@@ -175,11 +169,13 @@ def _evaluate_dev(run: FinetuneRun, records: Records) -> Iterator[FinetuneEvent]
     """Score dev, and update the best score."""
     if "dev" not in run.examples:
         return
-    run.last_scores = run.module.task.score(run.predictor.predict(run.examples["dev"]))
-    loss = {} if run.last_scores.loss is None else {DEV_LOSS: run.last_scores.loss}
-    record = ScoreRecord(run.train_state.step, "dev", {**run.last_scores.metrics, **loss})
+    scores = run.module.task.score(run.predictor.predict(run.examples["dev"]))
+    loss = {} if scores.loss is None else {DEV_LOSS: scores.loss}
+    record = ScoreRecord(run.train_state.step, "dev", {**scores.metrics, **loss})
     records.add(record)
     _update_best(run, record)
+    if run.best is record:
+        run.best_scores = scores
     yield FinetuneEvent(score=record)
 
 
@@ -228,10 +224,9 @@ def _find_collapse(run: FinetuneRun, learning_rates: Sequence[float]) -> Collaps
     """Return whether the best model predicts one class for everything, and why; `learning_rates` were tried so far."""
     if "dev" not in run.examples:
         return None
-    if run.last_scores is None or predicts_one_class(run.last_scores.details.get("confusion", np.zeros((1, 1)))):
-        # No step in this call: the run was complete before. Or the last model collapsed, but the best one may not have.
-        run.last_scores = run.module.task.score(run.predictor.predict(run.examples["dev"]))
-    if "confusion" not in run.last_scores.details:
+    # Without scores, the best model is of an earlier call, which was interrupted.
+    scores = run.best_scores or run.module.task.score(run.predictor.predict(run.examples["dev"]))
+    if "confusion" not in scores.details:
         return None
     steps = (record for record in read_records(run.folder) if isinstance(record, StepRecord))
     evidence = TrainingEvidence(
@@ -241,4 +236,4 @@ def _find_collapse(run: FinetuneRun, learning_rates: Sequence[float]) -> Collaps
         tried_learning_rates=learning_rates,
         can_weight_classes=isinstance(run.module.task, WeightedTask),
     )
-    return find_collapse(run.last_scores.details["confusion"], run.last_scores.details["labels"], evidence)
+    return find_collapse(scores.details["confusion"], scores.details["labels"], evidence)
