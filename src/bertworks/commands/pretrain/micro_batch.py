@@ -24,18 +24,23 @@ def fit_recipe_to_memory(
 
     Batch sizes do not change; each has to be divisible by the number of processes.
     """
-    max_length = max(phase.max_length for phase in recipe.phases)
     available = available_bytes(device) // (local_world_size() if device.type == "cpu" else 1)
-    batch_sizes = sorted({phase.batch_size for phase in recipe.resolve_phases()})
-    local_size = max(map(local_batch_size, batch_sizes))
+    phases = [(local_batch_size(phase.batch_size), phase.max_length) for phase in recipe.resolve_phases()]
+    local_size = max(batch_size for batch_size, _ in phases)
     target_size = min(previous_size or recipe.micro_batch_size or local_size, local_size)
     average_bytes = ema_bytes(config, recipe.ema_decay, num_shards)
     usable = int(_USABLE_MEMORY_RATIO * available) - average_bytes
     checkpointing = recipe.activation_checkpointing
-    size = all_reduce_min(
-        largest_micro_batch_size(config, target_size, max_length, usable, checkpointing, num_shards) or 0
-    )
+    # A phase with smaller batches than the target limits it only if these do not fit either.
+    limits = [
+        size
+        for target, max_length in ((min(target_size, batch_size), length) for batch_size, length in phases)
+        if (size := largest_micro_batch_size(config, target, max_length, usable, checkpointing, num_shards) or 0)
+        < target
+    ]
+    size = all_reduce_min(min(limits, default=target_size))
     if not size:
+        max_length = max(length for _, length in phases)
         required = step_bytes(config, 1, max_length, checkpointing, num_shards) + average_bytes
         advice = (
             "a smaller model or max_length"
@@ -46,9 +51,13 @@ def fit_recipe_to_memory(
             f"one example of length {max_length} needs about {required / 2**30:.1f} GiB, and {available / 2**30:.1f} "
             f"GiB are free; choose {advice}"
         )
-    num_bytes = step_bytes(config, size, max_length, checkpointing, num_shards) + average_bytes
+    num_bytes = average_bytes + max(
+        step_bytes(config, min(size, batch_size), max_length, checkpointing, num_shards)
+        for batch_size, max_length in phases
+    )
     notes = [f"a step needs about {num_bytes / 2**30:.2f} GiB" + (" in each process" if num_shards > 1 else "")]
     if size < target_size:
+        batch_sizes = sorted({phase.batch_size for phase in recipe.resolve_phases()})
         notes.append(
             f"micro_batch_size is {size} instead of {target_size} to fit into memory; batch_size stays "
             f"{', '.join(map(str, batch_sizes))}"
