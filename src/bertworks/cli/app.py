@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
+from tempfile import gettempdir
 from typing import Any
 
 import typer
@@ -102,3 +104,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = error.filename or f"a disk that this command writes to: that of its output, or of {gettempdir()}"
+        print(f"bertworks: no space left on {place}; free some space and run the same command again", file=sys.stderr)
+        sys.exit(2)
