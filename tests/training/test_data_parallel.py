@@ -194,6 +194,13 @@ def test_a_process_that_does_not_see_the_checkpoint_is_refused(tmp_path):
     ]  # the main process decides
 
 
+def test_if_every_checkpoint_is_damaged_all_processes_say_so(tmp_path):
+    save_checkpoint(tmp_path, {}, {}, TrainState(step=10), "")
+    (tmp_path / "step-00000010" / "manifest.json").write_text("{}")
+    for message in run_processes(2, find_checkpoint, [tmp_path, tmp_path]):
+        assert f"every checkpoint in {tmp_path} is damaged" in message
+
+
 def write_recipe(recipe: PretrainRecipe, path: Path) -> Path:
     path.write_text(to_toml(recipe), encoding="utf-8")
     return path
