@@ -217,6 +217,14 @@ def test_a_foreign_line_is_refused_with_its_location(tmp_path, line):
         list(read_records(tmp_path))
 
 
+def test_a_full_disk_is_named_also_when_the_records_are_closed(tmp_path):
+    full, samples = Path("/dev/full").open("ab"), (tmp_path / "samples.jsonl").open("ab")
+    with pytest.raises(FolderError, match="no space left on the disk of /dev;"), Records(full, samples, 0) as records:
+        records.add(step(1))
+    assert full.closed
+    assert samples.closed
+
+
 def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError, match=r"file/run: a part of that path is a file"):

@@ -17,8 +17,8 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 from bertworks.disk import LOCK, explain_os_error, remove_leftovers
 from bertworks.errors import FolderError
@@ -102,12 +102,12 @@ def _hold(lock_file: Path, output: Path) -> Iterator[None]:
         file.close()
 
 
-def _acquire(lock_file: Path, output: Path) -> IO[bytes]:
+def _acquire(lock_file: Path, output: Path) -> FileIO:
     """Open and lock the file, and write this process into it; raise a FolderError if another one holds it."""
     while True:
         lock_file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            file = lock_file.open("a+b")
+            file = lock_file.open("a+b", buffering=0)
         except FileNotFoundError:  # the folder was removed in between, by a run that wrote nothing
             continue
         try:
@@ -117,16 +117,14 @@ def _acquire(lock_file: Path, output: Path) -> IO[bytes]:
             if fcntl is not None and not _is_open_at(file, lock_file):
                 file.close()  # its holder removed it in between
                 continue
-            file.truncate(0)
-            file.write(json.dumps(asdict(LockHolder.of_this_process())).encode())
-            file.flush()
+            _write_holder(file, lock_file)
         except BaseException:
             file.close()
             raise
         return file
 
 
-def _flock(file: IO[bytes]) -> bool | None:
+def _flock(file: FileIO) -> bool | None:
     """Lock an open file; return whether that succeeded, or None where files cannot be locked."""
     if fcntl is None:
         return None
@@ -165,13 +163,23 @@ def _last_touch(lock_file: Path) -> float:
         return 0.0
 
 
-def _read_holder(file: IO[bytes]) -> LockHolder | None:
+def _read_holder(file: FileIO) -> LockHolder | None:
     """Return the holder in a lock file; None if there is none yet."""
     file.seek(0)
     try:
         return LockHolder(**json.loads(file.read()))
     except (ValueError, TypeError):
         return None
+
+
+def _write_holder(file: FileIO, lock_file: Path) -> None:
+    """Write this process into its lock file; where that fails, as on a full disk, there is no lock file."""
+    try:
+        file.truncate(0)
+        file.write(json.dumps(asdict(LockHolder.of_this_process())).encode())
+    except OSError:
+        lock_file.unlink(missing_ok=True)
+        raise
 
 
 def _busy_message(holder: LockHolder | None, lock_file: Path, output: Path) -> str:
@@ -182,7 +190,7 @@ def _busy_message(holder: LockHolder | None, lock_file: Path, output: Path) -> s
     return f"{message}; if it does not run on {holder.host} any more, remove {lock_file}"
 
 
-def _is_open_at(file: IO[bytes], path: Path) -> bool:
+def _is_open_at(file: FileIO, path: Path) -> bool:
     """Return whether the open file is still the one at the path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
@@ -190,7 +198,7 @@ def _is_open_at(file: IO[bytes], path: Path) -> bool:
         return False
 
 
-def _touch(file: IO[bytes], lock_file: Path, has_ended: threading.Event) -> None:
+def _touch(file: FileIO, lock_file: Path, has_ended: threading.Event) -> None:
     """Update the time of the lock file until the lock is released."""
     target = file.fileno() if os.utime in os.supports_fd else lock_file
     while not has_ended.wait(_TOUCH_SECONDS):

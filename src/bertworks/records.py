@@ -146,10 +146,13 @@ class Records:
                 raise explain_os_error(error, Path(file.name)) from error
 
     def close(self) -> None:
-        self._metrics.close()
-        self._samples.close()
         if self._mirror is not None:
             self._mirror.close()
+        try:
+            with self._metrics, self._samples:  # closes both
+                pass
+        except OSError as error:  # what a full disk did not take is written again
+            raise explain_os_error(error, Path(self._metrics.name)) from error
 
     def __enter__(self) -> Records:
         return self

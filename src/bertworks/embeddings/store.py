@@ -38,6 +38,7 @@ class GrowingArray:
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...], num_rows: int) -> None:
         """Open the array and truncate it to `num_rows` rows; create it if that is 0."""
+        self._path = path
         self._dtype = np.dtype(dtype)
         self._shape = shape
         self._row_bytes = self._dtype.itemsize * int(np.prod(shape))
@@ -68,7 +69,10 @@ class GrowingArray:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:  # what a full disk did not take is written again
+            raise explain_os_error(error, self._path) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
