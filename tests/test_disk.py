@@ -87,7 +87,8 @@ def test_a_full_disk_is_reported_with_the_path_that_the_caller_knows(tmp_path: P
     message = rf"^cannot write {path}/a.json: no space left on the disk of {path}; .* it will resume$"
     with pytest.raises(FolderError, match=message), staged_folder(path) as staged:
         write_json(staged / "a.json", {})
-    with pytest.raises(FolderError, match=f"^cannot write {path}: no space left on the disk of {tmp_path};"), staged_folder(path) as staged:
+    message = f"^cannot write {path}: no space left on the disk of {tmp_path};"
+    with pytest.raises(FolderError, match=message), staged_folder(path) as staged:
         (staged / "b.txt").write_text("written without flushing")
     assert list(tmp_path.iterdir()) == []
 

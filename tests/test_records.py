@@ -151,9 +151,9 @@ def test_a_damaged_line_among_the_steps_of_the_checkpoint_is_named(tmp_path, lin
     assert list(read_records(tmp_path)) == [step(1), step(2)]
 
 
-@pytest.mark.parametrize("records", [(step(1), step(2), step(1)), (step(1), step(2), step(2)), (step(1), step(9), step(2))])
-def test_records_of_two_runs_in_one_file_are_refused(tmp_path, records):
-    write(tmp_path, *records)
+@pytest.mark.parametrize("steps", [(1, 2, 1), (1, 2, 2), (1, 9, 2)])
+def test_records_of_two_runs_in_one_file_are_refused(tmp_path, steps):
+    write(tmp_path, *map(step, steps))
     with pytest.raises(FolderError, match=r"metrics\.jsonl, line 3 is of step \d, after one of step \d: two runs"):
         Records.open(tmp_path, 2)
 

@@ -43,7 +43,8 @@ def test_a_full_disk_under_the_output_is_one_sentence(tmp_path):
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 2
-    assert re.fullmatch(r"bertworks: no space left on the disk of the output, or of \S+; free some space .*\n", result.stderr)
+    message = r"bertworks: no space left on the disk of the output, or of \S+; free some space .*\n"
+    assert re.fullmatch(message, result.stderr)
 
 
 @pytest.fixture

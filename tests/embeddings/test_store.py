@@ -84,13 +84,6 @@ def test_a_reopened_array_is_truncated_to_num_rows(tmp_path: Path):
         GrowingArray(tmp_path / "a.npy", np.int64, (), 4)
 
 
-def test_a_full_disk_is_named_when_an_array_is_closed():
-    array = GrowingArray(Path("/dev/full"), np.float32, (2,), 0)
-    array.append(np.zeros((1, 2), dtype=np.float32))
-    with pytest.raises(FolderError, match="cannot write /dev/full: no space left on the disk of /dev;"):
-        array.close()
-
-
 def test_text_vectors_become_one_file_with_a_metadata_file(tmp_path: Path):
     output = tmp_path / "made" / "v.npy"
     write(settings(output), TEXTS, text_batch([1, 2], [3, 4]), text_batch([5, 6]))

@@ -90,8 +90,8 @@ class RayPool:
         except errors.RayError as error:
             reason = str(error).strip().partition("\n")[0]
             raise BertworksError(
-                f"task {number + 1} was lost {_RETRIES + 1} times, most likely because memory ran out ({reason}); run the same "
-                f"command again with fewer --workers: finished work is kept"
+                f"task {number + 1} was lost {_RETRIES + 1} times, most likely because memory ran out ({reason}); run "
+                f"the same command again with fewer --workers: finished work is kept"
             ) from None
 
     def _unwrap_error(self, error: Any) -> Exception:

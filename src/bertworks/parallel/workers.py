@@ -98,7 +98,8 @@ def _describe_loss(processes: Sequence[multiprocessing.process.BaseProcess]) -> 
             f"command again with fewer --workers: finished work is kept"
         )
     if exit_code < 0:
-        return f"worker process {pid} was killed by signal {-exit_code} ({signal.Signals(-exit_code).name}); {_RUN_AGAIN}"
+        name = signal.Signals(-exit_code).name
+        return f"worker process {pid} was killed by signal {-exit_code} ({name}); {_RUN_AGAIN}"
     return f"worker process {pid} ended with exit code {exit_code}; {_RUN_AGAIN}"
 
 

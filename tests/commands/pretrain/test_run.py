@@ -327,7 +327,7 @@ def test_full_disk_while_saving_raises_and_the_run_can_be_resumed(corpus, tmp_pa
         save_file(tensors, path)
 
     monkeypatch.setattr("bertworks.training.checkpoint.save_file", save_until_full)
-    with pytest.raises(FolderError, match=r"cannot write .*: no space left on the disk of .*; free some space and run the same"):
+    with pytest.raises(FolderError, match=r"cannot write .*: no space left on the disk of .*; free some space"):
         run(corpus, tmp_path / "resumed")
     monkeypatch.undo()
     assert [path.name for path in (tmp_path / "resumed" / "checkpoints").iterdir()] != []
@@ -363,7 +363,7 @@ def test_if_every_checkpoint_is_damaged_the_run_stops_and_keeps_its_records(corp
 
 def test_two_runs_cannot_write_to_one_folder(corpus, tmp_path):
     folder = tmp_path / "run"
-    with lock_folder(folder), pytest.raises(FolderError, match=rf"another run is writing to {folder} .*wait for it, or"):
+    with lock_folder(folder), pytest.raises(FolderError, match=f"another run is writing to {folder} .*wait for it"):
         run(corpus, folder)
     run(corpus, folder, stop_after=1)
     assert not (folder / ".lock").exists()
