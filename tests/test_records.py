@@ -218,7 +218,7 @@ def test_a_foreign_line_is_refused_with_its_location(tmp_path, line):
 
 
 def test_a_full_disk_is_named_also_when_the_records_are_closed(tmp_path):
-    full, samples = Path("/dev/full").open("ab"), (tmp_path / "samples.jsonl").open("ab")
+    full, samples = (path.open("ab") for path in (Path("/dev/full"), tmp_path / "samples.jsonl"))
     with pytest.raises(FolderError, match="no space left on the disk of /dev;"), Records(full, samples, 0) as records:
         records.add(step(1))
     assert full.closed

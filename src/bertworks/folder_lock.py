@@ -105,7 +105,8 @@ def _hold(lock_file: Path, output: Path) -> Iterator[None]:
 def _acquire(lock_file: Path, output: Path) -> FileIO:
     """Open and lock the file, and write this process into it; raise a FolderError if another one holds it."""
     while True:
-        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # a file: opening the lock in it says so
+            lock_file.parent.mkdir(parents=True, exist_ok=True)
         try:
             file = lock_file.open("a+b", buffering=0)
         except FileNotFoundError:  # the folder was removed in between, by a run that wrote nothing

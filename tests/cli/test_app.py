@@ -164,7 +164,7 @@ def test_show_describes_a_vocabulary(folder):
             ["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt/x"],
             "choose another folder with --output",
         ),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt"], "a file of that name is in the way"),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt"], "a part of that path is a file"),
         (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--held-out-ratio", "3"], "less than 1"),
         (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--max-repeats", "-1"], "max_repeats = -1"),
         (

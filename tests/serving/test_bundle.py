@@ -256,7 +256,7 @@ def test_vectors_of_another_model_are_not_continued(finetuned, base, corpus, tmp
 
 def test_two_runs_cannot_write_one_bundle(finetuned, tmp_path):
     request = BundleRequest(runs=(str(finetuned),), output=tmp_path / "output")
-    with lock_output(request.output), pytest.raises(FolderError, match="another run is writing to .*/output"):
+    with lock_output(request.output), pytest.raises(FolderError, match=r"another run is writing to .*/output"):
         bundle(request)
     assert bundle(request).num_files > 0
 
