@@ -18,7 +18,7 @@ import pytest
 
 from bertworks import folder_lock
 from bertworks.errors import FolderError
-from bertworks.folder_lock import lock_folder, lock_output
+from bertworks.folder_lock import lock_folder, lock_output, remove_dead_lock
 
 HOLD = """
 import sys, time
@@ -144,7 +144,7 @@ def test_without_flock_a_holder_lives_as_long_as_it_touches_its_file(
         raise OSError(95, "Operation not supported")
 
     if cause == "no fcntl":
-        monkeypatch.setattr(folder_lock, "fcntl", None)
+        monkeypatch.setattr(folder_lock, "_HAS_FLOCK", False)
     else:
         monkeypatch.setattr("fcntl.flock", refuse)
     monkeypatch.setattr(folder_lock, "_TOUCH_SECONDS", 0.05)
@@ -164,6 +164,15 @@ def test_the_lock_of_an_output_that_appears_at_its_end_is_beside_it(tmp_path: Pa
         with pytest.raises(FolderError, match=r"another run is writing to .*v\.npy"):
             lock_output(tmp_path / "made" / "v.npy").__enter__()
     assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_the_lock_file_of_a_finished_folder_is_removed_unless_a_process_holds_it(tmp_path: Path):
+    remove_dead_lock(tmp_path / "nowhere")
+    with lock_folder(tmp_path), pytest.raises(FolderError, match="another run is writing"):
+        remove_dead_lock(tmp_path)
+    write_lock(tmp_path / ".lock", platform.node())
+    remove_dead_lock(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mounted_folder_has_its_lock_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

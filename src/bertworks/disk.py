@@ -68,7 +68,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
     staged = path / name if _must_stage_inside(path) else path.with_name(name)
     with _explain_staging(staged, path):
         try:
-            _remove_dead_stages(staged.parent, path)
+            remove_dead_temporaries(staged.with_name(path.name))
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
             yield staged
@@ -158,13 +158,13 @@ def _explain_staging(staged: Path, path: Path) -> Iterator[None]:
         raise FolderError(str(error).replace(str(staged), str(path))) from error
 
 
-def _remove_dead_stages(folder: Path, path: Path) -> None:
-    """Remove the staged folders for `path` whose processes of this host have ended."""
+def remove_dead_temporaries(path: Path) -> None:
+    """Remove the temporary files and folders for `path`, beside it, whose processes of this host have ended."""
     prefix = f".{path.name.lstrip('.')}.{platform.node()}."
-    for entry in folder.iterdir() if folder.is_dir() else ():
+    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
         pid = entry.name.removeprefix(prefix).removesuffix(".part")
-        if entry.name == f"{prefix}{pid}.part" and pid.isdecimal() and entry.is_dir() and not _is_running(int(pid)):
-            shutil.rmtree(entry, ignore_errors=True)
+        if entry.name == f"{prefix}{pid}.part" and pid.isdecimal() and not _is_running(int(pid)):
+            remove_entry(entry)
 
 
 def _is_running(pid: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
+import importlib.util
 import json
 import os
 import platform
@@ -20,14 +21,10 @@ from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
 
-from bertworks.disk import LOCK, explain_os_error, remove_leftovers
+from bertworks.disk import LOCK, explain_os_error, remove_dead_temporaries, remove_leftovers
 from bertworks.errors import FolderError
 
-try:
-    import fcntl
-except ImportError:  # not available on this system
-    fcntl = None  # type: ignore[assignment]
-
+_HAS_FLOCK = importlib.util.find_spec("fcntl") is not None  # not on Windows
 _TOUCH_SECONDS = 5.0
 # Without a touch for so long, a holder on another host is dead; at once, if the last touch is older than clocks differ.
 _SILENT_SECONDS, _OLD_SECONDS = 60.0, 600.0
@@ -65,6 +62,13 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def remove_dead_lock(folder: Path) -> None:
+    """Remove the lock file that a killed run left in a folder; raise a FolderError if a process holds it."""
+    if (folder / LOCK).exists():
+        with lock_folder(folder):
+            pass
+
+
 @contextlib.contextmanager
 def lock_output(path: Path) -> Iterator[None]:
     """Hold the lock of a file or folder that appears at `path` when it is complete: a hidden file beside it.
@@ -77,6 +81,7 @@ def lock_output(path: Path) -> Iterator[None]:
     else:
         lock_file = real_path.with_name(f".{real_path.name}{LOCK}")
     with _hold(lock_file, path):
+        remove_dead_temporaries(path)
         yield
 
 
@@ -94,7 +99,7 @@ def _hold(lock_file: Path, output: Path) -> Iterator[None]:
     finally:
         has_ended.set()
         thread.join()
-        if fcntl is None:
+        if not _HAS_FLOCK:
             file.close()  # Windows removes no open file
             lock_file.unlink(missing_ok=True)
         elif _is_open_at(file, lock_file):
@@ -115,7 +120,7 @@ def _acquire(lock_file: Path, output: Path) -> FileIO:
             is_free = _flock(file)
             if is_free is False or not _is_dead(_read_holder(file), is_free, lock_file):
                 raise FolderError(_busy_message(_read_holder(file), lock_file, output))
-            if fcntl is not None and not _is_open_at(file, lock_file):
+            if _HAS_FLOCK and not _is_open_at(file, lock_file):
                 file.close()  # its holder removed it in between
                 continue
             _write_holder(file, lock_file)
@@ -127,8 +132,10 @@ def _acquire(lock_file: Path, output: Path) -> FileIO:
 
 def _flock(file: FileIO) -> bool | None:
     """Lock an open file; return whether that succeeded, or None where files cannot be locked."""
-    if fcntl is None:
+    if not _HAS_FLOCK:
         return None
+    import fcntl
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -265,8 +265,6 @@ def test_two_preparations_cannot_write_to_one_folder(tmp_path, text, vocabulary)
         prepare(request(text, vocabulary, out), workers=1)
     assert not out.exists()
     prepare(request(text, vocabulary, out), workers=2)
-    with lock_folder(out):
-        prepare(request(text, vocabulary, out), workers=1)  # it is complete: nothing is written
     assert not (out / ".lock").exists()
 
 

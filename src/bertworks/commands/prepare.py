@@ -27,7 +27,7 @@ from bertworks.corpus.units import (
 )
 from bertworks.disk import check_on_disk, read_json, sha256, write_json
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.folder_lock import lock_folder
+from bertworks.folder_lock import lock_folder, remove_dead_lock
 from bertworks.parallel.workers import Workers, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.document import Counts
@@ -72,10 +72,12 @@ def prepare(
         word_rule=request.word_rule,
         key=key,
     )
-    if not _is_complete(request, job):
-        with lock_folder(folder):
-            _prepare(request, job, tokenizer, workers or num_cores(), watch)
-            _remove_work_files(job)
+    if _is_complete(request, job):
+        remove_dead_lock(folder)
+        return request.output
+    with lock_folder(folder):
+        _prepare(request, job, tokenizer, workers or num_cores(), watch)
+        _remove_work_files(job)
     return request.output
 
 

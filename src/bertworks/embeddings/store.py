@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.disk import explain_os_error, read_json, remove_entry, write_json
-from bertworks.embeddings.formats import FORMATS, MANIFEST, PROGRESS, VectorRun
+from bertworks.disk import explain_os_error, read_json, remove_dead_temporaries, remove_entry, write_json
+from bertworks.embeddings.formats import FORMATS, MANIFEST, PROGRESS, VectorRun, sidecar_path
 from bertworks.embeddings.vectors import VectorBatch
 from bertworks.errors import FolderError, InputError
 from bertworks.folder_lock import lock_output
@@ -106,6 +106,7 @@ class VectorStore:
         self._saved_hash = self._hash.hexdigest()
         with _explain_errors(settings.output), contextlib.ExitStack() as stack:
             stack.enter_context(lock_output(settings.output))
+            remove_dead_temporaries(sidecar_path(settings.output))
             settings.parts_folder.mkdir(parents=True, exist_ok=True)
             self._resume()
             stack.callback(self._remove_empty_parts)

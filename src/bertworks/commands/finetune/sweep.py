@@ -19,7 +19,7 @@ from bertworks.commands.finetune.run_recipe import with_defaults
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.encoders.precision import AUTO
 from bertworks.errors import FolderError, SettingsError
-from bertworks.folder_lock import lock_folder
+from bertworks.folder_lock import lock_folder, remove_dead_lock
 from bertworks.models.provenance import BASE_HASH, hashes_of
 from bertworks.tasks.registry import task_of
 
@@ -118,6 +118,7 @@ def complete_run(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     run_info = request.output / "run.json"
     if run_info.exists():
         _check_same(request, read_json(run_info, "a finished run"))
+        remove_dead_lock(request.output)
     else:
         yield from run_finetune(request)
 
