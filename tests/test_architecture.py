@@ -16,6 +16,7 @@ SOURCE = Path(bertworks.__file__).parent
 LAYERS = [
     "errors",
     "disk",
+    "folder_lock",
     "allocator",
     "choices",
     "settings",
@@ -48,6 +49,7 @@ LAYERS = [
 TORCH_FREE = (
     "errors",
     "disk",
+    "folder_lock",
     "allocator",
     "choices",
     "settings",

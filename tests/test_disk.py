@@ -1,11 +1,25 @@
 """Files and folders appear complete or not at all, and errors say what to do."""
 
 import os
+import platform
+import shutil
 from pathlib import Path
 
 import pytest
+from killed_child import run_killed
 
-from bertworks.disk import atomic_write, read_json, staged_folder, write_json
+from bertworks.disk import (
+    as_os_error,
+    atomic_write,
+    check_space,
+    explain_os_error,
+    is_vacant,
+    read_json,
+    replace_folder,
+    resumable_folder,
+    staged_folder,
+    write_json,
+)
 from bertworks.errors import FolderError
 
 
@@ -70,10 +84,11 @@ def test_a_failed_staged_folder_changes_nothing(tmp_path: Path, exists: bool):
 def test_a_full_disk_is_reported_with_the_path_that_the_caller_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "model"
     monkeypatch.setattr(os, "fsync", disk_full)
-    message = rf"^cannot write {path}/a.json: the disk is full; .* it will resume$"
+    message = rf"^cannot write {path}/a.json: no space left on the disk of {path}; .* it will resume$"
     with pytest.raises(FolderError, match=message), staged_folder(path) as staged:
         write_json(staged / "a.json", {})
-    with pytest.raises(FolderError, match=rf"^cannot write {path}: the disk is full"), staged_folder(path) as staged:
+    message = f"^cannot write {path}: no space left on the disk of {tmp_path};"
+    with pytest.raises(FolderError, match=message), staged_folder(path) as staged:
         (staged / "b.txt").write_text("written without flushing")
     assert list(tmp_path.iterdir()) == []
 
@@ -89,6 +104,107 @@ def test_what_a_killed_process_of_the_same_id_left_is_removed(tmp_path: Path):
     with staged_folder(tmp_path / "model") as staged:
         assert staged.name == name
         assert list(staged.iterdir()) == []
+
+
+def test_what_a_killed_process_of_another_id_left_is_removed(tmp_path: Path):
+    def write() -> None:
+        with staged_folder(tmp_path / "model") as staged:
+            (staged / "a.txt").write_text("a")
+
+    assert run_killed(write, tmp_path, 2)
+    assert [path.name.startswith(".model.") for path in tmp_path.iterdir()] == [True]
+    (tmp_path / f".model.{platform.node()}.{os.getppid()}.part").mkdir()  # of a process that lives
+    write()
+    assert contents(tmp_path) == {"model/a.txt": "a"}
+    assert sorted(path.name for path in tmp_path.iterdir())[0].endswith(f".{os.getppid()}.part")
+
+
+def test_an_empty_folder_is_replaced_as_a_whole(tmp_path: Path):
+    path = tmp_path / "model"
+    path.mkdir()
+    with staged_folder(path) as staged:
+        (staged / "a.txt").write_text("a")
+        assert list(path.iterdir()) == []
+    assert contents(tmp_path) == {"model/a.txt": "a"}
+
+
+def write_resumable(path: Path, identity: str, *names: str) -> None:
+    with resumable_folder(path, "corpus/parts", identity) as staged:
+        for name in names:
+            (staged / name).parent.mkdir(parents=True, exist_ok=True)
+            (staged / name).write_text(name)
+        if names[-1] == "fail":
+            raise KeyboardInterrupt
+
+
+def test_of_a_resumable_folder_only_its_part_outlives_an_error(tmp_path: Path):
+    path = tmp_path / "bundle"
+    with pytest.raises(KeyboardInterrupt):
+        write_resumable(path, "1a", "models/old", "corpus/parts/1", "corpus/other", "fail")
+    assert contents(tmp_path) == {".bundle.1a.part/corpus/parts/1": "corpus/parts/1"}
+    write_resumable(path, "1a", "models/new")
+    assert contents(tmp_path) == {"bundle/models/new": "models/new", "bundle/corpus/parts/1": "corpus/parts/1"}
+
+
+def test_a_killed_resumable_folder_leaves_only_its_part_to_the_next(tmp_path: Path):
+    path = tmp_path / "bundle"
+    names = ("models/old", "corpus/parts/1", "corpus/other", "last")
+    assert run_killed(lambda: write_resumable(path, "1a", *names), tmp_path, 9)
+    assert "models/old" in {name.partition(".part/")[2] for name in contents(tmp_path)}
+    write_resumable(path, "1a", "models/new")
+    assert contents(tmp_path) == {"bundle/models/new": "models/new", "bundle/corpus/parts/1": "corpus/parts/1"}
+
+
+def test_a_resumable_folder_of_another_identity_is_removed_and_one_of_another_path_stays(tmp_path: Path):
+    with pytest.raises(KeyboardInterrupt):
+        write_resumable(tmp_path / "bundle.v2", "2b", "corpus/parts/2", "fail")
+    for identity in ("1a", ""):  # an earlier version had none
+        (tmp_path / f".bundle.{identity}.part".replace("..", ".") / "corpus" / "parts").mkdir(parents=True)
+    write_resumable(tmp_path / "bundle", "3c", "a")
+    assert contents(tmp_path) == {"bundle/a": "a", ".bundle.v2.2b.part/corpus/parts/2": "corpus/parts/2"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".bundle.v2.2b.part", "bundle"]
+
+
+def test_a_replaced_folder_is_the_old_or_the_new_one_wherever_the_process_is_killed(tmp_path: Path):
+    number = 1
+    while True:
+        for name in ("old", "new"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+            (tmp_path / name).mkdir()
+            (tmp_path / name / f"{name}.txt").write_text(name)
+        was_killed = run_killed(lambda: replace_folder(tmp_path / "new", tmp_path / "old"), tmp_path, number)
+        found = {path.name for path in (tmp_path / "old").iterdir()} if (tmp_path / "old").exists() else set()
+        assert found in ({"old.txt"}, {"new.txt"}, set())
+        if not was_killed:
+            break
+        replace_folder(tmp_path / "new", tmp_path / "old") if (tmp_path / "new").exists() else None
+        number += 1
+    assert number > 2
+    assert contents(tmp_path) == {"old/new.txt": "new"}
+
+
+def test_a_folder_with_nothing_but_our_leftovers_is_vacant(tmp_path: Path):
+    assert is_vacant(tmp_path / "new")
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".model.host.1.part").mkdir()
+    assert is_vacant(tmp_path)
+    (tmp_path / ".hidden").touch()
+    assert not is_vacant(tmp_path)
+    assert not is_vacant(tmp_path / ".hidden")
+
+
+def test_numpy_and_libraries_of_other_languages_say_that_the_disk_is_full_too(tmp_path: Path):
+    for error in (OSError("1000 requested and 512 written"), as_os_error(Exception("I/O error (os error 28)"))):
+        assert f"no space left on the disk of {tmp_path};" in str(explain_os_error(error, tmp_path / "a.npy"))
+
+
+def test_a_full_disk_is_found_by_writing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    check_space(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(os, "fsync", disk_full)
+    with pytest.raises(FolderError, match=f"no space left on the disk of {tmp_path};"):
+        check_space(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_json_that_is_missing_or_damaged_is_described(tmp_path: Path):

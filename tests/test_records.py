@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.errors import FolderError, MissingDependencyError
+from bertworks.errors import FolderError
 from bertworks.records import (
-    EventsWriter,
     HeldOutRecord,
     History,
     Records,
@@ -139,6 +138,26 @@ def test_zeros_after_a_power_failure_are_truncated(tmp_path):
     assert list(read_records(tmp_path)) == [step(1), step(2)]
 
 
+@pytest.mark.parametrize("line", [b"\0" * 30 + b"\n", b'{"kind": "step", "st\n', b"{}\n"])
+def test_a_damaged_line_among_the_steps_of_the_checkpoint_is_named(tmp_path, line):
+    write(tmp_path, step(1), step(2), step(3))
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + line + lines[2])
+    with pytest.raises(FolderError, match=r"metrics\.jsonl, line 2 is not a record .* delete that line"):
+        Records.open(tmp_path, 3)
+    assert path.read_bytes() == lines[0] + line + lines[2]
+    assert write(tmp_path, step(2), last_step=1) == 2  # after the checkpoint damage does not matter
+    assert list(read_records(tmp_path)) == [step(1), step(2)]
+
+
+@pytest.mark.parametrize("steps", [(1, 2, 1), (1, 2, 2), (1, 9, 2)])
+def test_records_of_two_runs_in_one_file_are_refused(tmp_path, steps):
+    write(tmp_path, *map(step, steps))
+    with pytest.raises(FolderError, match=r"metrics\.jsonl, line 3 is of step \d, after one of step \d: two runs"):
+        Records.open(tmp_path, 2)
+
+
 def test_steps_after_the_checkpoint_are_truncated_in_both_files(tmp_path):
     write(tmp_path, step(1), step(2), held_out(2), sample(2), step(3), held_out(4), sample(4))
     # Removed: step 3, and the held-out scores and the sample of step 4.
@@ -198,6 +217,14 @@ def test_a_foreign_line_is_refused_with_its_location(tmp_path, line):
         list(read_records(tmp_path))
 
 
+def test_a_full_disk_is_named_also_when_the_records_are_closed(tmp_path):
+    full, samples = (path.open("ab") for path in (Path("/dev/full"), tmp_path / "samples.jsonl"))
+    with pytest.raises(FolderError, match="no space left on the disk of /dev;"), Records(full, samples, 0) as records:
+        records.add(step(1))
+    assert full.closed
+    assert samples.closed
+
+
 def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError, match=r"file/run: a part of that path is a file"):
@@ -222,54 +249,3 @@ def test_history_keeps_records_before_a_damaged_line_and_of_the_other_file(tmp_p
     assert history.column("step").tolist() == [1]
     assert history.samples == [sample(1)]
     assert ["line 2" in sentence for sentence in history.read_errors] == [True]
-
-
-def read_events(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "events"))
-    events.Reload()
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-
-
-def test_events_mirror_steps_and_held_out_scores(tmp_path):
-    events = EventsWriter(tmp_path, None)
-    for record in (step(1), step(2, 2.25), held_out(2), sample(2)):
-        events.add(record)
-    events.close()
-    scalars = read_events(tmp_path)
-    assert scalars["loss/mlm"] == [(1, 2.5), (2, 2.25)]
-    assert scalars["loss/nsp"] == [(1, 0.5), (2, 0.5)]
-    assert scalars["tokens_per_second"] == [(1, 50.0), (2, 50.0)]  # 100 tokens in 2 seconds
-    assert scalars["grad_norm"] == [(1, 1.25), (2, 1.25)]
-    assert scalars["held_out/accuracy"] == [(2, 0.625)]
-    assert scalars["held_out/pair_accuracy"] == [(2, 0.75)]
-    assert scalars["held_out/mlm"] == [(2, 2.0)]
-    assert set(scalars) == {
-        *("loss/mlm", "loss/nsp", "learning_rate", "grad_norm", "tokens_per_second"),
-        *("held_out/mlm", "held_out/perplexity", "held_out/accuracy", "held_out/pair_accuracy"),
-    }
-
-
-def test_events_after_the_checkpoint_are_hidden_on_resume(tmp_path):
-    first = EventsWriter(tmp_path, None)
-    for number in (1, 2, 3):
-        first.add(step(number, 1.0))
-    first.close()
-    second = EventsWriter(tmp_path, 2)
-    for number in (3, 4):
-        second.add(step(number, 5.0))
-    second.close()
-    scalars = read_events(tmp_path)
-    assert scalars["loss/mlm"] == [(1, 1.0), (2, 1.0), (3, 5.0), (4, 5.0)]
-    assert scalars["tokens_per_second"] == [
-        (1, 50.0),
-        (2, 50.0),
-        (4, 50.0),
-    ]  # unknown at the first resumed step
-
-
-def test_events_without_tensorboard_name_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[tensorboard\]'"):
-        EventsWriter(tmp_path, None)

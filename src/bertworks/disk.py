@@ -16,8 +16,14 @@ from typing import Any
 
 from bertworks.errors import FolderError, SettingsError
 
+# The lock of a folder is a file of this name in it, or with this ending beside it (see `folder_lock`).
+LOCK = ".lock"
 # The URL of an object store after a conversion to Path, which collapses "//" into "/".
 _STORE_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
+# numpy's error for a file that it could not write to its end has no errno.
+_NUMPY_SHORT_WRITE = re.compile(r"requested and \d+ written")
+_PROBE_BYTES = 2**16
+_FREE_SPACE = "free some space and run the same command again, it will resume"
 
 
 def check_on_disk(folder: Path) -> None:
@@ -54,27 +60,138 @@ def atomic_write(path: Path) -> Iterator[Path]:
 def staged_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder to write into; if the block succeeds, flush all files and rename it to `path`.
 
-    If `path` is a folder already, the new files replace those of the same name there, and other files stay. On any
-    error `path` is unchanged, and the staged folder is removed.
+    If `path` is a folder that holds something, the new files replace those of the same name there, and other files
+    stay. On any error `path` is unchanged, and the staged folder is removed; that of a killed process is removed by the
+    next one.
     """
     name = _temporary_name(path)
-    staged = path / name if path.is_dir() else path.with_name(name)
-    try:
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
-        yield staged
-        _flush_tree(staged)
-        if staged.parent == path:
-            _move_entries(staged, path)
-        else:
+    staged = path / name if _must_stage_inside(path) else path.with_name(name)
+    with _explain_staging(staged, path):
+        try:
+            remove_dead_temporaries(staged.with_name(path.name))
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir(parents=True)
+            yield staged
+            _flush_tree(staged)
+            if staged.parent == path:
+                _move_entries(staged, path)
+            else:
+                staged.rename(path)
+            flush_folder(staged.parent)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def resumable_folder(path: Path, part: str, identity: str) -> Iterator[Path]:
+    """Like `staged_folder` for a `path` that does not exist, but one `part` of it, a path inside, outlives an error.
+
+    A later call with the same `identity`, a hexadecimal hash of all that the part depends on, finds the part in its
+    folder. Everything else that earlier calls left is removed first, so the caller must hold the lock of `path`.
+    """
+    name = path.name.lstrip(".")
+    staged = path.with_name(f".{name}.{identity}.part")
+    with _explain_staging(staged, path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for entry in path.parent.iterdir():
+                if entry != staged and re.fullmatch(rf"\.{re.escape(name)}(\.[0-9a-f]+)?\.part", entry.name):
+                    remove_entry(entry)
+            _remove_all_but(staged, part)
+            staged.mkdir(exist_ok=True)
+            yield staged
+            _flush_tree(staged)
             staged.rename(path)
-        flush_folder(staged.parent)
+            flush_folder(path.parent)
+        finally:
+            _remove_all_but(staged, part)
+
+
+def replace_folder(source: Path, target: Path) -> None:
+    """Rename a complete folder to `target`, in the place of the folder there; after a crash, never a part of either."""
+    old = target.with_name(f".{target.name.lstrip('.')}.old")
+    remove_entry(old)
+    if target.exists():
+        target.rename(old)
+    source.rename(target)
+    flush_folder(target.parent)
+    remove_entry(old)
+
+
+def remove_entry(path: Path) -> None:
+    """Remove a file or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that killed commands left in a folder; the caller must hold its lock."""
+    for entry in folder.iterdir():
+        if entry.name.startswith(".") and entry.name.endswith(".part"):
+            remove_entry(entry)
+
+
+def is_vacant(path: Path) -> bool:
+    """Return whether there is nothing at `path`, or only a folder with what killed commands of ours left in it."""
+    if not path.is_dir():
+        return not path.exists()
+    return all(entry.name.startswith(".") and entry.name.endswith((".part", LOCK)) for entry in path.iterdir())
+
+
+def _must_stage_inside(path: Path) -> bool:
+    """Return whether `path` is a folder that no other can be renamed to: not empty, mounted, or the working folder."""
+    if not path.is_dir():
+        return False
+    is_renamable = os.name == "posix" and path.name not in ("", "..") and not path.is_mount()
+    return any(path.iterdir()) or not is_renamable or not os.access(path.absolute().parent, os.W_OK)
+
+
+@contextlib.contextmanager
+def _explain_staging(staged: Path, path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise explain_os_error(error, path) from error
     except FolderError as error:  # the caller knows `path`, not the staged folder
         raise FolderError(str(error).replace(str(staged), str(path))) from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+
+
+def remove_dead_temporaries(path: Path) -> None:
+    """Remove the temporary files and folders for `path`, beside it, whose processes of this host have ended."""
+    prefix = f".{path.name.lstrip('.')}.{platform.node()}."
+    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
+        pid = entry.name.removeprefix(prefix).removesuffix(".part")
+        if entry.name == f"{prefix}{pid}.part" and pid.isdecimal() and not _is_running(int(pid)):
+            remove_entry(entry)
+
+
+def _is_running(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # there, signal 0 is no question
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
+
+
+def _remove_all_but(folder: Path, part: str) -> None:
+    """Remove everything in a folder but one path inside, and the folder, too, if it does not have that."""
+    if not folder.is_dir():
+        return
+    if not (folder / part).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    name, _, rest = part.partition("/")
+    for entry in folder.iterdir():
+        if entry.name != name:
+            remove_entry(entry)
+    if rest:
+        _remove_all_but(folder / name, rest)
 
 
 def _temporary_name(path: Path) -> str:
@@ -101,17 +218,32 @@ def _move_entries(source: Path, target: Path) -> None:
 
 def explain_os_error(error: OSError, path: Path) -> FolderError:
     """Turn an OSError of writing `path` into one sentence that says what to do."""
+    folder = path.absolute().parent
     reasons = {
-        errno.ENOSPC: "the disk is full; free some space and run the same command again, it will resume",
-        errno.EDQUOT: "the disk quota is used up; free some space and run the same command again, it will resume",
+        errno.ENOSPC: f"no space left on the disk of {folder}; {_FREE_SPACE}",
+        errno.EDQUOT: f"no space left in the quota on the disk of {folder}; {_FREE_SPACE}",
         errno.EACCES: "writing there is not allowed; choose another folder with --output or change its permissions",
         errno.EPERM: "writing there is not allowed; choose another folder with --output or change its permissions",
         errno.EROFS: "that file system is read-only; choose another folder with --output",
         errno.ENOTDIR: "a part of that path is a file, not a folder; choose another folder with --output",
         errno.EEXIST: "a file of that name is in the way; choose another folder with --output",
     }
-    reason = reasons.get(error.errno or 0, f"{error.strerror or error}; check the disk and run the same command again")
+    number = errno.ENOSPC if _NUMPY_SHORT_WRITE.search(str(error)) else error.errno or 0
+    reason = reasons.get(number, f"{error.strerror or error}; check the disk and run the same command again")
     return FolderError(f"cannot write {path}: {reason}")
+
+
+def as_os_error(error: Exception) -> OSError:
+    """Return the OSError behind an error of a library of another language, which has the errno only in its message."""
+    number = re.search(r"os error (\d+)", str(error))
+    return OSError(int(number[1]) if number else errno.EIO, str(error))
+
+
+def check_space(folder: Path) -> None:
+    """Raise a FolderError if the disk of a folder is full; for libraries that do not say why they failed to write."""
+    with atomic_write(folder / "space") as temporary:
+        temporary.write_bytes(b"\1" * _PROBE_BYTES)
+    (folder / "space").unlink()
 
 
 def write_bytes(path: Path, data: bytes) -> None:

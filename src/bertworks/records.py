@@ -1,4 +1,4 @@
-"""The records of a run: steps, held-out scores and fill-mask samples in, JSON lines (and TensorBoard events) out.
+"""The records of a run: steps, held-out scores and fill-mask samples in, JSON lines out.
 
 One object per line, appended and never changed; `kind` distinguishes the records.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
 from array import array
 from collections import defaultdict
@@ -23,16 +22,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bertworks.disk import explain_os_error
-from bertworks.errors import FolderError, MissingDependencyError
+from bertworks.errors import FolderError
 
 _STEP_COLUMNS = ("step", "learning_rate", "seconds", "num_tokens", "grad_norm")
-METRICS, SAMPLES, EVENTS = "metrics.jsonl", "samples.jsonl", "events"
+METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 MASK_TOKEN = "[MASK]"  # in the text of a sample  # noqa: S105
 
 
@@ -90,6 +89,14 @@ class ScoreRecord:
 RunRecord = StepRecord | HeldOutRecord | SampleRecord | ScoreRecord
 
 
+class RecordMirror(Protocol):
+    """Gets every record as well, such as the writer of TensorBoard events."""
+
+    def add(self, record: RunRecord) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Records:
     """The append-only records of one run. Only one process writes them.
 
@@ -100,14 +107,14 @@ class Records:
     def __init__(self, metrics: BinaryIO, samples: BinaryIO, num_truncated: int) -> None:
         self._metrics = metrics
         self._samples = samples
-        self._events: EventsWriter | None = None
+        self._mirror: RecordMirror | None = None
         self.num_truncated = num_truncated  # lines of steps after the checkpoint, which are run again
 
     @classmethod
     def open(cls, folder: Path, last_step: int | None) -> Records:
         """Open the records of a run that resumes from the checkpoint of `last_step`; None: it starts from scratch.
 
-        An incomplete last line and all lines of later steps are removed.
+        All lines of later steps and an incomplete last line are removed; a damaged line before them is an error.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -116,9 +123,9 @@ class Records:
         except OSError as error:
             raise explain_os_error(error, folder) from error
 
-    def mirror(self, events: EventsWriter) -> None:
-        """Pass every record from now on to `events`, too."""
-        self._events = events
+    def mirror(self, mirror: RecordMirror) -> None:
+        """Pass every record from now on to `mirror`, too."""
+        self._mirror = mirror
 
     def add(self, record: RunRecord) -> None:
         file = self._samples if isinstance(record, SampleRecord) else self._metrics
@@ -127,8 +134,8 @@ class Records:
             file.flush()
         except OSError as error:
             raise explain_os_error(error, Path(file.name)) from error
-        if self._events is not None:
-            self._events.add(record)
+        if self._mirror is not None:
+            self._mirror.add(record)
 
     def sync(self) -> None:
         """Flush all lines to the disk, so that they survive a power failure."""
@@ -139,10 +146,13 @@ class Records:
                 raise explain_os_error(error, Path(file.name)) from error
 
     def close(self) -> None:
-        self._metrics.close()
-        self._samples.close()
-        if self._events is not None:
-            self._events.close()
+        if self._mirror is not None:
+            self._mirror.close()
+        try:
+            with self._metrics, self._samples:  # closes both
+                pass
+        except OSError as error:  # what a full disk did not take is written again
+            raise explain_os_error(error, Path(self._metrics.name)) from error
 
     def __enter__(self) -> Records:
         return self
@@ -312,84 +322,42 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], RunRecord]] = {
 
 
 def _truncate(path: Path, last_step: int | None) -> int:
-    """Remove the lines after `last_step` and an incomplete last line; return how many were removed."""
-    if not path.exists() or path.stat().st_size == 0:
+    """Remove the lines after those of `last_step`; return how many were removed. The others are checked."""
+    if not path.exists():
         return 0
     with path.open("rb+") as file:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            # Backwards from the end, so that resuming a long run reads only the lines that are removed.
-            end, num_removed = len(data), 0
-            while end > 0:
-                start = data.rfind(b"\n", 0, end - 1) + 1
-                if _should_keep(data[start:end], last_step):
-                    break
-                end, num_removed = start, num_removed + 1
+        end = 0 if last_step is None else _end_of_step(path, file, last_step)
+        file.seek(end)
+        num_removed = sum(1 for _ in file)
         file.truncate(end)
         os.fsync(file.fileno())
     return num_removed
 
 
-def _should_keep(line: bytes, last_step: int | None) -> bool:
-    if last_step is None or not line.endswith(b"\n"):
-        return False
-    try:
-        return int(json.loads(line)["step"]) <= last_step
-    except (ValueError, KeyError, TypeError):
-        return False  # a power failure can leave zeros where the last lines were
+def _end_of_step(path: Path, file: BinaryIO, last_step: int) -> int:
+    """Return the offset after the last record up to `last_step`; raise a FolderError if a line before is damaged.
 
-
-class EventsWriter:
-    """Writes the records of a run as TensorBoard events into its subfolder `events`."""
-
-    def __init__(self, folder: Path, last_step: int | None) -> None:
-        """Resume after the checkpoint of `last_step` (None: from scratch); old events of later steps are ignored."""
+    A power failure can leave zeros where the last lines were, so damage after all those records is no error.
+    """
+    offset = end = newest_step = newest_train_step = 0
+    damage: FolderError | None = None
+    for number, line in enumerate(file, start=1):
+        offset += len(line)
         try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingDependencyError("tensorboard", "tensorboard", "writing TensorBoard events") from error
-        purge_step = 0 if last_step is None else last_step + 1
-        self._previous = (0.0, 0) if last_step is None else None  # seconds and tokens at the previous step, if known
-        try:
-            self._writer = SummaryWriter(str(folder / EVENTS), purge_step=purge_step)
-        except OSError as error:
-            raise explain_os_error(error, folder / EVENTS) from error
-
-    def add(self, record: RunRecord) -> None:
-        if isinstance(record, SampleRecord):
-            self._writer.add_text("samples", _as_markdown(record), record.step)
-        elif isinstance(record, HeldOutRecord):
-            self._add_scalars(_held_out_scalars(record), record.step)
-        elif isinstance(record, ScoreRecord):
-            self._add_scalars({f"{record.split}/{name}": value for name, value in record.metrics.items()}, record.step)
-        else:
-            self._add_scalars(_step_scalars(record) | self._throughput(record), record.step)
-        self._writer.flush()  # by default only every two minutes
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def _add_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        for tag, value in scalars.items():
-            self._writer.add_scalar(tag, value, step)
-
-    def _throughput(self, record: StepRecord) -> dict[str, float]:
-        previous, self._previous = self._previous, (record.seconds, record.num_tokens)
-        if previous is None or record.seconds <= previous[0]:
-            return {}
-        return {"tokens_per_second": (record.num_tokens - previous[1]) / (record.seconds - previous[0])}
-
-
-def _step_scalars(record: StepRecord) -> dict[str, float]:
-    losses = {f"loss/{name}": value for name, value in record.losses.items()}
-    return losses | {"learning_rate": record.learning_rate, "grad_norm": record.grad_norm}
-
-
-def _held_out_scalars(record: HeldOutRecord) -> dict[str, float]:
-    scores = {f"held_out/{name}": value for name, value in record.losses.items()}
-    scores |= {"held_out/perplexity": record.perplexity, "held_out/accuracy": record.accuracy}
-    return scores if record.pair_accuracy is None else scores | {"held_out/pair_accuracy": record.pair_accuracy}
-
-
-def _as_markdown(record: SampleRecord) -> str:
-    masks = (", ".join(f"`{token}` {prob:.1%}" for token, prob in candidates) for candidates in record.predictions)
-    return "\n".join([record.text, "", *(f"{number}. {mask}" for number, mask in enumerate(masks, start=1))])
+            record = _parse_record(line, path, number)
+        except FolderError as error:
+            damage = damage or error
+            continue
+        if record.step <= last_step and line.endswith(b"\n"):
+            if damage is not None:
+                raise damage
+            is_repeated = isinstance(record, StepRecord) and record.step == newest_train_step
+            if record.step < newest_step or is_repeated:
+                raise FolderError(
+                    f"{path}, line {number} is of step {record.step}, after one of step {newest_step}: two runs wrote "
+                    f"the file; delete the lines of one of them, or choose another --output"
+                )
+            end = offset
+        newest_step = max(newest_step, record.step)
+        newest_train_step = record.step if isinstance(record, StepRecord) else newest_train_step
+    return end

@@ -37,6 +37,16 @@ def bertworks(*arguments: str, cwd: Path, **options) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, **options)
 
 
+def test_a_full_disk_under_the_output_is_one_sentence(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "bertworks", "tokenize", "i like", "--vocab", "vocab.txt"]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 2
+    message = r"bertworks: no space left on the disk of the output, or of \S+; free some space .*\n"
+    assert re.fullmatch(message, result.stderr)
+
+
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
@@ -154,7 +164,7 @@ def test_show_describes_a_vocabulary(folder):
             ["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt/x"],
             "choose another folder with --output",
         ),
-        (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt"], "already holds something else"),
+        (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "text.txt"], "a part of that path is a file"),
         (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--held-out-ratio", "3"], "less than 1"),
         (["prepare", "text.txt", "--vocab", "vocab.txt", "--output", "x", "--max-repeats", "-1"], "max_repeats = -1"),
         (

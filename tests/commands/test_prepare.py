@@ -1,11 +1,13 @@
 """Preparing a corpus: identical bytes for any number of workers and interruptions; errors for mismatched folders."""
 
 import errno
+import functools
 import hashlib
 import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from killed_child import run_killed
 
 from bertworks.commands.prepare import PrepareRequest, prepare, verify
 from bertworks.corpus.corpus import Corpus
 from bertworks.corpus.units import PrepareSettings
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.folder_lock import lock_folder
 from bertworks.text.cleaning import CleanSettings
 from bertworks.text.sources import ReadSettings, TextSource
 
@@ -203,12 +207,65 @@ def test_full_disk_is_a_clear_error_and_the_same_request_resumes(tmp_path, text,
     monkeypatch.setattr(os, "fsync", fail_when_full)
     out = tmp_path / "out"
     with pytest.raises(
-        FolderError, match=r"cannot write .*: the disk is full; free some space and run the same command"
+        FolderError, match=r"cannot write .*: no space left on the disk of .*; free some space and run the same command"
     ):
         prepare(request(text, vocabulary, out), workers=1)
     monkeypatch.setattr(os, "fsync", original)
     prepare(request(text, vocabulary, out), workers=1)
     assert file_hashes(out) == file_hashes(uninterrupted)
+
+
+@pytest.mark.parametrize("num_writes", range(6))
+def test_a_disk_that_is_full_at_the_beginning_leaves_what_the_same_request_recognizes(
+    tmp_path, text, vocabulary, monkeypatch, num_writes
+):
+    original, remaining = os.fsync, iter(range(num_writes))
+
+    def fail_when_full(handle):
+        if next(remaining, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(handle)
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(os, "fsync", fail_when_full)
+    with pytest.raises(FolderError, match=rf"cannot write {out}/.*: no space left on the disk of {out}"):
+        prepare(request(text, vocabulary, out), workers=1)
+    monkeypatch.setattr(os, "fsync", original)
+    assert Corpus.open(prepare(request(text, vocabulary, out), workers=1)).manifest["documents"] == 60
+
+
+def test_what_an_earlier_version_left_when_it_was_killed_at_its_beginning_is_recognized(tmp_path, text, vocabulary):
+    folder = prepare(request(text, vocabulary, tmp_path / "whole"), workers=1)
+    out = tmp_path / "out"
+    (tokens,) = (folder / "tokens").iterdir()
+    saved = out / "tokens" / tokens.name
+    saved.mkdir(parents=True)
+    shutil.copy(tokens / "tokenizer.json", saved)
+    (saved / ".vocab.txt.host.12.part").touch()
+    prepare(request(text, vocabulary, out), workers=1)
+    assert file_hashes(out) == file_hashes(folder)
+
+
+@pytest.mark.parametrize("name", ["tokens/notes/thesis.doc", "text/a.jsonl", ".work/../thesis.doc"])
+def test_folders_of_the_same_names_with_other_files_are_an_error(tmp_path, text, vocabulary, name):
+    out = tmp_path / "out"
+    (out / ".work").mkdir(parents=True)
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_text("ten years of work")
+    if not name.startswith(".work"):
+        (out / ".work").rmdir()
+    with pytest.raises(FolderError, match="already holds something else"):
+        prepare(request(text, vocabulary, out), workers=1)
+    assert (out / name).read_text() == "ten years of work"
+
+
+def test_two_preparations_cannot_write_to_one_folder(tmp_path, text, vocabulary):
+    out = tmp_path / "out"
+    with lock_folder(out), pytest.raises(FolderError, match=f"another run is writing to {out} .*wait for it, or"):
+        prepare(request(text, vocabulary, out), workers=1)
+    assert not out.exists()
+    prepare(request(text, vocabulary, out), workers=2)
+    assert not (out / ".lock").exists()
 
 
 def test_output_folder_without_permission_is_a_clear_error(tmp_path, text, vocabulary, monkeypatch):
@@ -348,6 +405,35 @@ def test_bytes_do_not_depend_on_kills(tmp_path, vocabulary, num_kills, seed):
     uninterrupted = prepare(request(text, vocabulary, tmp_path / "uninterrupted", block_bytes=20_000), workers=2)
     prepare_with_kills(tmp_path / "out", text, vocabulary, num_kills, seed)
     assert file_hashes(tmp_path / "out") == file_hashes(uninterrupted)
+
+
+def test_killed_at_any_change_of_its_folder_it_continues_to_the_same_bytes(tmp_path, vocabulary):
+    text = write_documents(tmp_path / "small.txt", 6, seed=4)
+    uninterrupted = file_hashes(prepare(request(text, vocabulary, tmp_path / "uninterrupted"), workers=1))
+    was_killed, number = True, 0
+    while was_killed:
+        number += 1
+        out = tmp_path / f"out-{number}"
+        work = functools.partial(prepare, request(text, vocabulary, out), 1)
+        was_killed = run_killed(work, out, number)
+        work()
+        assert file_hashes(out) == uninterrupted
+    assert number > 30
+
+
+def test_killed_within_milliseconds_after_its_folder_appeared_it_continues(tmp_path, text, vocabulary):
+    uninterrupted = prepare(request(text, vocabulary, tmp_path / "uninterrupted", block_bytes=20_000), workers=1)
+    for milliseconds in (0, 1, 3, 9, 27):
+        out = tmp_path / f"out-{milliseconds}"
+        command = [sys.executable, "-c", PREPARE_SCRIPT, str(text), str(vocabulary), str(out)]
+        process = subprocess.Popen(command)
+        while not out.exists() and process.poll() is None:
+            time.sleep(0.0002)
+        time.sleep(milliseconds / 1000)
+        process.kill()
+        process.wait()
+        prepare(request(text, vocabulary, out, block_bytes=20_000), workers=1)
+        assert file_hashes(out) == file_hashes(uninterrupted)
 
 
 def test_output_in_an_object_store_is_an_error(text, vocabulary):

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from killed_child import run_killed
 
 from bertworks.embeddings import formats
 from bertworks.embeddings.formats import check_output, read_metadata
@@ -215,6 +217,65 @@ def test_two_runs_cannot_write_to_one_output(tmp_path: Path):
     run = settings(tmp_path / "v.npy")
     with VectorStore(run), pytest.raises(FolderError, match="another run is writing"):
         VectorStore(run)
+
+
+def test_a_lock_and_temporary_files_of_killed_runs_do_not_become_vectors(tmp_path: Path):
+    run = settings(tmp_path / "tokens", unit="tokens")
+    write(run, TEXTS, TOKEN_BATCHES[0], finish=False)
+    for name in ("lock", ".progress.json.host.12.part"):  # an earlier version had its lock in the parts
+        (run.parts_folder / name).touch()
+    write(run, TEXTS, TOKEN_BATCHES[1])
+    assert sorted(path.name for path in run.output.iterdir()) == [
+        "index.npy",
+        "manifest.json",
+        "offsets.npy",
+        "vectors.npy",
+    ]
+
+
+@pytest.mark.parametrize("changes", [{"unit": "tokens"}, {}, {"format": "jsonl"}])
+def test_killed_at_any_change_a_run_that_replaces_vectors_comes_to_its_end(tmp_path: Path, changes: dict[str, str]):
+    batches = TOKEN_BATCHES if changes.get("unit") else (text_batch([1, 2], [3, 4]), text_batch([5, 6]))
+    run = settings(tmp_path / "whole", **changes)
+    write(run, TEXTS, *batches)
+    expected = read_files(tmp_path)
+    was_killed, number = True, 0
+    while was_killed:
+        number += 1
+        folder = tmp_path / f"killed-{number}"
+        again = replace(run, output=folder / "whole")
+        write(replace(again, identity={"model": "old"}), TEXTS, *batches)
+        was_killed = run_killed(partial(write_rest, again, batches), folder, number)
+        metadata = read_metadata(again.output)
+        if again.output.exists() and metadata is not None:
+            assert metadata["model"] in ("m", "old")
+        check_output(again.output, again.unit, again.format)
+        write_rest(again, batches)
+        assert read_files(folder) == expected
+    assert number > 8
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "killed" not in str(path.relative_to(folder))
+    }
+
+
+def write_rest(run: StoreSettings, batches: tuple[VectorBatch, ...]) -> None:
+    """Append the batches that an earlier run did not append, and finish."""
+    with VectorStore(run) as store:
+        remaining, num_done = store.remaining(TEXTS), store.num_resumed
+        for batch in batches:
+            if num_done >= batch.num_texts:
+                num_done -= batch.num_texts
+                continue
+            for _ in range(batch.num_texts):
+                next(remaining)
+            store.append(batch)
+        next(remaining, None)
+        store.finish()
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path):

@@ -1,6 +1,7 @@
 """Export: every kind of model to every engine, the same predictions, and refusals that write nothing."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from bertworks.exporters import export as exporting
 from bertworks.exporters.certificate import Tolerance
 from bertworks.exporters.export import ExportRequest, ExportTarget, export
 from bertworks.exporters.onnx import write_onnx
+from bertworks.folder_lock import lock_output
 from bertworks.inference.attribution import explain
 from bertworks.inference.model import Model, load
 from bertworks.tasks.classify import Classify
@@ -265,6 +267,49 @@ def test_a_folder_with_files_is_not_overwritten(make: Make, tmp_path: Path):
     with pytest.raises(FolderError, match="already exists"):
         exported(make("classify"), "onnx", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_two_exports_cannot_write_to_one_folder(make: Make, tmp_path: Path):
+    output = tmp_path / "output"
+    with lock_output(output), pytest.raises(FolderError, match=f"another run is writing to {output} "):
+        exported(make("classify"), "onnx", output)
+    assert sorted(path.name for path in exported(make("classify"), "onnx", output).parent.iterdir()) == ["output"]
+
+
+def test_a_folder_in_which_an_export_was_killed_is_used_again(make: Make, tmp_path: Path):
+    output = tmp_path / "output"
+    for name in (".output.host.12.part", ".lock"):
+        (output / name).mkdir(parents=True) if name.endswith("part") else (output / name).touch()
+    assert (exported(make("classify"), "onnx", output) / "model.onnx").is_file()
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_full_disk_ends_an_export_to_openvino_with_its_folder(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raises: bool
+):
+    """OpenVINO writes what fits without an error, or raises one without the reason."""
+    import openvino
+
+    is_full, fsync = False, os.fsync
+
+    def fsync_until_full(handle: int) -> None:
+        if is_full:
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    def save_model(model: Any, path: Path, compress_to_fp16: bool) -> None:
+        nonlocal is_full
+        is_full = True
+        path.write_text("half")
+        if raises:
+            raise RuntimeError("Check 'bin_file.good()' failed at src/core/serialize.cpp")
+
+    monkeypatch.setattr(os, "fsync", fsync_until_full)
+    monkeypatch.setattr(openvino, "save_model", save_model)
+    output = tmp_path / "output"
+    with pytest.raises(FolderError, match=f"no space left on the disk of {output};"):
+        exported(make("classify"), "openvino", output)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_target_is_refused_with_the_known_ones(make: Make, tmp_path: Path):

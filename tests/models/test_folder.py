@@ -438,8 +438,8 @@ def test_a_full_disk_leaves_the_old_model_unchanged(
     with pytest.raises(FolderError) as caught:
         write_folder(folder, config_to_dict(written.config, []), tensors, tokenizer, {"objective": "other"})
     assert str(caught.value) == (
-        f"cannot write {folder}/{file_name}: the disk is full; free some space and run the same command again, it will "
-        "resume"
+        f"cannot write {folder}/{file_name}: no space left on the disk of {folder}; free some space and run the same "
+        "command again, it will resume"
     )
     assert contents(folder) == before
 
@@ -450,6 +450,6 @@ def test_a_full_disk_leaves_no_new_folder(written: WrittenModel, tmp_path: Path,
 
     tokenizer = read_folder(written.path).tokenizer
     monkeypatch.setattr("os.fsync", disk_full)
-    with pytest.raises(FolderError, match="the disk is full"):
+    with pytest.raises(FolderError, match="no space left on the disk of"):
         write_folder(tmp_path / "new", config_to_dict(written.config, []), {"one": torch.ones(1)}, tokenizer, {})
     assert list(tmp_path.iterdir()) == []

@@ -363,7 +363,8 @@ def test_a_full_disk_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(hub, "snapshot_download", disk_full)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(FolderError, match=f"in {tmp_path}: the disk is full; free some space, or set HF_HUB_CACHE"):
+    message = f"in {tmp_path}: no space left on that disk; free some space, or set HF_HUB_CACHE"
+    with pytest.raises(FolderError, match=message):
         fetch("tiny/bert")
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killed_child import run_killed
 from small_models import TASKS, write_finetuned, write_pretrained, write_sentence_model
 
 from bertworks.disk import sha256
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.folder_lock import lock_output
 from bertworks.models.provenance import corpus_hash, folders_of, hashes_of
 from bertworks.serving.bundle import BundleRequest, bundle, read_bundle
 
@@ -206,6 +210,55 @@ def test_invalid_requests_are_rejected(finetuned, corpus, tmp_path):
         bundle(BundleRequest(runs=(str(finetuned),), output=tmp_path / "output", corpus=corpus, index="other"))
     with pytest.raises(FolderError, match="exists"):
         bundle(BundleRequest(runs=(str(finetuned),), output=tmp_path))
+
+
+@pytest.mark.parametrize("name", ["models/sst2/extra.bin", ".hidden", "corpus/text/.000001.jsonl"])
+def test_a_file_that_the_bundle_does_not_list_is_rejected_by_name(bundle_folder, name):
+    (bundle_folder / name).write_text("not listed")
+    with pytest.raises(FolderError, match=rf"has {re.escape(name)}, which bundle\.json does not list; remove"):
+        read_bundle(bundle_folder)
+
+
+def test_a_link_in_the_place_of_a_folder_is_rejected(bundle_folder, tmp_path):
+    (bundle_folder / "models" / "linked").symlink_to(tmp_path)
+    with pytest.raises(FolderError, match="has models/linked, which"):
+        read_bundle(bundle_folder)
+
+
+@pytest.mark.parametrize("number", [4, 12, 20, 28, 36, 44])
+def test_a_killed_bundle_leaves_nothing_to_the_next(finetuned, base, corpus, tmp_path, number):
+    """The first has a base, its corpus and an index; the next neither."""
+    output = tmp_path / "output"
+    first = BundleRequest(runs=(str(finetuned),), output=output, bases=(str(base),), corpus=corpus)
+    assert run_killed(functools.partial(bundle, first), output.parent, number)
+    opened = bundle(BundleRequest(runs=(str(finetuned),), output=output))
+    assert list(opened.models) == ["sst2"]
+    assert sorted(path.name for path in output.iterdir()) == ["bundle.json", "models"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_vectors_of_another_model_are_not_continued(finetuned, base, corpus, tmp_path):
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    output = tmp_path / "output"
+    other = write_pretrained(tmp_path / "other" / "model", seed=9).parent
+    with pytest.raises(KeyboardInterrupt):
+        bundle(BundleRequest(runs=(str(base),), output=output, corpus=corpus), interrupt)
+    (kept,) = tmp_path.glob(".output.*.part")
+    assert {path.name for path in (kept / "corpus").iterdir()} == {".vectors.npy.parts"}
+    bundle(BundleRequest(runs=(str(other),), output=output, corpus=corpus))
+    bundle(BundleRequest(runs=(str(other),), output=tmp_path / "whole", corpus=corpus))
+    vectors = [(folder / "corpus" / "vectors.npy").read_bytes() for folder in (output, tmp_path / "whole")]
+    assert vectors[0] == vectors[1]
+    assert not kept.exists()
+
+
+def test_two_runs_cannot_write_one_bundle(finetuned, tmp_path):
+    request = BundleRequest(runs=(str(finetuned),), output=tmp_path / "output")
+    with lock_output(request.output), pytest.raises(FolderError, match=r"another run is writing to .*/output"):
+        bundle(request)
+    assert bundle(request).num_files > 0
 
 
 def test_an_interrupted_bundle_is_continued_by_the_same_request(finetuned, base, corpus, tmp_path):

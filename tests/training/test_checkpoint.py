@@ -221,13 +221,19 @@ def test_a_damaged_checkpoint_is_reported_and_the_last_undamaged_one_used(
     assert reason in damaged[0]
 
 
-def test_without_undamaged_checkpoints_nothing_is_returned(tmp_path: Path):
+def test_without_checkpoints_nothing_is_returned(tmp_path: Path):
     assert load_latest_checkpoint(tmp_path / "nowhere") == (None, [])
+
+
+def test_if_every_checkpoint_is_damaged_the_error_says_what_to_do(tmp_path: Path):
     for step in (10, 20):
         truncate(save(tmp_path, step))
-    latest, damaged = load_latest_checkpoint(tmp_path)
-    assert latest is None
-    assert [f"step-000000{step}" in text for step, text in zip((20, 10), damaged, strict=True)] == [True, True]
+    message = (
+        rf"every checkpoint in {tmp_path} is damaged \(checkpoint {tmp_path}/step-00000020.*\); restore one of them "
+        rf"from a copy, or delete {tmp_path} to train again from the first step"
+    )
+    with pytest.raises(FolderError, match=f"^{message}$"):
+        load_latest_checkpoint(tmp_path)
 
 
 DISK_FULL = OSError(errno.ENOSPC, "No space left on device")

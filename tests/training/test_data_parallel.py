@@ -21,6 +21,7 @@ from bertworks.commands.pretrain.request import PretrainRequest
 from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.disk import explain_os_error
 from bertworks.errors import BertworksError, FolderError, SettingsError
+from bertworks.folder_lock import lock_folder
 from bertworks.parallel.process_group import process_group
 from bertworks.parallel.workers import num_cores
 from bertworks.settings import to_toml
@@ -152,12 +153,19 @@ def test_a_batch_size_of_a_phase_that_is_not_divisible_is_refused(corpus, tmp_pa
         assert "a batch size of 7 is not divisible by 2 processes" in str(outcome.error)
 
 
+def test_a_folder_that_another_run_writes_to_is_refused_by_all_processes(corpus, tmp_path):
+    folder = tmp_path / "run"
+    with lock_folder(folder):
+        for outcome in pretrain_together(2, PretrainRequest(recipe=RECIPE, corpus=corpus, output=folder)):
+            assert f"another run is writing to {folder} " in str(outcome.error)
+
+
 def test_when_the_main_process_fails_the_others_exit(corpus, tmp_path):
     first, second = pretrain_together(
         2, PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run"), "full disk"
     )
     assert isinstance(first.error, FolderError)
-    assert "the disk is full" in str(first.error)
+    assert "no space left on the disk of" in str(first.error)
     assert "process 1 of 2 lost the connection to the others" in str(second.error)
 
 
@@ -184,6 +192,13 @@ def test_a_process_that_does_not_see_the_checkpoint_is_refused(tmp_path):
         "none",
         "none",
     ]  # the main process decides
+
+
+def test_if_every_checkpoint_is_damaged_all_processes_say_so(tmp_path):
+    save_checkpoint(tmp_path, {}, {}, TrainState(step=10), "")
+    (tmp_path / "step-00000010" / "manifest.json").write_text("{}")
+    for message in run_processes(2, find_checkpoint, [tmp_path, tmp_path]):
+        assert f"every checkpoint in {tmp_path} is damaged" in message
 
 
 def write_recipe(recipe: PretrainRecipe, path: Path) -> Path:

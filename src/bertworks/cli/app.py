@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
+from tempfile import gettempdir
 from typing import Any
 
 import typer
@@ -95,10 +97,25 @@ def _options(
 def main() -> None:
     """Run the command line and exit with its code. User errors are one sentence without a traceback."""
     try:
-        app(prog_name="bertworks")
+        try:
+            app(prog_name="bertworks")
+        finally:
+            sys.stdout.flush()  # here, an error still gets its sentence
     except BertworksError as error:
         print(f"bertworks: {error}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = error.filename or f"the disk of the output, or of {gettempdir()}"
+        print(f"bertworks: no space left on {place}; free some space and run the same command again", file=sys.stderr)
+        _drop_output()
+        sys.exit(2)
+
+
+def _drop_output() -> None:
+    """Redirect what is not written yet, so that the interpreter does not fail to write it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,12 +20,14 @@ from bertworks.corpus.units import (
     PrepareSettings,
     effective_held_out_ratio,
     finalize_unit,
+    has_other_files,
     is_read,
     read_unit,
     tokenize_unit,
 )
 from bertworks.disk import check_on_disk, read_json, sha256, write_json
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.folder_lock import lock_folder, remove_dead_lock
 from bertworks.parallel.workers import Workers, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.document import Counts
@@ -70,17 +72,36 @@ def prepare(
         word_rule=request.word_rule,
         key=key,
     )
-    workers = workers or num_cores()
-    if (folder / MANIFEST).exists():
-        _add_tokens(request, job, tokenizer, workers, watch)
-    else:
-        _begin(request, job, tokenizer)
-        units = _read_or_discard(request, job, workers, watch)
-        held_out_ratio = _deduplicate(job, units)
-        _finalize_all(job, units, held_out_ratio, workers, watch)
-        _finish(request, job, units, tokenizer)
-    _remove_work_files(job)
+    if _is_complete(request, job):
+        remove_dead_lock(folder)
+        return request.output
+    with lock_folder(folder):
+        _prepare(request, job, tokenizer, workers or num_cores(), watch)
+        _remove_work_files(job)
     return request.output
+
+
+def _prepare(
+    request: PrepareRequest, job: PrepareJob, tokenizer: Tokenizer, workers: Workers, watch: ProgressCallback
+) -> None:
+    if (job.folder / MANIFEST).exists():
+        _add_tokens(request, job, tokenizer, workers, watch)
+        return
+    _begin(request, job, tokenizer)
+    units = _read_or_discard(request, job, workers, watch)
+    held_out_ratio = _deduplicate(job, units)
+    _finalize_all(job, units, held_out_ratio, workers, watch)
+    _finish(request, job, units, tokenizer)
+
+
+def _is_complete(request: PrepareRequest, job: PrepareJob) -> bool:
+    """Return whether the folder holds all that is asked for, so that nothing is written; it may be read-only."""
+    if not (job.folder / MANIFEST).exists() or job.work_folder.exists():
+        return False
+    manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
+    if request.sources:
+        _check_same(request, manifest, job.folder)
+    return job.key in manifest["tokens"]
 
 
 def _remove_work_files(job: PrepareJob) -> None:
@@ -137,20 +158,20 @@ def _begin(request: PrepareRequest, job: PrepareJob, tokenizer: Tokenizer) -> No
     if not request.sources:
         raise InputError(f"{job.folder} is not a prepared corpus yet, so at least one SOURCE is required")
     plan = _plan(request, job)
-    path = job.work_folder / "plan.json"
-    if path.exists():
-        existing = read_json(path, "the plan of a preparation")
+    if job.plan_file.exists():
+        existing = read_json(job.plan_file, "the plan of a preparation")
         if existing != plan:
             differences = ", ".join(name for name in plan if existing.get(name) != plan[name])
             raise FolderError(
                 f"{job.folder} holds an unfinished preparation with different {differences}; finish it with its own "
                 f"command, delete the folder, or choose another one with --output"
             )
-        return
-    if job.folder.exists() and (not job.folder.is_dir() or any(job.folder.iterdir())):
+    elif has_other_files(job):
         raise FolderError(f"{job.folder} already holds something else; choose an empty or new folder with --output")
+    else:
+        _discard(job)
+        write_json(job.plan_file, plan)  # before anything else: by its work folder a killed preparation is recognized
     tokenizer.save(job.vocabulary)
-    write_json(path, plan)
 
 
 def _plan(request: PrepareRequest, job: PrepareJob) -> dict[str, Any]:
@@ -178,7 +199,8 @@ def _read_or_discard(request: PrepareRequest, job: PrepareJob, workers: Workers,
 
 
 def _discard(job: PrepareJob) -> None:
-    """Remove everything that a preparation wrote."""
+    """Remove everything that a preparation wrote: its plan first, for without it the rest is never continued."""
+    job.plan_file.unlink(missing_ok=True)
     for folder in (job.vocabulary.parent, job.folder / "text", job.work_folder):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -287,7 +309,7 @@ def _add_tokens(
     manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
     if request.sources:
         _check_same(request, manifest, job.folder)
-    if job.key in manifest["tokens"]:
+    if job.key in manifest["tokens"]:  # only the work folder was left
         return
     tokenizer.save(job.vocabulary)
     units = [int(Path(shard["file"]).stem) for shard in manifest["shards"]]

@@ -18,6 +18,7 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.sweep import Outcome, complete_run, outcome_of, runs_of, write_sweep
 from bertworks.errors import BertworksError, SettingsError
+from bertworks.folder_lock import lock_folder
 from bertworks.parallel.ray_cluster import ray_connection
 from bertworks.parallel.ray_pool import RayPool, TaskResources
 from bertworks.parallel.workers import WorkerPool
@@ -78,6 +79,13 @@ def sweep_on(
     pool: WorkerPool, request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]
 ) -> Iterator[FinetuneEvent | Outcome]:
     """Do what `sweep` does, several runs at a time: the same folders, and `sweep.json` once all are finished."""
+    with lock_folder(request.output):
+        yield from _sweep_on(pool, request, recipes)
+
+
+def _sweep_on(
+    pool: WorkerPool, request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]
+) -> Iterator[FinetuneEvent | Outcome]:
     # Each run caches its own features: several would write one file at the same time.
     runs = {run.output.name: replace(run, feature_folder=None) for run in runs_of(request, recipes)}
     outcomes: dict[str, Outcome] = {}

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.corpus.units import split_hash
-from bertworks.disk import check_on_disk, write_json
+from bertworks.disk import check_on_disk, is_vacant, staged_folder, write_json
 from bertworks.errors import FolderError
+from bertworks.folder_lock import lock_output
 from bertworks.parallel.workers import Workers, in_order, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.cleaning import CleanSettings, clean
@@ -69,10 +70,11 @@ def train_vocabulary(
     The files do not depend on the number of workers.
     """
     check_on_disk(request.output)
-    _check_output(request.output)
-    texts = _Texts(request, workers or num_cores(), watch)
-    tokenizer = Tokenizer.from_backend(train(texts, settings, texts.counts))
-    return _save_with_report(tokenizer, texts, request.output)
+    with lock_output(request.output):
+        _check_output(request.output)
+        texts = _Texts(request, workers or num_cores(), watch)
+        tokenizer = Tokenizer.from_backend(train(texts, settings, texts.counts))
+        return _save_with_report(tokenizer, texts, request.output)
 
 
 def add_words(
@@ -83,14 +85,15 @@ def add_words(
     watch: ProgressCallback = lambda progress: None,
 ) -> tuple[Extension, VocabularyReport]:
     """Add at most `num_new` words of the sources to the vocabulary in `folder` and write it to the output folder."""
-    _check_output(request.output)
-    texts = _Texts(request, workers or num_cores(), watch)
-    extension = extend(Tokenizer.load(folder).backend, texts, num_new, counts=texts.counts)
-    return extension, _save_with_report(Tokenizer.from_backend(extension.backend), texts, request.output)
+    with lock_output(request.output):
+        _check_output(request.output)
+        texts = _Texts(request, workers or num_cores(), watch)
+        extension = extend(Tokenizer.load(folder).backend, texts, num_new, counts=texts.counts)
+        return extension, _save_with_report(Tokenizer.from_backend(extension.backend), texts, request.output)
 
 
 def _check_output(output: Path) -> None:
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+    if not is_vacant(output):
         raise FolderError(f"{output} already holds something; choose an empty or new folder with --output")
 
 
@@ -99,8 +102,9 @@ def _save_with_report(tokenizer: Tokenizer, texts: _Texts, output: Path) -> Voca
     description = "held-out documents" if texts.held_out else "the first training documents (none was held out)"
     coverage = measure_coverage(tokenizer.backend, evaluation_texts)
     report = VocabularyReport(tokenizer, coverage, description, texts.counts)
-    tokenizer.save(output)
-    write_json(output / "report.json", report.to_dict())
+    with staged_folder(output) as staged:
+        tokenizer.save(staged)
+        write_json(staged / "report.json", report.to_dict())
     return report
 
 

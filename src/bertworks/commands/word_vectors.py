@@ -21,6 +21,7 @@ from bertworks.embeddings.static_words import WordSettings, document_contexts
 from bertworks.embeddings.word2vec import require_gensim, train_word2vec
 from bertworks.embeddings.word_stream import WordStream, WordStreamWriter
 from bertworks.errors import InputError
+from bertworks.folder_lock import lock_output
 from bertworks.metrics.word_vectors import (
     AnalogyQuestion,
     SectionScore,
@@ -55,13 +56,18 @@ def train_vectors(
 
     Temporary files are in a hidden folder next to the output, and are removed at the end.
     """
-    check_folder(request.output)
     if isinstance(request.training_settings, Word2VecSettings):
         require_gensim()
+    with lock_output(request.output):
+        check_folder(request.output)
+        return _train_vectors(request, num_workers or num_cores(), on_progress)
+
+
+def _train_vectors(request: VectorsRequest, num_workers: int, on_progress: ProgressCallback) -> StaticVectors:
     counts = Counts()
     with _work_folder(request.output) as work_folder:
         with WordStreamWriter(work_folder / "words.ids", counts) as writer:
-            for part in _parts(request, num_workers or num_cores(), on_progress):
+            for part in _parts(request, num_workers, on_progress):
                 counts.update(part.counts)
                 writer.add(part.contexts)
             stream = writer.finish(request.word_settings)

@@ -21,7 +21,7 @@ from typing import Any
 from bertworks.corpus.deduplication import drops_of_unit, lines_of, write_fingerprints
 from bertworks.corpus.text_shard import SplitDocument, read_text, write_text
 from bertworks.corpus.token_shards import write_tokens
-from bertworks.disk import atomic_write, read_json, sha256, write_json
+from bertworks.disk import LOCK, atomic_write, read_json, sha256, write_json
 from bertworks.errors import InputError, SettingsError
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts, Document
@@ -74,6 +74,11 @@ class PrepareJob:
         """Intermediate files; removed when the corpus is complete."""
         return self.folder / ".work"
 
+    @property
+    def plan_file(self) -> Path:
+        """What is prepared, from what, with which settings: the first file of a preparation."""
+        return self.work_folder / "plan.json"
+
     def work_file(self, unit: int, name: str) -> Path:
         return self.work_folder / f"{unit:06d}.{name}"
 
@@ -82,6 +87,19 @@ class PrepareJob:
 
     def token_shard(self, unit: int) -> Path:
         return self.folder / "tokens" / self.key / f"{unit:06d}.safetensors"
+
+
+def has_other_files(job: PrepareJob) -> bool:
+    """Return whether a folder without a plan has files that no preparation left that was killed when it began.
+
+    With a work folder, it was killed before it had written its plan or while it discarded everything. Without one, it
+    was a preparation of an earlier version, which saved the vocabulary before its plan.
+    """
+    names = {path.name for path in job.folder.iterdir()} - {LOCK}
+    if job.work_folder.is_dir():
+        return not names <= {job.work_folder.name, "text", "tokens"}
+    saved = {path.name for path in job.vocabulary.parent.glob("*/*") if not path.name.startswith(".")}
+    return not (names <= {"tokens"} and saved <= {"tokenizer.json", "vocab.txt", "tokenizer_config.json"})
 
 
 def read_unit(block: Block, job: PrepareJob) -> None:

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.disk import atomic_write, flush_folder, read_json, write_json
+from bertworks.disk import atomic_write, flush_folder, read_json, replace_folder, write_json
 from bertworks.errors import FolderError, MissingDependencyError
 
 MANIFEST = "manifest.json"
-# Files of a run in its folder of parts.
+# In the folder of parts of a run, what is complete there.
 PROGRESS = "progress.json"
-LOCK = "lock"
 # Vectors converted to another format at a time.
 _BLOCK = 4_096
 
@@ -82,26 +81,24 @@ def check_output(output: Path, unit: str, format: str) -> None:  # noqa: A002
 
 def _finish_npy(run: VectorRun) -> None:
     if not run.has_offsets:
+        sidecar_path(run.output).unlink(missing_ok=True)
         (run.parts_folder / "vectors.npy").replace(run.output)
         _finish_file(run)
         return
     write_json(run.parts_folder / MANIFEST, run.metadata)
-    if run.output.exists():
-        shutil.rmtree(run.output)
-    run.parts_folder.rename(run.output)
-    for name in (PROGRESS, LOCK):
-        (run.output / name).unlink(missing_ok=True)
-    flush_folder(run.output.parent)
+    (run.parts_folder / PROGRESS).unlink(missing_ok=True)
+    replace_folder(run.parts_folder, run.output)
 
 
 def _finish_file(run: VectorRun) -> None:
-    # The metadata are written last, so that a crash never leaves new metadata beside old vectors.
+    # The metadata are removed first and written last: a crash never leaves them beside other vectors.
     flush_folder(run.output.parent)
     write_json(sidecar_path(run.output), run.metadata)
     shutil.rmtree(run.parts_folder)
 
 
 def _finish_json_lines(run: VectorRun) -> None:
+    sidecar_path(run.output).unlink(missing_ok=True)
     with atomic_write(run.output) as temporary, temporary.open("w", encoding="utf-8") as file:
         for texts, offsets, vectors in _blocks(run):
             for row, (text, vector) in enumerate(zip(texts.tolist(), vectors, strict=True)):
@@ -119,6 +116,7 @@ def _finish_parquet(run: VectorRun) -> None:
     vector_type = pa.list_(pa.from_numpy_dtype(vectors.dtype), vectors.shape[1])
     offset_columns = [("start", pa.int64()), ("end", pa.int64())] if run.has_offsets else []
     schema = pa.schema([("text", pa.int64()), *offset_columns, ("vector", vector_type)])
+    sidecar_path(run.output).unlink(missing_ok=True)
     with atomic_write(run.output) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         for texts, offsets, block in _blocks(run):
             columns = [pa.array(texts)]

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bertworks.disk import atomic_write, read_json
+from bertworks.disk import atomic_write, is_vacant, read_json
 from bertworks.embeddings.static import StaticVectors, Table
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.text.compression import ByteStream, RawStream, decompress, open_raw
@@ -71,7 +71,7 @@ def write_vectors(path: Path, vectors: StaticVectors, format: str) -> None:  # n
 
 def check_folder(folder: Path) -> None:
     """Raise a FolderError if the folder is not empty; called before long computations."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_vacant(folder):
         raise FolderError(f"{folder} is not empty; choose an empty or new folder with --output")
 
 

@@ -17,15 +17,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.disk import explain_os_error, read_json, write_json
-from bertworks.embeddings.formats import FORMATS, LOCK, PROGRESS, VectorRun
+from bertworks.disk import explain_os_error, read_json, remove_dead_temporaries, remove_entry, write_json
+from bertworks.embeddings.formats import FORMATS, MANIFEST, PROGRESS, VectorRun, sidecar_path
 from bertworks.embeddings.vectors import VectorBatch
 from bertworks.errors import FolderError, InputError
+from bertworks.folder_lock import lock_output
 from bertworks.text.document import Counts
 
 # The header has a fixed length, so that it can be rewritten when the number of rows is known.
@@ -37,6 +38,7 @@ class GrowingArray:
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...], num_rows: int) -> None:
         """Open the array and truncate it to `num_rows` rows; create it if that is 0."""
+        self._path = path
         self._dtype = np.dtype(dtype)
         self._shape = shape
         self._row_bytes = self._dtype.itemsize * int(np.prod(shape))
@@ -67,7 +69,10 @@ class GrowingArray:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:  # what a full disk did not take is written again
+            raise explain_os_error(error, self._path) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +105,13 @@ class VectorStore:
         self._hash = hashlib.sha256()  # of the texts so far
         self._saved_hash = self._hash.hexdigest()
         with _explain_errors(settings.output), contextlib.ExitStack() as stack:
+            stack.enter_context(lock_output(settings.output))
+            remove_dead_temporaries(sidecar_path(settings.output))
             settings.parts_folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_lock(settings.parts_folder))
             self._resume()
+            stack.callback(self._remove_empty_parts)
             self._arrays = self._open(stack)
+            self._remove_other_files()
             self._exit_stack = stack.pop_all()
         self.num_resumed = self.num_texts
 
@@ -112,8 +120,6 @@ class VectorStore:
 
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()
-        if not self.num_texts:  # nothing to resume
-            shutil.rmtree(self.settings.parts_folder, ignore_errors=True)
 
     def remaining(self, texts: Iterable[str]) -> Iterator[str]:
         """Yield the texts after the resumed ones; raise an InputError if those have changed."""
@@ -154,11 +160,26 @@ class VectorStore:
         progress = {"texts": self.num_texts, "rows": self.num_rows, "texts_sha256": self._hash.hexdigest()}
         return {**self.settings.metadata, **progress, "counts": dict(self.counts)}
 
+    def _remove_empty_parts(self) -> None:
+        if not self.num_texts:  # nothing to resume
+            shutil.rmtree(self.settings.parts_folder, ignore_errors=True)
+
+    def _remove_other_files(self) -> None:
+        """Remove what killed runs left in the parts, such as temporary files: the parts may become the output."""
+        names = {PROGRESS, *(f"{name}.npy" for name in self._arrays)}
+        for path in self.settings.parts_folder.iterdir():
+            if path.name not in names:
+                remove_entry(path)
+
     def _resume(self) -> None:
         """Restore the recorded progress of a run with these settings, if there is one."""
         parts = self.settings.parts_folder
-        if not (parts / PROGRESS).is_file() or not (parts / "vectors.npy").is_file():
-            return  # without vectors the run was killed after they were moved to the output
+        if not (parts / "vectors.npy").is_file():
+            return  # nothing was written, or the run was killed after the vectors were moved to the output
+        if not (parts / PROGRESS).is_file():
+            if not (parts / MANIFEST).is_file():
+                return
+            (parts / MANIFEST).replace(parts / PROGRESS)  # the run was killed before it could move its parts
         progress = read_json(parts / PROGRESS, "the progress of a run")
         for name, value in self.settings.metadata.items():
             if progress.get(name) != value:
@@ -200,23 +221,6 @@ def hash_texts(texts: Iterable[str]) -> tuple[int, str]:
 def _update_hash(texts_hash: hashlib._Hash, text: str) -> None:
     data = text.encode(errors="surrogatepass")
     texts_hash.update(len(data).to_bytes(8, "little") + data)
-
-
-def _lock(parts_folder: Path) -> IO[bytes]:
-    """Lock the parts while the file is open, against a second run with the same output; a killed run leaves no lock."""
-    lock = (parts_folder / LOCK).open("wb")
-    try:
-        import fcntl
-    except ImportError:  # not available on this system
-        return lock
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise FolderError(
-            f"another run is writing to {parts_folder}; wait for it, or choose another --output"
-        ) from None
-    return lock
 
 
 @contextlib.contextmanager

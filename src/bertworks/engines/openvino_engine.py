@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.disk import sha256
+from bertworks.disk import check_space, sha256
 from bertworks.encoders.encoder import Encoder
 from bertworks.engines.graph_encoder import Ints
 from bertworks.engines.onnx_graph import INPUTS, GraphHead, build_graph
@@ -63,7 +63,13 @@ class OpenvinoRuntime:
     def save(self, folder: Path) -> None:
         """Write the graph in OpenVINO's format, in fp32."""
         openvino = import_optional("openvino", "openvino", _PURPOSE)
-        openvino.save_model(self._model, folder / self.file, compress_to_fp16=False)
+        try:
+            openvino.save_model(self._model, folder / self.file, compress_to_fp16=False)
+        except RuntimeError as error:
+            check_space(folder)
+            first_line = (str(error).splitlines() or [""])[0]
+            raise FolderError(f"OpenVINO cannot write {folder / self.file} ({first_line}); check the disk") from None
+        check_space(folder)  # on a full disk OpenVINO can end without an error
 
     def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return the named outputs for input_ids, attention_mask and token_type_ids, each (B, T)."""

@@ -20,6 +20,7 @@ from bertworks.exporters.int8 import write_int8
 from bertworks.exporters.onnx import write_onnx
 from bertworks.exporters.openvino import write_openvino
 from bertworks.exporters.parity import ParitySample, builtin_sample, compare, sample_of_examples, sample_of_texts
+from bertworks.folder_lock import lock_output
 from bertworks.inference.model import Model, load
 from bertworks.models.folder import versions
 from bertworks.models.hub import fetch
@@ -86,7 +87,12 @@ def export(request: ExportRequest) -> ExportResult:
     folder = fetch(request.model)
     if find_export_engine(folder) is not None:
         raise FolderError(f"{folder} is an export itself; give the folder that it was exported from")
-    check_output(request.output)
+    with lock_output(request.output):
+        check_output(request.output)
+        return _export(request, folder, target, tolerance)
+
+
+def _export(request: ExportRequest, folder: Path, target: ExportTarget, tolerance: Tolerance) -> ExportResult:
     original = load(folder, precision="fp32")
     with staged_folder(request.output) as staged:
         sample = _sample(original, request)

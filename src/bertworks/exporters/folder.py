@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bertworks.disk import write_json
+from bertworks.disk import is_vacant, write_json
 from bertworks.errors import FolderError
 from bertworks.models.hub import CONFIG_AND_TOKENIZER_FILES
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -18,7 +18,7 @@ _COPY_PATTERNS = (*CONFIG_AND_TOKENIZER_FILES, "README.md", "LICENSE*")
 
 def check_output(path: Path) -> None:
     """Refuse an output folder that is not empty."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if not is_vacant(path):
         raise FolderError(f"{path} already exists; choose another folder with --output, or remove it")
 
 

@@ -22,6 +22,7 @@ from bertworks.exporters.corpus_facts import held_out_texts, read_corpus_facts
 from bertworks.exporters.export import ExportRequest, export
 from bertworks.exporters.folder import check_output, folder_size
 from bertworks.exporters.model_card import CardContent, summary, write_card
+from bertworks.folder_lock import lock_output
 from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.provenance import CORPUS_FOLDER, CORPUS_HASH, corpus_hash
@@ -111,8 +112,12 @@ class PackageResult:
 
 def package(request: PackageRequest) -> PackageResult:
     """Write the source of a package; nothing is written if the model is refused."""
-    _check_request(request)
-    request = _with_run(request)
+    with lock_output(request.output):
+        _check_request(request)
+        return _package(_with_run(request))
+
+
+def _package(request: PackageRequest) -> PackageResult:
     notes = _read_notes(request.notes)
     original = read_folder(fetch(request.model))
     run = None if request.run is None else read_pretrain_run(request.run)

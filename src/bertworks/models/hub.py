@@ -50,8 +50,8 @@ WEIGHTS = (
     ["model.ckpt-*.index", "model.ckpt-*.data-?????-of-?????"],
 )
 DISK_ERRORS = {
-    errno.ENOSPC: "the disk is full; free some space",
-    errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.ENOSPC: "no space left on that disk; free some space",
+    errno.EDQUOT: "no space left in the quota on that disk; free some space",
     errno.EACCES: "writing there is not allowed; change its permissions",
     errno.EPERM: "writing there is not allowed; change its permissions",
     errno.EROFS: "that file system is read-only; make it writable",

@@ -6,10 +6,8 @@ No code in a file is ever executed: a .bin is a pickle, and is read only with `w
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import pickle
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from bertworks.disk import atomic_write, read_json
+from bertworks.disk import as_os_error, atomic_write, read_json
 from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import FolderError
@@ -105,9 +103,8 @@ def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         mode = temporary.stat().st_mode  # safetensors would create a file that only its owner may read
         try:
             save_file(contiguous, temporary, metadata={"format": "pt"})
-        except SafetensorError as error:  # it has the errno only in its message
-            number = re.search(r"os error (\d+)", str(error))
-            raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+        except SafetensorError as error:
+            raise as_os_error(error) from error
         temporary.chmod(mode)
 
 

@@ -13,13 +13,15 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed
 import torch.multiprocessing
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from bertworks.errors import BertworksError, SettingsError
+from bertworks.errors import BertworksError, FolderError, SettingsError
+from bertworks.folder_lock import lock_folder
 from bertworks.parallel.workers import num_cores
 
 # The variables that torchrun sets in every process.
@@ -54,6 +56,22 @@ def process_group() -> Iterator[None]:
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def lock_run(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run folder, in the main process for all; where another run holds it, all raise that error."""
+    with contextlib.ExitStack() as stack:
+        message = ""
+        if is_main_process():
+            try:
+                stack.enter_context(lock_folder(folder))
+            except FolderError as error:
+                message = str(error)
+        message = all_gather(message)[0]
+        if message:
+            raise FolderError(message)
+        yield
 
 
 def rank() -> int:

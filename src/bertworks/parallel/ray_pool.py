@@ -81,7 +81,7 @@ class RayPool:
     def _next_result(self, pending: dict[Any, int]) -> Any:
         """Wait for a task to finish, and return its result."""
         (done, *_), _ = self.ray.wait(list(pending), num_returns=1)
-        del pending[done]
+        number = pending.pop(done)
         errors = self.ray.exceptions
         try:
             return self.ray.get(done)
@@ -90,8 +90,8 @@ class RayPool:
         except errors.RayError as error:
             reason = str(error).strip().partition("\n")[0]
             raise BertworksError(
-                f"a task was lost {_RETRIES + 1} times, most likely because memory ran out ({reason}); run the same "
-                f"command again with fewer --workers: finished work is kept"
+                f"task {number + 1} was lost {_RETRIES + 1} times, most likely because memory ran out ({reason}); run "
+                f"the same command again with fewer --workers: finished work is kept"
             ) from None
 
     def _unwrap_error(self, error: Any) -> Exception:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.process
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, TypeVar
@@ -26,6 +27,8 @@ class NumberedResult(Protocol):
     @property
     def number(self) -> int: ...
 
+
+_RUN_AGAIN = "run the same command again: finished work is kept"
 
 Part = TypeVar("Part", bound=NumberedResult)
 
@@ -76,12 +79,28 @@ def run_units(work: Callable[[Unit], Result], units: Iterable[Unit], workers: Wo
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     except BrokenProcessPool:
-        raise BertworksError(
-            "a worker process was killed, most likely because memory ran out; run the same command again with fewer "
-            "--workers: finished work is kept"
-        ) from None
+        processes = list((pool._processes or {}).values())
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise BertworksError(_describe_loss(processes)) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _describe_loss(processes: Sequence[multiprocessing.process.BaseProcess]) -> str:
+    """Return which of the ended workers was lost and why, and what to do; the pool has terminated the others."""
+    lost = [process for process in processes if process.exitcode not in (0, -signal.SIGTERM)] or processes
+    if not lost:
+        return f"a worker process did not start; {_RUN_AGAIN}"
+    pid, exit_code = lost[0].pid, lost[0].exitcode or 0
+    if exit_code == -signal.SIGKILL:
+        return (
+            f"worker process {pid} was killed by signal 9 (SIGKILL), most likely because memory ran out; run the same "
+            f"command again with fewer --workers: finished work is kept"
+        )
+    if exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        return f"worker process {pid} was killed by signal {-exit_code} ({name}); {_RUN_AGAIN}"
+    return f"worker process {pid} ended with exit code {exit_code}; {_RUN_AGAIN}"
 
 
 def in_order(parts: Iterable[Part]) -> Iterator[Part]:

@@ -10,6 +10,7 @@ comes from the arguments of `bertworks bundle`.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,9 +20,10 @@ from typing import Any
 import bertworks
 from bertworks.corpus.corpus import MANIFEST, read_manifest
 from bertworks.corpus.text_shard import SplitDocument, read_text
-from bertworks.disk import explain_os_error, read_json, sha256, write_json
+from bertworks.disk import explain_os_error, read_json, resumable_folder, sha256, write_json
 from bertworks.engines.runtimes import RUNTIMES, find_export_engine
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.folder_lock import lock_output
 from bertworks.inference.model import load
 from bertworks.models.provenance import (
     BASE_FOLDER,
@@ -34,11 +36,13 @@ from bertworks.models.provenance import (
 )
 from bertworks.models.weights import find_weights
 from bertworks.serving.models import check_name, named_folders
-from bertworks.serving.passage_search import write_passages, write_vectors
+from bertworks.serving.passage_search import VECTORS, write_passages, write_vectors
 
 BUNDLE = "bundle.json"
 FORMAT = 1
 CORPUS = "corpus"
+# What an interrupted bundle keeps for the next: the vectors so far, hours of work.
+_VECTOR_PARTS = f"{CORPUS}/.{VECTORS}.parts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,19 +131,40 @@ def bundle(request: BundleRequest, on_progress: Callable[[int, int], None] = lam
 
     After an interruption the same request continues with the vectors that are already in the staging folder.
     """
-    if request.output.exists():
-        raise FolderError(f"{request.output} exists; choose another folder with --output, or remove it")
     if request.corpus and request.manifest:
         raise SettingsError("both --corpus and --manifest are given; leave one out")
-    models = _collect_models(request)
-    if not request.corpus and not request.manifest:
-        request = replace(request, corpus=_recorded_corpus(models))
-    writer = _BundleWriter(request, request.output.with_name(f".{request.output.name}.part"))
+    with lock_output(request.output):
+        if request.output.exists():
+            raise FolderError(f"{request.output} exists; choose another folder with --output, or remove it")
+        models = _collect_models(request)
+        if not request.corpus and not request.manifest:
+            request = replace(request, corpus=_recorded_corpus(models))
+        embedder = _select_embedder(models, request.index) if request.corpus and request.index != "none" else None
+        with resumable_folder(request.output, _VECTOR_PARTS, _index_hash(request, embedder)) as staging_folder:
+            _write_bundle(_BundleWriter(request, staging_folder), models, embedder, on_progress)
+    return read_bundle(request.output)
+
+
+def _index_hash(request: BundleRequest, embedder: _BundleModel | None) -> str:
+    """Return a hash of what the vectors of the index depend on: the model and the text."""
+    if request.corpus is None or embedder is None:
+        return "0"
+    inputs = f"{embedder.sha256} {corpus_hash(read_manifest(request.corpus))}"
+    return hashlib.sha256(inputs.encode()).hexdigest()[:16]
+
+
+def _write_bundle(
+    writer: _BundleWriter,
+    models: Sequence[_BundleModel],
+    embedder: _BundleModel | None,
+    on_progress: Callable[[int, int], None],
+) -> None:
+    """Write all files of a bundle, and the manifest last."""
     for model in models:
         for file in _model_files(model.path):
             writer.copy(file, f"models/{model.name}/{file.relative_to(model.path).as_posix()}")
     corpus = _copy_corpus(writer)
-    index = _build_index(writer, models, on_progress) if request.corpus and request.index != "none" else None
+    index = None if embedder is None else _build_index(writer, embedder, on_progress)
     chain = _build_chain(models, None if corpus is None else corpus["sha256"])
     manifest = {
         "format": FORMAT,
@@ -151,12 +176,10 @@ def bundle(request: BundleRequest, on_progress: Callable[[int, int], None] = lam
         "files": writer.files,
     }
     write_json(writer.staging_folder / BUNDLE, manifest)
-    writer.staging_folder.rename(request.output)
-    return read_bundle(request.output)
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Open a bundle and verify every file and every provenance link."""
+    """Open a bundle and verify every file and every provenance link; a file that it does not list is refused."""
     manifest = read_json(folder / BUNDLE, "a bundle (see `bertworks bundle`)")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise FolderError(f"{folder / BUNDLE} does not have format {FORMAT}; build the bundle again")
@@ -168,6 +191,7 @@ def read_bundle(folder: Path) -> Bundle:
             raise FolderError(
                 f"{path} does not have the sha256 in {BUNDLE}: it was changed or damaged; build the bundle again"
             )
+    _check_unlisted(folder, manifest["files"])
     chain = tuple(Link(**link) for link in manifest["chain"])
     for link in chain:
         _check_link(folder, manifest, link)
@@ -180,6 +204,16 @@ def read_bundle(folder: Path) -> Bundle:
         index_model=index["model"] if index else "",
         num_files=len(manifest["files"]),
     )
+
+
+def _check_unlisted(folder: Path, listed: Mapping[str, str]) -> None:
+    """Raise FolderError if a bundle has files, hidden ones included, that its manifest does not list."""
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
+    unlisted = [name for name in names if name not in listed and name != BUNDLE]
+    if unlisted:
+        more = f" and {len(unlisted) - 1:,} more" if len(unlisted) > 1 else ""
+        raise FolderError(f"{folder} has {unlisted[0]}{more}, which {BUNDLE} does not list; remove what is not listed")
 
 
 def is_bundle(folder: Path) -> bool:
@@ -296,10 +330,9 @@ def _copy_corpus(writer: _BundleWriter) -> dict[str, Any] | None:
 
 
 def _build_index(
-    writer: _BundleWriter, models: Sequence[_BundleModel], on_progress: Callable[[int, int], None]
+    writer: _BundleWriter, embedder: _BundleModel, on_progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Split the text into passages, embed them, and return the index's entry in bundle.json."""
-    embedder = _select_embedder(models, writer.request.index)
     folder = writer.staging_folder / CORPUS
     num_passages = write_passages(folder, _documents(folder))
     vector_size = write_vectors(folder, load(embedder.path), lambda done: on_progress(done, num_passages))

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from bertworks.disk import atomic_write, explain_os_error, flush_folder, sha256, staged_folder, write_json
+from bertworks.disk import as_os_error, atomic_write, explain_os_error, flush_folder, sha256, staged_folder, write_json
 from bertworks.errors import FolderError
 from bertworks.training.devices import LossScaler
 from bertworks.training.loop import TrainState
@@ -103,7 +103,7 @@ def save_checkpoint(
         if is_main:
             _replace(complete, path)
     except SafetensorError as error:
-        raise FolderError(f"cannot write {path}: {error}; free some space and resume the run") from error
+        raise explain_os_error(as_os_error(error), path) from error
     except OSError as error:
         raise explain_os_error(error, path) from error
     finally:
@@ -223,7 +223,10 @@ def _read_rows(name: str, shards: Sequence[Any], rows: slice) -> torch.Tensor:
 
 
 def find_latest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """Return the newest undamaged checkpoint, and a message for each newer one that is damaged."""
+    """Return the newest undamaged checkpoint, and a message for each newer one that is damaged.
+
+    If all are damaged, a FolderError: the run would begin again, and overwrite what may still be restored.
+    """
     damaged: list[str] = []
     for path in reversed(checkpoints_in(folder)):
         try:
@@ -232,6 +235,11 @@ def find_latest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
             damaged.append(str(error))
         else:
             return path, damaged
+    if damaged:
+        raise FolderError(
+            f"every checkpoint in {folder} is damaged ({damaged[0]}); restore one of them from a copy, or delete "
+            f"{folder} to train again from the first step"
+        )
     return None, damaged
 
 

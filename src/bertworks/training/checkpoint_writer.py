@@ -100,9 +100,17 @@ def _copy_to_cpu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def load_latest_for_module(folder: Path, module: nn.Module) -> tuple[Checkpoint | None, list[str]]:
     """Read the local rows of the newest undamaged checkpoint; return it, and a message for each damaged newer one.
 
-    The main process verifies the hashes and broadcasts the step.
+    The main process verifies the hashes and broadcasts the step. If all checkpoints are damaged, all processes raise.
     """
-    path, damaged = find_latest_checkpoint(folder) if is_main_process() else (None, [])
+    path, damaged, message = None, list[str](), ""
+    if is_main_process():
+        try:
+            path, damaged = find_latest_checkpoint(folder)
+        except FolderError as error:
+            message = str(error)
+    message = all_gather(message)[0]
+    if message:
+        raise FolderError(message)
     step = int(broadcast(-1 if path is None else int(path.name.rpartition("-")[2])))
     if step < 0:
         return None, damaged

@@ -14,7 +14,8 @@ from bertworks.commands.compare.recipe import CompareRecipe, MemberRecipe, TaskR
 from bertworks.commands.compare.run import CompareRequest, compare, jobs_of
 from bertworks.commands.finetune.request import FinetuneEvent
 from bertworks.commands.pretrain.request import TrainEvent
-from bertworks.errors import SettingsError
+from bertworks.errors import FolderError, SettingsError
+from bertworks.folder_lock import lock_folder
 from bertworks.inference.finetuned import load_predictor
 from bertworks.models.folder import read_folder
 from bertworks.settings import to_toml
@@ -49,6 +50,12 @@ def comparison(data: Path, *members: MemberRecipe, **settings: object) -> Compar
 def file_times(folder: Path) -> dict[str, int]:
     """Return when each file of the runs was written."""
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in sorted((folder / "runs").rglob("*"))}
+
+
+def test_two_comparisons_cannot_write_to_one_folder(data: Path, tmp_path: Path):
+    request = CompareRequest(comparison(data, member(data, "BERT base")), tmp_path / "out")
+    with lock_folder(request.output), pytest.raises(FolderError, match=f"another run is writing to {request.output} "):
+        compare(request)
 
 
 def test_members_and_seeds_are_run_scored_and_reported_once(data: Path, tmp_path: Path):

@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 from encoder_folder import write_random_bert
+from killed_child import run_killed
 from safetensors.torch import load_file
 
 import bertworks
@@ -27,6 +28,7 @@ from bertworks.commands.predict import PredictRequest, predict
 from bertworks.datasets.files import Record
 from bertworks.encoders.bert import BertConfig
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.folder_lock import lock_folder
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.predictor import TRUNCATED_TOKENS
 from bertworks.settings import recipe_table
@@ -239,6 +241,35 @@ def test_a_resumed_run_is_bit_identical(
     last_checkpoints = [checkpoints_in(output / "checkpoints")[-1] for output in (run[0], tmp_path / "run")]
     tensors = [load_file(path / "optimizer.safetensors") for path in last_checkpoints]
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+
+
+def test_two_runs_cannot_write_to_one_folder(base: Path, files: dict[str, Path], tmp_path: Path):
+    request = request_of(base, files, tmp_path / "run")
+    message = f"another run is writing to {tmp_path}/run .*wait for it, or choose another --output"
+    for work in (run_finetune(request), sweep(request, [RECIPE])):
+        with lock_folder(tmp_path / "run"), pytest.raises(FolderError, match=message):
+            list(work)
+    list(run_finetune(replace(request, stop_after=1)))
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_killed_at_any_of_its_first_changes_a_run_is_continued(
+    base: Path, files: dict[str, Path], tmp_path: Path, number: int
+):
+    request = replace(request_of(base, files, tmp_path / "run"), stop_after=1)
+    assert run_killed(lambda: list(run_finetune(request)), tmp_path, number)
+    assert [event.step.number for event in run_finetune(request) if event.step] == [1]
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")] == []
+
+
+def test_if_every_checkpoint_is_damaged_a_run_stops(base: Path, files: dict[str, Path], tmp_path: Path):
+    request = request_of(base, files, tmp_path / "run")
+    list(run_finetune(replace(request, stop_after=5)))
+    for path in checkpoints_in(tmp_path / "run" / "checkpoints"):
+        (path / "state.json").unlink()
+    with pytest.raises(FolderError, match=r"every checkpoint in .*/run/checkpoints is damaged .* or delete"):
+        list(run_finetune(request))
 
 
 def test_predictions_are_in_order_with_calibrated_probabilities(run: tuple[Path, list[FinetuneEvent]], tmp_path: Path):

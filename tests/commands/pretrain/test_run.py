@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killed_child import run_killed
 from safetensors.torch import load_file
 from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run, state
 
@@ -26,6 +27,7 @@ from bertworks.commands.pretrain.run_recipe import recipe_hash
 from bertworks.corpus.corpus import Corpus
 from bertworks.encoders import precision as precision_module
 from bertworks.errors import BertworksError, FolderError, SettingsError
+from bertworks.folder_lock import lock_folder
 from bertworks.inference.model import load
 from bertworks.settings import read_recipe, recipe_path
 from bertworks.training.checkpoint import checkpoints_in
@@ -325,7 +327,7 @@ def test_full_disk_while_saving_raises_and_the_run_can_be_resumed(corpus, tmp_pa
         save_file(tensors, path)
 
     monkeypatch.setattr("bertworks.training.checkpoint.save_file", save_until_full)
-    with pytest.raises(FolderError, match=r"cannot write .*: the disk is full; free some space and run the same"):
+    with pytest.raises(FolderError, match=r"cannot write .*: no space left on the disk of .*; free some space"):
         run(corpus, tmp_path / "resumed")
     monkeypatch.undo()
     assert [path.name for path in (tmp_path / "resumed" / "checkpoints").iterdir()] != []
@@ -344,6 +346,35 @@ def test_damaged_checkpoint_is_reported_and_the_previous_one_is_used(corpus, tmp
     assert any("step-00000006: the hash of optimizer.safetensors differs" in event.warning for event in events)
     assert any("continuing after step 5" in event.note for event in events)
     assert_same(tmp_path / "whole", tmp_path / "resumed")
+
+
+def test_if_every_checkpoint_is_damaged_the_run_stops_and_keeps_its_records(corpus, tmp_path):
+    run(corpus, tmp_path / "run", stop_after=6)
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    folder = tmp_path / "run" / "checkpoints"
+    for path in checkpoints_in(folder):
+        (path / "manifest.json").write_text("{}")
+    with pytest.raises(FolderError, match=rf"every checkpoint in {folder} is damaged .* or delete {folder} to train"):
+        run(corpus, tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == metrics
+    shutil.rmtree(folder)
+    assert run(corpus, tmp_path / "run")[0].number == 1
+
+
+def test_two_runs_cannot_write_to_one_folder(corpus, tmp_path):
+    folder = tmp_path / "run"
+    with lock_folder(folder), pytest.raises(FolderError, match=f"another run is writing to {folder} .*wait for it"):
+        run(corpus, folder)
+    run(corpus, folder, stop_after=1)
+    assert not (folder / ".lock").exists()
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_killed_at_any_of_its_first_changes_a_run_is_continued(corpus, tmp_path, number):
+    folder = tmp_path / "run"
+    assert run_killed(lambda: run(corpus, folder, stop_after=1), folder, number)
+    assert [step.number for step in run(corpus, folder, stop_after=1)] == [1]
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
 def test_folder_of_another_recipe_is_refused(corpus, tmp_path):

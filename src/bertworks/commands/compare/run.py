@@ -18,6 +18,7 @@ from bertworks.commands.compare.results import collect_member_results, member_re
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.commands.vocab import VocabularyRequest, train_vocabulary
 from bertworks.disk import write_json, write_text
+from bertworks.folder_lock import lock_folder
 from bertworks.metrics.seeds import MemberResult
 from bertworks.parallel.machine import machine_info
 from bertworks.reports.compare import CompareContents, markdown_of, score_plot, write_compare_report
@@ -55,7 +56,11 @@ def compare(
     A failed run is reported and does not end the others. Jobs that `mapper` runs in other processes emit no events.
     """
     request.comparison.check()
-    request.output.mkdir(parents=True, exist_ok=True)
+    with lock_folder(request.output):
+        return _compare(request, mapper, on_event)
+
+
+def _compare(request: CompareRequest, mapper: Mapper, on_event: EventCallback) -> CompareReport:
     jobs = jobs_of(_prepare_corpus(request, on_event), request)
     work = partial(run_job, on_event=on_event) if mapper is map else run_job
     results: list[JobResult] = []

@@ -16,6 +16,7 @@ from bertworks.commands.finetune.open_run import FinetuneRun, open_run
 from bertworks.commands.finetune.recipe import parse_target_metric
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.errors import BertworksError
+from bertworks.folder_lock import lock_folder
 from bertworks.parallel.process_group import check_single_process
 from bertworks.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.tasks.contract import ScaledTask, WeightedTask
@@ -33,6 +34,11 @@ def run_finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     A run whose model collapsed to one class is restarted with other settings, up to `max_restarts` times.
     """
     check_single_process("fine-tuning")
+    with lock_folder(request.output):
+        yield from _finetune(request)
+
+
+def _finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     recipe, messages, learning_rates = request.recipe, list[str](), list[float]()
     for attempt in range(request.recipe.max_restarts + 1):
         folder = request.output if attempt == 0 else request.output / f"restart-{attempt}"

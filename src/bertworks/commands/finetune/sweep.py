@@ -19,6 +19,7 @@ from bertworks.commands.finetune.run_recipe import with_defaults
 from bertworks.disk import read_json, sha256, write_json
 from bertworks.encoders.precision import AUTO
 from bertworks.errors import FolderError, SettingsError
+from bertworks.folder_lock import lock_folder, remove_dead_lock
 from bertworks.models.provenance import BASE_HASH, hashes_of
 from bertworks.tasks.registry import task_of
 
@@ -93,15 +94,17 @@ def sweep(request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]) -> Iterat
     At the end `sweep.json` holds all outcomes.
     """
     outcomes = []
-    for number, run in enumerate(runs_of(request, recipes), 1):
-        yield FinetuneEvent(note=f"run {number} of {len(recipes)}: {run.output.name}")
-        yield from complete_run(run)
-        outcome = outcome_of(run)
-        if outcome is None:
-            return  # interrupted
-        outcomes.append(outcome)
-        yield outcome
-    write_sweep(request, outcomes)
+    runs = runs_of(request, recipes)
+    with lock_folder(request.output):
+        for number, run in enumerate(runs, 1):
+            yield FinetuneEvent(note=f"run {number} of {len(recipes)}: {run.output.name}")
+            yield from complete_run(run)
+            outcome = outcome_of(run)
+            if outcome is None:
+                return  # interrupted
+            outcomes.append(outcome)
+            yield outcome
+        write_sweep(request, outcomes)
 
 
 def write_sweep(request: FinetuneRequest, outcomes: Sequence[Outcome]) -> None:
@@ -115,6 +118,7 @@ def complete_run(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
     run_info = request.output / "run.json"
     if run_info.exists():
         _check_same(request, read_json(run_info, "a finished run"))
+        remove_dead_lock(request.output)
     else:
         yield from run_finetune(request)
 

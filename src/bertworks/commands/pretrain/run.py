@@ -34,8 +34,15 @@ from bertworks.errors import BertworksError, FolderError, MissingDependencyError
 from bertworks.models.provenance import folders_of, hashes_of, languages_of
 from bertworks.objectives.objective import ObjectiveModule
 from bertworks.parallel.machine import peak_bytes
-from bertworks.parallel.process_group import all_gather, any_process, is_main_process, process_group, world_size
-from bertworks.records import EventsWriter, HeldOutRecord, Records, read_records
+from bertworks.parallel.process_group import (
+    all_gather,
+    any_process,
+    is_main_process,
+    lock_run,
+    process_group,
+    world_size,
+)
+from bertworks.records import HeldOutRecord, Records, read_records
 from bertworks.reports.pretrain import write_pretrain_report
 from bertworks.reports.pretrain_verdict import read_verdict
 from bertworks.sampling.batch import Batch
@@ -46,6 +53,7 @@ from bertworks.training.data_parallel import wrap_ddp
 from bertworks.training.devices import Precision, device_of
 from bertworks.training.ema import averaged_weights, use_averaged_weights
 from bertworks.training.evaluation import evaluate
+from bertworks.training.events import EventsWriter
 from bertworks.training.health import HealthMonitor, HealthWarning
 from bertworks.training.interrupt import catch_stop_signals
 from bertworks.training.loop import GetBatches, Step, Training, TrainState, train
@@ -99,7 +107,7 @@ def run_pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
 
     Under torchrun every process has to call it; only the main process gets events.
     """
-    with process_group():
+    with process_group(), lock_run(request.output):
         for event in _pretrain(request):
             if is_main_process():
                 yield event

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.corpus.corpus import Corpus
+from bertworks.disk import LOCK
 from bertworks.errors import SettingsError
 from bertworks.settings import read_recipe, to_toml, write_recipe
 
@@ -20,7 +21,7 @@ def write_run_recipe(output: Path, recipe: PretrainRecipe) -> None:
     with contextlib.suppress(SettingsError):
         if path.exists() and read_recipe(path, PretrainRecipe) == recipe:
             text = path.read_text(encoding="utf-8")
-    write_recipe(output, text, (".recipe.toml.*.part",))
+    write_recipe(output, text, (".*.part", LOCK))
 
 
 def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -> str:

@@ -1,0 +1,214 @@
+"""Output locks: the path of an output in, a lock out that one process holds; the lock of a dead process is taken over.
+
+The lock file names its holder: pid, host, and when it took the lock. On one host `flock` decides, which the kernel
+releases when a process ends, however it ends. Not every shared disk shows it to other hosts, and not every system has
+it; so a holder also touches its file every few seconds, and elsewhere counts as dead when it has stopped doing that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import importlib.util
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from io import FileIO
+from pathlib import Path
+
+from bertworks.disk import LOCK, explain_os_error, remove_dead_temporaries, remove_leftovers
+from bertworks.errors import FolderError
+
+_HAS_FLOCK = importlib.util.find_spec("fcntl") is not None  # not on Windows
+_TOUCH_SECONDS = 5.0
+# Without a touch for so long, a holder on another host is dead; at once, if the last touch is older than clocks differ.
+_SILENT_SECONDS, _OLD_SECONDS = 60.0, 600.0
+# flock is not supported by this file system.
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """The process that holds a lock, its host, and the time when it took the lock."""
+
+    pid: int
+    host: str
+    started: str
+
+    @classmethod
+    def of_this_process(cls) -> LockHolder:
+        return cls(os.getpid(), platform.node(), datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder whose files are written in place; raise a FolderError if another process holds it.
+
+    The folder is created, and removed again if nothing was written into it.
+    """
+    is_new = not folder.exists()
+    try:
+        with _hold(folder / LOCK, folder):
+            remove_leftovers(folder)
+            yield
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds something
+                folder.rmdir()
+
+
+def remove_dead_lock(folder: Path) -> None:
+    """Remove the lock file that a killed run left in a folder; raise a FolderError if a process holds it."""
+    if (folder / LOCK).exists():
+        with lock_folder(folder):
+            pass
+
+
+@contextlib.contextmanager
+def lock_output(path: Path) -> Iterator[None]:
+    """Hold the lock of a file or folder that appears at `path` when it is complete: a hidden file beside it.
+
+    For a folder that exists already, in a folder that is not writable (a mounted one), the lock is inside it.
+    """
+    real_path = path.resolve()
+    if real_path.is_dir() and not (real_path.name and os.access(real_path.parent, os.W_OK)):
+        lock_file = real_path / LOCK
+    else:
+        lock_file = real_path.with_name(f".{real_path.name}{LOCK}")
+    with _hold(lock_file, path):
+        remove_dead_temporaries(path)
+        yield
+
+
+@contextlib.contextmanager
+def _hold(lock_file: Path, output: Path) -> Iterator[None]:
+    try:
+        file = _acquire(lock_file, output)
+    except OSError as error:
+        raise explain_os_error(error, output) from error
+    has_ended = threading.Event()
+    thread = threading.Thread(target=_touch, args=(file, lock_file, has_ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
+        if not _HAS_FLOCK:
+            file.close()  # Windows removes no open file
+            lock_file.unlink(missing_ok=True)
+        elif _is_open_at(file, lock_file):
+            lock_file.unlink(missing_ok=True)  # before it is closed, so that nobody else has locked it
+        file.close()
+
+
+def _acquire(lock_file: Path, output: Path) -> FileIO:
+    """Open and lock the file, and write this process into it; raise a FolderError if another one holds it."""
+    while True:
+        with contextlib.suppress(FileExistsError):  # a file: opening the lock in it says so
+            lock_file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = lock_file.open("a+b", buffering=0)
+        except FileNotFoundError:  # the folder was removed in between, by a run that wrote nothing
+            continue
+        try:
+            is_free = _flock(file)
+            if is_free is False or not _is_dead(_read_holder(file), is_free, lock_file):
+                raise FolderError(_busy_message(_read_holder(file), lock_file, output))
+            if _HAS_FLOCK and not _is_open_at(file, lock_file):
+                file.close()  # its holder removed it in between
+                continue
+            _write_holder(file, lock_file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+def _flock(file: FileIO) -> bool | None:
+    """Lock an open file; return whether that succeeded, or None where files cannot be locked."""
+    if not _HAS_FLOCK:
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return None
+        raise
+    return True
+
+
+def _is_dead(holder: LockHolder | None, is_free: bool | None, lock_file: Path) -> bool:
+    """Return whether the holder in the file has ended; `is_free`: the file could be locked on this host."""
+    if holder is None or (is_free and holder.host == platform.node()):
+        return True
+    last_touch = _last_touch(lock_file)
+    if time.time() - last_touch > _OLD_SECONDS:
+        return True
+    deadline = time.monotonic() + _SILENT_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(min(1.0, _SILENT_SECONDS / 10))
+        if _last_touch(lock_file) != last_touch:
+            return False
+    return True
+
+
+def _last_touch(lock_file: Path) -> float:
+    """Return the time of the last touch; the file is opened, because NFS then asks its server."""
+    try:
+        with lock_file.open("rb") as file:
+            return os.fstat(file.fileno()).st_mtime
+    except FileNotFoundError:  # released
+        return 0.0
+
+
+def _read_holder(file: FileIO) -> LockHolder | None:
+    """Return the holder in a lock file; None if there is none yet."""
+    file.seek(0)
+    try:
+        return LockHolder(**json.loads(file.read()))
+    except (ValueError, TypeError):
+        return None
+
+
+def _write_holder(file: FileIO, lock_file: Path) -> None:
+    """Write this process into its lock file; where that fails, as on a full disk, there is no lock file."""
+    try:
+        file.truncate(0)
+        file.write(json.dumps(asdict(LockHolder.of_this_process())).encode())
+    except OSError:
+        lock_file.unlink(missing_ok=True)
+        raise
+
+
+def _busy_message(holder: LockHolder | None, lock_file: Path, output: Path) -> str:
+    name = "" if holder is None else f" (process {holder.pid} on {holder.host}, since {holder.started})"
+    message = f"another run is writing to {output}{name}; wait for it, or choose another --output"
+    if holder is None or holder.host == platform.node():
+        return message
+    return f"{message}; if it does not run on {holder.host} any more, remove {lock_file}"
+
+
+def _is_open_at(file: FileIO, path: Path) -> bool:
+    """Return whether the open file is still the one at the path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _touch(file: FileIO, lock_file: Path, has_ended: threading.Event) -> None:
+    """Update the time of the lock file until the lock is released."""
+    target = file.fileno() if os.utime in os.supports_fd else lock_file
+    while not has_ended.wait(_TOUCH_SECONDS):
+        with contextlib.suppress(OSError):
+            os.utime(target)
