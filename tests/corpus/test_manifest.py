@@ -106,7 +106,7 @@ INVALID_TOKENS: dict[str, tuple[Callable[[Table], Any], str]] = {
     ),
     "another total": (lambda table: table["counts"].update(tokens=1), "'counts: tokens' is 1, but the shards have"),
     "a path": (lambda table: table["shards"][0].update(file="a/000000.safetensors"), "should be a file of this folder"),
-    "no shard file": (lambda table: table["shards"][0].update(file="tokenizer.json"), "should be a file of this folder"),
+    "no shard": (lambda table: table["shards"][0].update(file="tokenizer.json"), "should be a file of this folder"),
     "infinite weight": (lambda table: table["shards"][0].update(weight=float("inf")), "should be a number above 0"),
     "another weight": (lambda table: table["shards"][0].update(weight=2.0), "another weight than its source"),
     "a shard less": (lambda table: table["shards"].pop(), "but the shards have 0"),

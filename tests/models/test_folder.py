@@ -477,5 +477,5 @@ def test_tensors_that_the_encoder_does_not_use_are_named(changed: Callable[..., 
 def test_a_folder_whose_files_differ_from_their_hashes_is_refused(written: WrittenModel, tmp_path: Path):
     folder = Path(shutil.copytree(written.path, tmp_path / "copy"))
     flip_bit(folder / "model.safetensors", -1)
-    with pytest.raises(FolderError, match=r"model\.safetensors is damaged: its sha256 is not the one in bertworks\.json"):
+    with pytest.raises(FolderError, match=r"model\.safetensors is damaged: its sha256 is not the one in bertworks"):
         read_folder(folder)

@@ -69,7 +69,8 @@ class Corpus:
         tokenizer = Tokenizer.load(self.tokens_folder)
         if tokenizer.hash != self.tokens_manifest["vocabulary"]:
             raise FolderError(
-                f"{self.tokens_folder} has another vocabulary than was written; delete {self.folder} and prepare it again"
+                f"{self.tokens_folder} has another vocabulary than was written; delete {self.folder} and prepare it "
+                f"again"
             )
         return tokenizer
 

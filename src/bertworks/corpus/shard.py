@@ -203,6 +203,6 @@ class _ShardFile:
 def damage_message(path: Path) -> str:
     """Return the message for a shard that differs from its hash in the manifest."""
     return (
-        f"{path} is damaged or was changed: its sha256 is not the one in {path.parent / 'manifest.json'}; find all such "
-        f"files with `bertworks prepare --verify` and prepare the corpus again"
+        f"{path} is damaged or was changed: its sha256 is not the one in {path.parent / 'manifest.json'}; find all "
+        f"such files with `bertworks prepare --verify` and prepare the corpus again"
     )

@@ -66,8 +66,9 @@ def held_out_texts(folder: Path) -> Iterator[str]:
     shards = read_manifest(folder)["shards"]
     texts_per_shard = -(-_NUM_TEXTS // len(shards))
     for shard in shards:
-        documents = (document for document, split in read_text(folder / shard["file"], shard["sha256"]) if split == "held-out")
-        for document in islice(documents, texts_per_shard):
+        documents = read_text(folder / shard["file"], shard["sha256"])
+        held_out = (document for document, split in documents if split == "held-out")
+        for document in islice(held_out, texts_per_shard):
             yield " ".join("".join(document.sentences[:_SENTENCES_PER_TEXT]).split())
 
 

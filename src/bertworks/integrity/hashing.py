@@ -139,7 +139,7 @@ class FileVerification:
     def problems(self) -> list[FileProblem]:
         """The problems found so far, in the order of the recorded hashes."""
         with self._lock:
-            return [self._problems[name] for name in self._hashes if name in self._problems]
+            return [self._problems[name] for name in self._hashes if name in self._problems] if self._problems else []
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all files are compared, or for some seconds; return whether they are."""

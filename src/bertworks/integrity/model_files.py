@@ -1,7 +1,7 @@
 """The files of a model folder: metadata in, a bertworks.json with the hashes of all files out; a folder in, its
 metadata out, or an error that names the file that is not as it was written.
 
-bertworks.json has the hashes under "files", and a hash of its own content under "content_sha256". A folder without them,
+bertworks.json has the hashes under "files", and one of its own content under "content_sha256". A folder without them,
 older or foreign, is not checked. Files that nobody computes with, such as README.md, may change.
 """
 
@@ -170,8 +170,8 @@ def _raise_problems(folder: Path, problems: Sequence[FileProblem]) -> None:
 def _by_hand_message(folder: Path, names: Sequence[str]) -> str:
     verb = "was" if len(names) == 1 else "were"
     return (
-        f"{folder}: {', '.join(names)} {verb} changed or removed after the model was written, probably by hand; if that "
-        f"was you, accept it with `bertworks verify --accept {folder}`, else {_COPY_AGAIN}"
+        f"{folder}: {', '.join(names)} {verb} changed or removed after the model was written, probably by hand; if "
+        f"that was you, accept it with `bertworks verify --accept {folder}`, else {_COPY_AGAIN}"
     )
 
 
