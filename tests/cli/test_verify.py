@@ -236,4 +236,3 @@ def test_a_foreign_folder_with_fewer_layers_in_its_config_than_in_its_weights_is
     assert_refused(
         predict(model), "model.safetensors holds 'bert.encoder.layer.1.", "a layer that the encoder of config.json"
     )
-

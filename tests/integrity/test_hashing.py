@@ -156,7 +156,7 @@ def test_files_are_verified_in_the_background(tmp_path: Path):
     ],
 )
 def test_an_invalid_hash_is_refused(entry: object):
-    with pytest.raises(ValueError, match="it needs|must be|do not have"):
+    with pytest.raises(ValueError, match=r"it needs|must be|do not have"):
         FileHash.from_json(entry)
 
 

@@ -207,12 +207,8 @@ def test_invalid_hashes_are_refused(folder: Path, entries: object, message: str)
         check_model_files(folder)
 
 
-@pytest.mark.parametrize("position", range(0, 200, 13))
+@pytest.mark.parametrize("position", [0, 4, 10, 22, 60, 100, 150, 300, 500, -4])
 def test_a_flipped_bit_in_bertworks_json_is_noticed(folder: Path, position: int):
     flip_bit(folder / "bertworks.json", position)
-    try:
-        metadata = check_model_files(folder)
-    except FolderError as error:
-        assert "bertworks.json" in str(error)
-    else:
-        assert metadata == METADATA  # white space has changed
+    with pytest.raises(FolderError, match=r"bertworks\.json"):
+        check_model_files(folder)

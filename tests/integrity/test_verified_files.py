@@ -82,10 +82,11 @@ def test_without_the_variable_the_cache_is_in_the_home_folder(tmp_path: Path, mo
 
 def test_only_the_newest_folders_are_remembered(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bertworks.integrity.verified_files._MAX_FOLDERS", 2)
-    for number, name in enumerate(("one", "two", "three")):
+    for name in ("one", "two"):
         remember(tmp_path / name)
         for file in cache.iterdir():
-            os.utime(file, (number, number)) if file.stat().st_mtime > 10 else None
+            os.utime(file, ns=(0, file.stat().st_mtime_ns // 2))  # the first is halved twice
+    remember(tmp_path / "three")
     assert not VerifiedFiles(tmp_path / "one").contains("a", IDENTITY, DIGEST)
     assert VerifiedFiles(tmp_path / "two").contains("a", IDENTITY, DIGEST)
     assert VerifiedFiles(tmp_path / "three").contains("a", IDENTITY, DIGEST)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import bertworks
-from bertworks.corpus.manifest import MANIFEST, read_manifest, read_tokens_manifest
 from bertworks.corpus.deduplication import find_duplicates
+from bertworks.corpus.manifest import MANIFEST, read_manifest, read_tokens_manifest
 from bertworks.corpus.shard import REGIONS, SPLITS
 from bertworks.corpus.text_shard import read_text
 from bertworks.corpus.units import (

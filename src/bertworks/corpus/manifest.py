@@ -192,7 +192,6 @@ def _check_distinct(files: list[str]) -> None:
         seen.add(file)
 
 
-
 def _invalid(path: Path, error: ValueError) -> str:
     return f"{path} is damaged or was changed: {error}; delete the folder and prepare it again"
 

@@ -112,9 +112,8 @@ class _PendingFile:
 
     name: str
     expected: FileHash
-    identity: FileIdentity
-    is_settled: bool
-    num_ranges: int
+    identity: FileIdentity | None  # of a settled file, to be remembered
+    num_ranges: int = 1
 
 
 class FileVerification:
@@ -177,7 +176,7 @@ class FileVerification:
             elif self._use_memory and self._memory.contains(name, identity, expected.sha256):
                 self.num_verified += 1
             else:
-                yield from _split(_PendingFile(name, expected, identity, identity.is_settled(), 1))
+                yield from _split(_PendingFile(name, expected, identity if identity.is_settled() else None))
 
     def _verify_range(self, file: _PendingFile, start: int, size: int | None, expected: str) -> None:
         problem = None
@@ -197,8 +196,8 @@ class FileVerification:
                 self._problems.setdefault(file.name, problem)
             elif not file.num_ranges and file.name not in self._problems:
                 self.num_verified += 1
-                if file.is_settled and after == file.identity:
-                    self._memory.add(file.name, file.identity, file.expected.sha256)
+                if after == file.identity:
+                    self._memory.add(file.name, after, file.expected.sha256)
 
 
 def find_problems(folder: Path, hashes: Mapping[str, FileHash], use_memory: bool = True) -> list[FileProblem]:

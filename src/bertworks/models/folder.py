@@ -209,6 +209,4 @@ def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Famil
 def _extra_layer_tensor(entries: Mapping[str, StoredTensor], expected: Collection[str]) -> str | None:
     """Return the first tensor that has the name of an expected one but for the number of its layer."""
     patterns = {_LAYER_NUMBER.sub(".#.", name) for name in expected}
-    return next(
-        (name for name in entries if name not in expected and _LAYER_NUMBER.sub(".#.", name) in patterns), None
-    )
+    return next((name for name in entries if name not in expected and _LAYER_NUMBER.sub(".#.", name) in patterns), None)

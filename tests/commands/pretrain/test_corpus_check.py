@@ -13,7 +13,7 @@ from small_run import RECIPE, prepare_corpus, run
 
 from bertworks.commands.pretrain import corpus_check
 from bertworks.commands.pretrain.corpus_check import CorpusCheck
-from bertworks.commands.pretrain.request import PretrainRequest
+from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
 from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.corpus.corpus import Corpus
 from bertworks.errors import FolderError
@@ -57,9 +57,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_shard_stops_a_run_before_it_trains(
-    corpus: Path, tmp_path: Path, damage: Callable[[Path], None]
-):
+def test_a_damaged_shard_stops_a_run_before_it_trains(corpus: Path, tmp_path: Path, damage: Callable[[Path], None]):
     assert len(DAMAGE) == 16
     damage(shard_of(corpus))
     with pytest.raises(FolderError) as caught:
@@ -83,17 +81,27 @@ class SlowVerification:
         return True
 
 
+def collect_events(corpus: Path, output: Path, on_step: Callable[[], None] = lambda: None) -> list[TrainEvent]:
+    """Run until an error; it is in the last of the returned events, as its warning."""
+    events: list[TrainEvent] = []
+    try:
+        for event in run_pretrain(PretrainRequest(recipe=RECIPE, corpus=corpus, output=output)):
+            events.append(event)
+            if event.step:
+                on_step()
+    except FolderError as error:
+        events.append(TrainEvent(warning=str(error)))
+    return events
+
+
 def test_a_run_waits_for_the_rest_of_the_corpus_before_its_first_checkpoint(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(corpus_check, "CorpusVerification", SlowVerification)
-    steps, notes = [], []
-    with pytest.raises(FolderError, match="^000000.safetensors is damaged$"):
-        for event in run_pretrain(PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run")):
-            steps += [event.step.number] if event.step else []
-            notes += [event.note] if event.note else []
-    assert steps == [1, 2, 3]  # save_steps is 3
-    assert notes[-1] == "comparing the rest of the corpus with its hashes before the first checkpoint"
+    events = collect_events(corpus, tmp_path / "run")
+    assert [event.step.number for event in events if event.step] == [1, 2, 3]  # save_steps is 3
+    assert events[-2].note == "comparing the rest of the corpus with its hashes before the first checkpoint"
+    assert events[-1].warning == "000000.safetensors is damaged"
     assert list((tmp_path / "run").glob("checkpoints/*")) == []
 
 
@@ -106,14 +114,13 @@ def test_damage_found_in_the_background_stops_the_next_step(
         verifications.append(SlowVerification(corpus))
         return verifications[0]
 
+    def find_damage() -> None:
+        verifications[0].error = "000000.safetensors is damaged"
+
     monkeypatch.setattr(corpus_check, "CorpusVerification", create)
-    steps = []
-    with pytest.raises(FolderError, match="is damaged"):
-        for event in run_pretrain(PretrainRequest(recipe=RECIPE, corpus=corpus, output=tmp_path / "run")):
-            if event.step:
-                steps.append(event.step.number)
-                verifications[0].error = "000000.safetensors is damaged"
-    assert steps == [1]
+    events = collect_events(corpus, tmp_path / "run", find_damage)
+    assert [event.step.number for event in events if event.step] == [1]
+    assert events[-1].warning == "000000.safetensors is damaged"
 
 
 def test_an_undamaged_corpus_passes_and_is_compared_once(prepared: Path, monkeypatch: pytest.MonkeyPatch):
@@ -128,13 +135,11 @@ def test_an_undamaged_corpus_passes_and_is_compared_once(prepared: Path, monkeyp
     check.finish()
 
 
-def test_only_the_first_process_of_a_node_hashes_and_all_raise_its_error(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_only_the_first_process_of_a_node_hashes_and_all_raise_its_error(corpus: Path, monkeypatch: pytest.MonkeyPatch):
     flip_bit(shard_of(corpus), 0)
     monkeypatch.setattr(corpus_check, "is_first_of_node", lambda: False)
     monkeypatch.setattr(corpus_check, "all_gather", lambda text: [text, "shard 7 of node 1 is damaged"])
     check = CorpusCheck(Corpus.open(corpus))
     check.raise_error()
-    with pytest.raises(FolderError, match="^shard 7 of node 1 is damaged$"):
+    with pytest.raises(FolderError, match=r"^shard 7 of node 1 is damaged$"):
         check.finish()
