@@ -183,7 +183,7 @@ def test_verify_describes_folders_with_and_without_hashes(
     ("arguments", "message"),
     [
         (("nowhere",), "nowhere is not a folder; give a model, a finished run or a corpus"),
-        (("{home}",), "has no config.json; give a model, a finished run or a corpus"),
+        (("{home}/corpus/text",), "has no config.json; give a model, a finished run or a corpus"),
         (("{home}/corpus", "--accept"), "is a corpus, whose files must not change; prepare it again instead"),
     ],
 )
