@@ -25,6 +25,14 @@ settings.register_profile("bertworks", deadline=None)
 settings.load_profile("bertworks")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the memory of verified files apart from that of the user, also in processes that tests start."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A vocab.txt with the words w0, w1, … and the continuations ##a and ##b."""

@@ -1,4 +1,4 @@
-"""Opening a corpus folder, positions in its splits, sampling of other documents, held-out documents."""
+"""Opening a corpus folder, positions in its splits, sampling of other documents, held-out documents, damaged shards."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import flip_bit
 from numbered_corpus import FIRST_WORD, KEEP_ALL, SENTENCE_PER_LINE, NumberedCorpus, numbered_text
 
 from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.corpus import corpus as corpus_module
-from bertworks.corpus.corpus import Corpus, CorpusPosition, CorpusSplit
+from bertworks.corpus.corpus import Corpus, CorpusPosition, CorpusSplit, CorpusVerification
 from bertworks.corpus.text_shard import read_text
 from bertworks.corpus.units import MIN_HELD_OUT, PrepareSettings
 from bertworks.errors import FolderError, InputError
@@ -27,7 +28,7 @@ SMALL = [[3, 2], [6], [1, 1, 2], [7, 6, 7]]
 
 def word_of(position: CorpusPosition) -> int:
     """The number k of the word wk at a position."""
-    return int(position.shard.input_ids[position.token]) - FIRST_WORD
+    return int(position.shard.input_ids[position.token : position.token + 1][0]) - FIRST_WORD
 
 
 def word_at(split: CorpusSplit, offset: float) -> int:
@@ -207,7 +208,7 @@ def test_no_document_is_in_both_splits(tmp_path: Path, vocabulary: Path) -> None
         split = corpus.split(name)
         positions = [split.position_at(offset) for offset in np.arange(0.5, split.length)]
         first_tokens = {one.shard.first_token(one.shard.document_span(one.sentence)[0]) for one in positions}
-        splits[name] = {int(positions[0].shard.input_ids[token]) for token in first_tokens}
+        splits[name] = {int(positions[0].shard.input_ids[token : token + 1][0]) for token in first_tokens}
     assert not splits["train"] & splits["held-out"]
     assert splits["train"] | splits["held-out"] == set(range(FIRST_WORD, FIRST_WORD + 120))
 
@@ -303,3 +304,41 @@ def test_one_of_several_vocabularies_must_be_named(tmp_path: Path, vocabulary: P
 def read_keys(folder: Path) -> list[str]:
     keys: list[str] = json.loads((folder / "manifest.json").read_text())["tokens"]
     return keys
+
+
+# Damage.
+
+
+def test_a_damaged_shard_is_found_when_its_tokens_are_needed(make_corpus: Callable[..., NumberedCorpus]) -> None:
+    corpus = make_corpus(SMALL).corpus
+    (path,) = corpus.tokens_folder.glob("*.safetensors")
+    flip_bit(path, -1)
+    split = Corpus.open(corpus.folder).split("train")
+    with pytest.raises(FolderError, match=rf"{path.name} is damaged or was changed: its sha256 is not the one in"):
+        split.position_at(0.0)
+
+
+def test_all_shards_are_compared_in_the_background(make_corpus: Callable[..., NumberedCorpus]) -> None:
+    corpus = make_corpus([[40] * 4] * 40, block_bytes=2**10).corpus
+    paths = sorted(corpus.tokens_folder.glob("*.safetensors"))
+    assert len(paths) > 5
+    verification = CorpusVerification(corpus)
+    assert verification.wait(60)
+    assert verification.error == ""
+    flip_bit(paths[3], 0)
+    paths[5].unlink()
+    verification = CorpusVerification(corpus)
+    assert verification.wait(60)
+    assert verification.error.startswith(f"{paths[3]} is damaged or was changed: its sha256 is not the one in")
+    paths[3].unlink()
+    verification = CorpusVerification(corpus)
+    assert verification.wait(60)
+    assert verification.error.startswith(f"{paths[3]} cannot be opened (No such file or directory); run `bertworks")
+
+
+def test_another_tokenizer_than_that_of_the_tokens_is_an_error(make_corpus: Callable[..., NumberedCorpus]) -> None:
+    corpus = make_corpus(SMALL).corpus
+    path = corpus.tokens_folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"w17"', '"w_17"'))
+    with pytest.raises(FolderError, match="has another vocabulary than was written; delete"):
+        _ = Corpus.open(corpus.folder).tokenizer

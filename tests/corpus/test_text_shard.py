@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from damage import flip_bit
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bertworks.corpus.text_shard import SplitDocument, read_text, write_text
+from bertworks.disk import sha256
 from bertworks.errors import FolderError
 from bertworks.text.document import Document
 
@@ -48,3 +50,23 @@ def test_damaged_line_is_named_after_the_lines_before_were_read(tmp_path: Path, 
 def test_missing_shard_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"gone\.jsonl cannot be opened"):
         next(read_text(tmp_path / "gone.jsonl"))
+
+
+@pytest.mark.parametrize("position", [1, 30, -2])
+def test_a_shard_with_another_hash_yields_nothing(tmp_path: Path, position: int) -> None:
+    path = tmp_path / "shard.jsonl"
+    write_text(path, DOCUMENTS)
+    expected = sha256(path)
+    assert list(read_text(path, expected)) == DOCUMENTS
+    flip_bit(path, position)
+    with pytest.raises(FolderError, match=r"shard\.jsonl is damaged or was changed: its sha256 .*prepare --verify"):
+        next(read_text(path, expected))
+
+
+def test_a_shard_without_its_last_lines_yields_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "shard.jsonl"
+    write_text(path, DOCUMENTS)
+    expected = sha256(path)
+    write_text(path, DOCUMENTS[:2])
+    with pytest.raises(FolderError, match="is damaged or was changed"):
+        next(read_text(path, expected))

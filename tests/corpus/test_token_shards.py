@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.corpus.shard import ShardArrays, map_shard
+from bertworks.corpus.shard import ShardArrays, open_shard
 from bertworks.corpus.text_shard import SplitDocument
 from bertworks.corpus.token_shards import write_tokens
 from bertworks.text.document import Document
@@ -32,7 +32,7 @@ DOCUMENTS = [
 
 def test_documents_are_sorted_by_split_then_pairable_first(tmp_path: Path, tokenizer: Tokenizer) -> None:
     regions, counts = write_tokens(tmp_path / "shard", DOCUMENTS, tokenizer, "tokens")
-    shard = map_shard(tmp_path / "shard")
+    shard = open_shard(tmp_path / "shard")
     assert tokens_of(shard, tokenizer) == [
         *(["w2", "w3"], ["w4"], ["w11"], ["w12"], ["w13"]),
         ["w5", "w6", "w7"],
@@ -60,7 +60,7 @@ def test_sentences_without_tokens_are_dropped_and_counted(tmp_path: Path, tokeni
         split_document("train", "w3\n", "\u200b\n", "w4\n"),
     ]
     regions, counts = write_tokens(tmp_path / "shard", documents, tokenizer, "tokens")
-    shard = map_shard(tmp_path / "shard")
+    shard = open_shard(tmp_path / "shard")
     assert tokens_of(shard, tokenizer) == [["w3"], ["w4"], ["w1", "w2"]]
     assert shard.document_ends.tolist() == [2, 3]
     assert regions["train"]["pairable"] == {"tokens": 2, "sentences": 2, "documents": 1}
@@ -72,7 +72,7 @@ def test_sentences_without_tokens_are_dropped_and_counted(tmp_path: Path, tokeni
 def test_word_starts_are_reordered_with_their_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
     documents = [split_document("train", "w1ab w2\n"), split_document("train", "w3 w4a\n", "w5b\n")]
     _, counts = write_tokens(tmp_path / "shard", documents, tokenizer, "tokens")
-    shard = map_shard(tmp_path / "shard")
+    shard = open_shard(tmp_path / "shard")
     assert tokens_of(shard, tokenizer) == [["w3", "w4", "##a"], ["w5", "##b"], ["w1", "##a", "##b", "w2"]]
     flags = [True, True, False, True, False, True, False, False, True]
     assert shard.unpack_word_starts(0, 9).tolist() == flags
@@ -89,6 +89,6 @@ def test_unknown_words_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
 def test_documents_within_a_region_keep_their_order(tmp_path: Path, tokenizer: Tokenizer, order: list[int]) -> None:
     write_tokens(tmp_path / "shard", [DOCUMENTS[number] for number in order], tokenizer, "tokens")
-    sentences = tokens_of(map_shard(tmp_path / "shard"), tokenizer)
+    sentences = tokens_of(open_shard(tmp_path / "shard"), tokenizer)
     firsts = [sentence[0] for sentence in sentences if sentence[0] in ("w2", "w11")]
     assert firsts == (["w2", "w11"] if order[0] == 0 else ["w11", "w2"])

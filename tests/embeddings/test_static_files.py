@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import forget_hashes
 from gensim.models import KeyedVectors
 
 from bertworks.embeddings.static import StaticVectors
@@ -155,6 +156,7 @@ def test_a_damaged_folder_is_rejected(
 ):
     write_vectors(tmp_path / "v", vectors, "folder")
     damage(tmp_path / "v")
+    forget_hashes(tmp_path / "v")
     with pytest.raises(FolderError, match=message):
         read_vectors(tmp_path / "v")
 

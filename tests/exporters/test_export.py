@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from damage import forget_hashes
 from exported_models import CONFIG, TASK_INPUTS, finetuned, pretrained, sentence_model, tokenizer
 
 import bertworks
@@ -107,7 +108,12 @@ def test_an_exported_folder_has_all_files_but_the_weights(make: Make, tmp_path: 
         "model.onnx",
         "certificate.json",
     }
-    assert (output / "bertworks.json").read_bytes() == (make("classify") / "bertworks.json").read_bytes()
+    before_metadata, metadata = (
+        json.loads((folder / "bertworks.json").read_text()) for folder in (make("classify"), output)
+    )
+    assert set(metadata.pop("files")) == {file.name for file in output.iterdir()} - {"bertworks.json"}
+    assert metadata.pop("content_sha256") != before_metadata.pop("content_sha256")
+    assert metadata == {key: value for key, value in before_metadata.items() if key != "files"}
 
 
 def test_the_graph_in_plain_onnx_runtime_has_the_logits_of_the_original(make: Make, tmp_path: Path):
@@ -332,6 +338,9 @@ def test_a_recurrent_head_cannot_be_exported(tmp_path: Path):
 def test_a_damaged_graph_is_named(make: Make, tmp_path: Path):
     output = exported(make("classify"), "onnx", tmp_path / "out")
     (output / "model.onnx").write_bytes((output / "model.onnx").read_bytes()[:1000])
+    with pytest.raises(FolderError, match=r"model\.onnx is damaged"):
+        load(output)
+    forget_hashes(output)
     with pytest.raises(FolderError, match=r"model\.onnx cannot be read by ONNX Runtime"):
         load(output)
 
@@ -340,5 +349,6 @@ def test_a_graph_without_a_head_is_refused_for_a_task(make: Make, tmp_path: Path
     model = load(make("classify"))
     output = exported(make("classify"), "onnx", tmp_path / "out")
     write_onnx(replace(model, predictor=None), output)
+    forget_hashes(output)
     with pytest.raises(FolderError, match="the graph has no output logits"):
         load(output)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from damage import forget_hashes
 from exported_models import pretrained
 from safetensors.torch import load_file, save_file
 
@@ -28,7 +29,7 @@ def with_value(folder: Path, value: float) -> Path:
     tensors = load_file(folder / "model.safetensors")
     tensors[UNUSED][1, 5] = value
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    return forget_hashes(folder)
 
 
 def to_half(model: Path, output: Path) -> Path:

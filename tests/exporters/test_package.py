@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from damage import forget_hashes
 from safetensors.torch import load_file, save_file
 from small_models import write_finetuned, write_pretrained
 from small_run import RECIPE, prepare_corpus, run
@@ -159,6 +160,7 @@ def test_a_corpus_that_has_changed_is_not_described(home: Path, tmp_path: Path):
     shutil.copytree(home / "run", tmp_path / "run")
     metadata = json.loads((tmp_path / "run" / "model" / "bertworks.json").read_text())
     (tmp_path / "run" / "model" / "bertworks.json").write_text(json.dumps({**metadata, "corpus_sha256": "0" * 64}))
+    forget_hashes(tmp_path / "run" / "model")
     assert "--corpus" in make(tmp_path / "run", tmp_path / "out").absent[0]
     with pytest.raises(
         FolderError, match=r"corpus is not the corpus that .* was trained on \(its text has another hash\)"
@@ -204,6 +206,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_is_written(tmp_path
     tensors = load_file(folder / "model.safetensors")
     tensors["bert.pooler.dense.bias"][3] = float("inf")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    forget_hashes(folder)
     with pytest.raises(FolderError, match=r"tensor 'bert\.pooler\.dense\.bias' has values that are not finite"):
         make(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()

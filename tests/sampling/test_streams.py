@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bertworks.corpus.corpus import CorpusSplit, SplitShard
 from bertworks.corpus.shard import Region, ShardArrays, write_shard
+from bertworks.disk import sha256
 from bertworks.errors import InputError
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.example import Example
@@ -46,7 +47,14 @@ def split_of(folder: Path, weights: tuple[float, ...] = (1.0, 1.0)) -> CorpusSpl
         write_shard(path, arrays)
         region = Region(len(tokens) - 2, len(sentences) - 1, len(documents))
         shards.append(
-            SplitShard(path=path, weight=weights[number], pairable=region, single_sentence=Region(), first_token=2)
+            SplitShard(
+                path=path,
+                sha256=sha256(path),
+                weight=weights[number],
+                pairable=region,
+                single_sentence=Region(),
+                first_token=2,
+            )
         )
     return CorpusSplit("train", shards)
 

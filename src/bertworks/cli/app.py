@@ -42,6 +42,7 @@ COMMANDS = {
     "export": "Export a model to ONNX, OpenVINO, fp16 or int8, with a certificate of parity.",
     "package": "Write a model as an installable Python package with fp16 weights and a model card.",
     "show": "Print examples, documents, sentences or tokens of a corpus or vocabulary.",
+    "verify": "Compare the files of a model or corpus with their recorded hashes; accept changes by hand.",
 }
 
 # Commands that save their progress: after Ctrl-C the same command continues.

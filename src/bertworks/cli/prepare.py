@@ -97,7 +97,7 @@ def _sources(paths: list[str], weights: str | None, held_out: list[str]) -> tupl
 
 
 def _show_counts(folder: Path, key: str, as_json: bool) -> None:
-    from bertworks.corpus.corpus import MANIFEST, read_manifest
+    from bertworks.corpus.manifest import MANIFEST, read_manifest
     from bertworks.disk import read_json
 
     manifest = read_manifest(folder)

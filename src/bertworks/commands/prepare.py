@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import bertworks
-from bertworks.corpus.corpus import MANIFEST
 from bertworks.corpus.deduplication import find_duplicates
+from bertworks.corpus.manifest import MANIFEST, read_manifest, read_tokens_manifest
 from bertworks.corpus.shard import REGIONS, SPLITS
 from bertworks.corpus.text_shard import read_text
 from bertworks.corpus.units import (
@@ -25,9 +25,10 @@ from bertworks.corpus.units import (
     read_unit,
     tokenize_unit,
 )
-from bertworks.disk import check_on_disk, read_json, sha256, write_json
+from bertworks.disk import check_on_disk, read_json, write_json
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_folder, remove_dead_lock
+from bertworks.integrity.hashing import MISSING, UNREADABLE, FileHash, FileProblem, FileVerification
 from bertworks.parallel.workers import Workers, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.text.document import Counts
@@ -38,6 +39,7 @@ from bertworks.vocabulary.tokenizer import WORD_RULES, Tokenizer
 FORMAT = "bertworks corpus 1"
 # The languages in the manifest are those of the beginnings of so many documents of so many shards.
 _NUM_SAMPLED_SHARDS, _NUM_SAMPLED_DOCUMENTS, _SAMPLE_CHARACTERS = 100, 20, 1_000
+_SECONDS_PER_REPORT = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,26 +122,34 @@ def tokens_key(tokenizer: Tokenizer, word_rule: str) -> str:
 
 
 def verify(folder: Path, watch: ProgressCallback = lambda progress: None) -> int:
-    """Check every file of a corpus folder against its hash; return the number of files."""
-    manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
-    files = [(folder / shard["file"], shard["sha256"]) for shard in manifest["shards"]]
+    """Compare every file of a corpus folder with its hash, remembered or not; return the number of files."""
+    manifest = read_manifest(folder)
+    hashes = {folder: {shard["file"]: FileHash(shard["sha256"]) for shard in manifest["shards"]}}
     for key in manifest["tokens"]:
         tokens_folder = folder / "tokens" / key
-        tokens_manifest = read_json(tokens_folder / MANIFEST, "the tokens of a prepared corpus")
-        files += [(tokens_folder / shard["file"], shard["sha256"]) for shard in tokens_manifest["shards"]]
+        tokens_manifest = read_tokens_manifest(folder, key, manifest)
+        hashes[tokens_folder] = {shard["file"]: FileHash(shard["sha256"]) for shard in tokens_manifest["shards"]}
         if Tokenizer.load(tokens_folder).hash != tokens_manifest["vocabulary"]:
             raise FolderError(
                 f"{tokens_folder} has another vocabulary than was written; delete {folder} and prepare it again"
             )
-    for number, (path, expected) in enumerate(files, 1):
-        if not path.is_file():
-            raise FolderError(f"{path} is missing; delete {folder} and prepare it again")
-        if sha256(path) != expected:
-            raise FolderError(
-                f"{path} was changed after it was written (its sha256 differs); delete {folder} and prepare it again"
-            )
-        watch(Progress("verifying", number, len(files), "files"))
-    return len(files)
+    num_files, num_done = sum(map(len, hashes.values())), 0
+    for parent, expected in hashes.items():
+        verification = FileVerification(parent, expected, use_memory=False)
+        while not verification.wait(_SECONDS_PER_REPORT):
+            watch(Progress("verifying", num_done + verification.num_verified, num_files, "files"))
+        num_done += verification.num_verified
+        watch(Progress("verifying", num_done, num_files, "files"))
+        for problem in verification.problems:
+            raise FolderError(_describe_problem(parent / problem.name, problem, folder))
+    return num_files
+
+
+def _describe_problem(path: Path, problem: FileProblem, folder: Path) -> str:
+    if problem.kind == UNREADABLE:
+        return f"{path} cannot be read ({problem.detail}); check its permissions and the disk"
+    reason = "is missing" if problem.kind == MISSING else "was changed after it was written (its sha256 differs)"
+    return f"{path} {reason}; delete {folder} and prepare it again"
 
 
 def _with_held_out_sources(request: PrepareRequest) -> PrepareRequest:
@@ -306,13 +316,13 @@ def _add_tokens(
     request: PrepareRequest, job: PrepareJob, tokenizer: Tokenizer, workers: Workers, watch: ProgressCallback
 ) -> None:
     """Tokenize the text of a finished corpus with another vocabulary, unless that is done."""
-    manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
+    manifest = read_manifest(job.folder)
     if request.sources:
         _check_same(request, manifest, job.folder)
     if job.key in manifest["tokens"]:  # only the work folder was left
         return
     tokenizer.save(job.vocabulary)
-    units = [int(Path(shard["file"]).stem) for shard in manifest["shards"]]
+    units = [(int(Path(shard["file"]).stem), shard["sha256"]) for shard in manifest["shards"]]
     work = functools.partial(_tokenize_once, job=job)
     entries = []
     for entry in run_units(work, units, workers if len(units) > 1 else 1):
@@ -321,11 +331,12 @@ def _add_tokens(
     _finish_tokens(job, tokenizer, manifest, sorted(entries, key=lambda entry: int(entry["unit"])))
 
 
-def _tokenize_once(unit: int, job: PrepareJob) -> dict[str, Any]:
-    """Tokenize a unit, or return its entry from an interrupted run."""
+def _tokenize_once(unit_and_hash: tuple[int, str], job: PrepareJob) -> dict[str, Any]:
+    """Tokenize a unit whose text has the given hash, or return its entry from an interrupted run."""
+    unit, text_hash = unit_and_hash
     path = job.work_file(unit, f"{job.key}.json")
     if not path.exists():
-        write_json(path, tokenize_unit(unit, job))
+        write_json(path, tokenize_unit(unit, text_hash, job))
     entry: dict[str, Any] = read_json(path, "a unit of a preparation")
     return entry
 

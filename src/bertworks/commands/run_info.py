@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from bertworks.corpus.corpus import Corpus
-from bertworks.corpus.shard import map_shard
+from bertworks.corpus.shard import open_shard
 from bertworks.encoders.precision import AUTO, describe_precision, resolve_precision
 from bertworks.parallel.machine import machine_info
 from bertworks.parallel.process_group import world_size
@@ -61,7 +61,8 @@ def count_tokens(corpus: Corpus, max_tokens: int = 20_000_000) -> npt.NDArray[np
     """Return the frequency of each token, counted over about `max_tokens` tokens at most."""
     counts = np.zeros(corpus.tokenizer.vocab_size, dtype=np.int64)
     for shard in corpus.tokens_manifest["shards"]:
-        counts += np.bincount(map_shard(corpus.tokens_folder / shard["file"]).input_ids, minlength=len(counts))
+        arrays = open_shard(corpus.tokens_folder / shard["file"], shard["sha256"])
+        counts += np.bincount(arrays.input_ids[:], minlength=len(counts))
         if counts.sum() > max_tokens:
             break
     return counts

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from bertworks.corpus.corpus import MANIFEST, Corpus, read_manifest
+from bertworks.corpus.corpus import Corpus
+from bertworks.corpus.manifest import MANIFEST, read_manifest
 from bertworks.corpus.text_shard import SplitDocument, read_text
 from bertworks.errors import FolderError
 from bertworks.sampling.loading import Loader
@@ -85,7 +86,7 @@ def examples(request: ShowRequest) -> Iterator[ExampleView]:
 def documents(folder: Path) -> Iterator[SplitDocument]:
     """Yield the documents of a corpus in the order of its sources."""
     for shard in read_manifest(folder)["shards"]:
-        yield from read_text(folder / shard["file"])
+        yield from read_text(folder / shard["file"], shard["sha256"])
 
 
 def sentences(source: str) -> Iterator[Document]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import bertworks
-from bertworks.corpus.corpus import MANIFEST, read_manifest
+from bertworks.corpus.manifest import MANIFEST, read_manifest
 from bertworks.corpus.text_shard import read_text
 from bertworks.disk import explain_os_error
 from bertworks.embeddings.static import StaticVectors
@@ -156,6 +156,7 @@ class _WordPart:
 class _Shard:
     number: int
     path: Path
+    sha256: str
 
 
 def _parts(request: VectorsRequest, num_workers: int, on_progress: ProgressCallback) -> Iterator[_WordPart]:
@@ -167,9 +168,10 @@ def _parts(request: VectorsRequest, num_workers: int, on_progress: ProgressCallb
     work: Callable[[Any], _WordPart]
     if corpus:
         folder = Path(corpus[0])
-        paths = [folder / shard["file"] for shard in read_manifest(folder)["shards"]]
-        total: int | None = sum(path.stat().st_size for path in paths)
-        units = iter([_Shard(number, path) for number, path in enumerate(paths)])
+        entries = read_manifest(folder)["shards"]
+        shards = [_Shard(number, folder / entry["file"], entry["sha256"]) for number, entry in enumerate(entries)]
+        total: int | None = sum(shard.path.stat().st_size for shard in shards if shard.path.is_file())
+        units = iter(shards)
         work = functools.partial(_words_of_shard, settings=request.word_settings)
     else:
         sources = [TextSource(path) for path in request.sources]
@@ -197,7 +199,7 @@ def _words_of_shard(shard: _Shard, settings: WordSettings) -> _WordPart:
     """Return the words of the training documents of a shard; other splits are left out, as in pretraining."""
     counts = Counts()
     contexts: list[str] = []
-    for document, split in read_text(shard.path):
+    for document, split in read_text(shard.path, shard.sha256):
         if split == "train":
             contexts += document_contexts(document, settings)
             counts["documents read"] += 1

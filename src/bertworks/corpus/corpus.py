@@ -1,4 +1,8 @@
-"""A prepared corpus: a folder in, positions in its tokens out. Shards are memory-mapped, so any size opens fast."""
+"""A prepared corpus: a folder in, positions in its tokens out.
+
+A shard is opened and compared with its hash when its first token is needed, so any size opens fast; a run compares all
+shards in the background (`CorpusVerification`).
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.corpus.shard import SPLITS, Region, ShardArrays, map_shard
-from bertworks.disk import read_json
+from bertworks.corpus.manifest import read_manifest, read_tokens_manifest
+from bertworks.corpus.shard import SPLITS, Region, ShardArrays, damage_message, open_shard
 from bertworks.errors import FolderError, InputError
+from bertworks.integrity.hashing import CHANGED, FileHash, FileVerification
 from bertworks.packages import packaged_model
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-MANIFEST = "manifest.json"
-
-# Shards that are mapped at once: each keeps a file open, and systems allow about a thousand.
+# Shards that are open at once: each keeps a file open, of which systems allow about a thousand, and 0.2 MB in memory.
 _MAX_OPEN_SHARDS = 256
 
 
@@ -32,16 +35,6 @@ class CorpusPosition(NamedTuple):
     token: int
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a corpus folder; raise FolderError if it is not one."""
-    manifest = read_json(folder / MANIFEST, "a prepared corpus (see `bertworks prepare`)")
-    if not isinstance(manifest, dict) or "tokens" not in manifest:
-        raise FolderError(
-            f"{folder / MANIFEST} is not the manifest of a prepared corpus; give a folder of `bertworks prepare`"
-        )
-    return manifest
-
-
 class Corpus:
     """A prepared corpus folder with the tokens of one vocabulary."""
 
@@ -49,7 +42,7 @@ class Corpus:
         self.folder = folder
         self.manifest = manifest
         self.tokens_folder = folder / "tokens" / key
-        self.tokens_manifest = read_json(self.tokens_folder / MANIFEST, "the tokens of a prepared corpus")
+        self.tokens_manifest = read_tokens_manifest(folder, key, manifest)
 
     @classmethod
     def open(cls, folder: str | Path, vocabulary: str | None = None) -> Corpus:
@@ -72,7 +65,14 @@ class Corpus:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.load(self.tokens_folder)
+        """The tokenizer of the tokens; refused if it is not the one that made them."""
+        tokenizer = Tokenizer.load(self.tokens_folder)
+        if tokenizer.hash != self.tokens_manifest["vocabulary"]:
+            raise FolderError(
+                f"{self.tokens_folder} has another vocabulary than was written; delete {self.folder} and prepare it "
+                f"again"
+            )
+        return tokenizer
 
     def split(self, name: str) -> CorpusSplit:
         """Return one split; raise InputError if it is unknown or empty."""
@@ -81,6 +81,7 @@ class Corpus:
         shards = [
             SplitShard(
                 path=self.tokens_folder / shard["file"],
+                sha256=shard["sha256"],
                 weight=shard["weight"],
                 pairable=Region(**shard["regions"][name]["pairable"]),
                 single_sentence=Region(**shard["regions"][name]["single_sentence"]),
@@ -102,11 +103,35 @@ def _regions_before(shard: dict[str, Any], split: str) -> list[dict[str, int]]:
     return [region for name in earlier for region in shard["regions"][name].values()]
 
 
+class CorpusVerification:
+    """Compares all token shards of a corpus with their hashes in the background."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        hashes = {shard["file"]: FileHash(shard["sha256"]) for shard in corpus.tokens_manifest["shards"]}
+        self._folder = corpus.tokens_folder
+        self._files = FileVerification(corpus.tokens_folder, hashes)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end, or for some seconds; return whether it is reached."""
+        return self._files.wait(seconds)
+
+    @property
+    def error(self) -> str:
+        """The message for the first bad shard that was found so far; empty if there is none."""
+        for problem in self._files.problems:
+            path = self._folder / problem.name
+            if problem.kind == CHANGED:
+                return damage_message(path)
+            return f"{path} cannot be opened ({problem.detail}); run `bertworks prepare --verify` on its folder"
+        return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitShard:
     """The documents of a split in one shard: from `first_token`, the pairable ones, then those of a single sentence."""
 
     path: Path
+    sha256: str
     weight: float
     pairable: Region
     single_sentence: Region
@@ -134,7 +159,7 @@ class CorpusSplit:
         self._shard_cache: dict[int, ShardArrays] = {}
 
     def __reduce__(self) -> tuple[type[CorpusSplit], tuple[str, Sequence[SplitShard]]]:
-        """Pickle without the mapped shards, which would be copied whole."""
+        """Pickle without the open shards, whose files belong to this process."""
         return CorpusSplit, (self.name, self.shards)
 
     @property
@@ -185,7 +210,8 @@ class CorpusSplit:
 
     def shard_arrays(self, shard_index: int) -> ShardArrays:
         """Return the arrays of a shard from an LRU cache."""
-        arrays = self._shard_cache.pop(shard_index, None) or map_shard(self.shards[shard_index].path)
+        shard = self.shards[shard_index]
+        arrays = self._shard_cache.pop(shard_index, None) or open_shard(shard.path, shard.sha256)
         self._shard_cache[shard_index] = arrays
         if len(self._shard_cache) > _MAX_OPEN_SHARDS:
             del self._shard_cache[next(iter(self._shard_cache))]

@@ -1,4 +1,4 @@
-"""A shard of tokens: flat arrays written to a file and memory-mapped again.
+"""A shard of tokens: flat arrays written to a file and read again, each range of tokens on access.
 
 A shard is a safetensors file of four arrays:
   input_ids      one integer per token
@@ -12,10 +12,12 @@ sentence pair), then those with one ("single_sentence").
 from __future__ import annotations
 
 import json
-import mmap
+import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +25,15 @@ from safetensors.numpy import save
 
 from bertworks.disk import write_bytes
 from bertworks.errors import FolderError
+from bertworks.integrity.hashing import hash_range
+from bertworks.integrity.verified_files import FileIdentity, verified_files
 
 SPLITS = ("train", "held-out")
 REGIONS = ("pairable", "single_sentence")
 
 _DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64}
+_ARRAYS = ("input_ids", "word_starts", "sentence_ends", "document_ends")
+_ADVICE = "run `bertworks prepare --verify` on its folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +45,32 @@ class Region:
     documents: int = 0
 
 
+class StoredArray:
+    """An array in the file of a shard: a slice of it is read on access."""
+
+    def __init__(self, file: _ShardFile, dtype: np.dtype[Any], start: int, count: int) -> None:
+        self._file, self.dtype, self._start, self._count = file, dtype, start, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, key: slice) -> npt.NDArray[Any]:
+        start, stop, step = key.indices(self._count)
+        assert step == 1, "consecutive elements only"
+        item_size = self.dtype.itemsize
+        data = self._file.read(self._start + start * item_size, max(0, stop - start) * item_size)
+        return np.frombuffer(data, dtype=self.dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class ShardArrays:
-    """The arrays of a shard, in memory or mapped from its file.
+    """The arrays of a shard, in memory; those of a file read its tokens on access.
 
     Values are converted to the dtype of an array before `searchsorted`; numpy would otherwise copy the whole array.
     """
 
-    input_ids: npt.NDArray[np.integer]
-    word_starts: npt.NDArray[np.uint8]
+    input_ids: npt.NDArray[np.integer] | StoredArray
+    word_starts: npt.NDArray[np.uint8] | StoredArray
     sentence_ends: npt.NDArray[np.uint32]
     document_ends: npt.NDArray[np.uint32]
 
@@ -84,36 +107,102 @@ class ShardArrays:
 
     def sentences(self) -> Iterator[npt.NDArray[np.integer]]:
         """Yield the input ids of each sentence."""
-        start = 0
+        input_ids, start = self.input_ids[:], 0
         for end in self.sentence_ends.tolist():
-            yield self.input_ids[start:end]
+            yield input_ids[start:end]
             start = end
 
 
 def write_shard(path: Path, arrays: ShardArrays) -> None:
     """Write a shard; the same arrays always give the same bytes."""
-    names = ("input_ids", "word_starts", "sentence_ends", "document_ends")
-    write_bytes(path, save({name: np.ascontiguousarray(getattr(arrays, name)) for name in names}))
+    write_bytes(path, save({name: np.ascontiguousarray(getattr(arrays, name)) for name in _ARRAYS}))
 
 
-def map_shard(path: Path) -> ShardArrays:
-    """Memory-map a shard: its arrays are views of the file."""
+def open_shard(path: Path, sha256: str | None = None) -> ShardArrays:
+    """Open a shard whose file has the given hash, if it is known.
+
+    The ends of sentences and documents are read at once, about 0.2 MB; the tokens are read on access.
+    """
+    file = _ShardFile(path, sha256)
     try:
-        with path.open("rb") as file:
-            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise FolderError(
-            f"{path} cannot be opened ({error}); run `bertworks prepare --verify` on its folder"
-        ) from None
-    try:
-        header_size = int.from_bytes(buffer[:8], "little")
-        header = json.loads(buffer[8 : 8 + header_size])
-        arrays = {}
-        for name in ("input_ids", "word_starts", "sentence_ends", "document_ends"):
-            start, end = header[name]["data_offsets"]
-            dtype = np.dtype(_DTYPES[header[name]["dtype"]])
-            count = (end - start) // dtype.itemsize
-            arrays[name] = np.frombuffer(buffer, dtype=dtype, count=count, offset=8 + header_size + start)
+        header_size = int.from_bytes(file.read(0, 8), "little")
+        if header_size > file.size - 8:
+            raise ValueError(f"a header of {header_size} bytes")
+        header = json.loads(file.read(8, header_size))
+        arrays = {name: _find_array(file, header[name], 8 + header_size) for name in _ARRAYS}
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{path} is damaged ({error}); run `bertworks prepare --verify` on its folder") from None
-    return ShardArrays(**arrays)
+        raise FolderError(f"{path} is damaged ({error}); {_ADVICE}") from None
+    return ShardArrays(
+        input_ids=arrays["input_ids"],
+        word_starts=arrays["word_starts"],
+        sentence_ends=arrays["sentence_ends"][:],
+        document_ends=arrays["document_ends"][:],
+    )
+
+
+def _find_array(file: _ShardFile, entry: Any, data_start: int) -> StoredArray:
+    """Return an array of a safetensors file by its entry in the header."""
+    start, end = (int(offset) for offset in entry["data_offsets"])
+    dtype = np.dtype(_DTYPES[entry["dtype"]])
+    if not 0 <= start <= end <= file.size - data_start or (end - start) % dtype.itemsize:
+        raise ValueError(f"an array from byte {start} to {end} of {file.size - data_start}")
+    return StoredArray(file, dtype, data_start + start, (end - start) // dtype.itemsize)
+
+
+class _ShardFile:
+    """The open file of a shard. Its content is verified when it is opened, and again if the file changes.
+
+    Ranges are read instead of memory-mapped: a mapped page of a file that was truncated, or of a disk that fails, kills
+    the process, while a read that is too short is an error.
+    """
+
+    def __init__(self, path: Path, sha256: str | None) -> None:
+        self._path, self._sha256 = path, sha256
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise FolderError(f"{path} cannot be opened ({error.strerror}); {_ADVICE}") from None
+        weakref.finalize(self, os.close, self._descriptor)
+        self._verify()
+
+    @property
+    def size(self) -> int:
+        return self._identity.size
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return `size` bytes from `start` on."""
+        try:
+            status = os.fstat(self._descriptor)
+            if status.st_mtime_ns != self._identity.modified_ns or status.st_size != self._identity.size:
+                self._verify()
+            data = os.pread(self._descriptor, size, start)
+        except OSError as error:
+            raise FolderError(f"{self._path} cannot be read ({error.strerror}); check the disk") from None
+        if len(data) < size:
+            raise FolderError(f"{self._path} is damaged: it ends before byte {start + size}; {_ADVICE}")
+        return data
+
+    def _verify(self) -> None:
+        """Compare the file with its hash, unless it is remembered as verified."""
+        try:
+            self._identity = FileIdentity.of(os.fstat(self._descriptor))
+            if self._sha256 is None:
+                return
+            memory, is_settled = verified_files(self._path.parent), self._identity.is_settled()
+            if memory.contains(self._path.name, self._identity, self._sha256):
+                return
+            is_equal = hash_range(self._descriptor) == self._sha256
+        except OSError as error:
+            raise FolderError(f"{self._path} cannot be read ({error.strerror}); check the disk") from None
+        if not is_equal:
+            raise FolderError(damage_message(self._path))
+        if is_settled:
+            memory.add(self._path.name, self._identity, self._sha256)
+
+
+def damage_message(path: Path) -> str:
+    """Return the message for a shard that differs from its hash in the manifest."""
+    return (
+        f"{path} is damaged or was changed: its sha256 is not the one in {path.parent / 'manifest.json'}; find all "
+        f"such files with `bertworks prepare --verify` and prepare the corpus again"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,15 +31,24 @@ def write_text(path: Path, documents: Iterable[SplitDocument]) -> None:
     write_bytes(path, ("\n".join(lines) + "\n").encode())
 
 
-def read_text(path: Path) -> Iterator[SplitDocument]:
-    """Yield the documents of a shard in order."""
+def read_text(path: Path, sha256: str | None = None) -> Iterator[SplitDocument]:
+    """Yield the documents of a shard in order. If its hash is given, it is compared before the first document."""
     advice = "run `bertworks prepare --verify` on its folder"
     try:
         file = path.open("rb")
     except OSError as error:
         raise FolderError(f"{path} cannot be opened ({error.strerror}); {advice}") from None
     with file:
-        for number, line in enumerate(file, 1):
+        lines: Iterable[bytes] = file
+        if sha256 is not None:
+            data = file.read()
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise FolderError(
+                    f"{path} is damaged or was changed: its sha256 is not the one in the manifest of the corpus; "
+                    f"{advice}, then prepare it again"
+                )
+            lines = io.BytesIO(data)
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 document = SplitDocument(Document(tuple(record["sentences"]), record["source"]), record["split"])

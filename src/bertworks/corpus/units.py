@@ -177,9 +177,12 @@ def finalize_unit(unit: int, job: PrepareJob, held_out_ratio: float) -> None:
     write_json(job.work_file(unit, "final.json"), final)  # last, as above
 
 
-def tokenize_unit(unit: int, job: PrepareJob) -> dict[str, Any]:
-    """Tokenize the text of a finished corpus with another vocabulary; return the entry for its manifest."""
-    documents = list(read_text(job.text_shard(unit)))
+def tokenize_unit(unit: int, text_hash: str, job: PrepareJob) -> dict[str, Any]:
+    """Tokenize the text of a finished corpus with another vocabulary; return the entry for its manifest.
+
+    Text that does not have the sha256 `text_hash` is refused.
+    """
+    documents = list(read_text(job.text_shard(unit), text_hash))
     regions, counts = write_tokens(job.token_shard(unit), documents, _load_tokenizer(job.vocabulary), job.word_rule)
     return {"unit": unit, "regions": regions, "counts": counts, "tokens_sha256": sha256(job.token_shard(unit))}
 

@@ -25,9 +25,9 @@ from safetensors import SafetensorError, safe_open
 from bertworks.disk import atomic_write, is_vacant, read_json
 from bertworks.embeddings.static import StaticVectors, Table
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.integrity.model_files import check_model_files
 from bertworks.text.compression import ByteStream, RawStream, decompress, open_raw
 
-METADATA_FILE = "bertworks.json"
 _TABLE = "static.token_embeddings.weight"  # `encoders.static.TABLE`, without its import of torch
 _HEADER = re.compile(rb"(\d+) (\d+) *\r?\n")
 _SPACE = re.compile(r"\s")
@@ -83,13 +83,13 @@ def _read_folder(folder: Path) -> StaticVectors:
     config = read_json(folder / "config.json", "a folder of word vectors (see `bertworks word-vectors train`)")
     if not isinstance(config, dict) or config.get("model_type") != "static":
         raise FolderError(f"{folder} contains no word vectors; {_HINT}")
+    metadata = check_model_files(folder)
     try:
         with safe_open(folder / "model.safetensors", "np") as file:
             table = file.get_tensor(_TABLE)
         vocabulary = json.loads((folder / "tokenizer.json").read_bytes())
         token_to_id: dict[str, int] = vocabulary["model"]["vocab"]
         num_special = len(vocabulary["added_tokens"])  # which come first
-        metadata = json.loads((folder / METADATA_FILE).read_bytes())
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise FolderError(f"{folder} is damaged ({error}); train or copy it again") from error
     words = sorted(token_to_id, key=token_to_id.__getitem__)[num_special:]

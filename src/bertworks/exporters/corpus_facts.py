@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bertworks.corpus.corpus import Corpus, read_manifest
+from bertworks.corpus.corpus import Corpus
+from bertworks.corpus.manifest import read_manifest
 from bertworks.corpus.text_shard import read_text
 from bertworks.text.languages import language_of, scripts_of
 
@@ -65,8 +66,9 @@ def held_out_texts(folder: Path) -> Iterator[str]:
     shards = read_manifest(folder)["shards"]
     texts_per_shard = -(-_NUM_TEXTS // len(shards))
     for shard in shards:
-        documents = (document for document, split in read_text(folder / shard["file"]) if split == "held-out")
-        for document in islice(documents, texts_per_shard):
+        documents = read_text(folder / shard["file"], shard["sha256"])
+        held_out = (document for document, split in documents if split == "held-out")
+        for document in islice(held_out, texts_per_shard):
             yield " ".join("".join(document.sentences[:_SENTENCES_PER_TEXT]).split())
 
 
@@ -84,7 +86,7 @@ def _languages(folder: Path, manifest: dict[str, Any]) -> dict[str, float]:
     num_characters: Counter[str] = Counter()
     for shard in manifest["shards"]:
         sample: Counter[str] = Counter()
-        for document, _ in islice(read_text(folder / shard["file"]), _DOCUMENTS_PER_SHARD):
+        for document, _ in islice(read_text(folder / shard["file"], shard["sha256"]), _DOCUMENTS_PER_SHARD):
             characters = Counter(document.text)
             language = language_of(document.text, characters, scripts_of(characters))
             sample[language or "none"] += len(document.text)

@@ -22,6 +22,7 @@ from bertworks.exporters.openvino import write_openvino
 from bertworks.exporters.parity import ParitySample, builtin_sample, compare, sample_of_examples, sample_of_texts
 from bertworks.folder_lock import lock_output
 from bertworks.inference.model import Model, load
+from bertworks.integrity.model_files import write_metadata
 from bertworks.models.folder import versions
 from bertworks.models.hub import fetch
 from bertworks.models.weights import find_weights
@@ -99,6 +100,7 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
         before = _score(original, request)
         copy_settings(folder, staged, _config(original), original.tokenizer)
         scheme = target.write(original, staged, sample, tolerance)
+        write_metadata(staged, original.metadata)  # loading checks the hashes
         exported = load(staged, precision="fp32")
         after = _score(exported, request)
         change = None
@@ -116,6 +118,7 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
         certificate.check(request.model)
         content = certificate.to_dict() | {"original": _provenance(folder), "versions": versions()}
         write_json(staged / CERTIFICATE, content)
+        write_metadata(staged, original.metadata)
         bytes_before, bytes_after = folder_size(folder), folder_size(staged)
     return ExportResult(request.output, content, bytes_before, bytes_after)
 

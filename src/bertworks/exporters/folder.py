@@ -1,4 +1,4 @@
-"""Export folders: a model folder in, all of its files but the weights copied out."""
+"""Export folders: a model folder in, all of its files but the weights and bertworks.json copied out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from bertworks.disk import is_vacant, write_json
 from bertworks.errors import FolderError
+from bertworks.integrity.model_files import METADATA_FILE
 from bertworks.models.hub import CONFIG_AND_TOKENIZER_FILES
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -23,10 +24,11 @@ def check_output(path: Path) -> None:
 
 
 def copy_settings(model: Path, output: Path, config: dict[str, Any], tokenizer: Tokenizer) -> None:
-    """Copy the files of a model folder other than weights. A TensorFlow 1 release gets Hugging Face files."""
+    """Copy the files of a model folder but weights and metadata. A TensorFlow 1 release gets Hugging Face files."""
     for file in sorted(model.rglob("*")):
         name = file.relative_to(model).as_posix()
-        if file.is_file() and any(fnmatch.fnmatchcase(name, pattern) for pattern in _COPY_PATTERNS):
+        is_copied = name != METADATA_FILE and any(fnmatch.fnmatchcase(name, pattern) for pattern in _COPY_PATTERNS)
+        if file.is_file() and is_copied:
             (output / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, output / name)
     if not (output / "config.json").is_file():

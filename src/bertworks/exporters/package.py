@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertworks.corpus.corpus import read_manifest
-from bertworks.disk import read_json, staged_folder, write_json, write_text
+from bertworks.corpus.manifest import read_manifest
+from bertworks.disk import staged_folder, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.exporters.corpus_facts import held_out_texts, read_corpus_facts
 from bertworks.exporters.export import ExportRequest, export
 from bertworks.exporters.folder import check_output, folder_size
 from bertworks.exporters.model_card import CardContent, summary, write_card
 from bertworks.folder_lock import lock_output
+from bertworks.integrity.model_files import check_model_files, write_metadata
 from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.provenance import CORPUS_FOLDER, CORPUS_HASH, corpus_hash
@@ -227,9 +228,7 @@ def _write_model(request: PackageRequest, folder: Path) -> dict[str, Any]:
             f"the weights of {request.model} have {megabytes:.1f} MB in fp16, and {request.max_megabytes:g} MB are "
             f"allowed; package a smaller model, or raise --max-megabytes"
         )
-    path = folder / "bertworks.json"
-    metadata = read_json(path, "a model folder") if path.is_file() else {}
-    write_json(path, {**metadata, "name": request.name, "version": request.version})
+    write_metadata(folder, {**check_model_files(folder), "name": request.name, "version": request.version})
     return certificate
 
 

@@ -18,6 +18,7 @@ from bertworks.engines.processor import check_processor
 from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.finetuned import is_finetuned, read_task, task_window_rule
 from bertworks.inference.predictor import Predictor
+from bertworks.integrity.model_files import check_model_files
 from bertworks.models.folder import ModelFolder
 from bertworks.objectives.heads import MlmHead
 from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
@@ -60,10 +61,12 @@ class GraphMlmHead(MlmHead):
 
 
 def read_exported_folder(path: Path) -> ModelFolder:
-    """Open an exported folder: its config, metadata and tokenizer; the weights are in the graph."""
+    """Open an exported folder: its config, metadata and tokenizer; the weights are in the graph.
+
+    Files are compared with the hashes of the folder, if it has them.
+    """
+    metadata = check_model_files(path)
     check_processor(path)
-    metadata_path = path / "bertworks.json"
-    metadata = read_json(metadata_path, "a model folder") if metadata_path.is_file() else {}
     return ModelFolder(path, read_json(path / "config.json", "a model folder"), metadata, {})
 
 

@@ -50,7 +50,7 @@ class Model:
     bilm_head  the softmax of a bidirectional language model (ELMo), if the folder has one
     predictor  the task head with its task, if the model is fine-tuned
     report     which tensors were loaded, missing (newly initialized), or unexpected
-    metadata   the content of bertworks.json
+    metadata   the content of bertworks.json without the hashes
     precision  fp32, bf16 or fp16
     """
 
@@ -182,7 +182,8 @@ def load(
     path = fetch(str(name), revision)
     engine, is_exported = choose_engine(path, engine)
     if is_exported:
-        return _load_with_runtime(RUNTIMES[engine].open(path), read_exported_folder(path), LoadReport((), (), ()))
+        folder = read_exported_folder(path)  # first: a damaged graph is never opened
+        return _load_with_runtime(RUNTIMES[engine].open(path), folder, LoadReport((), (), ()))
     folder = read_folder(path)
     if engine == TORCH:
         return _load_in_torch(folder, resolve_precision(precision or AUTO))

@@ -1,13 +1,15 @@
 """Model folders: a path in, a ModelFolder out; config, tensors, tokenizer and metadata in, a folder out.
 
 A folder has the files of the Hugging Face ecosystem (config.json, model.safetensors, the tokenizer's files) and
-bertworks.json for metadata that those have no place for: objective, task, labels, scores, recipe, versions.
+bertworks.json for metadata that those have no place for: objective, task, labels, scores, recipe, versions, and the
+hashes of all files, which are checked when the folder is opened.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.families import ENCODERS, family_of, shapes_of
 from bertworks.encoders.family import Family
 from bertworks.errors import FolderError, SettingsError
+from bertworks.integrity.model_files import check_model_files, write_metadata
 from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
 from bertworks.models.tensor_names import LoadReport, load_into
 from bertworks.models.tf1 import import_release
@@ -40,10 +43,13 @@ from bertworks.models.weights import (
 from bertworks.vocabulary.algorithms import NUM_ADDED_TOKENS
 from bertworks.vocabulary.tokenizer import Tokenizer
 
+_LAYER_NUMBER = re.compile(r"\.\d+\.")
+
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model on disk. `tensors` have Hugging Face's names and are read on access; `metadata` is bertworks.json."""
+    """A model on disk. `tensors` have Hugging Face's names and are read on access; `metadata` is bertworks.json
+    without the hashes."""
 
     path: Path
     config: dict[str, Any]
@@ -73,11 +79,13 @@ class ModelFolder:
 def read_folder(path: str | Path) -> ModelFolder:
     """Open a model folder: of the Hugging Face ecosystem, ours included, or one of Google's TensorFlow 1 releases.
 
-    The config and the names and shapes of tensors are checked; values are read later.
+    Files are compared with the hashes of the folder, if it has them. The config and the names and shapes of tensors are
+    checked; values are read later.
     """
     path = Path(path)
     if not path.is_dir():
         raise FolderError(f"{path} is not a folder; give the folder of a model")
+    metadata = check_model_files(path)
     file = find_weights(path)
     if file is not None:
         config, entries = _read_config(path / "config.json"), open_weights(file)
@@ -98,7 +106,7 @@ def read_folder(path: str | Path) -> ModelFolder:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
     entries = normalize_names(entries, family, family.tensor_names(encoder_config))
     _check_shapes(file, entries, family, encoder_config)
-    folder = ModelFolder(path, config, _read_metadata(path / "bertworks.json"), Weights(entries))
+    folder = ModelFolder(path, config, metadata, Weights(entries))
     return _with_special_token_rows(folder) if family.can_lack_special_tokens else folder
 
 
@@ -147,7 +155,7 @@ def write_folder(
         tokenizer.save(staged, family.padding_side)
         special_ids = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
         write_json(staged / "config.json", {**special_ids, **config})
-        write_json(staged / "bertworks.json", {**metadata, "versions": versions()})
+        write_metadata(staged, {**metadata, "versions": versions()})
 
 
 def versions() -> dict[str, str]:
@@ -163,10 +171,6 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _read_metadata(path: Path) -> dict[str, Any]:
-    return _read_config(path) if path.is_file() else {}
-
-
 def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor], path: Path) -> dict[str, Any]:
     """Add the model_type to an old config.json without one, by the prefix of the tensor names."""
     if "model_type" in config:
@@ -178,7 +182,7 @@ def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor]
 
 
 def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: EncoderConfig) -> None:
-    """Refuse weights that lack tensors of the encoder or whose shapes do not fit the config."""
+    """Refuse weights that lack tensors of the encoder, hold more layers, or have other shapes than the config says."""
     expected_shapes = shapes_of(family, config)
     missing = [
         name for name in expected_shapes if name not in entries and not name.startswith(family.optional_prefixes)
@@ -188,9 +192,21 @@ def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Famil
             f"{file} lacks {len(missing)} tensors of the encoder that config.json describes, first of all "
             f"'{missing[0]}'; weights and config belong to different models"
         )
+    extra = _extra_layer_tensor(entries, expected_shapes)
+    if extra is not None:
+        raise FolderError(
+            f"{entries[extra].file} holds '{extra}', a layer that the encoder of config.json does not have; use the "
+            f"config.json of these weights"
+        )
     for name, shape in expected_shapes.items():
         if name in entries and entries[name].shape != shape:
             raise FolderError(
                 f"{entries[name].file}: tensor '{name}' should have shape {shape} by config.json, but has "
                 f"{entries[name].shape}; use the config.json of these weights"
             )
+
+
+def _extra_layer_tensor(entries: Mapping[str, StoredTensor], expected: Collection[str]) -> str | None:
+    """Return the first tensor that has the name of an expected one but for the number of its layer."""
+    patterns = {_LAYER_NUMBER.sub(".#.", name) for name in expected}
+    return next((name for name in entries if name not in expected and _LAYER_NUMBER.sub(".#.", name) in patterns), None)

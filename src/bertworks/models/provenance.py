@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertworks.corpus.corpus import read_manifest
+from bertworks.corpus.manifest import read_manifest
 from bertworks.disk import read_json, sha256
 from bertworks.errors import BertworksError
 from bertworks.models.hub import fetch

@@ -87,6 +87,11 @@ def local_world_size() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", world_size())) if world_size() > 1 else 1
 
 
+def is_first_of_node() -> bool:
+    """Return whether this is the first process of the run on its node."""
+    return world_size() == 1 or os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 def is_main_process() -> bool:
     """Return whether this process writes files and prints; defined before and after the group exists, too."""
     if torch.distributed.is_initialized():

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import bertworks
-from bertworks.corpus.corpus import MANIFEST, read_manifest
+from bertworks.corpus.manifest import MANIFEST, read_manifest
 from bertworks.corpus.text_shard import SplitDocument, read_text
 from bertworks.disk import explain_os_error, read_json, resumable_folder, sha256, write_json
 from bertworks.engines.runtimes import RUNTIMES, find_export_engine
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_output
 from bertworks.inference.model import load
+from bertworks.integrity.model_files import check_model_files
 from bertworks.models.provenance import (
     BASE_FOLDER,
     BASE_HASH,
@@ -261,9 +262,7 @@ def _read_model(name: str, folder: Path) -> _BundleModel:
     weights = _weights_file(folder) if folder.is_dir() else None
     if weights is None:
         raise InputError(f"{folder} has no model weights; give a finished run or a model folder")
-    path = folder / "bertworks.json"
-    metadata = read_json(path, "a model folder") if path.is_file() else {}
-    return _BundleModel(name, folder, metadata, sha256(weights))
+    return _BundleModel(name, folder, check_model_files(folder), sha256(weights))
 
 
 def _recorded_base(model: _BundleModel, others: Sequence[_BundleModel]) -> _BundleModel | None:

@@ -16,6 +16,7 @@ import tokenizers
 
 from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
+from bertworks.integrity.model_files import check_model_files
 from bertworks.packages import check_installed, packaged_model
 from bertworks.vocabulary.algorithms import detect_kind, has_multi_ideograph_words, is_cased, wordpiece_backend
 from bertworks.vocabulary.backend import BackendModel, JiebaModel
@@ -131,6 +132,7 @@ class Tokenizer:
             raise InputError(
                 f"{path} does not exist; give a vocab.txt, a tokenizer.json or a folder that contains one of them"
             )
+        check_model_files(path.parent, (path.name, "tokenizer_config.json"))
         config = read_config(path.parent / "tokenizer_config.json")
         if path.suffix == ".json":
             backend = read_backend(path)

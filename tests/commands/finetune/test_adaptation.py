@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from damage import forget_hashes
 from encoder_folder import write_random_bert
 from safetensors.torch import load_file
 
@@ -320,4 +321,5 @@ def test_tokens_are_masked_as_in_pretraining(base: Path, tmp_path: Path):
     metadata = json.loads((folder / "bertworks.json").read_text())
     metadata["recipe"] = {"masking": {"mask_prob": 0.2, "whole_words": True}}
     (folder / "bertworks.json").write_text(json.dumps(metadata))
+    forget_hashes(folder)
     assert masking_of(read_folder(folder)) == MaskSettings(mask_prob=0.2, whole_words=True)

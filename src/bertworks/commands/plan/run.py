@@ -18,7 +18,7 @@ from bertworks.commands.plan.forecast import LossBand, effective_tokens, forecas
 from bertworks.commands.pretrain.recipe import ModelRecipe, PhaseRecipe, PretrainRecipe
 from bertworks.commands.run_info import unigram_entropy
 from bertworks.corpus.corpus import Corpus
-from bertworks.corpus.shard import map_shard
+from bertworks.corpus.shard import open_shard
 from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import SettingsError
 from bertworks.parallel.machine import available_bytes
@@ -166,7 +166,7 @@ def summarize_corpus(corpus: Corpus) -> CorpusSummary:
 def _long_document_ratio(corpus: Corpus) -> float:
     num_long = num_total = 0
     for shard in corpus.tokens_manifest["shards"]:
-        arrays = map_shard(corpus.tokens_folder / shard["file"])
+        arrays = open_shard(corpus.tokens_folder / shard["file"], shard["sha256"])
         if len(arrays.document_ends):
             ends = arrays.sentence_ends[arrays.document_ends.astype(np.int64) - 1].astype(np.int64)
             lengths = np.diff(ends, prepend=0)

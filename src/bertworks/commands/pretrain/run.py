@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from bertworks.commands.pretrain.batches import PretrainBatches
 from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
 from bertworks.commands.pretrain.consistency import check_consistency, run_fingerprint
+from bertworks.commands.pretrain.corpus_check import CorpusCheck
 from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
@@ -85,6 +86,7 @@ class _PretrainRun:
 
     request: PretrainRequest
     corpus: Corpus
+    corpus_check: CorpusCheck
     module: ObjectiveModule
     optimizer: BertAdam
     batches: PretrainBatches
@@ -156,6 +158,7 @@ def _mirror_to_tensorboard(
 def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     """Open the corpus, build the model, check that both fit the request, and write the recipe."""
     corpus = Corpus.open(request.corpus, request.vocabulary)
+    corpus_check = CorpusCheck(corpus)
     device = device_of(request.device)
     precision_name, precision_note = resolve_run_precision(request.recipe.precision, request.output, device)
     request = replace(request, recipe=replace(request.recipe, precision=precision_name))
@@ -185,6 +188,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     return _PretrainRun(
         request=replace(request, recipe=recipe),
         corpus=corpus,
+        corpus_check=corpus_check,
         module=module,
         optimizer=BertAdam(module, recipe.optimizer, recipe.layerwise, recipe.ema_decay),
         batches=batches,
@@ -253,6 +257,7 @@ def _train_steps(
     if first_step == 0:  # the untrained model, as a baseline
         yield from _evaluate(run, records, 0)
     for step in train(training, run.train_state):
+        run.corpus_check.raise_error()
         if records is not None:
             records.add(step.to_record(recipe.resolve_phases()[step.phase].name))
         if observer is not None:
@@ -378,6 +383,9 @@ def _handle_warning(run: _PretrainRun, warning: HealthWarning | None) -> Iterato
 
 
 def _save_checkpoint(run: _PretrainRun, records: Records | None) -> Iterator[TrainEvent]:
+    if run.corpus_check.is_running:
+        yield TrainEvent(note="comparing the rest of the corpus with its hashes before the first checkpoint")
+    run.corpus_check.finish()
     run.last_saved_step = run.train_state.step
     run.run_info["peak_gib"] = [float(peak) for peak in all_gather(f"{peak_bytes(run.precision.device) / 2**30:.2f}")]
     if records is not None:

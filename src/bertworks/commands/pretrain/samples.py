@@ -38,7 +38,7 @@ def sample_masked_sentences(corpus: Corpus, num_sentences: int) -> tuple[str, ..
     mask = tokenizer.tokens[tokenizer.specials.mask]
     sentences: list[str] = []
     for shard in corpus.manifest["shards"]:
-        for document, split in read_text(corpus.folder / shard["file"]):
+        for document, split in read_text(corpus.folder / shard["file"], shard["sha256"]):
             for sentence in map(str.strip, document.sentences if split == "held-out" else ()):
                 encoding = tokenizer.encode(sentence)
                 words = _single_token_words(sentence, encoding)

@@ -1,0 +1,52 @@
+"""Verify a folder: a model or corpus folder in, how many of its files have their recorded hashes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertworks.commands import prepare
+from bertworks.corpus.manifest import MANIFEST
+from bertworks.engines.runtimes import find_export_engine
+from bertworks.errors import FolderError, SettingsError
+from bertworks.inference.model import load
+from bertworks.integrity.model_files import accept_changes, verify_model_files
+from bertworks.packages import MODEL_FOLDER, packaged_model
+from bertworks.progress import ProgressCallback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult:
+    """A verified folder.
+
+    num_files       files that have their recorded hash; 0: the folder has no hashes
+    accepted        files whose changes were accepted
+    unused_tensors  tensors of the weights that the model has no use for
+    """
+
+    folder: Path
+    num_files: int
+    accepted: tuple[str, ...] = ()
+    unused_tensors: tuple[str, ...] = ()
+
+
+def verify(name: str, accept: bool = False, watch: ProgressCallback = lambda progress: None) -> VerifyResult:
+    """Hash every file of a corpus, a model or a finished run, and load the model; raise the error of a bad file.
+
+    With `accept`, changes of a model's text files are recorded as its new state first.
+    """
+    folder = packaged_model(name) or Path(name)
+    if not folder.is_dir():
+        raise FolderError(f"{folder} is not a folder; give a model, a finished run or a corpus")
+    if (folder / MANIFEST).is_file():
+        if accept:
+            raise SettingsError(f"{folder} is a corpus, whose files must not change; prepare it again instead")
+        return VerifyResult(folder=folder, num_files=prepare.verify(folder, watch))
+    if (folder / MODEL_FOLDER / "config.json").is_file() and not (folder / "config.json").is_file():
+        folder = folder / MODEL_FOLDER
+    if not (folder / "config.json").is_file() and not (folder / "bert_config.json").is_file():
+        raise FolderError(f"{folder} has no config.json; give a model, a finished run or a corpus")
+    accepted = tuple(accept_changes(folder)) if accept else ()
+    num_files = verify_model_files(folder)
+    unused = load(folder).report.unexpected_keys if find_export_engine(folder) is None else ()
+    return VerifyResult(folder=folder, num_files=num_files, accepted=accepted, unused_tensors=unused)
