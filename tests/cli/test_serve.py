@@ -40,7 +40,9 @@ def test_tls_and_trace_options_that_cannot_be_used_are_refused_before_models_are
     assert "pip install 'bertworks[otel]'" in str(error)
 
 
-@pytest.mark.parametrize("option", [("--rate-limit", "0"), ("--max-connections-per-address", "0"), ("--log-format", "xml")])
+@pytest.mark.parametrize(
+    "option", [("--rate-limit", "0"), ("--max-connections-per-address", "0"), ("--log-format", "xml")]
+)
 def test_limits_and_formats_that_do_not_exist_are_usage_errors(option):
     assert CliRunner().invoke(serve.app, ["one=none", *option]).exit_code == 2
 

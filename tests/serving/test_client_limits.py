@@ -55,7 +55,7 @@ def test_the_error_says_when_to_retry(clock):
     assert (error.value.status, error.value.type) == (429, "rate_limited")
     assert error.value.headers == {"Retry-After": "10"}
     clock.now += 9.5
-    with pytest.raises(RequestError, match="retry in 1 second$"):
+    with pytest.raises(RequestError, match=r"retry in 1 second$"):
         limit.check("a")
     clock.now += 0.5
     limit.check("a")

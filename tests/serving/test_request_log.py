@@ -40,7 +40,9 @@ def test_a_well_formed_request_id_is_taken_over(given):
     assert request_id_of({b"x-request-id": given.encode()}) == given
 
 
-@pytest.mark.parametrize("given", [b"", b"x" * 129, b"a b", b'a"b', b"a\nb", b"a\r\nSet-Cookie: x", b"\xc3\xa4", b"a\n"])
+@pytest.mark.parametrize(
+    "given", [b"", b"x" * 129, b"a b", b'a"b', b"a\nb", b"a\r\nSet-Cookie: x", b"\xc3\xa4", b"a\n"]
+)
 def test_any_other_request_id_is_replaced_by_a_random_one(given):
     ids = {request_id_of({b"x-request-id": given}) for _ in range(10)}
     assert len(ids) == 10

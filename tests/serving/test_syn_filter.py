@@ -23,8 +23,8 @@ def test_connections_in_the_queue_are_kept_and_new_ones_are_not_added():
                 assert accepted.recv(100) == b"request"
                 accepted.sendall(b"response")
                 assert early.recv(100) == b"response"
+            listener.settimeout(0.1)
             with pytest.raises(TimeoutError):
-                listener.settimeout(0.1)
                 listener.accept()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=5)

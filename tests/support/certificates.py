@@ -34,7 +34,5 @@ def write_certificate(folder: Path, name: str = "server", password: bytes | None
     encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
     files = TlsFiles(folder / f"{name}-cert.pem", folder / f"{name}-key.pem")
     files.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files.key.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-    )
+    files.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
     return files

@@ -91,10 +91,13 @@ class ConnectionTable:
         It is the one that has waited longest of the address with the most that wait: attacks come from few addresses.
         """
         latest = time.monotonic() - _MIN_WAIT_SECONDS
-        slow = [client.waiting for client in clients if next(iter(client.waiting.values()), latest + 1) <= latest]
+        slow: list[dict[Connection, float]] = [
+            client.waiting for client in clients if next(iter(client.waiting.values()), latest + 1) <= latest
+        ]
         if not slow:
             return False
-        connection = next(iter(max(slow, key=len)))
+        waiting = max(slow, key=len)
+        connection = next(iter(waiting))
         self.remove(connection)
         connection.drop()
         return True

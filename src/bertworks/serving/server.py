@@ -154,7 +154,7 @@ def create_server(serving_app: ServingApp) -> DrainingServer:
     table = ConnectionTable(request.client_limits.connections, max_connections())
     config = uvicorn.Config(
         serving_app.app,
-        http=functools.partial(HttpConnection, table=table, state=serving_app.service.state),  # type: ignore[arg-type]
+        http=HttpConnection,
         ws="none",
         log_config=log_config(request.log_format),
         access_log=False,
@@ -164,7 +164,7 @@ def create_server(serving_app: ServingApp) -> DrainingServer:
         timeout_graceful_shutdown=1,  # after our own
         backlog=MAX_CONNECTIONS,
     )
-    return DrainingServer(config, serving_app.service, serving_app.tls)
+    return DrainingServer(config, serving_app.service, table, serving_app.tls)
 
 
 def folders_of(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, str] | None]:
@@ -184,9 +184,12 @@ def folders_of(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, st
 class DrainingServer(uvicorn.Server):
     """A server that answers all accepted requests and resets no connection before it stops."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, table: ConnectionTable, tls: ssl.SSLContext | None
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._table = table
         self._tls = tls
         self._drain_deadline = 0.0
         self._accepted: set[asyncio.Task[None]] | None = None
@@ -197,11 +200,13 @@ class DrainingServer(uvicorn.Server):
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         create_connection = functools.partial(
-            self.config.http_protocol_class,
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-            _loop=loop,
+            HttpConnection,
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            loop,
+            table=self._table,
+            state=self._service.state,
         )
         options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, "ssl_handshake_timeout": HEAD_SECONDS}
         self.servers = [
@@ -255,6 +260,9 @@ class DrainingServer(uvicorn.Server):
                 self._drain_connections()
                 await asyncio.sleep(_TICK_SECONDS)
         await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):  # after a second signal, or the time limit
+            cast(HttpConnection, connection).drop()
+        await asyncio.sleep(0)  # they are closed in the next round of the event loop
 
     def _drain_connections(self) -> None:
         for connection in list(self.server_state.connections):
