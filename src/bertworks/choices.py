@@ -5,6 +5,7 @@ from __future__ import annotations
 DEVICES = ("auto", "cpu", "cuda", "mps", "xla")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 ENGINES = ("torch", "onnx", "openvino")
+LOG_FORMATS = ("text", "json")
 EXPORT_TARGETS = ("onnx", "openvino", "safetensors-fp16", "int8")
 FEATURE_STRATEGIES = (
     "embeddings",

@@ -291,6 +291,7 @@ def test_names_in_help_are_those_of_the_tables_they_key():
     from bertworks.encoders.precision import PRECISIONS
     from bertworks.engines.runtimes import ENGINES
     from bertworks.exporters.export import TARGETS
+    from bertworks.serving.request_log import FORMATTERS
     from bertworks.training.devices import DEVICES
     from bertworks.vocabulary.algorithms import KINDS
 
@@ -298,6 +299,7 @@ def test_names_in_help_are_those_of_the_tables_they_key():
     assert tuple(PRECISIONS) == choices.PRECISIONS
     assert tuple(ENGINES) == choices.ENGINES
     assert tuple(TARGETS) == choices.EXPORT_TARGETS
+    assert tuple(FORMATTERS) == choices.LOG_FORMATS
     assert tuple(STRATEGIES) == choices.FEATURE_STRATEGIES
     assert tuple(POOLINGS) == choices.POOLINGS
     assert tuple(KINDS) == choices.VOCABULARY_KINDS

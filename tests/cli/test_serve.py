@@ -31,6 +31,22 @@ def test_folders_without_models_and_runs_that_are_not_there_are_error_of(tmp_pat
     assert isinstance(error, InputError)
 
 
+def test_tls_and_trace_options_that_cannot_be_used_are_refused_before_models_are_loaded(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    assert "needs --tls-key" in str(error_of(serve.app, "one=none", "--tls-cert", "cert.pem", "--port", 0))
+    files = ("--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
+    assert "cert.pem cannot be read" in str(error_of(serve.app, "one=none", *files, "--port", 0))
+    error = error_of(serve.app, "one=none", "--otel-endpoint", "http://127.0.0.1:4318", "--port", 0)
+    assert "pip install 'bertworks[otel]'" in str(error)
+
+
+@pytest.mark.parametrize(
+    "option", [("--rate-limit", "0"), ("--max-connections-per-address", "0"), ("--log-format", "xml")]
+)
+def test_limits_and_formats_that_do_not_exist_are_usage_errors(option):
+    assert CliRunner().invoke(serve.app, ["one=none", *option]).exit_code == 2
+
+
 def test_a_damaged_bundle_is_not_served(tmp_path, folders):
     assert CliRunner().invoke(bundle.app, [str(folders["tag"]), "--output", str(tmp_path / "out")]).exit_code == 0
     (tmp_path / "out" / "models" / "tag" / "vocab.txt").write_text("changed")

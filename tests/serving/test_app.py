@@ -57,7 +57,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 def error_of(response: Any) -> tuple[int, str]:
     fields = response.json()
     assert list(fields) == ["error"]
-    assert set(fields["error"]) == {"type", "message"}
+    assert set(fields["error"]) == {"type", "message", "request_id"}
+    assert fields["error"]["request_id"] == response.headers["x-request-id"]
     return response.status_code, fields["error"]["type"]
 
 
@@ -351,8 +352,9 @@ def test_cross_origin_requests_need_an_allowed_origin(client, make_client, folde
     cors_client = make_client(models=(f"bert={folders['sentences']}",), origins=("https://example.org",))
     headers = cors_client("GET", "/v1/models", headers=origin).headers
     assert headers["access-control-allow-origin"] == "https://example.org"
-    assert headers["access-control-expose-headers"] == "Retry-After"
-    assert cors_client("OPTIONS", "/v1/models", headers=origin).status_code == 200
+    assert headers["access-control-expose-headers"] == "Retry-After, X-Request-ID"
+    preflight = cors_client("OPTIONS", "/v1/models", headers=origin)
+    assert (preflight.status_code, len(preflight.headers["x-request-id"])) == (200, 32)
     headers = cors_client("GET", "/v1/models", headers={"Origin": "https://other.org"}).headers
     assert "access-control-allow-origin" not in headers
 

@@ -3,14 +3,16 @@
 import socket
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
 import ray
 
 from bertworks.errors import SettingsError
-from bertworks.serving.replicas import Replicas, deploy_replicas
+from bertworks.serving.replicas import Replicas, _http_options, deploy_replicas
 from bertworks.serving.server import ServeRequest
+from bertworks.serving.tls import TlsFiles
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -49,9 +51,11 @@ def test_responses_of_replicas_are_those_of_the_app(address, client):
         response = httpx.post(address + path, json=BODY, timeout=TIMEOUT)
         assert (response.status_code, response.json()) == (expected.status_code, expected.json())
         assert response.headers["cache-control"] == "no-store"
-    response = httpx.post(address + "/v1/models/unknown/predict", json=BODY, timeout=TIMEOUT)
+    headers = {"X-Request-ID": "the-same"}
+    response = httpx.post(address + "/v1/models/unknown/predict", json=BODY, headers=headers, timeout=TIMEOUT)
     assert response.status_code == 404
-    assert response.json() == client("POST", "/v1/models/unknown/predict", BODY).json()
+    assert response.headers.get_list("x-request-id") == ["the-same"]
+    assert response.json() == client("POST", "/v1/models/unknown/predict", BODY, headers=headers).json()
 
 
 class LoadGenerator:
@@ -135,3 +139,10 @@ def test_invalid_requests_are_rejected_before_anything_starts(ray_cluster, folde
     public_request = ServeRequest(models=(str(folders["tag"]),), host="0.0.0.0")
     with pytest.raises(SettingsError, match="requires API keys"), deploy_replicas(public_request, Replicas()):
         pass
+
+
+def test_the_proxies_get_the_tls_files(tmp_path):
+    request = ServeRequest(models=("x",), tls=TlsFiles(Path("/cert.pem"), Path("/key.pem")))
+    assert _http_options(request)["ssl_certfile"] == "/cert.pem"
+    assert _http_options(request)["ssl_keyfile"] == "/key.pem"
+    assert "ssl_certfile" not in _http_options(ServeRequest(models=("x",)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import json
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 from bertworks.errors import InputError, SettingsError
+from bertworks.serving.client_limits import RateLimit
+from bertworks.serving.errors import RequestError
 from bertworks.serving.metrics import Metrics
-from bertworks.serving.security import Access, Guard, Limits, ServerState, access_of
+from bertworks.serving.request_log import RequestRecord
+from bertworks.serving.security import REJECTION, Access, Guard, Limits, ServerState, access_of
 
 KEY = "a-key-of-more-than-16-letters"
 
@@ -47,35 +51,44 @@ def send_request(
     guard: Guard, path: str = "/v1/models", method: str = "GET", parts: tuple[bytes, ...] = (b"",), **headers: str
 ) -> Response:
     """Send a request whose body comes in parts; after the part b"never ends" nothing more comes."""
+    return send_raw_request(guard, path, method, parts, as_pairs(headers))
+
+
+def as_pairs(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return headers with the default ones, as in a scope."""
+    all_headers = {"host": "127.0.0.1:8000", "content-type": "application/json"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    return [(name.encode(), value.encode()) for name, value in all_headers.items()]
+
+
+def send_raw_request(
+    guard: Guard, path: str, method: str, parts: tuple[bytes, ...], headers: list[tuple[bytes, bytes]], **fields: Any
+) -> Response:
+    """Send a request with these headers and further fields of the scope; b"drips" comes again and again, slowly."""
     sent: list[dict[str, Any]] = []
     remaining = list(parts)
 
     async def receive() -> dict[str, Any]:
         if not remaining:
             await asyncio.Event().wait()
+        if remaining[0] == b"drips":
+            await asyncio.sleep(0.02)
+            return {"type": "http.request", "body": b"x", "more_body": True}
         part = remaining.pop(0)
         return {"type": "http.request", "body": part, "more_body": bool(remaining) or part == b"never ends"}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    all_headers = {"host": "127.0.0.1:8000", "content-type": "application/json"} | {
-        name.replace("_", "-"): value for name, value in headers.items()
-    }
-    scope = {
-        "type": "http",
-        "path": path,
-        "method": method,
-        "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
-    }
+    scope = {"type": "http", "path": path, "method": method, "headers": headers, **fields}
     asyncio.run(guard(scope, receive, send))
     return Response(sent)
 
 
-def make_guard(access: Access | None = None, limits: Limits | None = None) -> Guard:
-    return Guard(
-        app=echo, access=access or Access(), limits=limits or Limits(), metrics=Metrics(["m"]), state=ServerState()
-    )
+def make_guard(access: Access | None = None, limits: Limits | None = None, **options: Any) -> Guard:
+    settings = {"app": echo, "access": access or Access(), "limits": limits or Limits(), "metrics": Metrics(["m"])}
+    return Guard(**settings, state=ServerState(), **options)
 
 
 def test_loopback_needs_no_key():
@@ -148,6 +161,40 @@ def test_a_foreign_host_header_is_rejected(host):
     assert send_request(make_guard(), host=host).status == 403
 
 
+MALFORMED_HOSTS = [
+    "user@127.0.0.1", "user:password@127.0.0.1:8000", "evil.example@localhost", "127.0.0.1:port", "127.0.0.1:80:80",
+    "127.0.0.1:123456", "[::1", "[::1]evil", "::1", "127.0.0.1 evil", "127.0.0.1, evil.example", "127.0.0.1/x",
+    "127.0.0.1#", "127.0.0.1\\\\evil", "127.0.0.1\n", "http://127.0.0.1", "%3127.0.0.1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", MALFORMED_HOSTS)
+def test_a_malformed_host_header_is_rejected(host, key_file):
+    assert send_request(make_guard(), host=host).status == 403
+    guard = make_guard(access_of("0.0.0.0", key_file))
+    assert send_request(guard, host=host, authorization=f"Bearer {KEY}").status == 400
+
+
+@pytest.mark.parametrize("hosts", [["127.0.0.1", "127.0.0.1"], ["evil.example", "127.0.0.1"], ["127.0.0.1", ""]])
+def test_a_repeated_host_header_is_rejected(hosts, key_file):
+    headers = [(b"host", host.encode()) for host in hosts]
+    assert send_raw_request(make_guard(), "/health", "GET", (b"",), headers).status == 403
+    headers.append((b"authorization", f"Bearer {KEY}".encode()))
+    guard = make_guard(access_of("0.0.0.0", key_file))
+    assert send_raw_request(guard, "/v1/models", "GET", (b"",), headers).status == 400
+
+
+def test_other_headers_may_be_repeated():
+    headers = [*as_pairs({}), (b"accept", b"a"), (b"accept", b"b")]
+    assert send_raw_request(make_guard(), "/v1/models", "GET", (b"",), headers).status == 200
+
+
+@pytest.mark.parametrize("host", ["example.org", "bert.internal:8443", "[2001:db8::1]:80", ""])
+def test_with_keys_every_well_formed_host_is_allowed(host, key_file):
+    guard = make_guard(access_of("0.0.0.0", key_file))
+    assert send_request(guard, host=host, authorization=f"Bearer {KEY}").status == 200
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8000", "LOCALHOST", "[::1]:8000"])
 def test_all_loopback_names_are_allowed(host):
     assert send_request(make_guard(), host=host).status == 200
@@ -164,6 +211,11 @@ def test_a_content_length_above_the_limit_is_rejected():
 def test_a_body_without_content_length_is_rejected_when_it_exceeds_the_limit():
     guard = make_guard(limits=Limits(body_bytes=10))
     assert send_request(guard, method="POST", parts=(b"x" * 6, b"x" * 6)).status == 413
+
+
+def test_the_time_limit_of_a_body_is_a_total_one():
+    guard = make_guard(limits=Limits(seconds=0.1))
+    assert send_request(guard, method="POST", parts=(b"drips",)).status == 408
 
 
 def test_a_body_that_never_ends_times_out():
@@ -185,8 +237,11 @@ def test_json_with_a_charset_is_json():
 def test_a_draining_server_rejects_new_requests_but_answers_health_checks():
     guard = make_guard()
     guard.state.is_draining = True
-    assert send_request(guard, method="POST").status == 503
+    for method in ("POST", "GET"):
+        response = send_request(guard, method=method)
+        assert (response.status, response.headers["connection"]) == (503, "close")
     assert send_request(guard, "/health").status == 200
+    assert send_request(guard, "/metrics").status == 200
 
 
 def test_every_response_has_security_headers():
@@ -201,3 +256,72 @@ def test_every_response_has_security_headers():
 def test_limits_must_be_positive(limits):
     with pytest.raises(SettingsError, match="greater than 0"):
         Limits(**limits)
+
+
+def test_on_a_connection_above_the_limits_only_health_checks_are_answered():
+    rejection = RequestError(429, "too many", {"Connection": "close"}, "too_many_connections")
+    for path, status in (("/health", 200), ("/ready", 200), ("/v1/models", 429), ("/", 429)):
+        response = send_raw_request(make_guard(), path, "GET", (b"",), as_pairs({}), **{REJECTION: rejection})
+        assert response.status == status
+    assert json.loads(response.body)["error"]["type"] == "too_many_connections"
+
+
+def test_requests_are_limited_per_key(key_file):
+    guard = make_guard(access_of("0.0.0.0", key_file), rate_limit=RateLimit(2))
+    for key, statuses in ((KEY, [200, 200, 429]), ("another-key-0123456789", [200, 200, 429]), ("wrong", [401] * 3)):
+        headers = as_pairs({"authorization": f"Bearer {key}"})
+        responses = [
+            send_raw_request(guard, "/v1/models", "GET", (b"",), headers, client=("192.0.2.7", 5)) for _ in statuses
+        ]
+        assert [response.status for response in responses] == statuses
+    assert send_request(guard, "/health").status == 200
+
+
+def test_without_keys_requests_are_limited_per_address():
+    guard = make_guard(rate_limit=RateLimit(1))
+    for address in ("127.0.0.1", "127.0.0.2"):
+        for status in (200, 429):
+            response = send_raw_request(guard, "/v1/models", "GET", (b"",), as_pairs({}), client=(address, 5))
+            assert response.status == status
+    assert response.headers["retry-after"] == "60"
+    assert json.loads(response.body)["error"]["type"] == "rate_limited"
+    assert send_request(guard, "/page/main.js").status == 200
+
+
+def test_every_response_has_a_request_id():
+    response = send_request(make_guard(), x_request_id="my-id")
+    assert response.headers["x-request-id"] == "my-id"
+    response = send_request(make_guard(), host="evil.example", x_request_id="not well-formed")
+    assert len(response.headers["x-request-id"]) == 32
+    assert json.loads(response.body)["error"]["request_id"] == response.headers["x-request-id"]
+
+
+def test_observers_see_each_request_with_the_digest_of_its_key(key_file):
+    records: list[RequestRecord] = []
+    guard = make_guard(access_of("0.0.0.0", key_file), observers=[records.append])
+    headers = as_pairs({"authorization": f"Bearer {KEY}", "x_request_id": "one"})
+    send_raw_request(guard, "/v1/models", "GET", (b"",), headers, client=("192.0.2.7", 5))
+    send_request(guard, "/v1/models", x_request_id="two")
+    first, second = records
+    assert (first.request_id, first.status, first.client) == ("one", 200, "192.0.2.7")
+    assert first.key == hashlib.sha256(KEY.encode()).digest()
+    assert (second.request_id, second.status, second.client, second.key) == ("two", 401, None, None)
+
+
+def test_an_unexpected_error_answers_500_and_is_logged_once_with_the_request_id(caplog):
+    async def fail(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError("a secret path")
+
+    guard = Guard(app=fail, access=Access(), limits=Limits(), metrics=Metrics([]))
+    response = send_request(guard, x_request_id="my-id")
+    assert response.status == 500
+    assert b"secret" not in response.body
+    (record,) = caplog.records
+    assert record.getMessage() == "request my-id failed"
+    assert record.exc_info is not None
+
+
+def test_a_rejected_body_that_keeps_coming_closes_the_connection(monkeypatch):
+    monkeypatch.setattr("bertworks.serving.security._DISCARD_SECONDS", 0.1)
+    response = send_request(make_guard(), method="POST", parts=(b"drips",), content_type="text/plain")
+    assert (response.status, response.headers["connection"]) == (415, "close")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import json
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +20,7 @@ import pytest
 from running import TIMEOUT, RunningServer, run_server, start_serve_process, wait_for
 
 from bertworks.errors import SettingsError
+from bertworks.serving import protocol
 from bertworks.serving import server as serving_server
 from bertworks.serving.queues import EmbedQueue
 from bertworks.serving.security import Limits
@@ -28,7 +32,7 @@ BODY = json.dumps({"inputs": ["a cat sat"]}).encode()
 def server(folders: dict[str, Path], one_thread: None) -> Iterator[RunningServer]:
     """A server of two models with short timeouts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving_server, "_HEAD_SECONDS", 0.5)
+        patch.setattr(protocol, "HEAD_SECONDS", 0.5)
         models = [f"{name}={folders[name]}" for name in ("sentences", "classify")]
         with run_server(*models, limits=Limits(seconds=3.0, body_bytes=2**20)) as running_server:
             yield running_server
@@ -169,42 +173,6 @@ def test_the_request_of_a_disconnected_client_leaves_the_queue(disconnect, serve
     second.close()
 
 
-def test_a_connection_whose_response_is_not_read_is_aborted():
-    class Transport:
-        def __init__(self) -> None:
-            self.num_unread_bytes, self.state = 100, ""
-
-        def get_write_buffer_size(self) -> int:
-            return self.num_unread_bytes
-
-        def is_closing(self) -> bool:
-            return bool(self.state)
-
-        def abort(self) -> None:
-            self.state = "aborted"
-
-        def close(self) -> None:
-            self.state = "closed"
-
-    class Loop:
-        def call_later(self, seconds: float, callback: Any) -> None:
-            return None
-
-    connection = serving_server.TimeoutHttpProtocol.__new__(serving_server.TimeoutHttpProtocol)
-    transport: Any = Transport()
-    connection.transport, connection.loop = transport, Loop()  # type: ignore[assignment]
-    connection.timeout_keep_alive_handler()
-    assert transport.state == ""  # the client may be slow
-    transport.num_unread_bytes = 60
-    connection.timeout_keep_alive_handler()
-    assert transport.state == ""  # it has read some bytes
-    connection.timeout_keep_alive_handler()
-    assert transport.state == "aborted"
-    transport.num_unread_bytes, transport.state = 0, ""
-    connection.timeout_keep_alive_handler()
-    assert transport.state == "closed"
-
-
 def test_a_port_in_use_is_an_error(server):
     with pytest.raises(SettingsError, match="choose another --port"):
         serving_server.listen("127.0.0.1", server.port)
@@ -243,6 +211,110 @@ def test_accepted_requests_are_answered_before_the_server_stops(folders, gate, o
         server.thread.join(TIMEOUT)
         assert not server.thread.is_alive()
         accepted.close()
+
+
+class DrainClients:
+    """Clients that send requests until the server has stopped; what each response or failure was."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.outcomes: collections.Counter[str] = collections.Counter()
+
+    async def run(self, is_keep_alive: bool) -> None:
+        """Send one request after another, on one connection while it is open or each on a new one."""
+        while True:
+            try:
+                reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", self._port), 0.5)
+            except (ConnectionRefusedError, TimeoutError):  # the server has stopped listening
+                return
+            try:
+                while await self._exchange(reader, writer) and is_keep_alive:
+                    await asyncio.sleep(random.random() * 0.01)
+            except (OSError, asyncio.IncompleteReadError) as error:
+                self.outcomes[repr(error)] += 1
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Send a request and read its response; return whether the connection stays open."""
+        writer.write(request_head(len(BODY), "/v1/models/bert/embed") + BODY)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.partition(b"content-length: ")[2].split()[0])
+        await reader.readexactly(length)
+        self.outcomes[head[9:12].decode()] += 1
+        if b"connection: close" not in head:
+            return True
+        assert await reader.read() == b""  # the end, and not a reset
+        return False
+
+
+def check_drain_under_load(folder: Path, num_rounds: int) -> None:
+    """Stop a server again and again while clients send requests; every request must be answered."""
+
+    async def run_clients(server: RunningServer) -> None:
+        clients = DrainClients(server.port)
+        tasks = [asyncio.ensure_future(clients.run(number % 2 == 0)) for number in range(24)]
+        while clients.outcomes["200"] < 24:
+            await asyncio.sleep(0.01)
+        server.server.handle_exit(signal.SIGTERM, None)
+        await asyncio.gather(*tasks)
+        total.update(clients.outcomes)
+
+    total: collections.Counter[str] = collections.Counter()
+    for _ in range(num_rounds):
+        with run_server(f"bert={folder}") as server:
+            asyncio.run(run_clients(server))
+            server.thread.join(TIMEOUT)
+            assert not server.thread.is_alive()
+    assert set(total) == {"200", "503"}, total
+
+
+def test_no_connection_is_reset_when_the_server_stops_under_load(folders, one_thread):
+    check_drain_under_load(folders["sentences"], 4)
+
+
+@pytest.mark.soak
+def test_no_connection_is_reset_in_a_hundred_stops_under_load(folders, one_thread):
+    check_drain_under_load(folders["sentences"], 100)
+
+
+def test_a_draining_server_answers_503_on_open_connections_and_ends_idle_ones(folders, gate, one_thread):
+    with run_server(f"bert={folders['sentences']}") as server:
+        accepted, used, idle = connect(server), connect(server), connect(server)
+        for sock in (used, idle):
+            sock.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b"alive" in sock.recv(2**16)
+        accepted.sendall(request_head(len(BODY), "/v1/models/bert/embed") + BODY)
+        assert gate.entered.wait(TIMEOUT)
+        server.server.handle_exit(signal.SIGTERM, None)
+        used.sendall(request_head(len(BODY), "/v1/models/bert/embed") + BODY)
+        response = receive_until_closed(used)
+        assert response.startswith(b"HTTP/1.1 503")
+        assert b"connection: close" in response
+        assert idle.recv(100) == b""
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")  # too late, but not reset
+        assert idle.recv(100) == b""
+        gate.opened.set()
+        response = receive_until_closed(accepted)
+        assert response.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in response
+        for sock in (accepted, used, idle):
+            sock.close()
+        server.thread.join(TIMEOUT)
+        assert not server.thread.is_alive()
+
+
+def test_requests_and_errors_are_lines_of_json(folders, one_thread, capfd):
+    with run_server(f"bert={folders['sentences']}", log_format="json") as server:
+        url, headers = f"{server.address}/v1/models/bert/embed", {"X-Request-ID": "my-id"}
+        assert httpx.post(url, json={"inputs": ["a"]}, headers=headers, timeout=TIMEOUT).status_code == 200
+        with connect(server) as leaving:
+            leaving.sendall(request_head(len(BODY), "/v1/models/bert/embed") + BODY[:5])
+            wait_for(lambda: server.app.service.state.num_open == 1)
+        wait_for(lambda: server.app.service.state.num_open == 0)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [line["status"] for line in lines] == [200, 499]
+    assert (lines[0]["request_id"], lines[0]["route"]) == ("my-id", "/v1/models/{name}/embed")
+    assert (lines[0]["model"], lines[0]["client"], lines[0]["key"]) == ("bert", "127.0.0.1", None)
 
 
 def test_a_second_signal_stops_the_server_at_once(folders, one_thread):

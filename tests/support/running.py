@@ -48,7 +48,7 @@ def run_server(*models: str, **options: Any) -> Iterator[RunningServer]:
         finally:
             server.should_exit = True
             thread.join(TIMEOUT)
-            app.service.close()
+            app.close()
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def start_serve_process(*arguments: str, folder: Path, port: int = 0) -> Iterato
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            if match := re.search(r"http://\S+", line):
+            if match := re.search(r"https?://\S+", line):
                 yield process, match[0]
                 break
         else:

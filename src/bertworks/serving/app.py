@@ -8,19 +8,22 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 import bertworks
+from bertworks.serving.client_limits import RateLimit
 from bertworks.serving.endpoints import add_endpoints
 from bertworks.serving.errors import RequestError
 from bertworks.serving.metrics import CONTENT_TYPE, Metrics
 from bertworks.serving.reference import reference_page
+from bertworks.serving.request_log import request_id_of
 from bertworks.serving.routing import json_response
-from bertworks.serving.security import Access, App, Guard
+from bertworks.serving.security import Access, App, Guard, Observer
 from bertworks.serving.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -31,8 +34,15 @@ _MESSAGES = {
 }
 
 
-def create_app(service: Service, metrics: Metrics, access: Access, origins: Sequence[str] = ()) -> App:
-    """Return the app. `origins` are the origins that CORS allows; none by default."""
+def create_app(
+    service: Service,
+    metrics: Metrics,
+    access: Access,
+    origins: Sequence[str] = (),
+    rate_limit: RateLimit | None = None,
+    observers: Sequence[Observer] = (),
+) -> App:
+    """Return the app. `origins` are the origins that CORS allows; none by default. Observers see finished requests."""
     app = FastAPI(
         title="bertworks",
         version=bertworks.__version__,
@@ -48,17 +58,35 @@ def create_app(service: Service, metrics: Metrics, access: Access, origins: Sequ
     app.add_exception_handler(RequestError, _handle_request_error)
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
     app.add_exception_handler(Exception, _handle_unexpected_error)
-    guard: App = Guard(app=app, access=access, limits=service.limits, metrics=metrics, state=service.state)
+    guard: App = Guard(
+        app=app,
+        access=access,
+        limits=service.limits,
+        metrics=metrics,
+        state=service.state,
+        rate_limit=rate_limit,
+        observers=observers,
+    )
     if not origins:
         return guard
-    return CORSMiddleware(
+    return _Cors(
         guard,
         allow_origins=list(origins),
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type"],
-        expose_headers=["Retry-After"],
+        allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+        expose_headers=["Retry-After", "X-Request-ID"],
     )
+
+
+class _Cors(CORSMiddleware):
+    """CORS whose preflight responses, which never reach the app, have a request id too."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        response.headers["X-Request-ID"] = request_id_of(dict(request_headers.raw))
+        return response
 
 
 def _lifespan(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -116,7 +144,7 @@ def _add_page(app: FastAPI) -> None:
 
 async def _handle_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return json_response(error.to_dict(), error.status, error.headers)
+    return json_response(error.to_dict(request.scope["request_id"]), error.status, error.headers)
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
@@ -130,6 +158,11 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     return await _handle_request_error(request, RequestError(400, f"{first['loc'][-1]}: {first['msg']}"))
+
+
+async def _handle_disconnect(request: Request, error: Exception) -> Response:
+    """The client has left in the middle of its body: nobody receives this, but the metrics and the log count it."""
+    return Response(status_code=499)
 
 
 async def _handle_unexpected_error(request: Request, error: Exception) -> Response:

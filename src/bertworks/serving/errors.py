@@ -24,13 +24,16 @@ ERROR_TYPES = {
 
 
 class RequestError(Exception):
-    """A request that is rejected, with the status, message and headers of the response."""
+    """A request that is rejected, with the status, message, headers and type of the response."""
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, headers: Mapping[str, str] | None = None, error_type: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.headers = dict(headers or {})
+        self.type = error_type or ERROR_TYPES.get(status, "error")
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"error": {"type": ERROR_TYPES.get(self.status, "error"), "message": self.message}}
+    def to_dict(self, request_id: str) -> dict[str, Any]:
+        return {"error": {"type": self.type, "message": self.message, "request_id": request_id}}

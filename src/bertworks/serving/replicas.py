@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.errors import BertworksError, SettingsError
-from bertworks.serving.security import LOOPBACK, App, access_of
+from bertworks.serving.security import LOOPBACK, App, Message, Receive, Scope, Send, access_of
 from bertworks.serving.server import ServeRequest, ServingApp, configure_interpreter, folders_of, load_app
+from bertworks.serving.tls import TlsFiles, create_tls_context
 
 # The name of the Ray Serve application: running the command again replaces it.
 NAME = "bertworks"
@@ -44,11 +45,11 @@ class Replica:
         configure_interpreter()
 
     def __serve_build_asgi_app__(self) -> App:
-        return self._serving_app.app
+        return _without_request_id(self._serving_app.app)
 
     def __del__(self) -> None:
         if hasattr(self, "_serving_app"):
-            self._serving_app.service.close()
+            self._serving_app.close()
 
 
 @contextlib.contextmanager
@@ -62,7 +63,7 @@ def deploy_replicas(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
 
     request = _resolve_for_cluster(request)
     proxy_location = "HeadOnly" if request.host in LOOPBACK else "EveryNode"
-    http_options = {"host": request.host, "port": request.port, "request_timeout_s": request.limits.seconds}
+    http_options = _http_options(request)
     deployment = serve.deployment(
         serve.ingress()(Replica),
         name="replica",
@@ -75,21 +76,45 @@ def deploy_replicas(request: ServeRequest, replicas: Replicas) -> Iterator[str]:
     )
     try:
         serve.start(proxy_location=proxy_location, http_options=http_options)
-        serve.run(deployment.bind(request), name=NAME, route_prefix="/")
+        serve.run(deployment.bind(replace(request, tls=None)), name=NAME, route_prefix="/")
     except (RuntimeError, TimeoutError, RayError) as error:
         reason = _reason(serve, error)
         serve.delete(NAME)  # Ray would retry forever
         raise BertworksError(f"the replicas did not start: {reason}") from None
     try:
         host = f"[{request.host}]" if ":" in request.host else request.host
-        yield f"http://{host}:{request.port}"
+        yield f"{'http' if request.tls is None else 'https'}://{host}:{request.port}"
     finally:
         serve.delete(NAME)
+
+
+def _without_request_id(app: App) -> App:
+    """Leave the X-Request-ID of responses to Ray's proxy, which gives the app its id and would send it twice."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [(name, value) for name, value in message["headers"] if name != b"x-request-id"]
+            await send(message)
+
+        await app(scope, receive, send_without_id)
+
+    return call
+
+
+def _http_options(request: ServeRequest) -> dict[str, Any]:
+    """Return the options of Ray's proxies, which answer the clients; with TLS every node needs the two files."""
+    options = {"host": request.host, "port": request.port, "request_timeout_s": request.limits.seconds}
+    if request.tls is None:
+        return options
+    return {**options, "ssl_certfile": str(request.tls.cert), "ssl_keyfile": str(request.tls.key)}
 
 
 def _resolve_for_cluster(request: ServeRequest) -> ServeRequest:
     """Validate the request before anything is started, and make its paths absolute for the other nodes."""
     access_of(request.host, request.key_file)
+    if request.tls is not None:
+        create_tls_context(request.tls)
     if not request.port:
         raise SettingsError("--port 0: all proxies of a cluster listen on the same port; choose one")
     folders_of(request.models)
@@ -97,6 +122,7 @@ def _resolve_for_cluster(request: ServeRequest) -> ServeRequest:
         request,
         models=tuple(_absolute(model) for model in request.models),
         key_file=None if request.key_file is None else request.key_file.absolute(),
+        tls=None if request.tls is None else TlsFiles(request.tls.cert.absolute(), request.tls.key.absolute()),
         runs={name: path.absolute() for name, path in request.runs.items()},
     )
 

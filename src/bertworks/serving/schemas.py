@@ -345,6 +345,7 @@ class RunResponse(BaseModel):
 class ErrorDetail(BaseModel):
     type: str
     message: str
+    request_id: str
 
 
 class ErrorResponse(BaseModel):

@@ -1,4 +1,4 @@
-"""The security middleware: requests in; those with a valid key, host, size and speed go to the app.
+"""The security middleware: requests in; those with a valid key, host, size, speed and rate go to the app.
 
 It is the outermost ASGI middleware, so that nothing is read, parsed or computed for a rejected request.
 """
@@ -9,29 +9,42 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from bertworks.errors import InputError, SettingsError
+from bertworks.errors import SettingsError
+from bertworks.serving.api_keys import KeyFile
+from bertworks.serving.client_limits import RateLimit
 from bertworks.serving.errors import RequestError
 from bertworks.serving.metrics import NONE, Metrics
+from bertworks.serving.request_log import RequestRecord, epoch_time, request_id_of
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Observer = Callable[[RequestRecord], None]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_MIN_KEY_LENGTH = 16
+# The key of a scope under which a connection above the limits has the RequestError for its requests.
+REJECTION = "bertworks.rejection"
+
+# Paths that are answered on connections above the limits too, and those that a draining server answers.
+_HEALTH_PATHS = ("/health", "/ready")
+_DRAINING_PATHS = (*_HEALTH_PATHS, "/metrics")
 # Paths without authentication: health checks, the page (which asks for the API key), and the reference.
-_PUBLIC_PATHS = ("/health", "/ready", "/", "/docs", "/openapi.json", "/favicon.ico")
+_PUBLIC_PATHS = (*_HEALTH_PATHS, "/", "/docs", "/openapi.json", "/favicon.ico")
 _PUBLIC_PREFIXES = ("/page/",)
+# A Host header: a name, an IPv4 address or an IPv6 address in brackets, and a port.
+_HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::[0-9]{0,5})?")
 
 # How much of a rejected body is read and discarded, and for how long.
 _MAX_DISCARDED_BYTES, _DISCARD_SECONDS = 2**26, 5.0
@@ -43,6 +56,8 @@ _HEADERS = (
     (b"x-frame-options", b"DENY"),
 )
 _CONTENT_SECURITY_POLICY = (b"content-security-policy", b"default-src 'self'")
+
+_logger = logging.getLogger("bertworks.serving")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,58 +78,58 @@ class Limits:
 class Access:
     """Who has access. Without API keys only this machine has, by its loopback names."""
 
-    keys: tuple[bytes, ...] = ()  # sha256 digests
+    key_file: KeyFile | None = None
     hosts: tuple[str, ...] = LOOPBACK
 
-    def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        """Raise a RequestError for a missing API key, or for a Host header that is not allowed.
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The SHA-256 digests of the current API keys."""
+        return () if self.key_file is None else self.key_file.digests()
+
+    def check(self, path: str, headers: Mapping[bytes, bytes], has_repeated_host: bool = False) -> bytes | None:
+        """Return the digest of the API key; raise a RequestError for a missing key or a Host that is not allowed.
 
         Checking the host prevents DNS rebinding: a web page whose domain resolves to 127.0.0.1.
         """
-        if not self.keys:
-            host = headers.get(b"host", b"").decode("latin-1").rpartition("@")[2]
-            if _without_port(host) not in self.hosts:
+        host = None if has_repeated_host else _host_name(headers.get(b"host", b""))
+        if self.key_file is None:
+            if host not in self.hosts:
                 raise RequestError(403, "this Host is not allowed; use a loopback name such as 127.0.0.1")
-            return
-        if path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIXES):
-            return
-        if not self._is_known_key(_key_in(headers)):
+            return None
+        if host is None:
+            raise RequestError(400, "the Host header is malformed or repeated; send one with a name and a port")
+        if is_public(path):
+            return None
+        digest = self._known_key(_key_in(headers))
+        if digest is None:
             message = "an API key is required; send the header: Authorization: Bearer KEY"
             raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
+        return digest
 
-    def _is_known_key(self, key: bytes) -> bool:
-        """Compare with all keys in constant time."""
+    def _known_key(self, key: bytes) -> bytes | None:
+        """Return the digest of a key if it is known; compare with all keys in constant time."""
         digest = hashlib.sha256(key).digest()
         is_known = False
         for key_digest in self.keys:
             is_known |= hmac.compare_digest(digest, key_digest)
-        return is_known and bool(key)
+        return digest if is_known and key else None
 
 
 def access_of(host: str, key_file: Path | None) -> Access:
     """Return the access rules of a server; a host that other machines can reach requires API keys."""
-    if key_file is None:
-        if host not in LOOPBACK:
-            raise SettingsError(
-                f"--host {host} can be reached from other machines, so it requires API keys; write them to a file, one "
-                f"per line, that only you can read, and give it with --api-key-file"
-            )
-        return Access()
-    try:
-        lines = key_file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the API keys in {key_file} cannot be read ({error}); write one per line") from None
-    keys = [line.strip() for line in lines if line.strip()]
-    if (
-        not keys
-        or min(map(len, keys)) < _MIN_KEY_LENGTH
-        or not all(key.isascii() and key.isprintable() for key in keys)
-    ):
-        raise InputError(
-            f"{key_file} must hold API keys, one per line, each of at least {_MIN_KEY_LENGTH} printable ASCII "
-            f"characters; generate one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+    if key_file is not None:
+        return Access(KeyFile(key_file))
+    if host not in LOOPBACK:
+        raise SettingsError(
+            f"--host {host} can be reached from other machines, so it requires API keys; write them to a file, one "
+            f"per line, that only you can read, and give it with --api-key-file"
         )
-    return Access(tuple(hashlib.sha256(key.encode()).digest() for key in keys))
+    return Access()
+
+
+def is_public(path: str) -> bool:
+    """Return whether a path needs no API key and does not count for the rate limit."""
+    return path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIXES)
 
 
 @dataclass(slots=True)
@@ -128,40 +143,56 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The middleware around the app. It also records the metrics of every request."""
+    """The middleware around the app. It also records the metrics of every request, and tells the observers."""
 
     app: App
     access: Access
     limits: Limits
     metrics: Metrics
     state: ServerState = field(default_factory=ServerState)
+    rate_limit: RateLimit | None = None
+    observers: Sequence[Observer] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        sender = _ResponseSender(send, scope["path"])
-        body = _BoundedBody(receive, self.limits)
         start_time = time.monotonic()
+        headers = dict(scope["headers"])
+        request_id = scope["request_id"] = request_id_of(headers)
+        sender = _ResponseSender(send, scope["path"], request_id)
+        body = _BoundedBody(receive, self.limits, asyncio.get_running_loop().time() + self.limits.seconds)
         self.state.num_open += 1
         try:
-            headers = dict(scope["headers"])
-            self.access.check(scope["path"], headers)
-            self._check_headers(scope["method"], headers)
+            self._check(scope, headers)
             await self.app(scope, body, sender)
         except RequestError as error:
             await body.discard()
-            await sender.send_error(error)
+            await sender.send_error(error, must_close=not body.is_complete)
+        except Exception:
+            # The app has answered with 500, unless the response had started; then the server closes the connection.
+            _logger.exception("request %s failed", request_id)
+            if sender.status == 499:
+                await sender.send_error(RequestError(500, "internal error; see the server's log"), must_close=True)
         finally:
             self.state.num_open -= 1
-            model, endpoint = scope.get("model"), getattr(scope.get("route"), "name", NONE)
-            self.metrics.record_request(model, endpoint, sender.status, time.monotonic() - start_time)
+            self._record(scope, headers, sender.status, start_time)
 
-    def _check_headers(self, method: str, headers: Mapping[bytes, bytes]) -> None:
-        if method not in ("POST", "PUT", "PATCH"):
-            return
-        if self.state.is_draining:
+    def _check(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        """Raise a RequestError for a request that the app must not see."""
+        path = scope["path"]
+        if REJECTION in scope and path not in _HEALTH_PATHS:
+            raise scope[REJECTION]
+        has_repeated_host = len(headers) != len(scope["headers"]) and _has_repeated_host(scope)
+        key = scope["api_key"] = self.access.check(path, headers, has_repeated_host)
+        if self.state.is_draining and path not in _DRAINING_PATHS:
             raise RequestError(503, "the server is shutting down", {"Connection": "close"})
+        if self.rate_limit is not None and not is_public(path):
+            self.rate_limit.check(key or _client_address(scope) or "")
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            self._check_body_headers(headers)
+
+    def _check_body_headers(self, headers: Mapping[bytes, bytes]) -> None:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.limits.body_bytes:
             raise _too_large(self.limits)
@@ -170,31 +201,53 @@ class Guard:
         if content_type != b"application/json":
             raise RequestError(415, "send JSON, with the header: Content-Type: application/json")
 
+    def _record(self, scope: Scope, headers: Mapping[bytes, bytes], status: int, start_time: float) -> None:
+        model, route = scope.get("model"), scope.get("route")
+        seconds = time.monotonic() - start_time
+        self.metrics.record_request(model, getattr(route, "name", NONE), status, seconds)
+        if not self.observers:
+            return
+        record = RequestRecord(
+            request_id=scope["request_id"],
+            method=scope["method"],
+            path=scope["path"],
+            route=getattr(route, "path", None),
+            model=model,
+            status=status,
+            start_time=epoch_time(start_time),
+            seconds=seconds,
+            client=_client_address(scope),
+            key=scope.get("api_key"),
+            headers=headers,
+        )
+        for observer in self.observers:
+            observer(record)
+
 
 @dataclass(slots=True)
 class _BoundedBody:
-    """Receives a body; raises a RequestError if it is too large or too slow."""
+    """Receives a body; raises a RequestError if it is too large or not complete at the deadline."""
 
     receive: Receive
     limits: Limits
+    deadline: float  # of the event loop's clock
     num_bytes: int = 0
-    is_complete: bool = False
+    is_complete: bool = field(default=False, kw_only=True)
 
     async def __call__(self) -> Message:
         if self.is_complete:  # only a disconnect can follow, at any time until the response
             return await self.receive()
         try:
-            async with asyncio.timeout(self.limits.seconds):
+            async with asyncio.timeout_at(self.deadline):
                 message = await self.receive()
         except TimeoutError:
             self.is_complete = True  # nothing to discard
             raise RequestError(408, "timeout while reading the body", {"Connection": "close"}) from None
-        if message["type"] == "http.request":
-            self.num_bytes += len(message.get("body", b""))
-            self.is_complete = not message.get("more_body", False)
-            if self.num_bytes > self.limits.body_bytes:
-                await self.discard()
-                raise _too_large(self.limits)
+        self.is_complete = not message.get("more_body", False)
+        self.num_bytes += len(message.get("body", b""))
+        if self.num_bytes > self.limits.body_bytes:
+            await self.discard()
+            raise _too_large(self.limits)
         return message
 
     async def discard(self) -> None:
@@ -214,6 +267,7 @@ class _ResponseSender:
 
     send: Send
     path: str
+    request_id: str
     status: int = 499  # the client disconnected before the response
 
     async def __call__(self, message: Message) -> None:
@@ -222,16 +276,19 @@ class _ResponseSender:
             headers = list(message.get("headers", []))
             names = {name.lower() for name, _ in headers}
             headers += _HEADERS if _CONTENT_SECURITY_POLICY[0] in names else (*_HEADERS, _CONTENT_SECURITY_POLICY)
+            headers.append((b"x-request-id", self.request_id.encode()))
             if self.path.startswith("/v1/"):
                 headers.append((b"cache-control", b"no-store"))
             message["headers"] = headers
         await self.send(message)
 
-    async def send_error(self, error: RequestError) -> None:
+    async def send_error(self, error: RequestError, must_close: bool) -> None:
         if self.status != 499:  # the response has started
             raise error
-        body = orjson.dumps(error.to_dict())
+        body = orjson.dumps(error.to_dict(self.request_id))
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
+        if must_close:
+            headers["Connection"] = "close"
         raw_headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await self({"type": "http.response.start", "status": error.status, "headers": raw_headers})
         await self.send({"type": "http.response.body", "body": body})
@@ -247,7 +304,18 @@ def _key_in(headers: Mapping[bytes, bytes]) -> bytes:
     return key.strip() if scheme.lower() == b"bearer" else b""
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
+def _client_address(scope: Scope) -> str | None:
+    client = scope.get("client")
+    return client[0] if client else None
+
+
+def _has_repeated_host(scope: Scope) -> bool:
+    return sum(name == b"host" for name, _ in scope["headers"]) > 1
+
+
+def _host_name(header: bytes) -> str | None:
+    """Return the name or address of a Host header; None if it is malformed, "" if it is empty or absent."""
+    match = _HOST.fullmatch(header)
+    if match is None:
+        return None if header else ""
+    return (match[1] or match[2]).decode("ascii").lower()

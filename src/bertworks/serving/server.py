@@ -1,16 +1,18 @@
 """The server: a ServeRequest in, a process that answers on a port until it is stopped.
 
-SIGTERM or Ctrl-C drains it: new requests get status 503, as /ready does; accepted requests are answered; then the
-process exits. A second signal ends it at once.
+SIGTERM or Ctrl-C drains it: new requests get status 503, as /ready does; accepted requests are answered; connections
+are closed without a reset; then the process exits. A second signal ends it at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -18,30 +20,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any, cast
 
 import torch
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.errors import FolderError, SettingsError
 from bertworks.serving.app import create_app
 from bertworks.serving.batch_scheduler import BatchScheduler, QueueLimits
 from bertworks.serving.bundle import is_bundle, read_bundle
+from bertworks.serving.client_limits import ClientLimits, RateLimit
+from bertworks.serving.connections import MAX_CONNECTIONS, ConnectionTable, max_connections
 from bertworks.serving.metrics import Metrics
 from bertworks.serving.models import load_served_model, named_folders
 from bertworks.serving.passage_search import PassageIndex
+from bertworks.serving.protocol import HEAD_SECONDS, IDLE_SECONDS, HttpConnection
+from bertworks.serving.request_log import RequestLog, check_log_format, log_config
 from bertworks.serving.run_records import RunRegistry
-from bertworks.serving.security import App, Limits, access_of
+from bertworks.serving.security import App, Limits, Observer, access_of
 from bertworks.serving.service import PassageSearch, Service
+from bertworks.serving.syn_filter import refuse_new_handshakes
+from bertworks.serving.tls import TlsFiles, create_tls_context
+from bertworks.serving.tracing import RequestTracer, requested_tracer
 
-# Timeouts for the head of a request, and for a response that the client does not read.
-_HEAD_SECONDS = 10.0
-_IDLE_SECONDS = 15
 # Python's thread switch interval. The worker thread mostly dispatches to torch and should not wait the default 5 ms for
 # the GIL.
 _SWITCH_SECONDS = 0.001
-_MAX_CONNECTIONS = 2_048
+# Time for handshakes that are under way when the server stops listening.
+_HANDSHAKE_SECONDS = 0.1
+_TICK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,22 +64,37 @@ class ServeRequest:
     runs: Mapping[str, Path] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     queue_limits: QueueLimits = field(default_factory=QueueLimits)
+    client_limits: ClientLimits = field(default_factory=ClientLimits)
+    tls: TlsFiles | None = None
+    log_format: str = "text"
+    otel_endpoint: str | None = None
     budget: int = TOKEN_BUDGET
     engine: str | None = None
     precision: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingApp:
-    """The ASGI app and its service."""
+    """The ASGI app, its service, what it was loaded for, its TLS context and its tracer."""
 
     app: App
     service: Service
+    request: ServeRequest
+    tls: ssl.SSLContext | None = None
+    tracer: RequestTracer | None = None
+
+    def close(self) -> None:
+        self.service.close()
+        if self.tracer is not None:
+            self.tracer.close()
 
 
 def load_app(request: ServeRequest) -> ServingApp:
     """Load all models and return the app."""
     access = access_of(request.host, request.key_file)
+    check_log_format(request.log_format)
+    tls = None if request.tls is None else create_tls_context(request.tls)
+    tracer = requested_tracer(request.otel_endpoint)
     folders, index = folders_of(request.models)
     metrics = Metrics(folders)
     scheduler = BatchScheduler(request.queue_limits, metrics.record_batch, torch.get_num_threads())
@@ -86,14 +109,20 @@ def load_app(request: ServeRequest) -> ServingApp:
         raise
     metrics.watch_queue(lambda: scheduler.num_requests, lambda: scheduler.num_tokens)
     service = Service(models, scheduler, request.limits, RunRegistry(request.runs), search)
-    return ServingApp(create_app(service, metrics, access, request.origins), service)
+    observers: list[Observer] = [] if request.log_format == "text" else [RequestLog()]
+    if tracer is not None:
+        observers.append(tracer)
+    requests_per_minute = request.client_limits.requests_per_minute
+    rate_limit = None if requests_per_minute is None else RateLimit(requests_per_minute)
+    app = create_app(service, metrics, access, request.origins, rate_limit, observers)
+    return ServingApp(app=app, service=service, request=request, tls=tls, tracer=tracer)
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 selects a free port."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=_MAX_CONNECTIONS)
+        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SettingsError(
@@ -108,7 +137,7 @@ def serve(serving_app: ServingApp, sock: socket.socket) -> bool:
     try:
         server.run([sock])
     finally:
-        serving_app.service.close()
+        serving_app.close()
     return server.is_interrupted
 
 
@@ -121,19 +150,21 @@ def configure_interpreter() -> None:
 
 def create_server(serving_app: ServingApp) -> DrainingServer:
     """Return the uvicorn server of an app."""
+    request = serving_app.request
+    table = ConnectionTable(request.client_limits.connections, max_connections())
     config = uvicorn.Config(
         serving_app.app,
-        http=TimeoutHttpProtocol,
+        http=HttpConnection,
         ws="none",
-        log_level="warning",
+        log_config=log_config(request.log_format),
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS,
-        timeout_graceful_shutdown=_IDLE_SECONDS,
-        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=1,  # after our own
+        backlog=MAX_CONNECTIONS,
     )
-    return DrainingServer(config, serving_app.service)
+    return DrainingServer(config, serving_app.service, table, serving_app.tls)
 
 
 def folders_of(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, str] | None]:
@@ -150,61 +181,39 @@ def folders_of(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[Path, st
     return {name: str(path) for name, path in bundle.models.items()}, index
 
 
-class TimeoutHttpProtocol(HttpToolsProtocol):
-    """A connection with timeouts for the head of a request and for an unread response."""
-
-    _head_timer: asyncio.TimerHandle | None = None
-    _num_unread_bytes = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._start_head_timer()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._start_head_timer()
-
-    def on_headers_complete(self) -> None:
-        self._cancel_head_timer()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_head_timer()
-        super().connection_lost(exc)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, unless its client is still reading the response, however slowly."""
-        num_unread_bytes = self.transport.get_write_buffer_size()
-        if num_unread_bytes and num_unread_bytes != self._num_unread_bytes:
-            self._num_unread_bytes = num_unread_bytes
-            self.timeout_keep_alive_task = self.loop.call_later(_IDLE_SECONDS, self.timeout_keep_alive_handler)
-        elif num_unread_bytes:
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
-
-    def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(_HEAD_SECONDS, self._on_head_timeout)
-
-    def _on_head_timeout(self) -> None:
-        self._head_timer = None
-        self.transport.abort()
-
-    def _cancel_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-
 class DrainingServer(uvicorn.Server):
-    """A server that answers all accepted requests before it stops."""
+    """A server that answers all accepted requests and resets no connection before it stops."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, table: ConnectionTable, tls: ssl.SSLContext | None
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._table = table
+        self._tls = tls
         self._drain_deadline = 0.0
+        self._accepted: set[asyncio.Task[None]] | None = None
         self.is_interrupted = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app, then listen on the sockets; unlike uvicorn, with a timeout for TLS handshakes."""
+        await self.lifespan.startup()
+        loop = asyncio.get_running_loop()
+        create_connection = functools.partial(
+            HttpConnection,
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            loop,
+            table=self._table,
+            state=self._service.state,
+        )
+        options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, "ssl_handshake_timeout": HEAD_SECONDS}
+        self.servers = [
+            await loop.create_server(create_connection, sock=sock, backlog=self.config.backlog, **options)
+            for sock in sockets or []
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -228,8 +237,33 @@ class DrainingServer(uvicorn.Server):
         self._drain_deadline = time.monotonic() + self._service.limits.seconds
 
     async def on_tick(self, counter: int) -> bool:
-        state = self._service.state
-        is_drained = state.num_open == 0 or time.monotonic() > self._drain_deadline
-        if state.is_draining and is_drained:
-            return True
+        """Return whether to stop listening: all requests that were accepted before the signal are answered."""
+        if self._service.state.is_draining:
+            self._drain_connections()
+            tasks = self.server_state.tasks if self._accepted is None else self._accepted
+            self._accepted = {task for task in tasks if not task.done()}
+            if not self._accepted or time.monotonic() > self._drain_deadline:
+                return True
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listening sockets and all connections without a reset; at once after a second signal."""
+        self._service.state.is_draining = True
+        if not self.force_exit:
+            for sock in sockets or []:
+                refuse_new_handshakes(sock)
+            await asyncio.sleep(_HANDSHAKE_SECONDS)  # meanwhile the event loop accepts what waits in the kernel's queue
+            for server in self.servers:
+                server.close()
+            deadline = time.monotonic() + IDLE_SECONDS
+            while self.server_state.connections and not self.force_exit and time.monotonic() < deadline:
+                self._drain_connections()
+                await asyncio.sleep(_TICK_SECONDS)
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):  # after a second signal, or the time limit
+            cast(HttpConnection, connection).drop()
+        await asyncio.sleep(0)  # they are closed in the next round of the event loop
+
+    def _drain_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            cast(HttpConnection, connection).drain()

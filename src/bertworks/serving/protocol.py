@@ -1,0 +1,209 @@
+"""An HTTP connection: bytes of a client in, requests to the app and responses out, within limits of time and number.
+
+A connection is closed without losing its last response: the server ends its side, then reads and discards what still
+arrives. Closing a socket with unread bytes would reset it, and the client might lose the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any, cast
+
+import orjson
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState as UvicornState
+
+from bertworks.serving.connections import ClientConnections, ConnectionTable, address_group
+from bertworks.serving.errors import RequestError
+from bertworks.serving.request_log import request_id_of
+from bertworks.serving.security import REJECTION, ServerState
+
+# Timeouts for the head of a request and a TLS handshake; for the next request, and for a response that the client does
+# not read; and for the client to end its side after the server has.
+HEAD_SECONDS = 10.0
+IDLE_SECONDS = 15
+LINGER_SECONDS = 2.0
+# While the server drains, a connection is closed after so many seconds without a request.
+_QUIET_SECONDS = 0.5
+
+
+class HttpConnection(HttpToolsProtocol):
+    """A connection with timeouts, counted in the table of connections."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _linger_timer: asyncio.TimerHandle | None = None
+    _num_unread_bytes = 0
+    _client_connections: ClientConnections | None = None
+    _is_in_head = False
+    _idle_since = 0.0
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: UvicornState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        table: ConnectionTable,
+        state: ServerState,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._table = table
+        self._state = state
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._raw_transport = transport
+        self.transport = cast(asyncio.Transport, LingeringTransport(transport, self))
+        address = address_group(self.client[0]) if self.client else ""
+        self._client_connections = self._table.add(self, address)
+        self._idle_since = time.monotonic()
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_head_timer()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer, and so the connection, after an error
+        self._table.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_head = True
+        self._start_head_timer()
+        if self._client_connections is None:
+            cast(dict[str, Any], self.scope)[REJECTION] = self._rejection()
+        else:
+            self._wait_for_client(self._client_connections)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._cancel_head_timer()
+        super().on_headers_complete()
+        if self._state.is_draining:
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        if self._client_connections is not None:
+            self._client_connections.waiting.pop(self, None)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.cycle.response_complete:  # the next of several pipelined requests
+            return
+        self._idle_since = time.monotonic()
+        if self._client_connections is not None:
+            self._wait_for_client(self._client_connections)
+        if self.cycle.more_body:  # the rest of a body that nobody reads could take forever
+            self.transport.close()
+
+    def drain(self) -> None:
+        """End the connection after its current response, or if no request has come for a while."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        elif not self._is_in_head and time.monotonic() - self._idle_since >= _QUIET_SECONDS:
+            self.transport.close()
+
+    def drop(self) -> None:
+        """Close the connection at once; the table has forgotten it."""
+        self._client_connections = None
+        self.transport.abort()
+
+    def linger(self) -> None:
+        """End the server's side; close the connection when the client has ended its side, or after a while."""
+        self.flow.resume_reading()
+        with contextlib.suppress(OSError):  # the client has closed it
+            if self._raw_transport.can_write_eof():
+                self._raw_transport.write_eof()
+        self._linger_timer = self.loop.call_later(LINGER_SECONDS, self._on_linger_timeout)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, unless its client is still reading the response, however slowly."""
+        if self._is_being_read():
+            self.timeout_keep_alive_task = self.loop.call_later(IDLE_SECONDS, self.timeout_keep_alive_handler)
+        elif self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP, as JSON like every other error."""
+        request_id = request_id_of({})
+        body = orjson.dumps(RequestError(400, "this is not a valid HTTP request").to_dict(request_id))
+        head = (
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\nx-request-id: {request_id}\r\n"
+            f"connection: close\r\n\r\n"
+        )
+        self.transport.write(STATUS_LINE[400] + head.encode() + body)
+        self.transport.close()
+
+    def _rejection(self) -> RequestError:
+        """Return the answer to a request on a connection above the limits."""
+        headers = {"Retry-After": "1", "Connection": "close"}
+        if self._table.is_server_full():
+            return RequestError(503, "the server has no connection left; retry later", headers)
+        message = "too many open connections from this address; close some, or reuse them"
+        return RequestError(429, message, headers, "too_many_connections")
+
+    def _wait_for_client(self, connections: ClientConnections) -> None:
+        """Move this connection to the end of those that wait for their client."""
+        connections.waiting.pop(self, None)
+        connections.waiting[self] = time.monotonic()
+
+    def _is_being_read(self) -> bool:
+        """Return whether the client has read a part of the response since the last call, but not all of it."""
+        num_bytes_before, self._num_unread_bytes = self._num_unread_bytes, self.transport.get_write_buffer_size()
+        return 0 < self._num_unread_bytes != num_bytes_before
+
+    def _on_linger_timeout(self) -> None:
+        if self._is_being_read():
+            self._linger_timer = self.loop.call_later(IDLE_SECONDS, self._on_linger_timeout)
+        elif self.transport.get_write_buffer_size():
+            self._raw_transport.abort()
+        else:
+            self._raw_transport.close()
+
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._on_head_timeout)
+
+    def _on_head_timeout(self) -> None:
+        self._head_timer = None
+        self.transport.abort()
+
+    def _cancel_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class LingeringTransport:
+    """The part of a transport that an HTTP connection uses; closing it begins with the end of the server's side."""
+
+    def __init__(self, transport: asyncio.Transport, connection: HttpConnection) -> None:
+        self._transport = transport
+        self._connection = connection
+        self._is_lingering = False
+        self.abort = transport.abort
+        self.get_write_buffer_size = transport.get_write_buffer_size
+
+    def write(self, data: bytes) -> None:
+        if not self._is_lingering:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._is_lingering or self._transport.is_closing()
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self._is_lingering = True
+            self._connection.linger()
