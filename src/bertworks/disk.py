@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import json
@@ -10,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ LOCK = ".lock"
 _STORE_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 # numpy's error for a file that it could not write to its end has no errno.
 _NUMPY_SHORT_WRITE = re.compile(r"requested and \d+ written")
+# Constants of Linux' renameat2.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _PROBE_BYTES = 2**16
 _FREE_SPACE = "free some space and run the same command again, it will resume"
 
@@ -73,10 +77,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
             staged.mkdir(parents=True)
             yield staged
             _flush_tree(staged)
-            if staged.parent == path:
-                _move_entries(staged, path)
-            else:
-                staged.rename(path)
+            _replace_entries(staged, path)
             flush_folder(staged.parent)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
@@ -141,11 +142,11 @@ def is_vacant(path: Path) -> bool:
 
 
 def _must_stage_inside(path: Path) -> bool:
-    """Return whether `path` is a folder that no other can be renamed to: not empty, mounted, or the working folder."""
+    """Return whether `path` is a folder that no other can be renamed to: mounted, or the working folder."""
     if not path.is_dir():
         return False
     is_renamable = os.name == "posix" and path.name not in ("", "..") and not path.is_mount()
-    return any(path.iterdir()) or not is_renamable or not os.access(path.absolute().parent, os.W_OK)
+    return not is_renamable or path.is_symlink() or not os.access(path.absolute().parent, os.W_OK)
 
 
 @contextlib.contextmanager
@@ -209,11 +210,45 @@ def _flush_tree(folder: Path) -> None:
     flush_folder(folder)
 
 
-def _move_entries(source: Path, target: Path) -> None:
+def _replace_entries(source: Path, target: Path) -> None:
+    """Move the entries of a folder to `target`; at once, where the system can exchange two folders."""
+    if source.parent != target and not (target.is_dir() and any(target.iterdir())):
+        source.rename(target)
+        return
+    if source.parent != target:
+        _link_missing_entries(target, source)
+        _flush_tree(source)
+        if _exchange(source, target):
+            return
     for entry in sorted(source.iterdir()):
         if entry.is_dir():
             shutil.rmtree(target / entry.name, ignore_errors=True)
         entry.replace(target / entry.name)
+
+
+def _link_missing_entries(source: Path, target: Path) -> None:
+    """Give `target` the entries of `source` that it lacks: the same files, or copies where there are no hard links."""
+    for entry in source.iterdir():
+        copy = target / entry.name
+        if copy.exists() or copy.is_symlink():
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, copy, symlinks=True, copy_function=_link_or_copy)
+        else:
+            _link_or_copy(entry, copy)
+
+
+def _link_or_copy(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders atomically; return whether the system can do that."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    return renameat2 is not None and renameat2(_AT_FDCWD, bytes(one), _AT_FDCWD, bytes(other), _RENAME_EXCHANGE) == 0
 
 
 def explain_os_error(error: OSError, path: Path) -> FolderError:

@@ -55,7 +55,7 @@ class RecordingDisk:
         if stat.S_ISDIR(status.st_mode):
             self.synced_entries[status.st_ino] = _entries(path)
         else:
-            self.synced_contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+            self.synced_contents[status.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
 
     def _killed(self) -> State:
         return {
