@@ -273,3 +273,23 @@ def test_events_without_tensorboard_name_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[tensorboard\]'"):
         EventsWriter(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 5_000,
+        '{"kind": "step"}',
+        '{"kind": ["step"], "step": 1}',
+        '{"kind": "score", "step": 1, "split": "dev", "metrics": [1]}',
+        '{"kind": "score", "step": 1e999, "split": "dev", "metrics": {}}',
+        '{"kind": "score", "step": -1, "split": "dev", "metrics": {}}',
+        '{"kind": "score", "step": 1' + "0" * 400 + ', "split": "dev", "metrics": {}}',
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(FolderError, match=r"metrics\.jsonl, line 1 is not a record of a run") as error:
+        list(read_records(tmp_path))
+    assert "\n" not in str(error.value)
+    assert Records.open(tmp_path, 5).num_truncated == 1

@@ -11,6 +11,7 @@ import typer
 
 from bertworks.cli.command import CommandGroup
 from bertworks.errors import BertworksError
+from bertworks.reading import unreadable_reason
 
 # Each command and what it does, in the order of the data. Its module is imported when it is called, so that
 # `bertworks tokenize` does not wait for what `bertworks pretrain` needs.
@@ -102,3 +103,13 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except (OSError, MemoryError) as error:  # of the machine, not of our code: no traceback helps
+        print(f"bertworks: {_explain_machine_error(error)}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _explain_machine_error(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error}); choose a smaller model, batch or file" if str(error) else "out of memory"
+    place = f"{error.filename} " if error.filename else "a file "
+    return f"{place}cannot be used: {unreadable_reason(error)}"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bertworks.disk import write_bytes
 from bertworks.errors import FolderError
+from bertworks.reading import parse_json, unreadable_reason
 from bertworks.text.document import Document
 
 
@@ -35,11 +36,11 @@ def read_text(path: Path) -> Iterator[SplitDocument]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise FolderError(f"{path} cannot be opened ({error.strerror}); {advice}") from None
+        raise FolderError(f"{path} cannot be read: {unreadable_reason(error)}") from None
     with file:
         for number, line in enumerate(file, 1):
             try:
-                record = json.loads(line)
+                record = parse_json(line)
                 document = SplitDocument(Document(tuple(record["sentences"]), record["source"]), record["split"])
             except (ValueError, KeyError, TypeError) as error:
                 raise FolderError(f"{path}, line {number}, is damaged ({error}); {advice}") from None

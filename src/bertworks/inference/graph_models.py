@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bertworks.disk import read_json
 from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.families import family_of
 from bertworks.engines.graph_encoder import HEAD_OUTPUTS, GraphEncoder, Runtime, refuse
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, GraphHead
 from bertworks.engines.processor import check_processor
@@ -19,6 +19,7 @@ from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.finetuned import is_finetuned, read_task, task_window_rule
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder
+from bertworks.models.metadata import read_config, read_metadata
 from bertworks.objectives.heads import MlmHead
 from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
 from bertworks.tasks.module import TaskModule
@@ -62,9 +63,12 @@ class GraphMlmHead(MlmHead):
 def read_exported_folder(path: Path) -> ModelFolder:
     """Open an exported folder: its config, metadata and tokenizer; the weights are in the graph."""
     check_processor(path)
-    metadata_path = path / "bertworks.json"
-    metadata = read_json(metadata_path, "a model folder") if metadata_path.is_file() else {}
-    return ModelFolder(path, read_json(path / "config.json", "a model folder"), metadata, {})
+    config = read_config(path / "config.json")
+    try:
+        family_of(config.get("model_type")).config_from_dict(config)
+    except SettingsError as error:
+        raise FolderError(f"{path / 'config.json'}: {error}") from None
+    return ModelFolder(path, config, read_metadata(path), {})
 
 
 def load_graph_parts(
@@ -74,7 +78,8 @@ def load_graph_parts(
     required = {LAST_HIDDEN_STATE}
     if is_finetuned(folder):
         task = read_task(folder)
-        kind = HEAD_KINDS[type(task.head(folder.encoder_config))]
+        with torch.device("meta"):
+            kind = HEAD_KINDS[type(task.head(folder.encoder_config))]
         required |= {*HEAD_OUTPUTS[kind].last_hidden_state, *filter(None, [HEAD_OUTPUTS[kind].pooled])}
     if not required <= set(runtime.outputs):
         missing = ", ".join(sorted(required - set(runtime.outputs)))
@@ -82,7 +87,9 @@ def load_graph_parts(
     encoder = GraphEncoder(folder.encoder_config, runtime)
     if is_finetuned(folder):
         window_rule = task_window_rule(folder.metadata, task, folder.encoder_config.max_length)
-        module = TaskModule(GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind]), task)
+        task_encoder = GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind])
+        with torch.device("meta"):
+            module = TaskModule(task_encoder, task)
         module.head.score = nn.Identity()  # the linear layer is in the graph: only the selection of positions is left
         module.eval()
         return encoder, None, Predictor(module, folder.tokenizer, window_rule, folder.metadata.get("columns", {}))

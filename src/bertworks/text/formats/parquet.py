@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bertworks.errors import InputError, MissingDependencyError
+from bertworks.errors import InputError, MissingDependencyError, show_names
 from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
 from bertworks.text.formats.format import Format
@@ -28,7 +28,7 @@ def open_parquet(path: str, name: str, field: str) -> Any:
         raise InputError(f"{name} is not a whole Parquet file ({error}); copy or download it again") from error
     schema = file.schema_arrow
     if field not in schema.names:
-        columns = ", ".join(map(repr, schema.names))
+        columns = show_names(schema.names)
         raise InputError(f"{name}: no column {field!r}; the columns are {columns}; name the text's column with --field")
     dtype = schema.field(field).type
     value_type = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
