@@ -75,6 +75,13 @@ BYTES = ("bytes",)
 # ---------------------------------------------------------------- models
 
 
+def _remove_hashes(folder: Path) -> None:
+    """Remove the hashes of files, if there are any, so that mutations reach what lies behind them."""
+    for path in folder.rglob("bertworks.json"):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({k: v for k, v in content.items() if k not in ("files", "content_sha256")}))
+
+
 def _family_folder(folder: Path, model_type: str) -> None:
     family = ENCODERS[model_type]
     sizes = {"hidden_size": 16, "max_length": 16}
@@ -89,6 +96,7 @@ def _family_folder(folder: Path, model_type: str) -> None:
     encoder = family.build(config, torch.Generator().manual_seed(0))
     tensors = to_hf_names(encoder.state_dict(), family.tensor_names(config))
     write_folder(folder, family.config_to_dict(config, [architecture_of(config)]), tensors, tokenizer, {})
+    _remove_hashes(folder)
 
 
 def _bin_folder(folder: Path) -> None:
@@ -108,6 +116,7 @@ def _index_folder(folder: Path) -> None:
 
 def _task_folder(folder: Path, name: str) -> None:
     write_finetuned(folder, SMALL_TASKS[name])
+    _remove_hashes(folder)
 
 
 def _read_encoder(folder: Path) -> None:
@@ -132,6 +141,7 @@ def _encode(folder: Path) -> None:
 
 def _onnx_folder(folder: Path) -> None:
     export(ExportRequest(model=str(pretrained(folder / "original")), target="onnx", output=folder / "onnx"))
+    _remove_hashes(folder)
 
 
 def _tokenizer_folder(folder: Path, kind: str, vocab_size: int) -> None:
@@ -325,6 +335,7 @@ def _vectors_folder(folder: Path) -> None:
     for name, kind in (("word2vec.txt", "word2vec"), ("word2vec.bin", "word2vec-binary"), ("glove.txt", "glove")):
         write_vectors(folder / name, vectors, kind)
     write_vectors(folder / "folder", vectors, "folder")
+    _remove_hashes(folder)
 
 
 def _read_vectors(folder: Path) -> None:

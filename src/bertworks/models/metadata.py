@@ -51,7 +51,7 @@ METADATA_TYPES: Mapping[str, Any] = {
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return the content of a config.json."""
-    config = _read_object(path, CONFIG_TYPES)
+    config = _check_object(read_json(path, "a model folder"), path, CONFIG_TYPES)
     if any(not key.isdecimal() for key in config.get("id2label") or {}):
         raise FolderError(f"{path}, id2label: expected a label for each number; use the model's own config.json")
     if not 0 <= (config.get("num_labels") or 0) <= MAX_LABELS:
@@ -62,9 +62,12 @@ def read_config(path: Path) -> dict[str, Any]:
 def read_metadata(folder: Path) -> dict[str, Any]:
     """Return the content of the bertworks.json of a model folder; empty for a folder of others, which has none."""
     path = folder / METADATA_FILE
-    if not path.is_file():
-        return {}
-    metadata = _read_object(path, METADATA_TYPES)
+    return check_metadata(read_json(path, "a model folder"), path) if path.is_file() else {}
+
+
+def check_metadata(content: Any, path: Path) -> dict[str, Any]:
+    """Return the content of a bertworks.json; refuse values of other types."""
+    metadata = _check_object(content, path, METADATA_TYPES)
     temperature, scale = metadata.get("temperature", 1.0), metadata.get("scale", (0.0, 1.0))
     if not 0 < temperature < math.inf:
         raise FolderError(f"{path}: temperature is {temperature}; it must be above 0")
@@ -75,13 +78,13 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     return metadata
 
 
-def _read_object(path: Path, types: Mapping[str, Any]) -> dict[str, Any]:
-    content = read_json(path, "a model folder")
+def _check_object(content: Any, path: Path, types: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FolderError(f"{path} should hold a JSON object, but holds a {type(content).__name__}")
     try:
-        for key in types.keys() & content.keys():
-            convert_value(types[key], content[key], f"{path}, {key}")
+        for key, kind in types.items():
+            if key in content:
+                convert_value(kind, content[key], f"{path}, {key}")
     except SettingsError as error:
         raise FolderError(f"{error}; correct the file, or copy it again") from None
     return content
