@@ -30,7 +30,9 @@ def write_sbom(lock: Path, output: Path) -> None:
     components = [_component(match["name"], match["version"], match["digest"]) for match in matches]
     bom.components.update(components)
     bom.register_dependency(root, components)
-    make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_to_file(str(output), allow_overwrite=True, indent=2)
+    make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_to_file(
+        str(output), allow_overwrite=True, indent=2
+    )
 
 
 def _component(name: str, version: str, digest: str = "") -> Component:

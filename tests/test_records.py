@@ -292,4 +292,3 @@ def test_a_line_that_is_no_record_is_named(tmp_path, line):
     with pytest.raises(FolderError, match=r"metrics\.jsonl, line 1 is not a record of a run") as error:
         list(read_records(tmp_path))
     assert "\n" not in str(error.value)
-    assert Records.open(tmp_path, 5).num_truncated == 1

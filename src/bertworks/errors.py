@@ -13,10 +13,19 @@ from collections.abc import Iterable
 
 _MAX_NAMES = 20  # in a message
 _MAX_CHARACTERS = 80  # of a value in a message
+_MAX_MESSAGE = 1_800  # characters; a list of all settings fits
 
 
 class BertworksError(Exception):
-    """Anything the user can fix. The message suffices to act on: no traceback is needed."""
+    """Anything the user can fix. The message suffices to act on: no traceback is needed.
+
+    It is one line of bounded length, whatever parts of it come from a file or from another library.
+    """
+
+    def __str__(self) -> str:
+        text = " ".join(super().__str__().splitlines())
+        half = _MAX_MESSAGE // 2
+        return text if len(text) <= _MAX_MESSAGE else f"{text[:half]} … {text[-half:]}"
 
 
 class InputError(BertworksError):

@@ -304,7 +304,9 @@ def _parse_losses(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _parse_score(row: Mapping[str, Any]) -> ScoreRecord:
-    return ScoreRecord(_parse_count(row, "step"), str(row["split"]), {str(k): float(v) for k, v in row["metrics"].items()})
+    return ScoreRecord(
+        _parse_count(row, "step"), str(row["split"]), {str(k): float(v) for k, v in row["metrics"].items()}
+    )
 
 
 _KINDS: dict[type[RunRecord], str] = {

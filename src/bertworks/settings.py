@@ -104,7 +104,9 @@ def apply_overrides(table: dict[str, Any], assignments: Iterable[str], kind: typ
     for assignment in assignments:
         key, equals, text = (part.strip() for part in assignment.partition("="))
         if not key or not equals:
-            raise SettingsError(f"'{assignment}' is no assignment; write section.key=value, e.g. model.hidden_size=256")
+            raise SettingsError(
+                f"{show_value(assignment)} is no assignment; write section.key=value, e.g. model.hidden_size=256"
+            )
         table = override(table, {key: _parse_value(text)}, kind)
     return table
 
@@ -119,8 +121,8 @@ def _check_key(key: str, kind: type[Any]) -> None:
         by_last_name.setdefault(name.rstrip(".").rsplit(".", 1)[-1], name)
     nearest = nearest_name(key.rsplit(".", 1)[-1], by_last_name)
     if nearest:
-        raise SettingsError(f"there is no setting '{key}'; did you mean '{by_last_name[nearest]}'?")
-    raise SettingsError(f"there is no setting '{key}'; the settings are: {', '.join(keys)}")
+        raise SettingsError(f"there is no setting {show_value(key)}; did you mean '{by_last_name[nearest]}'?")
+    raise SettingsError(f"there is no setting {show_value(key)}; the settings are: {', '.join(keys)}")
 
 
 def _dotted_keys(kind: type[Any], prefix: str = "") -> Iterator[str]:
@@ -233,7 +235,14 @@ def _convert_union(kinds: tuple[Any, ...], value: Any, location: str) -> Any:
 
 
 def _type_name(kind: Any) -> str:
-    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a table", tuple: "a list"}
+    names = {
+        int: "an integer",
+        float: "a number",
+        str: "a string",
+        bool: "true or false",
+        dict: "a table",
+        tuple: "a list",
+    }
     return names.get(typing.get_origin(kind) or kind, getattr(kind, "__name__", str(kind)))
 
 
@@ -301,6 +310,6 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {unreadable_reason(error)}") from None
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is not UTF-8 text ({error.reason}); is it a recipe?") from None
+        raise SettingsError(f"{path} cannot be read: it is not UTF-8 text ({error.reason}); is it a recipe?") from None
     except ValueError as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from None

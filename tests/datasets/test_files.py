@@ -123,7 +123,7 @@ def test_a_line_with_too_few_fields_raises_an_error(tmp_path: Path, separator: s
     name = "t.tsv" if separator == "\t" else "t.csv"
     content = f"text{separator}label\n" + f"a{separator}1\n" * 3 + "broken\n"
     assert error_message(write(tmp_path, name, content)).startswith(
-        f"{name}, line 5: expected 2 fields (text, label), got 1; correct or remove the line"
+        f"{name}, line 5: expected 2 fields ('text', 'label'), got 1; correct or remove the line"
     )
 
 

@@ -121,12 +121,7 @@ def test_a_mutated_body_is_parsed_or_refused_in_one_sentence(name: str):
     example = body_class.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index,call-overload]
 
     def run(data: bytes) -> None:
-        try:
-            with bounded_machine():
-                body = parse_body(body_class, data)
-                list(body.texts())  # type: ignore[attr-defined]
-        except RequestError as error:
-            assert error.status == 400
-            assert "\n" not in str(error)
+        with bounded_machine():
+            check_outcome(lambda: list(parse_body(body_class, data).texts()), RequestError)  # type: ignore[attr-defined]
 
     fuzz(st.one_of(mutated_json(example), mutated_bytes(json.dumps(example).encode())), run, 60)

@@ -1,5 +1,7 @@
-"""The Containerfile: it runs `bertworks serve` with existing options, not as root, on a read-only disk, and has a health
-check. `make soak` builds and runs it where an engine answers."""
+"""The Containerfile: `bertworks serve` with existing options, not as root, on a read-only disk, with a health check.
+
+`make soak` builds and runs it where an engine answers.
+"""
 
 from __future__ import annotations
 

@@ -112,9 +112,7 @@ def _prompt(record: Record) -> str:
             if not isinstance(record.fields[name], str):
                 raise InputError(f"{record.location}: {name!r} is not a string; put the prompt there")
             return str(record.fields[name]).strip()
-    raise InputError(
-        f"{record.location}: no prompt among the fields {show_names(record.fields)}; call it 'prompt'"
-    )
+    raise InputError(f"{record.location}: no prompt among the fields {show_names(record.fields)}; call it 'prompt'")
 
 
 def _label(record: Record, num_endings: int) -> int | None:

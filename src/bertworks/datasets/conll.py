@@ -185,8 +185,7 @@ def _from_text(record: Record, document: int, counts: Counts) -> Sentence:
     text = record.fields.get("text")
     if not isinstance(text, str):
         raise InputError(
-            f"{record.location}: neither 'tokens' nor 'text' among the fields "
-            f"{show_names(record.fields)}; give one"
+            f"{record.location}: neither 'tokens' nor 'text' among the fields {show_names(record.fields)}; give one"
         )
     words, offsets = split_words(text)
     spans = _first_of(record, ("spans", "entities"))

@@ -226,8 +226,8 @@ class _TableReader:
             "text": "a file of plain lines has one column",
         }[self.kind]
         return (
-            f"{self.name}, line {number}: expected {len(names)} fields ({show_names(names)}), got {num_fields}; correct "
-            f"or remove the line ({hint})"
+            f"{self.name}, line {number}: expected {len(names)} fields ({show_names(names)}), got {num_fields}; "
+            f"correct or remove the line ({hint})"
         )
 
 

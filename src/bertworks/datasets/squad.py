@@ -119,14 +119,18 @@ def _articles(stream: ByteStream) -> Iterator[Any]:
                 return
             article, position = decoder.raw_decode(text, position)
         except RecursionError:
-            raise InputError(f"{stream.name} is not SQuAD's JSON: lists are nested too deeply; check the file") from None
+            raise InputError(
+                f"{stream.name} is not SQuAD's JSON: lists are nested too deeply; check the file"
+            ) from None
         except ValueError as error:
             # Invalid or incomplete: doubling the buffer bounds the work of parsing again.
             chunks = "".join(chunk for _, chunk in zip(range(1 + len(text) // _CHUNK), texts, strict=False))
             if not chunks:
                 raise InputError(f"{stream.name} is not valid JSON ({error}); download it again") from error
             if len(text) > _MAX_ARTICLE_CHARACTERS:
-                raise InputError(f"{stream.name} has an article of more than {len(text):,} characters; split it")
+                raise InputError(
+                    f"{stream.name} has an article of more than {len(text):,} characters; split it"
+                ) from None
             text, position = text + chunks, 0
             continue
         yield article
@@ -219,7 +223,7 @@ def _raw_answers(entry: Mapping[str, Any], location: str) -> list[tuple[str, int
         text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (answer, None)
         if not isinstance(text, str) or not isinstance(start, int | None):
             raise InputError(
-                f"{location}: the answer {show_value(answer)} needs a 'text' and, if known, an 'answer_start' (a number)"
+                f"{location}: the answer {show_value(answer)} needs a 'text' and, if known, an 'answer_start', a number"
             )
         answers.append((text, start))
     return answers

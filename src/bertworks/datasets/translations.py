@@ -106,9 +106,7 @@ def _column(role: str, record: Record, columns: Mapping[str, str], name: str) ->
 def field_of(record: Record, column: str) -> str:
     """Return the string in a column."""
     if column not in record.fields:
-        raise InputError(
-            f"{record.location}: there is no '{column}'; the columns are {show_names(record.fields)}"
-        )
+        raise InputError(f"{record.location}: there is no '{column}'; the columns are {show_names(record.fields)}")
     value = record.fields[column]
     if not isinstance(value, str):
         raise InputError(f"{record.location}: '{column}' is a {type(value).__name__}, not a string; correct the line")

@@ -151,8 +151,6 @@ def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
             )
         lengths.append(path.stat().st_size)
     readable = {n: e for n, e in checkpoint.entries.items() if not e.is_sliced and e.dtype in DTYPES}
-    if sum(entry.size for entry in readable.values()) > sum(lengths):
-        raise FolderError(f"{checkpoint.prefix}.index names more bytes than its data files have; download them again")
     for name, entry in readable.items():
         expected_size = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
         if entry.size != expected_size or entry.shard >= len(lengths):
@@ -166,6 +164,8 @@ def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
                 f"{path} is truncated: tensor '{name}' ends at byte {entry.offset + entry.size}, the file at byte "
                 f"{lengths[entry.shard]}; download it again"
             )
+    if sum(entry.size for entry in readable.values()) > sum(lengths):
+        raise FolderError(f"{checkpoint.prefix}.index names more bytes than its data files have; download them again")
 
 
 def _read_table(path: Path) -> Iterator[tuple[bytes, bytes]]:

@@ -7,6 +7,7 @@ import codecs
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -72,7 +73,7 @@ _DECOMPRESSION_ERRORS = (
     tarfile.TarError,
     zipfile.BadZipFile,
 )
-_READ_ERRORS = (OSError, RuntimeError, *_DECOMPRESSION_ERRORS)
+_READ_ERRORS = (OSError, RuntimeError, ValueError, OverflowError, MemoryError, struct.error, *_DECOMPRESSION_ERRORS)
 
 
 class ByteStream:

@@ -40,11 +40,16 @@ def prefix_errors(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: {error}") from None
 
 
-def _read_text(path: Path) -> str:
+def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes().decode("utf-8")  # not read_text: there a lone "\r" would end a line too
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {unreadable_reason(error)}") from None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return _read_bytes(path).decode("utf-8")  # not read_text: there a lone "\r" would end a line too
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); is it a vocabulary?"
@@ -75,10 +80,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def read_backend(path: Path) -> tokenizers.Tokenizer:
     """Load a tokenizer.json, and add the special tokens that GPT's lacks."""
-    text = _read_text(path)
+    data = _read_bytes(path)
     try:
         with explain_panics():
-            backend = tokenizers.Tokenizer.from_str(text)
+            backend = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
     except Exception as error:  # the library raises bare Exception for whatever it cannot parse
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a tokenizer.json that `tokenizers` can read: {reason}") from None

@@ -65,7 +65,7 @@ def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
                         counts["records skipped: no text"] += 1
                     else:
                         yield RawDocument(text.replace("\r\n", "\n").strip(), f"{chunk.name}:{row}", chunk.lines)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{chunk.name} is damaged near row {row} ({error}); copy it again") from error
 
 
