@@ -30,22 +30,28 @@ def audit(constraints: Path = CONSTRAINTS) -> int:
         reason = (result.stderr.strip().splitlines() or ["no output"])[-1]
         print(f"audit: the versions could not be looked up ({reason}); run it again with a network", file=sys.stderr)
         return 2
-    lines = describe(dependencies)
-    print("\n".join(lines))
-    return 1 if any("vuln" in line for line in lines[:-1]) else 0
+    skipped = [entry["name"] for entry in dependencies if "skip_reason" in entry]
+    if len(skipped) == len(dependencies):
+        print(
+            "audit: none of the versions is in the database, or it cannot be reached; check the network",
+            file=sys.stderr,
+        )
+        return 2
+    found = describe(dependencies)
+    names = f" ({', '.join(skipped)})" if skipped else ""
+    print("\n".join(found), end="\n" if found else "")
+    print(f"{len(dependencies)} packages: {len(found)} vulnerabilities, {len(skipped)} not looked up{names}")
+    return 1 if found else 0
 
 
 def describe(dependencies: list[dict[str, Any]]) -> list[str]:
-    """Return one line for each vulnerability and each version that is not in the database, and a summary."""
-    found = [
+    """Return one line for each vulnerability."""
+    return [
         f"{entry['name']} {entry['version']}: vulnerability {vulnerability['id']}; fixed in "
         f"{', '.join(vulnerability.get('fix_versions', [])) or 'no version'}"
         for entry in dependencies
         for vulnerability in entry.get("vulns", [])
     ]
-    skipped = [f"{entry['name']}: {entry['skip_reason']}" for entry in dependencies if "skip_reason" in entry]
-    summary = f"{len(dependencies)} packages: {len(found)} vulnerabilities, {len(skipped)} not looked up"
-    return [*found, *skipped, summary]
 
 
 if __name__ == "__main__":

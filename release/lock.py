@@ -9,17 +9,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+_LOCKED = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<digest>[0-9a-f]{64})")
 
 
 def lock(output: Path) -> int:
     """Write the requirements with their hashes; return the exit code."""
-    options = ["--quiet", "--dry-run", "--ignore-installed", "--only-binary", ":all:", "--report", "-"]
+    options = ["--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
     command = [sys.executable, "-m", "pip", "install", *options, "--constraint", str(ROOT / "constraints.txt")]
     result = subprocess.run([*command, *core_requirements()], capture_output=True, text=True, check=False)
     if result.returncode:
@@ -35,8 +38,6 @@ def lock(output: Path) -> int:
 
 def core_requirements() -> list[str]:
     """Return the dependencies of pyproject.toml without extras."""
-    import tomllib
-
     dependencies: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     return dependencies
 
@@ -49,6 +50,12 @@ def locked_lines(installs: list[dict[str, Any]]) -> list[str]:
         digest = install["download_info"]["archive_info"]["hashes"]["sha256"]
         lines.append(f"{name}=={version} --hash=sha256:{digest}")
     return sorted(lines, key=str.lower)
+
+
+def read_lock(path: Path) -> list[tuple[str, str, str]]:
+    """Return the name, version and sha256 of each locked package."""
+    matches = map(_LOCKED.fullmatch, path.read_text().splitlines())
+    return [(match["name"], match["version"], match["digest"]) for match in matches if match]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from bertworks import __version__
-
-_LOCKED = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<digest>[0-9a-f]{64})")
+from lock import read_lock
 
 
 def write_sbom(lock: Path, output: Path) -> None:
@@ -26,8 +24,7 @@ def write_sbom(lock: Path, output: Path) -> None:
     root = _component("bertworks", __version__)
     bom = Bom()
     bom.metadata.component = root
-    matches = [match for line in lock.read_text().splitlines() if (match := _LOCKED.fullmatch(line))]
-    components = [_component(match["name"], match["version"], match["digest"]) for match in matches]
+    components = [_component(*package) for package in read_lock(lock)]
     bom.components.update(components)
     bom.register_dependency(root, components)
     make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_to_file(

@@ -301,7 +301,7 @@ def test_names_in_help_are_those_of_the_tables_they_key():
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("tokenize", "n" * 300, "a text"),
+        ("tokenize", "a text", "--vocab", "n" * 300),
         ("fill-mask", "n" * 300, "a [MASK]"),
         ("predict", "n" * 300),
         ("vocab", "n" * 300, "--output", "out"),

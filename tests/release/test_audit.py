@@ -25,14 +25,19 @@ def test_a_vulnerability_is_named_with_the_versions_that_fix_it(monkeypatch, cap
     assert AUDIT.audit() == 1
     assert capsys.readouterr().out.splitlines() == [
         "a 1.0: vulnerability CVE-1; fixed in 1.1, 2.0",
-        "c: not in the database",
-        "3 packages: 1 vulnerabilities, 1 not looked up",
+        "3 packages: 1 vulnerabilities, 1 not looked up (c)",
     ]
 
 
 def test_no_vulnerability_is_success(monkeypatch):
     with_tool(monkeypatch, '{"dependencies": [{"name": "b", "version": "2.0", "vulns": []}]}')
     assert AUDIT.audit() == 0
+
+
+def test_if_nothing_could_be_looked_up_it_is_no_success(monkeypatch, capsys):
+    with_tool(monkeypatch, '{"dependencies": [{"name": "c", "skip_reason": "not found"}]}')
+    assert AUDIT.audit() == 2
+    assert capsys.readouterr().err.startswith("audit: none of the versions is in the database, or it cannot be reached")
 
 
 def test_without_a_network_the_reason_is_one_line(monkeypatch, capsys):

@@ -24,6 +24,7 @@ def test_every_package_has_its_version_and_hash(monkeypatch, tmp_path: Path):
         f"Numpy==1.0 --hash=sha256:{'a' * 64}",
         f"torch==2.0 --hash=sha256:{'b' * 64}",
     ]
+    assert LOCK.read_lock(output) == [("Numpy", "1.0", "a" * 64), ("torch", "2.0", "b" * 64)]
 
 
 def test_an_index_that_cannot_be_reached_is_one_line(monkeypatch, tmp_path: Path, capsys):

@@ -198,7 +198,7 @@ def _file_names(manifest: Mapping[str, str]) -> list[str]:
     """Return the files that must exist, by the number of shards in the manifest."""
     counts = [int(match[1]) for name in manifest if (match := re.search(r"-of-(\d+)\.", name))]
     num_shards = max(counts, default=1)
-    if num_shards > len(manifest):
+    if num_shards > max(1, len(manifest)):
         raise ValueError(f"the manifest lacks files of its {num_shards:,} shards")
     return [_file_name(kind, rank, num_shards) for kind in _KINDS for rank in range(num_shards)] + [_STATE]
 

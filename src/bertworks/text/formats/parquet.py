@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertworks.errors import InputError, MissingDependencyError, show_names
+from bertworks.reading import unreadable_reason
 from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
 from bertworks.text.formats.format import Format
@@ -25,6 +26,8 @@ def open_parquet(path: str, name: str, field: str) -> Any:
         store, location = store_of(path) if is_address(path) else (None, path)
         file = pq.ParquetFile(location, filesystem=store)
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise InputError(f"{name} cannot be read: {unreadable_reason(error)}") from error
         raise InputError(f"{name} is not a whole Parquet file ({error}); copy or download it again") from error
     schema = file.schema_arrow
     if field not in schema.names:
