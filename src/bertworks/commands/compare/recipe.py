@@ -173,8 +173,6 @@ class CompareRecipe:
             phases = table.get("phases")
             if isinstance(phases, list):  # anything else is refused below
                 table["phases"] = [{"steps": 1, **phase} if isinstance(phase, dict) else phase for phase in phases]
-                    {"steps": 1, **phase} if isinstance(phase, dict) else phase for phase in table["phases"]
-                ]
         return from_table(PretrainRecipe, table, f"member '{member.name}', recipe {member.recipe}")
 
     def finetune_recipe(self, member: MemberRecipe, task: TaskRecipe, seed: int) -> FinetuneRecipe:
