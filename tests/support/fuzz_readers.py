@@ -62,7 +62,7 @@ class Reader:
     build: Callable[[Path], Any]
     files: Mapping[str, tuple[str, ...]]
     read: Callable[[Path], Any]
-    num_examples: int = 60
+    num_examples: int = 90
 
 
 JSON = ("json", "bytes")
@@ -345,10 +345,10 @@ SENTENCE_FILES = dict.fromkeys(("modules.json", "1_Pooling/config.json", "senten
 VOCABULARIES = {"bpe": 60, "byte-bpe": 280, "unigram": 60, "words": 40}
 
 READERS: dict[str, Reader] = {
-    **{f"task {name}": Reader(partial(_task_folder, name=name), MODEL_FILES, _predict, 60) for name in SMALL_TASKS},
+    **{f"task {name}": Reader(partial(_task_folder, name=name), MODEL_FILES, _predict, 90) for name in SMALL_TASKS},
     **{
         f"config of {name}": Reader(
-            partial(_family_folder, model_type=name), {"config.json": ("json",)}, _read_encoder, 60
+            partial(_family_folder, model_type=name), {"config.json": ("json",)}, _read_encoder, 90
         )
         for name in ENCODERS
     },
@@ -358,9 +358,9 @@ READERS: dict[str, Reader] = {
         lambda folder: shutil.copytree(TF1, folder),
         {"bert_config.json": JSON, "bert_model.ckpt.index": BYTES, "bert_model.ckpt.data-00000-of-00001": BYTES},
         lambda folder: load_encoder(read_folder(folder)),
-        60,
+        100,
     ),
-    "sentence-transformers": Reader(write_sentence_model, SENTENCE_FILES, _encode, 60),
+    "sentence-transformers": Reader(write_sentence_model, SENTENCE_FILES, _encode, 80),
     "ONNX folder": Reader(
         _onnx_folder,
         {f"onnx/{name}": JSON for name in ("config.json", "bertworks.json", "tokenizer.json")},
@@ -368,11 +368,11 @@ READERS: dict[str, Reader] = {
     ),
     **{
         f"tokenizer {kind}": Reader(
-            partial(_tokenizer_folder, kind=kind, vocab_size=size), {"tokenizer.json": JSON}, _tokenize, 80
+            partial(_tokenizer_folder, kind=kind, vocab_size=size), {"tokenizer.json": JSON}, _tokenize, 120
         )
         for kind, size in VOCABULARIES.items()
     },
-    "vocab.txt": Reader(_vocab_folder, {"vocab.txt": BYTES, "tokenizer_config.json": JSON}, _tokenize, 80),
+    "vocab.txt": Reader(_vocab_folder, {"vocab.txt": BYTES, "tokenizer_config.json": JSON}, _tokenize, 120),
     "pretraining recipe": Reader(
         partial(_copy_recipe, name="demo", kind=""), {"recipe.toml": ("toml", "bytes")}, _read_pretrain_recipe, 100
     ),
@@ -396,14 +396,14 @@ READERS: dict[str, Reader] = {
         _checkpoint_folder,
         {"checkpoint/state.json": JSON, "checkpoint/manifest.json": JSON, "checkpoint/model.safetensors": BYTES},
         _read_checkpoint,
-        80,
+        120,
     ),
     **{
         f"labelled {name}": Reader(
             partial(_labelled_folder, name=name),
             {name: ("lines", "bytes") if name.endswith(".jsonl") else JSON if name.endswith(".json") else BYTES},
             partial(_read_labelled, name=name),
-            80,
+            120,
         )
         for name in LABELLED
     },
@@ -412,7 +412,7 @@ READERS: dict[str, Reader] = {
             partial(_text_folder, name=name),
             {name: ("lines", "bytes") if name.endswith(".jsonl") else BYTES},
             partial(_read_text, name=name),
-            80,
+            120,
         )
         for name in TEXTS
     },
