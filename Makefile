@@ -7,7 +7,7 @@ DATA ?=
 ONLY ?=
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check soak bench clean
+.PHONY: demo test check soak bench audit lock release clean
 
 demo: $(VENV)/.core
 	rm -rf demo
@@ -37,6 +37,21 @@ soak: $(VENV)/.full
 # ONLY=inference,serving renews the rows of these two.
 bench: $(VENV)/.peers
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only $(ONLY))
+
+# Known vulnerabilities of the versions in constraints.txt. Needs a network; says so without one.
+audit: $(VENV)/.core
+	-@$(INSTALL) --editable '.[release]'
+	$(BIN)/python release/audit.py
+
+# The core dependencies with their hashes, for this platform: dist/requirements.lock.
+lock: $(VENV)/.core
+	$(BIN)/python release/lock.py dist/requirements.lock
+
+# The wheel, the locked requirements and the software bill of materials (CycloneDX) in dist/.
+release: lock
+	$(INSTALL) --editable '.[release]'
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python release/sbom.py dist/requirements.lock dist/bertworks.cdx.json
 
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ SOURCE = Path(bertworks.__file__).parent
 # The packages and top-level modules, in layers: each imports only itself and those above it.
 LAYERS = [
     "errors",
+    "reading",
     "disk",
     "folder_lock",
     "allocator",
@@ -49,6 +50,7 @@ LAYERS = [
 ]
 TORCH_FREE = (
     "errors",
+    "reading",
     "disk",
     "folder_lock",
     "allocator",

@@ -213,3 +213,16 @@ def test_json_that_is_missing_or_damaged_is_described(tmp_path: Path):
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(FolderError, match=r"a\.json cannot be read as a model folder"):
         read_json(tmp_path / "a.json", "a model folder")
+
+
+def test_an_unreadable_file_is_not_called_damaged(tmp_path: Path):
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(FolderError) as error:
+        read_json(tmp_path / "config.json", "a model folder")
+    assert str(error.value).endswith("config.json cannot be read: it is a folder; give a file")
+
+
+def test_deep_json_is_refused_in_one_sentence(tmp_path: Path):
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(FolderError, match="cannot be read as a model folder: lists and tables are nested more than 64"):
+        read_json(tmp_path / "config.json", "a model folder")

@@ -249,3 +249,22 @@ def test_history_keeps_records_before_a_damaged_line_and_of_the_other_file(tmp_p
     assert history.column("step").tolist() == [1]
     assert history.samples == [sample(1)]
     assert ["line 2" in sentence for sentence in history.read_errors] == [True]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 5_000,
+        '{"kind": "step"}',
+        '{"kind": ["step"], "step": 1}',
+        '{"kind": "score", "step": 1, "split": "dev", "metrics": [1]}',
+        '{"kind": "score", "step": 1e999, "split": "dev", "metrics": {}}',
+        '{"kind": "score", "step": -1, "split": "dev", "metrics": {}}',
+        '{"kind": "score", "step": 1' + "0" * 400 + ', "split": "dev", "metrics": {}}',
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(FolderError, match=r"metrics\.jsonl, line 1 is not a record of a run") as error:
+        list(read_records(tmp_path))
+    assert "\n" not in str(error.value)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.settings import (
     apply_overrides,
+    convert_value,
     from_table,
     nearest_name,
     parse_duration,
@@ -293,3 +294,29 @@ def test_built_in_recipes_are_found_by_name():
     assert recipe_path("mine.toml") == Path("mine.toml")
     with pytest.raises(SettingsError, match=r"there is no recipe 'minni'; name a \.toml file or one of: adapt"):
         recipe_path("minni")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workers = " + "[" * 5_000, "is not valid TOML: lists and tables are nested more than 64 deep"),
+        ("workers = " + "9" * 5_000, "is not valid TOML: Exceeds the limit"),
+        (MINIMAL.replace("128", "0x" + "f" * 5_000), "the number has more than 18 digits"),
+    ],
+)
+def test_a_hostile_recipe_is_refused_in_one_sentence(tmp_path: Path, text: str, message: str):
+    error = error_of(tmp_path, text)
+    assert message in error
+    assert "\n" not in error
+    assert len(error) < 300
+
+
+def test_a_recipe_name_of_300_characters_is_refused():
+    with pytest.raises(InputError, match="its name is too long for a file"):
+        recipe_path("n" * 300)
+
+
+def test_a_value_of_another_type_is_shown_shortened():
+    with pytest.raises(SettingsError) as error:
+        convert_value(int, "x" * 10_000, "recipe.toml, seed")
+    assert len(str(error.value)) < 150

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.errors import FolderError, SettingsError
+from bertworks.reading import parse_json, unreadable_reason
 
 # The lock of a folder is a file of this name in it, or with this ending beside it (see `folder_lock`).
 LOCK = ".lock"
@@ -298,10 +299,12 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, description: str) -> Any:
     """Return the JSON in `path`; `description` says in errors what the file should be, e.g. "a model folder"."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FolderError(f"{path.parent} has no {path.name}: it is not, or not yet, {description}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read: {unreadable_reason(error)}") from None
+    except ValueError as error:
         raise FolderError(f"{path} cannot be read as {description}: {error}") from error
 
 

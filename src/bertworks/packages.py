@@ -18,6 +18,7 @@ import re
 from pathlib import Path
 
 from bertworks.errors import InputError
+from bertworks.reading import check_path
 
 # Our own models: these names are never requested from the hub.
 MODELS = ("en-small", "zh-small")
@@ -34,6 +35,7 @@ def packaged_model(name: str) -> Path | None:
     A local folder takes precedence over a package of the same name, an installed package over the checkout.
     """
     local = Path(name)
+    check_path(local)
     if local.exists():
         return _model_inside(local)
     if not is_model_name(name):

@@ -29,10 +29,13 @@ import numpy.typing as npt
 
 from bertworks.disk import explain_os_error
 from bertworks.errors import FolderError
+from bertworks.reading import parse_json, unreadable_reason
 
 _STEP_COLUMNS = ("step", "learning_rate", "seconds", "num_tokens", "grad_norm")
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 MASK_TOKEN = "[MASK]"  # in the text of a sample  # noqa: S105
+# What reading a value of another type than the expected one raises.
+_BAD_VALUES = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +184,7 @@ def _read_file(path: Path) -> Iterator[RunRecord]:
                 if line.endswith(b"\n"):
                     yield _parse_record(line, path, number)
     except OSError as error:
-        raise FolderError(f"{path} cannot be read: {error.strerror or error}; check the disk") from error
+        raise FolderError(f"{path} cannot be read: {unreadable_reason(error)}") from error
 
 
 def _column() -> array[float]:
@@ -262,21 +265,21 @@ def _to_json_value(value: Any) -> Any:
 
 def _parse_record(line: bytes, path: Path, number: int) -> RunRecord:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         return _READERS[row["kind"]](row)
-    except (ValueError, KeyError, TypeError) as error:
+    except _BAD_VALUES as error:
         reason = f"{type(error).__name__}: {error}"
         raise FolderError(f"{path}, line {number} is not a record of a run ({reason}); delete that line") from error
 
 
 def _parse_step(row: Mapping[str, Any]) -> StepRecord:
     return StepRecord(
-        step=int(row["step"]),
+        step=_parse_count(row, "step"),
         phase=str(row["phase"]),
         losses=_parse_losses(row),
         learning_rate=float(row["learning_rate"]),
         seconds=float(row["seconds"]),
-        num_tokens=int(row["num_tokens"]),
+        num_tokens=_parse_count(row, "num_tokens"),
         grad_norm=float(row["grad_norm"]),
     )
 
@@ -284,7 +287,7 @@ def _parse_step(row: Mapping[str, Any]) -> StepRecord:
 def _parse_held_out(row: Mapping[str, Any]) -> HeldOutRecord:
     pair_accuracy = row["pair_accuracy"]
     return HeldOutRecord(
-        step=int(row["step"]),
+        step=_parse_count(row, "step"),
         phase=str(row["phase"]),
         losses=_parse_losses(row),
         perplexity=float(row["perplexity"]),
@@ -295,7 +298,14 @@ def _parse_held_out(row: Mapping[str, Any]) -> HeldOutRecord:
 
 def _parse_sample(row: Mapping[str, Any]) -> SampleRecord:
     predictions = tuple(tuple((str(token), float(prob)) for token, prob in mask) for mask in row["predictions"])
-    return SampleRecord(int(row["step"]), str(row["text"]), predictions)
+    return SampleRecord(_parse_count(row, "step"), str(row["text"]), predictions)
+
+
+def _parse_count(row: Mapping[str, Any], name: str) -> int:
+    count = int(row[name])
+    if not 0 <= count < 2**63:
+        raise ValueError(f"{name} is out of range")
+    return count
 
 
 def _parse_losses(row: Mapping[str, Any]) -> dict[str, float]:
@@ -304,7 +314,9 @@ def _parse_losses(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _parse_score(row: Mapping[str, Any]) -> ScoreRecord:
-    return ScoreRecord(int(row["step"]), str(row["split"]), {str(k): float(v) for k, v in row["metrics"].items()})
+    return ScoreRecord(
+        _parse_count(row, "step"), str(row["split"]), {str(k): float(v) for k, v in row["metrics"].items()}
+    )
 
 
 _KINDS: dict[type[RunRecord], str] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,10 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertworks.disk import write_text
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import FolderError, SettingsError, show_value
+from bertworks.reading import MAX_DEPTH, check_path, parse_toml, unreadable_reason
 
 Settings = TypeVar("Settings")
 
+_LONGEST_NAME = 100  # that is compared with others
+_LARGEST_INTEGER = 10**18  # what arrays and files can count
 _DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Names that other tools and papers use for our settings.
 _SYNONYMS = {
@@ -40,6 +42,7 @@ _SYNONYMS = {
 def recipe_path(name: str, kind: str = "") -> Path:
     """Return the file of a recipe: `name` is a path or the name of a built-in recipe in the subfolder `kind`."""
     path = Path(name)
+    check_path(path)
     if path.suffix == ".toml" or path.is_file():  # not exists(): the folder of a run may have the recipe's name
         return path
     built_in = Path(__file__).parent / "recipes" / kind / f"{name}.toml"
@@ -101,7 +104,9 @@ def apply_overrides(table: dict[str, Any], assignments: Iterable[str], kind: typ
     for assignment in assignments:
         key, equals, text = (part.strip() for part in assignment.partition("="))
         if not key or not equals:
-            raise SettingsError(f"'{assignment}' is no assignment; write section.key=value, e.g. model.hidden_size=256")
+            raise SettingsError(
+                f"{show_value(assignment)} is no assignment; write section.key=value, e.g. model.hidden_size=256"
+            )
         table = override(table, {key: _parse_value(text)}, kind)
     return table
 
@@ -109,15 +114,15 @@ def apply_overrides(table: dict[str, Any], assignments: Iterable[str], kind: typ
 def _check_key(key: str, kind: type[Any]) -> None:
     keys = list(_dotted_keys(kind))
     free_tables = [name for name in keys if name.endswith(".")]
-    if key in keys or any(key.startswith(name) for name in free_tables):
+    if key in keys or any(key.startswith(name) and key.count(".") < MAX_DEPTH for name in free_tables):
         return
     by_last_name: dict[str, str] = {}
     for name in keys:
         by_last_name.setdefault(name.rstrip(".").rsplit(".", 1)[-1], name)
     nearest = nearest_name(key.rsplit(".", 1)[-1], by_last_name)
     if nearest:
-        raise SettingsError(f"there is no setting '{key}'; did you mean '{by_last_name[nearest]}'?")
-    raise SettingsError(f"there is no setting '{key}'; the settings are: {', '.join(keys)}")
+        raise SettingsError(f"there is no setting {show_value(key)}; did you mean '{by_last_name[nearest]}'?")
+    raise SettingsError(f"there is no setting {show_value(key)}; the settings are: {', '.join(keys)}")
 
 
 def _dotted_keys(kind: type[Any], prefix: str = "") -> Iterator[str]:
@@ -137,8 +142,8 @@ def _dotted_keys(kind: type[Any], prefix: str = "") -> Iterator[str]:
 
 def _parse_value(text: str) -> Any:
     try:
-        table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        table = parse_toml(f"value = {text}")
+    except ValueError:
         return text
     return table["value"] if len(table) == 1 else text
 
@@ -157,7 +162,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def _as_key(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")
+    return name[:_LONGEST_NAME].lstrip("-").replace("-", "_")
 
 
 def from_table(kind: type[Settings], table: dict[str, Any], location: str) -> Settings:
@@ -168,13 +173,13 @@ def from_table(kind: type[Settings], table: dict[str, Any], location: str) -> Se
             nearest = nearest_name(key, fields_by_name)
             suggestion = f"; did you mean '{nearest}'?" if nearest else "."
             raise SettingsError(
-                f"{location}: there is no key '{key}'{suggestion} Known here: {', '.join(fields_by_name)}"
+                f"{location}: there is no key {show_value(key)}{suggestion} Known here: {', '.join(fields_by_name)}"
             )
     missing = [name for name, field in fields_by_name.items() if name not in table and not _has_default(field)]
     if missing:
         raise SettingsError(f"{location}: missing {', '.join(missing)}; these keys have no default")
     hints = typing.get_type_hints(kind)
-    values = {key: _convert(hints[key], value, f"{location}, {key}") for key, value in table.items()}
+    values = {key: convert_value(hints[key], value, f"{location}, {key}") for key, value in table.items()}
     try:
         return kind(**values)
     except SettingsError as error:  # raised by __post_init__, which does not know the location
@@ -185,46 +190,60 @@ def _has_default(field: Field[Any]) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
-def _convert(kind: Any, value: Any, location: str) -> Any:
-    """Convert a TOML value to the type `kind`: integers also to floats, lists to tuples, strings to paths."""
+def convert_value(kind: Any, value: Any, location: str) -> Any:
+    """Convert a TOML or JSON value to the type `kind`: integers also to floats, lists to tuples, strings to paths.
+
+    A value of another type raises a SettingsError that begins with `location`.
+    """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(arguments, value, location)
     if origin is dict or (is_dataclass(kind) and isinstance(kind, type)):
         if not isinstance(value, dict):
-            raise SettingsError(f"{location}: expected a table, got {value!r}")
+            raise SettingsError(f"{location}: expected a table, got {show_value(value)}")
         if origin is not dict:
             return from_table(kind, value, location)
-        return {key: _convert(arguments[1], item, f"{location}, {key}") for key, item in value.items()}
+        return {key: convert_value(arguments[1], item, f"{location}, {key}") for key, item in value.items()}
     if origin is tuple:
         if not isinstance(value, list):
-            raise SettingsError(f"{location}: expected a list, got {value!r}")
-        return tuple(_convert(arguments[0], item, f"{location}[{index}]") for index, item in enumerate(value))
+            raise SettingsError(f"{location}: expected a list, got {show_value(value)}")
+        return tuple(convert_value(arguments[0], item, f"{location}[{index}]") for index, item in enumerate(value))
     if kind is Any:
         return value
+    if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
+        raise SettingsError(f"{location}: the number has more than 18 digits; give a smaller one")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is Path and isinstance(value, str):
         return Path(value)
     if type(value) is not kind:
-        raise SettingsError(f"{location}: expected {_type_name(kind)}, got {value!r}")
+        raise SettingsError(f"{location}: expected {_type_name(kind)}, got {show_value(value)}")
     return value
 
 
 def _convert_union(kinds: tuple[Any, ...], value: Any, location: str) -> Any:
+    if value is None and type(None) in kinds:
+        return None
     for kind in kinds:
         if kind is not type(None):
             try:
-                return _convert(kind, value, location)
+                return convert_value(kind, value, location)
             except SettingsError:
                 continue
     expected = " or ".join(_type_name(kind) for kind in kinds if kind is not type(None))
-    raise SettingsError(f"{location}: expected {expected}, got {value!r}")
+    raise SettingsError(f"{location}: expected {expected}, got {show_value(value)}")
 
 
 def _type_name(kind: Any) -> str:
-    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
-    return names.get(kind, getattr(kind, "__name__", str(kind)))
+    names = {
+        int: "an integer",
+        float: "a number",
+        str: "a string",
+        bool: "true or false",
+        dict: "a table",
+        tuple: "a list",
+    }
+    return names.get(typing.get_origin(kind) or kind, getattr(kind, "__name__", str(kind)))
 
 
 def parse_duration(text: str) -> float | None:
@@ -285,10 +304,12 @@ def _has_other_files(folder: Path, ignore_patterns: Sequence[str]) -> bool:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(f"there is no recipe {path}; check the name") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {unreadable_reason(error)}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} cannot be read: it is not UTF-8 text ({error.reason}); is it a recipe?") from None
+    except ValueError as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from None

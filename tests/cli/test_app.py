@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 from typer.testing import CliRunner
 
 from bertworks.cli.app import COMMANDS, app
@@ -307,3 +308,30 @@ def test_names_in_help_are_those_of_the_tables_they_key():
     assert choices.COMPARE_RECIPES == BUILTIN_RECIPES
     assert tuple(FORMATS) == choices.WORD_VECTOR_FORMATS
     assert tuple(CONTEXTS) == choices.WORD_CONTEXTS
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tokenize", "a text", "--vocab", "n" * 300),
+        ("fill-mask", "n" * 300, "a [MASK]"),
+        ("predict", "n" * 300),
+        ("vocab", "n" * 300, "--output", "out"),
+        ("prepare", "text.txt", "--vocab", "n" * 300, "--output", "out"),
+        ("pretrain", "n" * 300, "--data", "corpus", "--output", "out"),
+        ("pretrain", "mini", "--data", "n" * 300, "--output", "out"),
+        ("finetune", "classify", "--train", "n" * 300, "--model", "m", "--output", "out"),
+        ("embed", "n" * 300, "text.txt", "--output", "out"),
+        ("show", "n" * 300),
+        ("serve", "n" * 300),
+    ],
+    ids=lambda arguments: " ".join(arguments).replace("n" * 300, "NAME"),
+)
+def test_a_name_of_300_characters_is_one_sentence(folder, arguments, monkeypatch, capsys):
+    (folder / "text.txt").write_text("A text.\n")
+    monkeypatch.chdir(folder)
+    assert exit_code(monkeypatch, *arguments) == 2
+    message = capsys.readouterr().err.strip()
+    assert "Traceback" not in message
+    assert message.startswith("bertworks: ")
+    assert len(message.splitlines()) == 1

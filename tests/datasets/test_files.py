@@ -123,7 +123,7 @@ def test_a_line_with_too_few_fields_raises_an_error(tmp_path: Path, separator: s
     name = "t.tsv" if separator == "\t" else "t.csv"
     content = f"text{separator}label\n" + f"a{separator}1\n" * 3 + "broken\n"
     assert error_message(write(tmp_path, name, content)).startswith(
-        f"{name}, line 5: expected 2 fields (text, label), got 1; correct or remove the line"
+        f"{name}, line 5: expected 2 fields ('text', 'label'), got 1; correct or remove the line"
     )
 
 
@@ -277,3 +277,16 @@ def test_a_missing_or_ambiguous_column_raises_an_error(columns: str, roles: dict
 
 def test_roles_that_are_not_requested_are_not_returned():
     assert recognize_columns(["index", "sentence"], {"text": None, "id": None}) == {"text": "sentence", "id": "index"}
+
+
+def test_a_missing_column_lists_at_most_twenty_names():
+    columns = [f"column {number}" for number in range(1, 501)]
+    with pytest.raises(InputError) as caught:
+        recognize_columns(columns, {"text": None}, "train.tsv")
+    assert "'column 19', 'column 20' and 480 more; name it with --text" in str(caught.value)
+    assert "column 21" not in str(caught.value)
+
+
+def test_a_folder_in_place_of_a_file_is_unreadable_and_not_damaged(tmp_path: Path):
+    with pytest.raises(InputError, match="cannot be read: it is a folder; give a file"):
+        list(read_records(tmp_path))

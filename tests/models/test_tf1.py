@@ -167,3 +167,8 @@ def test_missing_settings_have_googles_defaults(tmp_path: Path):
 
 def test_the_expected_tensors_are_those_of_a_real_checkpoint():
     assert {name: shape for name, (_, shape) in expected_tensors(CONFIG).items()} == WEIGHTS
+
+
+def test_a_config_of_a_billion_layers_is_refused_before_their_names_are_made(tmp_path: Path):
+    with pytest.raises(FolderError, match="num_hidden_layers is 1000000000; it must be from 1 to 1,000"):
+        import_release(release_with(tmp_path, num_hidden_layers=10**9))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bertworks.errors import FolderError, InputError
+from bertworks.models import tf1_checkpoint
 from bertworks.models.crc32c import masked_crc32c
 from bertworks.models.tf1_checkpoint import TensorflowCheckpoint, find_checkpoint, read_checkpoint
 
@@ -230,3 +231,36 @@ def test_of_several_checkpoints_the_latest_is_chosen(tmp_path: Path):
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"has no TensorFlow checkpoint: no file there ends in .index"):
         find_checkpoint(tmp_path)
+
+
+def test_a_number_of_more_than_64_bits_is_refused(tmp_path: Path):
+    records = [(0, b"", HEADER), (0, b"a", b"\x08" + b"\xff" * 20 + b"\x01")]
+    write_table(tmp_path / "model.ckpt", [block(records)])
+    with pytest.raises(FolderError, match="more than 64 bits"):
+        read_checkpoint(tmp_path / "model.ckpt")
+
+
+def test_a_name_that_grows_with_every_record_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tf1_checkpoint, "LONGEST_KEY", 8)
+    records = [(0, b"", HEADER), *((number * 4, b"abcd", b"") for number in range(4))]
+    write_table(tmp_path / "model.ckpt", [block(records)])
+    with pytest.raises(FolderError, match="a name has 12 bytes"):
+        read_checkpoint(tmp_path / "model.ckpt")
+
+
+def test_blocks_that_overlap_are_refused(tmp_path: Path):
+    data = block([(0, b"", HEADER)])
+    handle = bytes([0, len(data) - 5])
+    index = block([(0, b"a", handle), (0, b"b", handle)])
+    footer = bytes([0, 0, len(data), len(index) - 5]).ljust(40, b"\0") + tf1_checkpoint.MAGIC.to_bytes(8, "little")
+    (tmp_path / "model.ckpt.index").write_bytes(data + index + footer)
+    with pytest.raises(FolderError, match="the block at byte 0 overlaps the one before it"):
+        read_checkpoint(tmp_path / "model.ckpt")
+
+
+def test_entries_of_more_bytes_than_the_data_files_have_are_refused(tmp_path: Path):
+    (tmp_path / "model.ckpt.data-00000-of-00001").write_bytes(b"\x05")
+    records = [(0, b"", HEADER), (0, b"a", entry(b"\x05", 0)), (0, b"b", entry(b"\x05", 0))]
+    write_table(tmp_path / "model.ckpt", [block(records)])
+    with pytest.raises(FolderError, match="names more bytes than its data files have"):
+        read_checkpoint(tmp_path / "model.ckpt")

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import resource
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 
 from bertworks.encoders.families import ENCODERS
 from bertworks.encoders.tensor_names import NameTable
-from bertworks.errors import FolderError
+from bertworks.errors import BertworksError, FolderError
 from bertworks.models.weights import Weights, find_weights, normalize_names, open_weights, wrap_tensors, write_weights
 
 BERT = ENCODERS["bert"]
@@ -274,3 +275,64 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(FolderError, match=r"model\.safetensors: no space left on the disk of .*; free some space"):
         write_weights(tmp_path / "model.safetensors", TENSORS)
     assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_an_unreadable_file_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    (tmp_path / name).write_bytes(b"whole")
+    real_open = Path.open
+
+    def refuse(path: Path, *args: str, **kwargs: str) -> object:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_open(path, *args, **kwargs)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(FolderError) as error:
+        read(tmp_path)
+    assert str(error.value).endswith(f"{name} cannot be read: reading it is not allowed; change its permissions")
+
+
+def test_a_bin_whose_tensor_repeats_one_number_is_refused(tmp_path: Path):
+    torch.save({"one": torch.zeros(1).expand(2**20, 2**20)}, tmp_path / "pytorch_model.bin")  # 4 TB, if it were copied
+    with pytest.raises(FolderError, match="claims 4,398,046,511,104 bytes of tensors, more than it holds"):
+        read(tmp_path)
+
+
+def test_a_bin_whose_tensors_are_tied_is_read(tmp_path: Path):
+    tied = torch.arange(4.0)
+    torch.save({"one": tied, "two": tied}, tmp_path / "pytorch_model.bin")
+    assert to_lists(read(tmp_path)) == {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]}
+
+
+def test_a_compressed_bin_is_refused(tmp_path: Path):
+    torch.save({"one": torch.zeros(2**20)}, tmp_path / "whole.bin")
+    with (
+        zipfile.ZipFile(tmp_path / "whole.bin") as whole,
+        zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    with pytest.raises(FolderError, match=r"its archive is compressed, which torch\.save never does"):
+        read(tmp_path)
+
+
+def test_a_bin_that_claims_more_values_than_it_stores_is_refused(tmp_path: Path):
+    torch.save({"one": torch.zeros(7)}, tmp_path / "whole.bin")
+    with (
+        zipfile.ZipFile(tmp_path / "whole.bin") as whole,
+        zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w") as changed,
+    ):
+        for name in whole.namelist():
+            data = whole.read(name)
+            # In the pickle K is the opcode of a small integer: 7 values become 255.
+            changed.writestr(name, data.replace(b"K\x07", b"K\xff") if name.endswith("data.pkl") else data)
+    with pytest.raises(FolderError):
+        read(tmp_path)
+
+
+def test_a_name_of_300_characters_in_an_index_is_refused(tmp_path: Path):
+    index = {"weight_map": {"one": "n" * 300}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(BertworksError, match="its name is too long for a file"):
+        read(tmp_path)

@@ -314,3 +314,34 @@ def test_truncation_settings_of_tokenizer_json_are_ignored(tokenizer: Tokenizer,
     loaded = Tokenizer.load(path)
     assert len(loaded.encode("i like so so so")) == 7
     assert loaded.backend.truncation is None
+
+
+def test_an_id_of_two_billion_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    token_to_id = {token: token_id for token_id, token in enumerate(SPECIALS)} | {"a": 2**31}
+    path.write_text(wordpiece_json(token_to_id), encoding="utf-8")
+    with pytest.raises(InputError, match="6 tokens but ids up to 2147483648"):
+        Tokenizer.load(path)
+
+
+def test_a_regular_expression_that_takes_too_many_steps_is_one_sentence(roberta: Tokenizer, tmp_path: Path) -> None:
+    content = json.loads(roberta.backend.to_str())
+    content["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": "(a+)+(b+)+(c+)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    loaded = Tokenizer.load(tmp_path)
+    with pytest.raises(InputError, match="the rules of the tokenizer fail") as error:
+        loaded.encode("a" * 60 + "b" * 60 + "c" * 60 + "!")
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="the rules of the tokenizer fail"):
+        loaded.encode_sentences(["a" * 60 + "b" * 60 + "c" * 60 + "!"])
+
+
+def test_a_folder_in_place_of_a_vocabulary_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").mkdir()
+    with pytest.raises(InputError, match=r"vocab\.txt cannot be read: it is a folder; give a file"):
+        read_vocabulary(tmp_path / "vocab.txt")

@@ -13,6 +13,7 @@ import typer
 
 from bertworks.cli.command import CommandGroup
 from bertworks.errors import BertworksError
+from bertworks.reading import unreadable_reason
 
 # Each command and what it does, in the order of the data. Its module is imported when it is called, so that
 # `bertworks tokenize` does not wait for what `bertworks pretrain` needs.
@@ -108,13 +109,20 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _drop_output()
         sys.exit(141)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        place = error.filename or f"the disk of the output, or of {gettempdir()}"
-        print(f"bertworks: no space left on {place}; free some space and run the same command again", file=sys.stderr)
+    except (OSError, MemoryError) as error:  # of the machine, not of our code: no traceback helps
+        print(f"bertworks: {_explain_machine_error(error)}", file=sys.stderr)
         _drop_output()
         sys.exit(2)
+
+
+def _explain_machine_error(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error}); choose a smaller model, batch or file" if str(error) else "out of memory"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = error.filename or f"the disk of the output, or of {gettempdir()}"
+        return f"no space left on {place}; free some space and run the same command again"
+    place = f"{error.filename} " if error.filename else "a file "
+    return f"{place}cannot be used: {unreadable_reason(error)}"
 
 
 def _drop_output() -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bertworks.disk import write_bytes
 from bertworks.errors import FolderError
+from bertworks.reading import parse_json, unreadable_reason
 from bertworks.text.document import Document
 
 
@@ -37,7 +38,7 @@ def read_text(path: Path, sha256: str | None = None) -> Iterator[SplitDocument]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise FolderError(f"{path} cannot be opened ({error.strerror}); {advice}") from None
+        raise FolderError(f"{path} cannot be read: {unreadable_reason(error)}") from None
     with file:
         lines: Iterable[bytes] = file
         if sha256 is not None:
@@ -50,7 +51,7 @@ def read_text(path: Path, sha256: str | None = None) -> Iterator[SplitDocument]:
             lines = io.BytesIO(data)
         for number, line in enumerate(lines, 1):
             try:
-                record = json.loads(line)
+                record = parse_json(line)
                 document = SplitDocument(Document(tuple(record["sentences"]), record["source"]), record["split"])
             except (ValueError, KeyError, TypeError) as error:
                 raise FolderError(f"{path}, line {number}, is damaged ({error}); {advice}") from None

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.datasets.files import Record, read_records
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_names, show_value
 from bertworks.text.document import Counts
 
-_ENDING_COLUMN = re.compile(r"(?:ending|choice|option)[ _-]?(\d+)", re.IGNORECASE)
+_ENDING_COLUMN = re.compile(r"(?:ending|choice|option)[ _-]?(\d{1,6})", re.IGNORECASE)
+_MAX_DIGITS = 6  # of the index of an ending
 _PROMPTS = ("sent1", "prompt", "question", "context", "premise", "sentence", "text")
 _COMVE = ("Incorrect Statement", "Right Reason1", "Confusing Reason1", "Confusing Reason2")
 
@@ -47,7 +48,7 @@ def choices_of(records: Iterable[Record], counts: Counts | None = None) -> Itera
                 break
         else:
             raise InputError(
-                f"{record.location}: no choices among the fields {', '.join(map(repr, record.fields))}; give 'prompt' "
+                f"{record.location}: no choices among the fields {show_names(record.fields)}; give 'prompt' "
                 f"and 'choices', or a prompt and the columns ending0, ending1, … and label"
             )
         if len(endings) < 2:
@@ -111,9 +112,7 @@ def _prompt(record: Record) -> str:
             if not isinstance(record.fields[name], str):
                 raise InputError(f"{record.location}: {name!r} is not a string; put the prompt there")
             return str(record.fields[name]).strip()
-    raise InputError(
-        f"{record.location}: no prompt among the fields {', '.join(map(repr, record.fields))}; call it 'prompt'"
-    )
+    raise InputError(f"{record.location}: no prompt among the fields {show_names(record.fields)}; call it 'prompt'")
 
 
 def _label(record: Record, num_endings: int) -> int | None:
@@ -121,7 +120,9 @@ def _label(record: Record, num_endings: int) -> int | None:
     if label in (None, "", -1, "-1"):  # published test files have -1 for a hidden label
         return None
     # True and 1.0 equal 1 in Python, but are not indices.
-    is_number = isinstance(label, int | str) and not isinstance(label, bool) and str(label).strip().isdecimal()
-    if is_number and int(label) < num_endings:
-        return int(label)
-    raise InputError(f"{record.location}: the label {label!r} is not an index from 0 to {num_endings - 1}; correct it")
+    text = "" if isinstance(label, bool) or not isinstance(label, int | str) else str(label).strip()
+    if text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) < num_endings:
+        return int(text)
+    raise InputError(
+        f"{record.location}: the label {show_value(label)} is not an index from 0 to {num_endings - 1}; correct it"
+    )

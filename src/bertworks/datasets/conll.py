@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import regex
 
 from bertworks.datasets.files import Record, kind_of_name, read_records
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_names
 from bertworks.text.document import Counts
 
 DOCUMENT_START = "-DOCSTART-"
@@ -185,8 +185,7 @@ def _from_text(record: Record, document: int, counts: Counts) -> Sentence:
     text = record.fields.get("text")
     if not isinstance(text, str):
         raise InputError(
-            f"{record.location}: neither 'tokens' nor 'text' among the fields "
-            f"{', '.join(map(repr, record.fields))}; give one"
+            f"{record.location}: neither 'tokens' nor 'text' among the fields {show_names(record.fields)}; give one"
         )
     words, offsets = split_words(text)
     spans = _first_of(record, ("spans", "entities"))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bertworks.errors import InputError, SettingsError
+from bertworks.errors import InputError, SettingsError, show_names
+from bertworks.reading import parse_json
 from bertworks.text.compression import RawStream, compression_of, decompress, open_raw
 from bertworks.text.decoding import detect_encoding, non_text_reason
 from bertworks.text.document import Counts
@@ -225,8 +226,8 @@ class _TableReader:
             "text": "a file of plain lines has one column",
         }[self.kind]
         return (
-            f"{self.name}, line {number}: expected {len(names)} fields ({', '.join(names)}), got {num_fields}; correct "
-            f"or remove the line ({hint})"
+            f"{self.name}, line {number}: expected {len(names)} fields ({show_names(names)}), got {num_fields}; "
+            f"correct or remove the line ({hint})"
         )
 
 
@@ -236,8 +237,8 @@ def _json_records(lines: Iterable[str], name: str) -> Iterator[Record]:
             continue
         location = f"{name}, line {number}"
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = parse_json(line)
+        except ValueError as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             raise InputError(f"{location}: not JSON ({reason}); write one object per line") from error
         if not isinstance(record, dict):
@@ -322,5 +323,6 @@ def _single_candidate(role: str, candidates: list[str], fields: Sequence[str], n
 
 
 def _list_columns(fields: Sequence[str]) -> str:
-    # Shortened: the "names" of a file without a header are whole texts.
-    return f"the columns are {', '.join(repr(field if len(field) <= 40 else field[:39] + '…') for field in fields)}"
+    # Shortened: the "names" of a file without a header are whole texts, or a thousand numbers.
+    shortened = (field if len(field) <= 40 else field[:39] + "…" for field in fields)
+    return f"the columns are {show_names(shortened)}"

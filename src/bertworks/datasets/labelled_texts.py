@@ -72,5 +72,5 @@ def text_example(fields: Mapping[str, Any], columns: Mapping[str, str], location
     label = fields.get(columns["label"]) if "label" in columns else None
     if isinstance(label, list | tuple):
         label = LABEL_SEPARATOR.join(map(str, label))
-    example_id = str(fields[columns["id"]]) if "id" in columns else default_id
+    example_id = str(fields.get(columns["id"], default_id)) if "id" in columns else default_id
     return TextExample(example_id, location, texts, None if label is None else str(label))

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertworks.datasets.files import Record, kind_of_name, read_records
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_names, show_value
 from bertworks.text.compression import ByteStream, decompress, open_raw
 
 _CHUNK = 2**18
 _MAX_HEADER_CHARACTERS = 2**20  # the list "data" begins before this character
+_MAX_ARTICLE_CHARACTERS = 2**28
 _DATA = re.compile(r'"data"\s*:\s*\[')
 _SEPARATORS = re.compile(r"[\s,]*")
 _MAX_EXAMPLES = 20
@@ -117,11 +118,19 @@ def _articles(stream: ByteStream) -> Iterator[Any]:
             if text[position : position + 1] == "]":
                 return
             article, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            raise InputError(
+                f"{stream.name} is not SQuAD's JSON: lists are nested too deeply; check the file"
+            ) from None
+        except ValueError as error:
             # Invalid or incomplete: doubling the buffer bounds the work of parsing again.
             chunks = "".join(chunk for _, chunk in zip(range(1 + len(text) // _CHUNK), texts, strict=False))
             if not chunks:
                 raise InputError(f"{stream.name} is not valid JSON ({error}); download it again") from error
+            if len(text) > _MAX_ARTICLE_CHARACTERS:
+                raise InputError(
+                    f"{stream.name} has an article of more than {len(text):,} characters; split it"
+                ) from None
             text, position = text + chunks, 0
             continue
         yield article
@@ -214,7 +223,7 @@ def _raw_answers(entry: Mapping[str, Any], location: str) -> list[tuple[str, int
         text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (answer, None)
         if not isinstance(text, str) or not isinstance(start, int | None):
             raise InputError(
-                f"{location}: the answer {answer!r} needs a 'text' and, if known, an 'answer_start' (a number)"
+                f"{location}: the answer {show_value(answer)} needs a 'text' and, if known, an 'answer_start', a number"
             )
         answers.append((text, start))
     return answers
@@ -257,7 +266,7 @@ def _value(record: Any, name: str, location: str, default: Any = _MISSING) -> An
     if not isinstance(record, dict):
         raise InputError(f"{location}: expected an object with {name!r}, got a {type(record).__name__}; correct it")
     if name not in record and default is _MISSING:
-        raise InputError(f"{location}: no {name!r} among {', '.join(map(repr, record))}; give SQuAD's JSON format")
+        raise InputError(f"{location}: no {name!r} among {show_names(record)}; give SQuAD's JSON format")
     return record.get(name, default)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertworks.datasets.files import EXTENSIONS, Record, read_records, read_stream, recognize_columns
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_names
+from bertworks.reading import check_path
 from bertworks.text.compression import compression_of
 
 STANDARD_INPUT = "-"
@@ -29,9 +30,9 @@ def texts_in(file: str, column: str | None = None) -> Iterator[str]:
                 else recognize_columns(list(record.fields), {"text": None}, file)["text"]
             )
         if text_column not in record.fields:
-            columns = ", ".join(map(repr, record.fields))
             raise InputError(
-                f"{record.location}: no column {text_column!r}; there are {columns}; name the text's column with --text"
+                f"{record.location}: no column {text_column!r}; there are "
+                f"{show_names(record.fields)}; name the text's column with --text"
             )
         text = record.fields[text_column]
         if not isinstance(text, str):
@@ -46,6 +47,7 @@ def _records(file: str, column: str | None) -> Iterator[Record]:
         kind, columns = (None, None) if column else ("text", (_PLAIN_COLUMN,))
         return read_stream(sys.stdin.buffer, kind, "standard input", columns)
     path = Path(file).expanduser()
+    check_path(path)
     if path.is_dir():
         raise InputError(f"{file} is a folder; name a file with one text per line, or a table")
     if not path.exists():

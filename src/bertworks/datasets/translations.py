@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bertworks.datasets.files import Record, kind_of_name, read_records
 from bertworks.datasets.labelled_texts import TextExample
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_names
 from bertworks.text.compression import compression_of
 from bertworks.text.document import Counts
 
@@ -97,7 +97,7 @@ def _column(role: str, record: Record, columns: Mapping[str, str], name: str) ->
         return explicit
     candidates = [field for field in record.fields if field.strip().lower() in _COLUMN_NAMES[role]]
     if not candidates:
-        names = ", ".join(map(repr, record.fields))
+        names = show_names(record.fields)
         description = "the text" if role == "text" else "its translation"
         raise InputError(f"{name}: no column looks like {description}; the columns are {names}; name it with --{role}")
     return candidates[0]
@@ -106,9 +106,7 @@ def _column(role: str, record: Record, columns: Mapping[str, str], name: str) ->
 def field_of(record: Record, column: str) -> str:
     """Return the string in a column."""
     if column not in record.fields:
-        raise InputError(
-            f"{record.location}: there is no '{column}'; the columns are {', '.join(map(repr, record.fields))}"
-        )
+        raise InputError(f"{record.location}: there is no '{column}'; the columns are {show_names(record.fields)}")
     value = record.fields[column]
     if not isinstance(value, str):
         raise InputError(f"{record.location}: '{column}' is a {type(value).__name__}, not a string; correct the line")

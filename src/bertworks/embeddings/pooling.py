@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bertworks.disk import read_json
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import FolderError, SettingsError, show_value
+from bertworks.reading import check_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def read_pooling(folder: Path) -> Pooling:
     return Pooling(
         kinds=kinds,
         normalize=normalize,
-        max_length=max_length if isinstance(max_length, int) else None,  # 1e30 means no limit
+        max_length=max_length if isinstance(max_length, int) and max_length > 0 else None,  # 1e30 means no limit
         lower_case=bool(settings.get("do_lower_case")),
         prompt=_read_prompt(folder / "config_sentence_transformers.json"),
         is_explicit=True,
@@ -156,6 +157,7 @@ def _check_modules(modules: Any, path: Path) -> list[dict[str, Any]]:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
+    check_path(path)
     if not path.is_file():
         return {}
     settings = read_json(path, "a file of a sentence-transformers model")
@@ -167,10 +169,10 @@ def _read_settings(path: Path) -> dict[str, Any]:
 def _read_kinds(path: Path) -> tuple[str, ...]:
     settings = _read_settings(path)
     modes = settings.get("pooling_mode") or [name for switch, name in _SWITCHES.items() if settings.get(switch)]
-    names = [modes] if isinstance(modes, str) else list(modes) or ["mean"]
-    unknown = [str(name) for name in names if name not in _SENTENCE_TRANSFORMERS_KINDS]
+    names = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])] or ["mean"]
+    unknown = [show_value(name) for name in names if name not in _SENTENCE_TRANSFORMERS_KINDS]
     if unknown or not settings.get("include_prompt", True):
-        mode = f"pooling '{unknown[0]}'" if unknown else "pooling without the prompt"
+        mode = f"pooling {unknown[0]}" if unknown else "pooling without the prompt"
         raise FolderError(f"{path} states {mode}, which is not supported; it must be cls, max or mean")
     return tuple(_SENTENCE_TRANSFORMERS_KINDS[name] for name in names)
 
@@ -180,7 +182,8 @@ def _read_prompt(path: Path) -> str:
     name = settings.get("default_prompt_name")
     if name is None:
         return ""
-    prompt = (settings.get("prompts") or {}).get(name)
+    prompts = settings.get("prompts")
+    prompt = prompts.get(str(name)) if isinstance(prompts, dict) else None
     if not isinstance(prompt, str):
-        raise FolderError(f"{path} has the default prompt '{name}', but no prompt of that name; add it")
+        raise FolderError(f"{path} has the default prompt {show_value(name)}, but no prompt of that name; add it")
     return prompt

@@ -12,7 +12,6 @@ V words, D vector size.
 from __future__ import annotations
 
 import io
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,13 +25,15 @@ from bertworks.disk import atomic_write, is_vacant, read_json
 from bertworks.embeddings.static import StaticVectors, Table
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.integrity.model_files import check_model_files
+from bertworks.reading import unreadable_reason
 from bertworks.text.compression import ByteStream, RawStream, decompress, open_raw
 
 _TABLE = "static.token_embeddings.weight"  # `encoders.static.TABLE`, without its import of torch
-_HEADER = re.compile(rb"(\d+) (\d+) *\r?\n")
+_HEADER = re.compile(rb"(\d{1,12}) (\d{1,12}) *\r?\n")
 _SPACE = re.compile(r"\s")
 # A longer word, in bytes, means that the file is not a file of vectors.
 _MAX_WORD_BYTES = 2**12
+_MAX_VECTOR_SIZE = 2**16
 _HINT = "give a folder of `bertworks word-vectors train`, or a file of word2vec or GloVe"
 
 
@@ -84,15 +85,17 @@ def _read_folder(folder: Path) -> StaticVectors:
     if not isinstance(config, dict) or config.get("model_type") != "static":
         raise FolderError(f"{folder} contains no word vectors; {_HINT}")
     metadata = check_model_files(folder)
+    vocabulary = read_json(folder / "tokenizer.json", "the vocabulary of word vectors")
     try:
         with safe_open(folder / "model.safetensors", "np") as file:
             table = file.get_tensor(_TABLE)
-        vocabulary = json.loads((folder / "tokenizer.json").read_bytes())
         token_to_id: dict[str, int] = vocabulary["model"]["vocab"]
         num_special = len(vocabulary["added_tokens"])  # which come first
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        words = sorted(token_to_id, key=token_to_id.__getitem__)[num_special:]
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be read: {unreadable_reason(error)}") from None
+    except (AttributeError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise FolderError(f"{folder} is damaged ({error}); train or copy it again") from error
-    words = sorted(token_to_id, key=token_to_id.__getitem__)[num_special:]
     if table.ndim != 2 or table.dtype != np.float32 or len(words) + num_special != len(table):
         raise FolderError(f"{folder} is damaged: {len(words)} words, but a table of {table.shape}; copy it again")
     return StaticVectors(words, table[num_special:], metadata)
@@ -175,6 +178,8 @@ class _VectorFileReader:
 
     def _allocate(self, size: tuple[int, int]) -> Table:
         try:
+            if size[1] > _MAX_VECTOR_SIZE:
+                raise ValueError(size)
             return np.empty(size, dtype=np.float32)
         except (MemoryError, ValueError):
             raise InputError(

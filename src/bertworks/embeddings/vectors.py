@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.disk import read_json
 from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.embeddings.strategies import STRATEGIES, Strategy
 from bertworks.encoders.encoder import Encoder
 from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
-from bertworks.errors import FolderError, InputError
+from bertworks.errors import InputError
+from bertworks.models.metadata import read_metadata
 from bertworks.sampling.windows import WindowRule, Windows, make_windows
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import TextCoverage
@@ -92,17 +92,8 @@ def resolve_window_rule(
 
 def read_window_rule(folder: Path) -> WindowRule | None:
     """Return the window rule in a model folder's bertworks.json, or None."""
-    path = folder / "bertworks.json"
-    metadata = read_json(path, "a model folder") if path.is_file() else {}
-    window = metadata.get("window") if isinstance(metadata, dict) else None
-    if window is None:
-        return None
-    try:
-        return WindowRule(**window)
-    except TypeError:
-        raise FolderError(
-            f"{path}: 'window' is {window!r}; it must have max_length, overlap and truncate, or be absent"
-        ) from None
+    window = read_metadata(folder).get("window")
+    return None if window is None else WindowRule(**window)
 
 
 def extract_vectors(

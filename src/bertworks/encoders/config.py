@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, asdict, fields, replace
 from types import NoneType
-from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from bertworks.encoders.layers import LayerConfig
 from bertworks.encoders.memory import ActivationBytes, transformer_activation_bytes
-from bertworks.errors import SettingsError
+from bertworks.errors import SettingsError, show_value
 
 # Number of layers, hidden size and attention heads of the released BERTs; the intermediate size is 4 * hidden size.
 TRANSFORMER_PRESETS: dict[str, dict[str, Any]] = {
@@ -38,6 +38,11 @@ SUPPORTED_VALUES: dict[str, Any] = {
 # Metadata of a field whose key may be missing in a config.json, and of one that may be 0.
 OPTIONAL = {"optional": True}
 OPTIONAL_OR_ZERO = {"optional": True, "minimum": 0}
+# What a mistyped or hostile file can make us build is bounded: published models are far below these sizes.
+MAX_LAYERS = 1_000
+MAX_POSITIONS = 2**17
+MAX_SIZE = 2**24
+_LARGEST = {"max_position_embeddings": MAX_POSITIONS, "n_positions": MAX_POSITIONS, "max_length": MAX_POSITIONS}
 
 
 class EncoderConfig(Protocol):
@@ -132,16 +137,18 @@ class EncoderConfig(Protocol):
         dropout_prob (everywhere) and the family's own fields. Without an intermediate_size, a new hidden_size sets it
         to 4 * hidden_size.
         """
-        names = {field.name for field in fields(self)}  # type: ignore[arg-type]
+        minimums = {field.name: field.metadata.get("minimum", 1) for field in fields(self)}  # type: ignore[arg-type]
         intermediate = self.attribute_map.get("intermediate_size", ("intermediate_size",))
-        if "hidden_size" in changes and names.issuperset(intermediate):
+        if "hidden_size" in changes and minimums.keys() >= set(intermediate):
             changes.setdefault("intermediate_size", 4 * changes["hidden_size"])
         values = {}
         for name, value in changes.items():
             for key in self.attribute_map.get(name, (name,)):
-                if key not in names:
+                if key not in minimums:
                     raise SettingsError(f"the family '{self.model_type}' has no {name}; leave it out")
                 values[key] = value
+        for key, value in values.items():
+            check_size(key, value, minimums[key])
         return replace(self, **values)  # type: ignore[type-var]
 
     def check_supported(self, config_dict: Mapping[str, Any]) -> None:
@@ -149,7 +156,7 @@ class EncoderConfig(Protocol):
         for key, value in self.supported_values.items():
             if config_dict.get(key) not in (None, value):
                 raise SettingsError(
-                    f"{key} is {config_dict[key]!r}, but only {value!r} is supported; choose another model"
+                    f"{key} is {show_value(config_dict[key])}, but only {value!r} is supported; choose another model"
                 )
 
     def with_pad_token_id(self, pad_token_id: int) -> Self:
@@ -181,6 +188,13 @@ def check_activation(name: str, activations: Mapping[str, object]) -> None:
         raise SettingsError(f"there is no activation '{name}'; choose one of: {', '.join(activations)}")
 
 
+def check_size(name: str, value: object, minimum: int = 1) -> None:
+    """Refuse a number of layers, a size or a length that no model has; values that are no integers are not checked."""
+    largest = _LARGEST.get(name, MAX_LAYERS if "layer" in name else MAX_SIZE)
+    if isinstance(value, int) and not minimum <= value <= largest:
+        raise SettingsError(f"{name} is {show_value(value)}; it must be from {minimum:,} to {largest:,}")
+
+
 def check_num_heads(hidden_size: int, num_heads: int) -> None:
     """Refuse a number of attention heads that does not divide the hidden size."""
     if hidden_size % num_heads:
@@ -196,11 +210,14 @@ def _read_value(field: Field[Any], hint: Any, config_dict: Mapping[str, Any]) ->
     value = config_dict.get(field.name, None if is_required else field.default)
     if value is None and NoneType in kinds:
         return None
-    if isinstance(value, list):
+    if isinstance(value, list) and get_origin(kinds[0]) is tuple:
         return _to_tuples(value)
     if not _is_valid(value, kinds[0], field.metadata.get("minimum", 1)):
         expected = _EXPECTED.get(kinds[0], "a list")
-        raise SettingsError(f"{field.name} should be {expected}, but is {value!r}; use the model's own config.json")
+        raise SettingsError(
+            f"{field.name} should be {expected}, but is {show_value(value)}; use the model's own config.json"
+        )
+    check_size(field.name, value, field.metadata.get("minimum", 1))
     return value
 
 

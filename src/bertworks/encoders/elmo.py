@@ -25,14 +25,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders import bert
-from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.config import MAX_SIZE, EncoderConfig
 from bertworks.encoders.dropout import dropout
 from bertworks.encoders.encoded import BatchLayout, Encoded
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.encoders.memory import FLOAT_BYTES, ActivationBytes
-from bertworks.errors import SettingsError
+from bertworks.errors import SettingsError, show_value
 from bertworks.sampling.batch import Batch
 from bertworks.vocabulary.spelling import NUM_SYMBOLS, PADDING, SPELLINGS, check_spelling, spell_vocabulary, spell_word
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -48,6 +48,8 @@ _GATE_BIAS = -2.0
 # For memory estimates: values that an LSTM saves for each token and cell (four gates, the cell, its output and the
 # matmul input), symbols of the longest word of a batch, and the ratio of unique words among its words.
 _CELL_VALUES, _WORD_SYMBOLS, _UNIQUE_WORD_RATIO = 7, 16, 0.5
+# What a config.json may ask for at most.
+_MAX_WORD_SYMBOLS, _MAX_FILTERS = 1_000, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +100,18 @@ class ElmoConfig(EncoderConfig):
             raise SettingsError(
                 f"a hidden size of {self.hidden_size} cannot be divided between two directions; choose an even one"
             )
+        if self.max_symbols_per_word > _MAX_WORD_SYMBOLS:
+            raise SettingsError(
+                f"max_symbols_per_word is {self.max_symbols_per_word:,}; it must be at most {_MAX_WORD_SYMBOLS:,}"
+            )
         if self.lstm_size <= self.projection_size:
             raise SettingsError(
                 f"{self.lstm_size} LSTM cells cannot be projected to {self.projection_size} values; choose more cells"
             )
-        if not all(isinstance(pair, tuple) and list(map(type, pair)) == [int, int] for pair in self.filters):
+        if not 0 < len(self.filters) <= _MAX_FILTERS or not all(map(_is_filter, self.filters)):
             raise SettingsError(
-                f"filters should be pairs of a width and a number, such as [[1, 32], [2, 64]], but are {self.filters!r}"
+                f"filters should be pairs of a width and a number, such as [[1, 32], [2, 64]], but are "
+                f"{show_value(self.filters)}"
             )
 
     @property
@@ -131,6 +138,13 @@ class ElmoConfig(EncoderConfig):
     def has_word_embeddings(self) -> bool:
         """Whether a word has an embedding besides that of its spelling."""
         return self.spelling != "characters"
+
+
+def _is_filter(pair: object) -> bool:
+    """Whether a part of `filters` is a width and a number of filters."""
+    if not isinstance(pair, tuple) or list(map(type, pair)) != [int, int]:
+        return False
+    return 0 < pair[0] <= _MAX_WORD_SYMBOLS and 0 < pair[1] <= MAX_SIZE
 
 
 class Highway(nn.Module):

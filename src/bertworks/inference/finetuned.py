@@ -18,9 +18,11 @@ from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.families import architecture_of
 from bertworks.errors import FolderError
 from bertworks.inference.predictor import Predictor
+from bertworks.integrity.model_files import METADATA_FILE
 from bertworks.models.folder import ModelFolder, read_folder, write_folder
 from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.windows import WindowRule
+from bertworks.settings import from_table
 from bertworks.tasks.contract import Task
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.recurrent_head import RecurrentSettings
@@ -86,8 +88,12 @@ def _has_task_architecture(folder: ModelFolder, task: type[Task]) -> bool:
 def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predictor:
     """Return a predictor: the folder's encoder with the head of its task."""
     recurrent_settings = folder.metadata.get("recurrent_head")
-    recurrent = None if recurrent_settings is None else RecurrentSettings(**recurrent_settings)
-    module = TaskModule(encoder, task, torch.Generator().manual_seed(0), recurrent=recurrent)
+    recurrent = None
+    if recurrent_settings is not None:
+        location = f"{folder.path / METADATA_FILE}, recurrent_head"
+        recurrent = from_table(RecurrentSettings, recurrent_settings, location)
+    with torch.device("meta"):  # all weights are loaded; a size that they contradict must not be allocated
+        module = TaskModule(encoder, task, recurrent=recurrent)
     report = load_into(module.head, folder.tensors, module.head_names)
     if report.missing_keys:
         raise FolderError(

@@ -10,16 +10,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bertworks.disk import read_json
 from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.families import family_of
 from bertworks.engines.graph_encoder import HEAD_OUTPUTS, GraphEncoder, Runtime, refuse
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, GraphHead
 from bertworks.engines.processor import check_processor
 from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.finetuned import is_finetuned, read_task, task_window_rule
 from bertworks.inference.predictor import Predictor
-from bertworks.integrity.model_files import check_model_files
 from bertworks.models.folder import ModelFolder
+from bertworks.models.metadata import read_config, read_metadata
 from bertworks.objectives.heads import MlmHead
 from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
 from bertworks.tasks.module import TaskModule
@@ -65,9 +65,14 @@ def read_exported_folder(path: Path) -> ModelFolder:
 
     Files are compared with the hashes of the folder, if it has them.
     """
-    metadata = check_model_files(path)
+    metadata = read_metadata(path)
     check_processor(path)
-    return ModelFolder(path, read_json(path / "config.json", "a model folder"), metadata, {})
+    config = read_config(path / "config.json")
+    try:
+        family_of(config.get("model_type")).config_from_dict(config)
+    except SettingsError as error:
+        raise FolderError(f"{path / 'config.json'}: {error}") from None
+    return ModelFolder(path, config, metadata, {})
 
 
 def load_graph_parts(
@@ -77,7 +82,8 @@ def load_graph_parts(
     required = {LAST_HIDDEN_STATE}
     if is_finetuned(folder):
         task = read_task(folder)
-        kind = HEAD_KINDS[type(task.head(folder.encoder_config))]
+        with torch.device("meta"):
+            kind = HEAD_KINDS[type(task.head(folder.encoder_config))]
         required |= {*HEAD_OUTPUTS[kind].last_hidden_state, *filter(None, [HEAD_OUTPUTS[kind].pooled])}
     if not required <= set(runtime.outputs):
         missing = ", ".join(sorted(required - set(runtime.outputs)))
@@ -85,7 +91,9 @@ def load_graph_parts(
     encoder = GraphEncoder(folder.encoder_config, runtime)
     if is_finetuned(folder):
         window_rule = task_window_rule(folder.metadata, task, folder.encoder_config.max_length)
-        module = TaskModule(GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind]), task)
+        task_encoder = GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind])
+        with torch.device("meta"):
+            module = TaskModule(task_encoder, task)
         module.head.score = nn.Identity()  # the linear layer is in the graph: only the selection of positions is left
         module.eval()
         return encoder, None, Predictor(module, folder.tokenizer, window_rule, folder.metadata.get("columns", {}))

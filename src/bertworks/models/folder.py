@@ -20,14 +20,16 @@ import tokenizers
 import torch
 
 import bertworks
-from bertworks.disk import read_json, staged_folder, write_json
+from bertworks.disk import staged_folder, write_json
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.families import ENCODERS, family_of, shapes_of
 from bertworks.encoders.family import Family
+from bertworks.encoders.tensor_names import strip_mark
 from bertworks.errors import FolderError, SettingsError
-from bertworks.integrity.model_files import check_model_files, write_metadata
+from bertworks.integrity.model_files import write_metadata
 from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
+from bertworks.models.metadata import read_config, read_metadata
 from bertworks.models.tensor_names import LoadReport, load_into
 from bertworks.models.tf1 import import_release
 from bertworks.models.weights import (
@@ -40,6 +42,7 @@ from bertworks.models.weights import (
     wrap_tensors,
     write_weights,
 )
+from bertworks.reading import check_path
 from bertworks.vocabulary.algorithms import NUM_ADDED_TOKENS
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -83,12 +86,13 @@ def read_folder(path: str | Path) -> ModelFolder:
     checked; values are read later.
     """
     path = Path(path)
+    check_path(path)
     if not path.is_dir():
         raise FolderError(f"{path} is not a folder; give the folder of a model")
-    metadata = check_model_files(path)
+    metadata = read_metadata(path)
     file = find_weights(path)
     if file is not None:
-        config, entries = _read_config(path / "config.json"), open_weights(file)
+        config, entries = read_config(path / "config.json"), open_weights(file)
     elif (path / "bert_config.json").is_file():
         release = import_release(path)
         file, config = path / "bert_config.json", release.config
@@ -134,7 +138,13 @@ def load_encoder(folder: ModelFolder, generator: torch.Generator | None = None) 
         if any(parameter.is_meta for parameter in part.parameters(recurse=False)):
             part.to_empty(device="cpu", recurse=False)
             init_weights(part, config.initializer_range, generator)
-    encoder.attention = folder.metadata.get("attention", encoder.attention)
+    attention = folder.metadata.get("attention", encoder.attention)
+    if attention not in encoder.supported_attention:
+        raise FolderError(
+            f"{folder.path / 'bertworks.json'}: attention is '{attention}', but a model of the family "
+            f"'{family.model_type}' has only {', '.join(encoder.supported_attention)}; correct the file"
+        )
+    encoder.attention = attention
     return encoder, report
 
 
@@ -164,13 +174,6 @@ def versions() -> dict[str, str]:
     return {"bertworks": bertworks.__version__, **{name: str(module.__version__) for name, module in modules.items()}}
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    config = read_json(path, "a model folder")
-    if not isinstance(config, dict):
-        raise FolderError(f"{path} should hold a JSON object, but holds a {type(config).__name__}")
-    return config
-
-
 def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor], path: Path) -> dict[str, Any]:
     """Add the model_type to an old config.json without one, by the prefix of the tensor names."""
     if "model_type" in config:
@@ -183,15 +186,15 @@ def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor]
 
 def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: EncoderConfig) -> None:
     """Refuse weights that lack tensors of the encoder, hold more layers, or have other shapes than the config says."""
-    expected_shapes = shapes_of(family, config)
-    missing = [
-        name for name in expected_shapes if name not in entries and not name.startswith(family.optional_prefixes)
-    ]
+    # By name first: nothing is built for a config of more layers than are stored.
+    names = [strip_mark(name) for hf_names in family.tensor_names(config).values() for name in hf_names]
+    missing = [name for name in names if name not in entries and not name.startswith(family.optional_prefixes)]
     if missing:
         raise FolderError(
             f"{file} lacks {len(missing)} tensors of the encoder that config.json describes, first of all "
             f"'{missing[0]}'; weights and config belong to different models"
         )
+    expected_shapes = shapes_of(family, config)
     extra = _extra_layer_tensor(entries, expected_shapes)
     if extra is not None:
         raise FolderError(

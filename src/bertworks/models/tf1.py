@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.disk import read_json
-from bertworks.errors import FolderError
+from bertworks.encoders.config import check_size
+from bertworks.errors import FolderError, SettingsError
 from bertworks.models.tf1_checkpoint import TensorflowCheckpoint, find_checkpoint, read_checkpoint
 
 Shape = tuple[int, ...]
@@ -198,6 +199,11 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     invalid_keys = [key for key in REQUIRED_KEYS if type(settings.get(key)) is not int or settings[key] < 1]
     if invalid_keys:
         raise FolderError(f"{path} needs a positive integer for {', '.join(invalid_keys)}; use the file of the release")
+    try:
+        for key in REQUIRED_KEYS:
+            check_size(key, settings[key])
+    except SettingsError as error:
+        raise FolderError(f"{path}: {error}; use the file of the release") from None
     if settings["hidden_size"] % settings["num_attention_heads"]:
         raise FolderError(
             f"{path}: num_attention_heads {settings['num_attention_heads']} does not divide hidden_size "

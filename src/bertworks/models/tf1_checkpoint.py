@@ -18,12 +18,14 @@ import numpy.typing as npt
 
 from bertworks.errors import FolderError, InputError
 from bertworks.models.crc32c import masked_crc32c
+from bertworks.reading import unreadable_reason
 
 Array = npt.NDArray[np.generic]
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48  # two block handles padded to 40 bytes, and the magic number
 TRAILER = 5  # compression type and checksum of a block
+LONGEST_KEY = 2**12  # the name of a tensor; keys share prefixes, so that longer ones could fill the memory
 # TensorFlow's number of a type -> its numpy dtype on disk. bfloat16 (14) is the upper half of a float32.
 DTYPES = {
     1: "<f4",
@@ -77,7 +79,10 @@ class TensorflowCheckpoint:
             problem = "is stored in slices" if entry.is_sliced else f"has the non-numeric type {entry.dtype}"
             raise FolderError(f"{self.prefix}: tensor '{name}' {problem}, which cannot be read without TensorFlow")
         path = shard_path(self.prefix, entry.shard, self.num_shards)
-        raw = np.memmap(path, np.uint8, "r", entry.offset, (entry.size,)) if entry.size else np.zeros(0, np.uint8)
+        try:
+            raw = np.memmap(path, np.uint8, "r", entry.offset, (entry.size,)) if entry.size else np.zeros(0, np.uint8)
+        except OSError as error:
+            raise FolderError(f"{path} cannot be read: {unreadable_reason(error)}") from None
         if masked_crc32c(raw) != entry.crc:
             raise FolderError(
                 f"{path}: the bytes of tensor '{name}' do not match their checksum; download the file again"
@@ -145,9 +150,8 @@ def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
                 f"{path} is missing: the checkpoint has {checkpoint.num_shards} data files; copy all of them"
             )
         lengths.append(path.stat().st_size)
-    for name, entry in checkpoint.entries.items():
-        if entry.is_sliced or entry.dtype not in DTYPES:
-            continue
+    readable = {n: e for n, e in checkpoint.entries.items() if not e.is_sliced and e.dtype in DTYPES}
+    for name, entry in readable.items():
         expected_size = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
         if entry.size != expected_size or entry.shard >= len(lengths):
             raise FolderError(
@@ -160,19 +164,28 @@ def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
                 f"{path} is truncated: tensor '{name}' ends at byte {entry.offset + entry.size}, the file at byte "
                 f"{lengths[entry.shard]}; download it again"
             )
+    if sum(entry.size for entry in readable.values()) > sum(lengths):
+        raise FolderError(f"{checkpoint.prefix}.index names more bytes than its data files have; download them again")
 
 
 def _read_table(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a LevelDB table; the checksum of each block is verified."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read: {unreadable_reason(error)}") from None
     if len(data) < FOOTER or int.from_bytes(data[-8:], "little") != MAGIC:
         pointer = "; it is a Git LFS pointer, run: git lfs pull" if data.startswith(b"version https://git-lfs") else ""
         raise FolderError(f"{path} is not the index of a TensorFlow checkpoint, or it is truncated{pointer}")
     try:
         _, offset = _handle(data, len(data) - FOOTER)  # the first handle is that of the filter block, which is empty
         (start, size), _ = _handle(data, offset)
+        last_end = 0
         for _, value in _records(_block(data, start, size)):
             (start, size), _ = _handle(value, 0)
+            if start < last_end:
+                raise ValueError(f"the block at byte {start} overlaps the one before it")
+            last_end = start + size
             yield from _records(_block(data, start, size))
     except (IndexError, ValueError) as error:
         raise FolderError(f"{path} is damaged ({error}); download it again") from error
@@ -199,6 +212,8 @@ def _records(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         num_added, offset = _varint(block, offset)
         size, offset = _varint(block, offset)
         key = key[:num_shared] + block[offset : offset + num_added]
+        if len(key) > LONGEST_KEY:
+            raise ValueError(f"a name has {len(key):,} bytes")
         offset += num_added
         yield key, block[offset : offset + size]
         offset += size
@@ -261,11 +276,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
     """Read a varint (seven bits per byte, lowest first); return it and the offset behind it."""
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 64, 7):
         byte = data[offset]
         value |= (byte & 127) << shift
         offset += 1
         if byte < 128:
             return value, offset
-        shift += 7
+    raise ValueError(f"the number at byte {offset} has more than 64 bits")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,12 @@ from bertworks.disk import as_os_error, atomic_write, read_json
 from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import FolderError
+from bertworks.reading import check_path, unreadable_reason
 
 Shape = tuple[int, ...]
 RETRY_HINT = "copy or download it again"
+# Tensors of a .bin may be tied, such as the layers of an ALBERT: how often its bytes may be used.
+_MAX_SHARING = 64
 # Suffixes of tensors that follow from the config: position ids and sinusoidal position embeddings.
 _BUFFER_SUFFIXES = ("position_ids", "token_type_ids", "embed_positions.weight")
 
@@ -125,6 +129,7 @@ def _drop_copies(entries: dict[str, StoredTensor], copies: Mapping[str, str]) ->
 
 
 def _read_safetensors(file: Path) -> dict[str, StoredTensor]:
+    _check_readable(file)
     try:
         # The open handle is a memory map: a new file of the same name does not change what is read.
         handle: Any = safe_open(file, framework="pt", device="cpu")
@@ -146,8 +151,9 @@ def _from_safetensors(handle: Any, file: Path, name: str) -> torch.Tensor:
 
 
 def _read_bin(file: Path) -> dict[str, StoredTensor]:
+    _check_readable(file)
     try:
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        tensors = _load_pickle(file)
     except pickle.UnpicklingError:
         raise FolderError(
             f"{file} holds other Python objects than tensors, which could execute code, or is damaged. Nothing in it "
@@ -156,9 +162,38 @@ def _read_bin(file: Path) -> dict[str, StoredTensor]:
     except Exception as error:  # a damaged archive can raise anything
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise FolderError(_unreadable_message(file, first_line)) from None
-    if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+    if not isinstance(tensors, dict) or not all(map(_is_named_tensor, tensors.items())):
         raise FolderError(f"{file} should hold a state_dict and nothing else; save the model's state_dict again")
+    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
+    if any(map(_repeats_values, tensors.values())) or num_bytes > _MAX_SHARING * file.stat().st_size:
+        raise FolderError(f"{file} claims {num_bytes:,} bytes of tensors, more than it holds; {RETRY_HINT}")
     return wrap_tensors(file, tensors)
+
+
+def _load_pickle(file: Path) -> Any:
+    """Return what torch.save wrote. Its archives are not compressed: one that would grow when it is read is refused.
+
+    Tensors are memory-mapped, so that one that claims more values than the file has is an error.
+    """
+    if not zipfile.is_zipfile(file):  # before torch 1.6
+        return torch.load(file, map_location="cpu", weights_only=True)
+    with zipfile.ZipFile(file) as archive:
+        if sum(info.file_size for info in archive.infolist()) > file.stat().st_size:
+            raise ValueError("its archive is compressed, which torch.save never does")
+    return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+
+
+def _is_named_tensor(item: tuple[Any, Any]) -> bool:
+    """Whether a member of a state_dict is a name and a tensor with values: sparse and meta tensors have none."""
+    name, tensor = item
+    if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        return False
+    return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+
+
+def _repeats_values(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has more values than are stored: a stride of 0 makes one number a matrix of any size."""
+    return tensor.nbytes > tensor.untyped_storage().nbytes()
 
 
 def _read_index(file: Path) -> dict[str, StoredTensor]:
@@ -173,6 +208,7 @@ def _read_index(file: Path) -> dict[str, StoredTensor]:
         shard = file.parent / name
         if Path(name).name != name:
             raise FolderError(f"{file} names '{name}', which is no file of this folder; {RETRY_HINT}")
+        check_path(shard)
         if not shard.is_file():
             raise FolderError(f"{file} names '{name}', but there is no such file in its folder; {RETRY_HINT}")
         entries |= read(shard)
@@ -182,6 +218,15 @@ def _read_index(file: Path) -> dict[str, StoredTensor]:
             f"{file.parent / weight_map[absent[0]]} should hold '{absent[0]}', but does not; {RETRY_HINT}"
         )
     return entries
+
+
+def _check_readable(file: Path) -> None:
+    """Refuse a file that cannot be opened, as unreadable and not as damaged."""
+    try:
+        with file.open("rb") as stream:
+            stream.read(1)
+    except OSError as error:
+        raise FolderError(f"{file} cannot be read: {unreadable_reason(error)}") from None
 
 
 def _unreadable_message(file: Path, error: str) -> str:

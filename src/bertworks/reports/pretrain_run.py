@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertworks.objectives.registry import OBJECTIVES
+from bertworks.reading import parse_json, parse_toml
 from bertworks.records import METRICS, SAMPLES, History
 
 RUN_INFO, _RECIPE = "run.json", "recipe.toml"
@@ -61,8 +60,8 @@ class PretrainRun:
     def recipe_value(self, key: str) -> Any:
         """Return a value of the recipe, None if it has none or is no TOML."""
         try:
-            return tomllib.loads(self.recipe).get(key)
-        except tomllib.TOMLDecodeError:
+            return parse_toml(self.recipe).get(key)
+        except ValueError:
             return None
 
     @property
@@ -86,7 +85,7 @@ def read_pretrain_run(run: Path) -> PretrainRun:
     recipe = ""
     omitted = "baselines, machine, corpus and warnings are omitted"
     try:
-        run_info = json.loads((run / RUN_INFO).read_text(encoding="utf-8"))
+        run_info = parse_json((run / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         absent.append(f"{RUN_INFO} {_describe_error(error)}: {omitted}.")
     if not isinstance(run_info, dict):

@@ -20,12 +20,12 @@ from typing import Any
 import bertworks
 from bertworks.corpus.manifest import MANIFEST, read_manifest
 from bertworks.corpus.text_shard import SplitDocument, read_text
-from bertworks.disk import explain_os_error, read_json, resumable_folder, sha256, write_json
+from bertworks.disk import explain_os_error, resumable_folder, sha256, write_json
 from bertworks.engines.runtimes import RUNTIMES, find_export_engine
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_output
 from bertworks.inference.model import load
-from bertworks.integrity.model_files import check_model_files
+from bertworks.models.metadata import read_metadata
 from bertworks.models.provenance import (
     BASE_FOLDER,
     BASE_HASH,
@@ -36,11 +36,11 @@ from bertworks.models.provenance import (
     recorded_folder,
 )
 from bertworks.models.weights import find_weights
+from bertworks.serving.bundle_manifest import BUNDLE, FORMAT, read_bundle_manifest
 from bertworks.serving.models import check_name, named_folders
 from bertworks.serving.passage_search import VECTORS, write_passages, write_vectors
+from bertworks.settings import from_table
 
-BUNDLE = "bundle.json"
-FORMAT = 1
 CORPUS = "corpus"
 # What an interrupted bundle keeps for the next: the vectors so far, hours of work.
 _VECTOR_PARTS = f"{CORPUS}/.{VECTORS}.parts"
@@ -181,9 +181,7 @@ def _write_bundle(
 
 def read_bundle(folder: Path) -> Bundle:
     """Open a bundle and verify every file and every provenance link; a file that it does not list is refused."""
-    manifest = read_json(folder / BUNDLE, "a bundle (see `bertworks bundle`)")
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FolderError(f"{folder / BUNDLE} does not have format {FORMAT}; build the bundle again")
+    manifest = read_bundle_manifest(folder)
     for name, digest in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -193,7 +191,7 @@ def read_bundle(folder: Path) -> Bundle:
                 f"{path} does not have the sha256 in {BUNDLE}: it was changed or damaged; build the bundle again"
             )
     _check_unlisted(folder, manifest["files"])
-    chain = tuple(Link(**link) for link in manifest["chain"])
+    chain = tuple(from_table(Link, link, f"{folder / BUNDLE}, chain") for link in manifest["chain"])
     for link in chain:
         _check_link(folder, manifest, link)
     index = manifest["index"]
@@ -262,7 +260,7 @@ def _read_model(name: str, folder: Path) -> _BundleModel:
     weights = _weights_file(folder) if folder.is_dir() else None
     if weights is None:
         raise InputError(f"{folder} has no model weights; give a finished run or a model folder")
-    return _BundleModel(name, folder, check_model_files(folder), sha256(weights))
+    return _BundleModel(name, folder, read_metadata(folder), sha256(weights))
 
 
 def _recorded_base(model: _BundleModel, others: Sequence[_BundleModel]) -> _BundleModel | None:

@@ -99,7 +99,10 @@ class PassageIndex:
     """The searchable passages of a corpus. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
-        offsets = np.load(folder / OFFSETS, allow_pickle=False)
+        try:
+            offsets = np.load(folder / OFFSETS, allow_pickle=False)
+        except (OSError, ValueError, EOFError, MemoryError) as error:
+            raise FolderError(f"{folder / OFFSETS} cannot be read ({error}); build the bundle again") from None
         self._offsets: npt.NDArray[np.int64] = offsets
         self._passages = (folder / PASSAGES).open("rb")
         self._vectors = (folder / VECTORS).open("rb")

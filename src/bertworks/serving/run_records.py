@@ -6,11 +6,9 @@ held in memory.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
-import tomllib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.errors import InputError, SettingsError
+from bertworks.reading import parse_json, parse_toml
 
 METRICS, SAMPLES, RECIPE, RUN_INFO = "metrics.jsonl", "samples.jsonl", "recipe.toml", "run.json"
 # Maximum records of a response: more than a chart has pixels.
@@ -120,7 +119,7 @@ class RunMonitor:
         summary = self.summary()
         recipe = _recipe(self.folder)
         records = self.tail.records(after, summary["state"] == "running")
-        seconds_left = _seconds_left(recipe, self.tail.last_steps()) if summary["state"] == "running" else None
+        seconds_left = _estimate_seconds_left(recipe, self.tail) if summary["state"] == "running" else None
         return {
             **summary,
             "recipe": recipe,
@@ -199,11 +198,13 @@ def _folders_in(folder: Path) -> Iterable[Path]:
 def _record(line: bytes) -> dict[str, Any] | None:
     """Parse a line; None if it is not a record."""
     try:
-        value = json.loads(line)
+        value = parse_json(line)
     except ValueError:
         return None
-    is_record = isinstance(value, dict) and isinstance(value.get("step"), int) and isinstance(value.get("kind"), str)
-    return value if is_record else None
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return None
+    step = value.get("step")
+    return value if isinstance(step, int) and 0 <= step < 2**63 else None
 
 
 def _subsample(values: Sequence[int], max_count: int) -> list[int]:
@@ -228,14 +229,14 @@ def _samples(path: Path) -> list[dict[str, Any]]:
 
 def _recipe(folder: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads((folder / RECIPE).read_text(encoding="utf-8"))
+        return parse_toml((folder / RECIPE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
 
 
 def _run_info(folder: Path) -> dict[str, Any]:
     try:
-        value = json.loads((folder / RUN_INFO).read_text(encoding="utf-8"))
+        value = parse_json((folder / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -244,6 +245,14 @@ def _run_info(folder: Path) -> dict[str, Any]:
 def _kind(folder: Path) -> str:
     """Return the kind of a run; only the recipe of a fine-tuning run has a task."""
     return "finetune" if "task" in _recipe(folder) else "pretrain"
+
+
+def _estimate_seconds_left(recipe: Mapping[str, Any], tail: Tail) -> float | None:
+    """Estimate the time left; None if the recipe or the last records lack what that needs."""
+    try:
+        return _seconds_left(recipe, tail.last_steps())
+    except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError):
+        return None
 
 
 def _seconds_left(recipe: Mapping[str, Any], last: Sequence[Mapping[str, Any]]) -> float | None:

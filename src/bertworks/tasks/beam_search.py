@@ -18,6 +18,8 @@ from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
 _NEG_INF = float("-inf")
+# What a bertworks.json may ask for at most.
+_MAX_BEAMS, _MAX_EXTRA_TOKENS = 1_000, 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ class BeamSearchSettings:
     max_extra_tokens: int = 50
 
     def __post_init__(self) -> None:
-        if self.num_beams < 1 or self.max_extra_tokens < 0 or not math.isfinite(self.length_penalty):
+        is_valid = 1 <= self.num_beams <= _MAX_BEAMS and 0 <= self.max_extra_tokens <= _MAX_EXTRA_TOKENS
+        if not is_valid or not math.isfinite(self.length_penalty):
             raise SettingsError(
                 f"num_beams is {self.num_beams}, length_penalty {self.length_penalty}, max_extra_tokens "
-                f"{self.max_extra_tokens}; give at least 1, a number, and at least 0"
+                f"{self.max_extra_tokens}; give from 1 to {_MAX_BEAMS:,}, a number, and from 0 to {_MAX_EXTRA_TOKENS:,}"
             )
 
     def penalty(self, length: int) -> float:

@@ -31,6 +31,7 @@ from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
 _FIRST_DROPOUT_INDEX = 10_001
 # Prefix of tensor names in a model folder for heads that transformers does not have.
 PREFIX = "bertworks.head."
+_MAX_HIDDEN_SIZE = 2**13
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,10 @@ class RecurrentSettings:
 
     def __post_init__(self) -> None:
         get_strategy(self.strategy)
-        if self.hidden_size < 0:
-            raise SettingsError(f"hidden_size is {self.hidden_size}; give 0 (the encoder's) or more")
+        if not 0 <= self.hidden_size <= _MAX_HIDDEN_SIZE:
+            raise SettingsError(
+                f"hidden_size is {self.hidden_size}; give 0 (the encoder's) or more, at most {_MAX_HIDDEN_SIZE:,}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

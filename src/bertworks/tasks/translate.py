@@ -29,6 +29,7 @@ from bertworks.metrics.translation import TranslationTally, bleu_tokenizer_of
 from bertworks.objectives.cross_entropy import cross_entropy_sum, evaluate_cross_entropy, token_losses
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import Window, WindowRule
+from bertworks.settings import from_table
 from bertworks.tasks.beam_search import BeamSearchDecoder, BeamSearchSettings
 from bertworks.tasks.contract import (
     Features,
@@ -144,7 +145,9 @@ class Translate:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Translate:
-        search_settings = BeamSearchSettings(**metadata.get("search_settings", {}))
+        search_settings = from_table(
+            BeamSearchSettings, metadata.get("search_settings", {}), "bertworks.json, search_settings"
+        )
         return cls(
             bleu_tokenizer=metadata.get("bleu_tokenizer", "13a"),
             search_settings=search_settings,

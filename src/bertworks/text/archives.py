@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from bertworks.text.compression import COMPRESSIONS, ByteStream, decompress, ope
 
 _TAR_SUFFIXES = (".tar", ".tgz", *(f".tar{suffix}" for suffix in COMPRESSIONS))
 _ZIP_SUFFIXES = (".zip",)
+# What zipfile raises for damaged or encrypted archives.
+_ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, OSError, ValueError, EOFError, OverflowError, struct.error)
 
 # A file inside an archive, its bytes, and a function that returns how far the archive on disk was read.
 Member = tuple[FileChunk, ByteStream, Callable[[], int]]
@@ -51,7 +54,7 @@ def _tar_members(raw: IO[bytes], archive: FileChunk) -> Iterator[Member]:
                     yield _member(content, info.name, info.size, archive, raw.tell)
                 # tarfile keeps a list of all members for random access, which would grow without bound.
                 cast(Any, tar).members = []
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         raise InputError(f"{archive.name} is damaged or truncated ({error}); copy or download it again") from error
 
 
@@ -64,5 +67,5 @@ def _zip_members(raw: IO[bytes], archive: FileChunk) -> Iterator[Member]:
                 end = info.header_offset + info.compress_size
                 with file.open(info) as content:
                     yield _member(content, info.filename, info.file_size, archive, functools.partial(int, end))
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+    except _ZIP_ERRORS as error:
         raise InputError(f"{archive.name} cannot be unpacked ({error}); unpack it by hand and give the text") from error

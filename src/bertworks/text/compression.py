@@ -7,6 +7,7 @@ import codecs
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -17,6 +18,7 @@ from typing import IO, Any, Protocol
 import zstandard
 
 from bertworks.errors import InputError
+from bertworks.reading import unreadable_reason
 from bertworks.text.object_stores import is_address, open_object
 
 _CHUNK = 2**16
@@ -71,7 +73,7 @@ _DECOMPRESSION_ERRORS = (
     tarfile.TarError,
     zipfile.BadZipFile,
 )
-_READ_ERRORS = (OSError, RuntimeError, *_DECOMPRESSION_ERRORS)
+_READ_ERRORS = (OSError, RuntimeError, ValueError, OverflowError, MemoryError, struct.error, *_DECOMPRESSION_ERRORS)
 
 
 class ByteStream:
@@ -150,8 +152,8 @@ def _error_message(name: str, error: Exception) -> str:
         return f"{name} is truncated: its compressed data ends too early; copy or download it again"
     if isinstance(error, RuntimeError):
         return f"{name} cannot be unpacked ({error}); unpack it by hand and give the text"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{name} cannot be read: {error.strerror}; check the file and its permissions"
+    if isinstance(error, OSError) and error.errno:
+        return f"{name} cannot be read: {unreadable_reason(error)}"
     return f"{name} is damaged: {error}; copy or download it again"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertworks.errors import InputError, SettingsError
+from bertworks.reading import check_path
 from bertworks.text import python_docs
 from bertworks.text.archives import is_archive
 from bertworks.text.blocks import STANDARD_INPUT, Block, group_chunks, is_parquet, split_file
@@ -121,6 +122,7 @@ def _list_source(source: TextSource) -> list[FileChunk]:
     if is_address(source.path):
         return list_files(source.path)
     path = Path(source.path).expanduser()
+    check_path(path)
     if path.is_dir():
         return _folder_files(path, path)
     if path.exists():

@@ -27,6 +27,7 @@ from torch import nn
 
 from bertworks.disk import as_os_error, atomic_write, explain_os_error, flush_folder, sha256, staged_folder, write_json
 from bertworks.errors import FolderError
+from bertworks.reading import parse_json, unreadable_reason
 from bertworks.training.devices import LossScaler
 from bertworks.training.loop import TrainState
 from bertworks.training.optimizer import BertAdam
@@ -166,7 +167,7 @@ def read_checkpoint(path: Path, rows: RowSelector = all_rows) -> Checkpoint:
     """Read a checkpoint, of every tensor only the selected rows. Hashes are not verified."""
     with _report_damage(path):
         names = _file_names(_read_manifest(path))
-        state: dict[str, Any] = json.loads((path / _STATE).read_text(encoding="utf-8"))
+        state: dict[str, Any] = parse_json((path / _STATE).read_text(encoding="utf-8"))
         recipe = state.pop("recipe")
         state["phase_steps"] = {int(phase): steps for phase, steps in state["phase_steps"].items()}
         state["loss_scaler"] = LossScaler(**state["loss_scaler"])
@@ -180,12 +181,16 @@ def read_checkpoint(path: Path, rows: RowSelector = all_rows) -> Checkpoint:
 def _report_damage(path: Path) -> Any:
     try:
         yield
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+    except FileNotFoundError as error:
+        raise FolderError(f"checkpoint {path} is damaged: {Path(error.filename or path).name} is missing") from error
+    except OSError as error:
+        raise FolderError(f"checkpoint {path} cannot be read: {unreadable_reason(error)}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, SafetensorError) as error:
         raise FolderError(f"checkpoint {path} is damaged: {error}") from error
 
 
 def _read_manifest(path: Path) -> dict[str, str]:
-    manifest: dict[str, str] = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    manifest: dict[str, str] = parse_json((path / _MANIFEST).read_text(encoding="utf-8"))
     return manifest
 
 
@@ -193,6 +198,8 @@ def _file_names(manifest: Mapping[str, str]) -> list[str]:
     """Return the files that must exist, by the number of shards in the manifest."""
     counts = [int(match[1]) for name in manifest if (match := re.search(r"-of-(\d+)\.", name))]
     num_shards = max(counts, default=1)
+    if num_shards > max(1, len(manifest)):
+        raise ValueError(f"the manifest lacks files of its {num_shards:,} shards")
     return [_file_name(kind, rank, num_shards) for kind in _KINDS for rank in range(num_shards)] + [_STATE]
 
 

@@ -11,7 +11,9 @@ from torch import nn
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import family_of
 from bertworks.encoders.memory import FLOAT_BYTES
+from bertworks.errors import SettingsError
 from bertworks.objectives.cross_entropy import logits_bytes
+from bertworks.parallel.machine import available_bytes
 
 
 @functools.cache
@@ -82,3 +84,13 @@ def largest_micro_batch_size(
     while size and step_bytes(config, size, max_length, activation_checkpointing, num_shards) > available:
         size //= 2
     return size or None
+
+
+def check_model_fits(config: EncoderConfig) -> None:
+    """Refuse a config whose parameters, gradients and moments exceed the free memory, before anything is allocated."""
+    required, available = model_state_bytes(config), available_bytes()
+    if required > available:
+        raise SettingsError(
+            f"training a model of {num_parameters(config):,} parameters needs about {required / 2**30:,.1f} GiB, and "
+            f"{available / 2**30:,.1f} GiB are free; choose a smaller model"
+        )

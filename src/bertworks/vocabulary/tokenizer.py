@@ -21,7 +21,8 @@ from bertworks.packages import check_installed, packaged_model
 from bertworks.vocabulary.algorithms import detect_kind, has_multi_ideograph_words, is_cased, wordpiece_backend
 from bertworks.vocabulary.backend import BackendModel, JiebaModel
 from bertworks.vocabulary.characters import SURROGATE
-from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary
+from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary, token_ids
+from bertworks.vocabulary.panics import explain_panics
 from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate, template_for
 from bertworks.vocabulary.token_arrays import FlatTokens, WordBoundaries
 from bertworks.vocabulary.token_arrays import TokenizedText as TokenizedText
@@ -95,11 +96,11 @@ class Tokenizer:
     """A vocabulary with its tokenization rules. Create one with `Tokenizer.load` or `Tokenizer.from_backend`."""
 
     def __init__(self, backend: tokenizers.Tokenizer, specials: SpecialTokenIds) -> None:
+        vocabulary = token_ids(backend)
         state = json.loads(backend.to_str())
         self.kind = detect_kind(backend).name
         self.specials = specials
         self.backend = backend
-        vocabulary = _validate_vocab(backend)
         self.tokens: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
         self.cased = is_cased(backend)
         # In RoBERTa's vocabulary a word begins with its space, and <mask> includes the space before it (lstrip).
@@ -141,7 +142,7 @@ class Tokenizer:
             cased = not config["do_lower_case"] if "do_lower_case" in config else _looks_cased(tokens)
             with prefix_errors(path):
                 backend = wordpiece_backend(tokens, cased)
-        with prefix_errors(path):
+        with prefix_errors(path), explain_panics():
             return cls.from_backend(backend, config)
 
     def save(self, folder: str | Path, padding_side: str = "right") -> None:
@@ -216,12 +217,13 @@ class Tokenizer:
     def tokenize(self, text: str) -> TokenizedText:
         """Return the tokens of a text without special tokens; `build_inputs` adds these."""
         text = SURROGATE.sub("\ufffd", text)
-        tokens = self._model.encode(text)
-        unknown = np.flatnonzero(tokens.input_ids == self.specials.unknown).tolist()
-        if not unknown:
-            return tokens
-        spelling = {index: self._normalize_word(text[slice(*tokens.offsets[index])]) for index in unknown}
-        return replace(tokens, unknown=spelling)
+        with explain_panics():
+            tokens = self._model.encode(text)
+            unknown = np.flatnonzero(tokens.input_ids == self.specials.unknown).tolist()
+            if not unknown:
+                return tokens
+            spelling = {index: self._normalize_word(text[slice(*tokens.offsets[index])]) for index in unknown}
+            return replace(tokens, unknown=spelling)
 
     def build_inputs(
         self, *parts: npt.NDArray[np.int64]
@@ -253,7 +255,8 @@ class Tokenizer:
         """Return the tokens of many sentences, without special tokens; `word_rule` is a key of WORD_RULES."""
         if word_rule not in WORD_RULES:
             raise SettingsError(f"there is no word rule '{word_rule}'; choose one of: {', '.join(WORD_RULES)}")
-        return self._model.encode_sentences(sentences, WORD_RULES[word_rule])
+        with explain_panics():
+            return self._model.encode_sentences(sentences, WORD_RULES[word_rule])
 
     def _tokenize_with_masks(self, text: str) -> TokenizedText:
         """Tokenize a text in which the mask token is written out, as in "the [MASK] sat"."""
@@ -276,17 +279,6 @@ class Tokenizer:
         """Return an out-of-vocabulary word as the vocabulary would spell it: in lower case if it is uncased."""
         normalizer = self.backend.normalizer
         return word if normalizer is None else str(normalizer.normalize_str(word)).strip()
-
-
-def _validate_vocab(backend: tokenizers.Tokenizer) -> dict[str, int]:
-    """Return token -> id. The ids must be 0..V-1, since `tokens[id]` is the reverse table."""
-    token_to_id: dict[str, int] = backend.get_vocab(with_added_tokens=True)
-    if sorted(token_to_id.values()) != list(range(len(token_to_id))):
-        raise InputError(
-            f"the vocabulary has {len(token_to_id)} tokens but ids up to {max(token_to_id.values())}; number the tokens"
-            " from 0 without gaps or repeats"
-        )
-    return token_to_id
 
 
 def _select_model(state: dict[str, Any], tokens: Sequence[str], backend: tokenizers.Tokenizer) -> TokenizerModel:
@@ -328,7 +320,7 @@ def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> Spec
     for key, usual in _DEFAULT_NAMES.items():
         name = names.get(key)
         name = name.get("content") if isinstance(name, dict) else name
-        candidates = ((name,) if name else ()) + usual
+        candidates = ((name,) if isinstance(name, str) else ()) + usual
         token_id = next((i for i in map(backend.token_to_id, candidates) if i is not None), None)
         if token_id is None:
             raise InputError(f"the vocabulary has no {' or '.join(usual)} token; BERT needs it, so add it")

@@ -169,8 +169,10 @@ class CompareRecipe:
         for overrides in (self.pretrain, member.pretrain, {"seed": seed}):
             table = merge_tables(table, overrides)
         if self.budget:  # it determines the steps, and warmup_ratio the warmup
-            phases = [{"steps": 1, **phase} for phase in table.get("phases", [])]
-            table = {**table, "warmup_steps": 0, **({"phases": phases} if phases else {})}
+            table = {**table, "warmup_steps": 0}
+            phases = table.get("phases")
+            if isinstance(phases, list):  # anything else is refused below
+                table["phases"] = [{"steps": 1, **phase} if isinstance(phase, dict) else phase for phase in phases]
         return from_table(PretrainRecipe, table, f"member '{member.name}', recipe {member.recipe}")
 
     def finetune_recipe(self, member: MemberRecipe, task: TaskRecipe, seed: int) -> FinetuneRecipe:

@@ -20,6 +20,7 @@ from bertworks.settings import from_table
 from bertworks.tasks.contract import GenerativeTask, Task
 from bertworks.tasks.module import AuxiliaryLoss, TaskModule
 from bertworks.tasks.recurrent_head import RecurrentSettings
+from bertworks.training.memory import check_model_fits
 from bertworks.training.optimizer import LayerwiseSettings, freeze
 
 # Objectives on pairs or on streams of sentences -> the same on single sequences, which is what a task has.
@@ -42,7 +43,10 @@ def build_module(base: ModelFolder, task: Task, recipe: FinetuneRecipe, generato
 
 def build_encoder(base: ModelFolder, generator: torch.Generator) -> Encoder:
     """Return the encoder of a folder with its weights, or with random ones if the folder has none."""
-    return load_encoder(base, generator)[0] if base.tensors else base.family.build(base.encoder_config, generator)
+    if base.tensors:
+        return load_encoder(base, generator)[0]
+    check_model_fits(base.encoder_config)
+    return base.family.build(base.encoder_config, generator)
 
 
 def _recurrent_settings(recipe: FinetuneRecipe) -> RecurrentSettings | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_names
 from bertworks.text.chunks import FileChunk
 from bertworks.text.decoding import decode
 from bertworks.text.document import Counts, RawDocument
@@ -89,7 +89,7 @@ def _with_header(chunk: FileChunk, header: bytes, delimiter: str) -> FileChunk:
     if chunk.field not in columns:
         raise InputError(
             f"{chunk.name}, line 1: no column {chunk.field!r}; the columns are "
-            f"{', '.join(map(repr, columns))}; name the text's column with --field"
+            f"{show_names(columns)}; name the text's column with --field"
         )
     return chunk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_names
 from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
 from bertworks.text.formats.format import Format, line_number, record_end
@@ -32,7 +32,7 @@ def _record_text(line: str, field: str, location: str) -> str | None:
     if not isinstance(record, dict):
         raise InputError(f"{location}: a {type(record).__name__}, not an object; write one object per line")
     if field not in record:
-        fields = ", ".join(map(repr, record)) or "no fields"
+        fields = show_names(record) or "no fields"
         raise InputError(f"{location}: no field {field!r}; the line has {fields}; name the text's field with --field")
     text = record[field]
     if text is not None and not isinstance(text, str):

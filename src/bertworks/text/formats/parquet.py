@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bertworks.errors import InputError, MissingDependencyError
+from bertworks.errors import InputError, MissingDependencyError, show_names
+from bertworks.reading import unreadable_reason
 from bertworks.text.chunks import FileChunk
 from bertworks.text.document import Counts, RawDocument
 from bertworks.text.formats.format import Format
@@ -25,10 +26,12 @@ def open_parquet(path: str, name: str, field: str) -> Any:
         store, location = store_of(path) if is_address(path) else (None, path)
         file = pq.ParquetFile(location, filesystem=store)
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise InputError(f"{name} cannot be read: {unreadable_reason(error)}") from error
         raise InputError(f"{name} is not a whole Parquet file ({error}); copy or download it again") from error
     schema = file.schema_arrow
     if field not in schema.names:
-        columns = ", ".join(map(repr, schema.names))
+        columns = show_names(schema.names)
         raise InputError(f"{name}: no column {field!r}; the columns are {columns}; name the text's column with --field")
     dtype = schema.field(field).type
     value_type = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
@@ -65,7 +68,7 @@ def _read(chunk: FileChunk, counts: Counts) -> Iterator[RawDocument]:
                         counts["records skipped: no text"] += 1
                     else:
                         yield RawDocument(text.replace("\r\n", "\n").strip(), f"{chunk.name}:{row}", chunk.lines)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{chunk.name} is damaged near row {row} ({error}); copy it again") from error
 
 
