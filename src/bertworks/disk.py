@@ -68,7 +68,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
     staged = path / name if _must_stage_inside(path) else path.with_name(name)
     with _explain_staging(staged, path):
         try:
-            remove_dead_temporaries(staged.with_name(path.name))
+            remove_dead_temporaries(staged.parent / path.name)
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
             yield staged
