@@ -198,12 +198,15 @@ def test_numpy_and_libraries_of_other_languages_say_that_the_disk_is_full_too(tm
         assert f"no space left on the disk of {tmp_path};" in str(explain_os_error(error, tmp_path / "a.npy"))
 
 
-def test_a_full_disk_is_found_by_writing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    check_space(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(os, "fsync", disk_full)
-    with pytest.raises(FolderError, match=f"no space left on the disk of {tmp_path};"):
-        check_space(tmp_path)
+def test_a_disk_without_space_for_a_file_is_found_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    check_space(tmp_path / "a.bin", 100_000)
+    too_large = shutil.disk_usage(tmp_path).total + 2**30
+    with pytest.raises(FolderError, match=rf"cannot write {tmp_path}/a\.bin: no space left on the disk of {tmp_path};"):
+        check_space(tmp_path / "a.bin", too_large)
+    monkeypatch.delattr(os, "posix_fallocate")
+    check_space(tmp_path / "a.bin", 100_000)
+    with pytest.raises(FolderError, match=rf"cannot write {tmp_path}/a\.bin: no space left on the disk of {tmp_path};"):
+        check_space(tmp_path / "a.bin", too_large)
     assert list(tmp_path.iterdir()) == []
 
 

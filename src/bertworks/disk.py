@@ -27,7 +27,6 @@ _STORE_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 _NUMPY_SHORT_WRITE = re.compile(r"requested and \d+ written")
 # Constants of Linux' renameat2.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-_PROBE_BYTES = 2**16
 _FREE_SPACE = "free some space and run the same command again, it will resume"
 
 
@@ -73,7 +72,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
     staged = path / name if _must_stage_inside(path) else path.with_name(name)
     with _explain_staging(staged, path):
         try:
-            remove_dead_temporaries(staged.with_name(path.name))
+            remove_dead_temporaries(staged.parent / path.name)
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
             yield staged
@@ -275,11 +274,14 @@ def as_os_error(error: Exception) -> OSError:
     return OSError(int(number[1]) if number else errno.EIO, str(error))
 
 
-def check_space(folder: Path) -> None:
-    """Raise a FolderError if the disk of a folder is full; for libraries that do not say why they failed to write."""
-    with atomic_write(folder / "space") as temporary:
-        temporary.write_bytes(b"\1" * _PROBE_BYTES)
-    (folder / "space").unlink()
+def check_space(path: Path, num_bytes: int) -> None:
+    """Raise a FolderError if a new file of this size has no space: some libraries do not say why they cannot write."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        elif shutil.disk_usage(path.parent).free < num_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    path.unlink()
 
 
 def write_bytes(path: Path, data: bytes) -> None:

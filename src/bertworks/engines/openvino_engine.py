@@ -20,6 +20,8 @@ from bertworks.engines.optional import import_optional
 from bertworks.errors import FolderError
 
 _PURPOSE = "running a model in OpenVINO"
+# The graph without its weights is smaller.
+_MAX_XML_BYTES = 2**21
 
 
 class OpenvinoRuntime:
@@ -63,13 +65,16 @@ class OpenvinoRuntime:
     def save(self, folder: Path) -> None:
         """Write the graph in OpenVINO's format, in fp32."""
         openvino = import_optional("openvino", "openvino", _PURPOSE)
+        weights = (node for node in self._model.get_ops() if node.get_type_name() == "Constant")
+        weights_file = (folder / self.file).with_suffix(".bin")
+        num_bytes = _MAX_XML_BYTES + sum(node.get_byte_size() for node in weights)
+        check_space(weights_file, num_bytes)  # on a full disk OpenVINO has no error, or one without the reason
         try:
             openvino.save_model(self._model, folder / self.file, compress_to_fp16=False)
         except RuntimeError as error:
-            check_space(folder)
+            check_space(weights_file, num_bytes)
             first_line = (str(error).splitlines() or [""])[0]
             raise FolderError(f"OpenVINO cannot write {folder / self.file} ({first_line}); check the disk") from None
-        check_space(folder)  # on a full disk OpenVINO can end without an error
 
     def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
         """Return the named outputs for input_ids, attention_mask and token_type_ids, each (B, T)."""
