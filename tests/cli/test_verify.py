@@ -236,3 +236,16 @@ def test_a_foreign_folder_with_fewer_layers_in_its_config_than_in_its_weights_is
     assert_refused(
         predict(model), "model.safetensors holds 'bert.encoder.layer.1.", "a layer that the encoder of config.json"
     )
+
+
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_a_change_with_which_the_model_cannot_be_loaded_is_not_accepted(
+    run_command: RunCommand, copy: Callable[[str], Path], has_metadata: bool
+):
+    model = copy("pretrained")
+    if not has_metadata:
+        (model / "bertworks.json").unlink()
+    change_layer_count(model)
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    assert_refused(run_command("verify", str(model), "--accept"), "a layer that the encoder of config.json")
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertworks.commands import prepare
 from bertworks.corpus.manifest import MANIFEST
+from bertworks.disk import write_bytes
 from bertworks.engines.runtimes import find_export_engine
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.inference.model import load
-from bertworks.integrity.model_files import accept_changes, verify_model_files
+from bertworks.integrity.model_files import METADATA_FILE, accept_changes, verify_model_files
 from bertworks.packages import MODEL_FOLDER, packaged_model
 from bertworks.progress import ProgressCallback
 
@@ -46,7 +47,25 @@ def verify(name: str, accept: bool = False, watch: ProgressCallback = lambda pro
         folder = folder / MODEL_FOLDER
     if not (folder / "config.json").is_file() and not (folder / "bert_config.json").is_file():
         raise FolderError(f"{folder} has no config.json; give a model, a finished run or a corpus")
-    accepted = tuple(accept_changes(folder)) if accept else ()
+    return _accept(folder) if accept else _verify_model(folder)
+
+
+def _accept(folder: Path) -> VerifyResult:
+    """Accept the changes of a model, unless it cannot be loaded with them."""
+    path = folder / METADATA_FILE
+    before = path.read_bytes() if path.is_file() else None
+    accepted = accept_changes(folder)
+    try:
+        return replace(_verify_model(folder), accepted=tuple(accepted))
+    except BertworksError:
+        if before is None:
+            path.unlink()
+        else:
+            write_bytes(path, before)
+        raise
+
+
+def _verify_model(folder: Path) -> VerifyResult:
     num_files = verify_model_files(folder)
     unused = load(folder).report.unexpected_keys if find_export_engine(folder) is None else ()
-    return VerifyResult(folder=folder, num_files=num_files, accepted=accepted, unused_tensors=unused)
+    return VerifyResult(folder=folder, num_files=num_files, unused_tensors=unused)
