@@ -120,3 +120,10 @@ def test_a_label_that_is_not_an_index_raises_an_error(tmp_path: Path, label: obj
 def test_an_invalid_record_raises_an_error_with_its_line(tmp_path: Path, record: object, message: str):
     with pytest.raises(InputError, match=rf"t\.jsonl, line 1: {message}"):
         list(read_choices(write_records(tmp_path, record)))
+
+
+def test_a_label_of_thousands_of_digits_is_refused():
+    record = Record({"prompt": "a", "choices": ["b", "c"], "label": "9" * 5_000}, "line 1")
+    with pytest.raises(InputError, match="is not an index from 0 to 1") as error:
+        list(choices_of([record]))
+    assert len(str(error.value)) < 200

@@ -21,3 +21,8 @@ def test_the_header_and_the_flag_for_broken_lines_are_kept(tmp_path: Path) -> No
     assert text_columns(path, columns) == {"text": "sms", "label": "label", **columns}
     (example,) = read_texts(path, columns, Counts())
     assert (example.texts, example.label) == (("hello",), "no")
+
+
+def test_a_line_without_the_id_that_others_have_gets_its_number(tmp_path: Path):
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "text": "x", "label": "y"}\n{"text": "z", "label": "y"}\n')
+    assert [example.id for example in read_texts(tmp_path / "t.jsonl", {}, None)] == ["a", "1"]

@@ -203,3 +203,9 @@ def test_unlabelled_records_have_no_answers(tmp_path: Path):
     (tmp_path / "dev.json").write_text(json.dumps(make_squad(make_entry(("Rome", 0)))))
     fields = {"id": "q1", "title": "Cities", "question": "What?", "context": CONTEXT}
     assert list(unlabelled_records(tmp_path / "dev.json")) == [Record(fields, "dev.json, article 1, question q1")]
+
+
+def test_deep_lists_are_refused_in_one_sentence(tmp_path: Path):
+    (tmp_path / "deep.json").write_text('{"data": [' + "[" * 100_000)
+    with pytest.raises(InputError, match="lists are nested too deeply"):
+        list(read_questions(tmp_path / "deep.json"))

@@ -8,10 +8,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.encoders.families import family_of
+from bertworks.errors import SettingsError
 from bertworks.objectives.registry import OBJECTIVES
 from bertworks.sampling.batch import Batch
 from bertworks.training.loop import Training, TrainState, train
-from bertworks.training.memory import largest_micro_batch_size, num_parameters, step_bytes
+from bertworks.training.memory import check_model_fits, largest_micro_batch_size, num_parameters, step_bytes
 from bertworks.training.optimizer import AdamSettings, BertAdam
 from bertworks.training.schedule import StepSchedule
 
@@ -171,3 +172,10 @@ def test_the_micro_batch_size_is_halved_until_it_fits():
     assert largest_micro_batch_size(config, 48, 128, needed[12]) == 12
     assert largest_micro_batch_size(config, 48, 128, needed[1]) == 1
     assert largest_micro_batch_size(config, 48, 128, needed[1] - 1) is None
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused_before_it_is_built():
+    config = BertConfig().resized(hidden_size=2**20, num_hidden_layers=1_000, num_attention_heads=1)
+    with pytest.raises(SettingsError, match=r"training a model of 13,\S+ parameters needs about \S+ GiB, and \S+ GiB"):
+        check_model_fits(config)
+    check_model_fits(BertConfig().resized(hidden_size=16, num_hidden_layers=1, num_attention_heads=1))
