@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from damage import forget_hashes
 from packaged_models import write_package
 from small_models import write_pretrained
 
@@ -142,6 +143,7 @@ def test_the_tokens_of_a_corpus_are_selected_by_the_name_of_a_packaged_model(
     for name in ("vocab.txt", "tokenizer.json"):
         (folder / name).unlink()
     (folder / "vocab.txt").write_bytes(vocabulary.read_bytes())
+    forget_hashes(folder)
     assert Corpus.open(numbered.corpus.folder, "xx-tiny").tokens_folder == numbered.corpus.tokens_folder
 
 
