@@ -25,6 +25,15 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    def time(self) -> float:
+        return 1_700_000_000.0 + self.now
+
+    def write(self, path: Path, text: str) -> None:
+        """Replace a file as it should be done: by a rename; it is of now."""
+        path.with_suffix(".new").write_text(text)
+        os.utime(path.with_suffix(".new"), (self.time(), self.time()))
+        path.with_suffix(".new").replace(path)
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -34,9 +43,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path: Path, clock: Clock) -> Path:
     path = tmp_path / "keys"
-    path.write_text(f"{OLD}\n")
+    clock.write(path, f"{OLD}\n")
     return path
 
 
@@ -53,33 +62,37 @@ def after(clock: Clock, key_file: KeyFile, *seconds: float) -> list[tuple[bytes,
     return results
 
 
-def replace(path: Path, text: str) -> None:
-    """Replace a file as it should be done: by a rename."""
-    path.with_suffix(".new").write_text(text)
-    path.with_suffix(".new").replace(path)
-
-
 def test_a_changed_file_is_used_once_it_has_stayed_the_same_for_a_second(clock, path):
     key_file = KeyFile(path)
-    replace(path, f"{OLD}\n{NEW}\n")
-    assert after(clock, key_file, 0.9, 0.2, 0.5, 0.6) == [digests(OLD)] * 3 + [digests(OLD, NEW)]
-    replace(path, f"{NEW}\n")
-    assert after(clock, key_file, 1.1, 1.1) == [digests(OLD, NEW), digests(NEW)]
+    clock.now += 0.5
+    clock.write(path, f"{OLD}\n{NEW}\n")
+    assert after(clock, key_file, 0.4, 0.2, 0.5, 0.6) == [digests(OLD)] * 3 + [digests(OLD, NEW)]
+    clock.now += 0.5
+    clock.write(path, f"{NEW}\n")
+    assert after(clock, key_file, 0.6, 1.1) == [digests(OLD, NEW), digests(NEW)]
 
 
 def test_a_file_that_is_still_being_written_is_not_used(clock, path):
     key_file = KeyFile(path)
     for length in range(4, len(NEW) + 1, 4):
-        path.write_text(NEW[:length])
-        assert after(clock, key_file, 1.1) == [digests(OLD)]
-    path.write_text(NEW)
+        clock.now += 1.0
+        clock.write(path, NEW[:length])
+        assert after(clock, key_file, 0.1) == [digests(OLD)]
+    clock.write(path, NEW)
     assert after(clock, key_file, 1.1, 1.1)[-1] == digests(NEW)
+
+
+def test_a_file_that_changed_long_ago_is_used_at_the_first_look(clock, path):
+    key_file = KeyFile(path)
+    clock.now += 10
+    clock.write(path, f"{NEW}\n")
+    assert after(clock, key_file, 3_600.0) == [digests(NEW)]  # no request in the meantime
 
 
 def test_a_file_of_the_same_size_and_time_is_recognized_by_its_inode(clock, path):
     key_file = KeyFile(path)
     status = path.stat()
-    replace(path, f"{OLD[::-1]}\n")
+    clock.write(path, f"{OLD[::-1]}\n")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert after(clock, key_file, 1.1, 1.1)[-1] == digests(OLD[::-1])
 
@@ -87,12 +100,12 @@ def test_a_file_of_the_same_size_and_time_is_recognized_by_its_inode(clock, path
 @pytest.mark.parametrize("text", ["", "short\n", "ключ-который-длиннее-16\n"])
 def test_an_invalid_file_keeps_the_keys_and_is_reported_once(text, clock, path, caplog):
     key_file = KeyFile(path)
-    replace(path, text)
+    clock.write(path, text)
     assert after(clock, key_file, 1.1, 1.1, 1.1, 1.1) == [digests(OLD)] * 4
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "stay as they were" in record.getMessage()
     assert "one per line" in record.getMessage()
-    replace(path, f"{NEW}\n")
+    clock.write(path, f"{NEW}\n")
     assert after(clock, key_file, 1.1, 1.1)[-1] == digests(NEW)
 
 
@@ -101,7 +114,7 @@ def test_a_deleted_file_keeps_the_keys_until_it_is_there_again(clock, path, capl
     path.unlink()
     assert after(clock, key_file, 1.1, 1.1, 1.1) == [digests(OLD)] * 3
     assert sum("cannot be read" in record.getMessage() for record in caplog.records) == 1
-    path.write_text(NEW)
+    clock.write(path, NEW)
     assert after(clock, key_file, 1.1, 1.1)[-1] == digests(NEW)
 
 

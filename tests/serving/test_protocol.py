@@ -157,6 +157,11 @@ def test_hundreds_of_silent_connections_do_not_keep_a_health_check_out(server):
         assert exchange(server, request_bytes(0, "GET", "/health")).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize("lines", ["Host: user@127.0.0.1", "Host: 127.0.0.1\r\nHost: 127.0.0.1", "Host: evil.example"])
+def test_hosts_that_are_not_allowed_are_refused_on_the_wire(lines, server):
+    assert exchange(server, f"GET /health HTTP/1.1\r\n{lines}\r\n\r\n".encode()).startswith(b"HTTP/1.1 403")
+
+
 def test_a_response_reaches_a_client_that_is_still_sending(server):
     for _ in range(10):
         with connect(server) as sock:

@@ -11,7 +11,7 @@ from pathlib import Path
 from bertworks.errors import InputError
 
 _MIN_KEY_LENGTH = 16
-# Seconds between two looks at the file.
+# Seconds between two looks at the file, and for which it must have stayed the same.
 _CHECK_SECONDS = 1.0
 
 _logger = logging.getLogger("bertworks.serving")
@@ -39,9 +39,10 @@ class KeyFile:
 
     def _refresh(self) -> None:
         version = _version_of(self._path)
-        is_stable = version == self._next_version
+        # A key that was removed long ago must not pass because this is the first look since then.
+        is_settled = version == self._next_version or _age(version) >= _CHECK_SECONDS
         self._next_version = version
-        if version == self._version or not is_stable:
+        if version == self._version or not is_settled:
             return
         self._version = version  # also of an invalid file, so that it is reported once
         try:
@@ -74,6 +75,11 @@ def _version_of(path: Path) -> tuple[int, ...] | None:
         return _version(path.stat())
     except OSError:
         return None
+
+
+def _age(version: tuple[int, ...] | None) -> float:
+    """Return the seconds since the last change of a file; 0 if there is none."""
+    return 0.0 if version is None else time.time() - version[0] / 1e9
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
