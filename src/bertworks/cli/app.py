@@ -111,18 +111,23 @@ def main() -> None:
         sys.exit(141)
     except (OSError, MemoryError) as error:  # of the machine, not of our code: no traceback helps
         print(f"bertworks: {_explain_machine_error(error)}", file=sys.stderr)
-        _drop_output()
+        if _is_disk_full(error):
+            _drop_output()
         sys.exit(2)
 
 
 def _explain_machine_error(error: OSError | MemoryError) -> str:
     if isinstance(error, MemoryError):
         return f"out of memory ({error}); choose a smaller model, batch or file" if str(error) else "out of memory"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if _is_disk_full(error):
         place = error.filename or f"the disk of the output, or of {gettempdir()}"
         return f"no space left on {place}; free some space and run the same command again"
     place = f"{error.filename} " if error.filename else "a file "
     return f"{place}cannot be used: {unreadable_reason(error)}"
+
+
+def _is_disk_full(error: OSError | MemoryError) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _drop_output() -> None:
