@@ -28,4 +28,6 @@ def catch_stop_signals() -> Iterator[list[str]]:
         yield messages
     finally:
         for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
+            # An abandoned run may be closed at any time, also while a later one handles signals.
+            if signal.getsignal(number) is request_stop:
+                signal.signal(number, handler)
