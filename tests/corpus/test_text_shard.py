@@ -48,7 +48,7 @@ def test_damaged_line_is_named_after_the_lines_before_were_read(tmp_path: Path, 
 
 
 def test_missing_shard_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"gone\.jsonl cannot be opened"):
+    with pytest.raises(FolderError, match=r"gone\.jsonl cannot be read"):
         next(read_text(tmp_path / "gone.jsonl"))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import forget_hashes
 from small_models import TASKS, write_finetuned
 
 from bertworks.errors import FolderError
@@ -55,6 +56,7 @@ def test_a_folder_of_others_has_no_metadata(tmp_path: Path):
 
 def test_a_recurrent_head_that_the_tensors_contradict_is_not_allocated(tmp_path: Path):
     folder = write_finetuned(tmp_path / "model", TASKS["tag"])
+    forget_hashes(folder)
     path = folder / "bertworks.json"
     settings = {"strategy": "last", "hidden_size": 8_192}  # 2 GB of weights
     path.write_text(json.dumps({**json.loads(path.read_text()), "recurrent_head": settings}))
