@@ -23,12 +23,15 @@ import numpy as np
 import torch
 import zstandard
 from exported_models import pretrained
+from numbered_corpus import SPECIALS
 from small_models import TASKS as SMALL_TASKS
 from small_models import TOKENS, write_finetuned, write_sentence_model, write_tokenizer
 
 from bertworks.commands.compare.recipe import read_compare_recipe
 from bertworks.commands.finetune.recipe import read_finetune_recipe
+from bertworks.commands.prepare import PrepareRequest, prepare
 from bertworks.commands.pretrain.recipe import read_pretrain_recipe
+from bertworks.corpus.corpus import Corpus
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import read_vectors, write_vectors
 from bertworks.encoders.families import ENCODERS, architecture_of
@@ -182,6 +185,22 @@ def _read_compare_recipe(folder: Path) -> None:
     recipe = read_compare_recipe(str(folder / "recipe.toml"))
     for member in recipe.pretrained_members:
         recipe.pretrain_recipe(member, 0)
+
+
+def _corpus_folder(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    words = [f"w{number}" for number in range(40)]
+    (folder / "vocab.txt").write_text("\n".join([*SPECIALS, *words, "."]) + "\n")
+    documents = [" ".join(words[start : start + 8]) + ". " + " ".join(words[:6]) + "." for start in range(30)]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    sources = (TextSource(str(folder / "text.txt")),)
+    prepare(PrepareRequest(sources=sources, vocabulary=folder / "vocab.txt", output=folder / "corpus"), workers=1)
+
+
+def _read_corpus(folder: Path) -> None:
+    corpus = Corpus.open(folder / "corpus")
+    split = corpus.split("train")
+    split.position_at(split.length / 2)
 
 
 def _run_folder(folder: Path) -> None:
@@ -384,6 +403,12 @@ READERS: dict[str, Reader] = {
     ),
     "comparison recipe": Reader(
         partial(_copy_recipe, name="sizes", kind="compare"), {"recipe.toml": ("toml", "bytes")}, _read_compare_recipe
+    ),
+    "corpus manifest": Reader(
+        _corpus_folder,
+        {"corpus/manifest.json": JSON, "corpus/tokens/*/manifest.json": JSON},
+        _read_corpus,
+        100,
     ),
     "run folder": Reader(
         _run_folder,
