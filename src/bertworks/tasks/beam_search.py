@@ -19,7 +19,7 @@ from bertworks.sampling.batch import Batch
 
 _NEG_INF = float("-inf")
 # What a bertworks.json may ask for at most.
-_MAX_BEAMS, _MAX_EXTRA_TOKENS = 1_000, 100_000
+_MAX_BEAMS, _MAX_EXTRA_TOKENS = 10_000, 100_000
 
 
 @dataclass(frozen=True, slots=True)
