@@ -1,5 +1,7 @@
 """OpenVINO: the graph has the outputs of the encoder, and a run does not overwrite earlier results."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +81,26 @@ def test_damaged_files_are_named(tmp_path: Path):
     (tmp_path / "openvino_model.xml").write_text("<net")
     with pytest.raises(FolderError, match=r"openvino_model\.xml cannot be read by OpenVINO"):
         OpenvinoRuntime.open(tmp_path)
+
+
+def test_a_signal_after_the_last_use_of_openvino_is_handled():
+    script = """
+import faulthandler, gc, os, signal, torch
+from bertworks.encoders.bert import Bert, BertConfig
+from bertworks.engines.openvino_engine import OpenvinoRuntime
+import numpy as np
+
+faulthandler.enable()  # it asks for a stack of its own for signals, which OpenVINO replaces
+encoder = Bert(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8))
+runtimes = [OpenvinoRuntime.from_encoder(encoder, None, True) for _ in range(2)]
+for runtime in runtimes:
+    runtime.run((np.ones((1, 2), dtype=np.int64),) * 3, runtime.outputs[:1])
+del runtime
+while runtimes:
+    del runtimes[0]
+    gc.collect()
+signal.signal(signal.SIGTERM, lambda number, frame: print("handled"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "handled\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 from collections.abc import Sequence
@@ -44,11 +45,10 @@ class OpenvinoRuntime:
     @classmethod
     def open(cls, folder: Path) -> OpenvinoRuntime:
         """Load the graph of an exported folder."""
-        openvino = import_optional("openvino", "openvino", _PURPOSE)
         path = folder / cls.file
         weights = path.with_suffix(".bin")
         try:
-            model = openvino.Core().read_model(path)
+            model = _core().read_model(path)
             digest = hashlib.sha256(f"{sha256(path)} {sha256(weights)}".encode()).digest()
         except (RuntimeError, OSError) as error:
             first_line = (str(error).splitlines() or [""])[0]
@@ -58,9 +58,8 @@ class OpenvinoRuntime:
     @classmethod
     def from_encoder(cls, encoder: Encoder, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
         """Build and load the graph of an encoder with its head."""
-        openvino = import_optional("openvino", "openvino", _PURPOSE)
         graph = build_graph(encoder, head, has_pooler).SerializeToString()
-        return cls(openvino.Core().read_model(graph), hashlib.sha256(graph).digest())
+        return cls(_core().read_model(graph), hashlib.sha256(graph).digest())
 
     def save(self, folder: Path) -> None:
         """Write the graph in OpenVINO's format, in fp32."""
@@ -95,5 +94,12 @@ class OpenvinoRuntime:
                 "PERFORMANCE_HINT": "LATENCY",
             }
             model = openvino.Model(results, self._model.get_parameters(), "bert")
-            self._requests[output_names] = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+            self._requests[output_names] = _core().compile_model(model, "CPU", settings).create_infer_request()
         return self._requests[output_names]
+
+
+@functools.cache
+def _core() -> Any:
+    """Return OpenVINO's core, one for the process: each replaces the stack on which signals are handled, and at its end
+    puts the one before back, even if that is freed; every later Ctrl-C or SIGTERM is then a segmentation fault."""
+    return import_optional("openvino", "openvino", _PURPOSE).Core()
