@@ -1,7 +1,8 @@
 """The default settings of fine-tuning beside others: labelled sets and pretrained models in, a table of scores out.
 
     python benchmarks/finetune_defaults.py DATA_FOLDER --model tiny=FOLDER --model mini=FOLDER --output FOLDER
-        [--language zh] [--only sst2-1000,mrpc] [--variants default,lr-3] [--seeds 2] [--jobs 2] [--page docs/recipes.md]
+        [--language zh] [--only sst2-1000,mrpc] [--variants default,lr-3]
+        [--seeds 2] [--jobs 2] [--page docs/recipes.md]
 
 Every model is fine-tuned on every set with default settings, and then with one setting changed at a time, relative to
 what the defaults chose. The table shows by how much each change moves the dev score, as a mean over the sets. A run
@@ -89,9 +90,7 @@ VARIANTS = {
     "lr-3": Variant("three times the learning rate", _scaled_learning_rate(3)),
     "epochs-half": Variant("half the epochs", _scaled_epochs(1 / 2)),
     "epochs-2": Variant("twice the epochs", _scaled_epochs(2)),
-    "batch-2": Variant(
-        "twice the batch size", lambda settings: ["--batch-size", str(2 * settings["batch_size"])]
-    ),
+    "batch-2": Variant("twice the batch size", lambda settings: ["--batch-size", str(2 * settings["batch_size"])]),
     "paper": Variant("the paper's: --recipe paper", _fixed("--recipe", "paper")),
     "dropout-0": Variant("no dropout", _fixed("--set", "dropout=0.0")),
     "dropout-2": Variant("dropout 0.2", _fixed("--set", "dropout=0.2")),
