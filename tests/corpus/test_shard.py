@@ -100,7 +100,7 @@ def test_file_that_is_not_a_shard_is_an_error(path: Path, content: bytes) -> Non
 
 
 def test_missing_shard_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"gone\.safetensors cannot be opened"):
+    with pytest.raises(FolderError, match=r"gone\.safetensors is missing; run `bertworks prepare --verify`"):
         open_shard(tmp_path / "gone.safetensors")
 
 
