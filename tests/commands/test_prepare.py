@@ -259,7 +259,7 @@ def test_folders_of_the_same_names_with_other_files_are_an_error(tmp_path, text,
     assert (out / name).read_text() == "ten years of work"
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", "{\"tokens\": 3}", "{\"tokens\": []}"])
+@pytest.mark.parametrize("content", ["[]", "{}", '{"tokens": 3}', '{"tokens": []}'])
 @pytest.mark.parametrize("has_sources", [False, True])
 def test_a_corpus_with_a_damaged_manifest_is_an_error(tmp_path, text, vocabulary, content, has_sources):
     folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)

@@ -294,7 +294,9 @@ def test_metadata_of_foreign_files_are_none(tmp_path: Path):
     assert read_metadata(tmp_path / "v.npy") is None
 
 
-@pytest.mark.parametrize("content", [[], {}, 3, {"texts": "1"}, {"rows": -1}, {"counts": {"seen": "1"}}, {"texts": None}])
+@pytest.mark.parametrize(
+    "content", [[], {}, 3, {"texts": "1"}, {"rows": -1}, {"counts": {"seen": "1"}}, {"texts": None}]
+)
 def test_progress_that_is_damaged_is_named(tmp_path: Path, content: Any):
     run = settings(tmp_path / "v.npy")
     write(run, TEXTS, text_batch([1, 2]), finish=False)

@@ -37,9 +37,7 @@ async def wait(request: Request, name: str, body: Body) -> Response:
 def routes() -> JsonRoutes:
     app = FastAPI(openapi_url=None)
     for path, endpoint in (("/v1/{name}/double", double), ("/v1/negate", negate), ("/v1/{name}/wait", wait)):
-        app.router.add_api_route(
-            path, endpoint, methods=["POST"], response_model=None, route_class_override=JsonRoute
-        )
+        app.router.add_api_route(path, endpoint, methods=["POST"], response_model=None, route_class_override=JsonRoute)
     return JsonRoutes(app)
 
 

@@ -328,7 +328,8 @@ def test_a_rejected_body_that_keeps_coming_closes_the_connection(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": 0.0}, {"body_bytes": 0}, {"inputs": -1}]
+    "limits",
+    [{"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": 0.0}, {"body_bytes": 0}],
 )
 def test_limits_are_finite_and_above_zero(limits):
     with pytest.raises(SettingsError, match="must be numbers greater than 0"):

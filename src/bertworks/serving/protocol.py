@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import orjson
@@ -38,6 +39,7 @@ class HttpConnection(HttpToolsProtocol):
     """A connection with timeouts, counted in the table of connections."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _abort: Callable[[], object] | None = None
     _linger_timer: asyncio.TimerHandle | None = None
     _num_unread_bytes = 0
     _client_connections: ClientConnections | None = None
@@ -63,10 +65,20 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._raw_transport = transport
         self.transport = cast(asyncio.Transport, LingeringTransport(transport, self))
-        address = address_group(self.client[0]) if self.client else ""
-        self._client_connections = self._table.add(self, address)
+        if self._abort is None:
+            self.register(address_group(self.client[0]) if self.client else "", transport.abort)
+        self._abort = transport.abort
         self._idle_since = time.monotonic()
         self._start_head_timer()
+
+    def register(self, address: str, abort: Callable[[], object]) -> None:
+        """Count the connection; `abort` closes it as long as it is not made, as in a TLS handshake."""
+        self._abort = abort
+        self._client_connections = self._table.add(self, address)
+
+    def unregister(self) -> None:
+        """Forget a connection that was never made."""
+        self._table.remove(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head_timer()
@@ -133,7 +145,8 @@ class HttpConnection(HttpToolsProtocol):
     def drop(self) -> None:
         """Close the connection at once; the table has forgotten it."""
         self._client_connections = None
-        self.transport.abort()
+        assert self._abort is not None
+        self._abort()
 
     def linger(self) -> None:
         """End the server's side; close the connection when the client has ended its side, or after a while."""

@@ -16,7 +16,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -32,7 +32,7 @@ from bertworks.serving.batch_scheduler import BatchScheduler, QueueLimits
 from bertworks.serving.bundle import is_bundle, read_bundle
 from bertworks.serving.client_limits import ClientLimits, RateLimit
 from bertworks.serving.connections import MAX_CONNECTIONS, ConnectionTable, max_connections
-from bertworks.serving.handshake import TlsHandshake
+from bertworks.serving.handshake import TlsListener
 from bertworks.serving.metrics import Metrics
 from bertworks.serving.models import load_served_model, named_folders
 from bertworks.serving.passage_search import PassageIndex
@@ -209,12 +209,13 @@ class DrainingServer(uvicorn.Server):
             table=self._table,
             state=self._service.state,
         )
-        create_protocol: Callable[[], asyncio.Protocol] = create_connection
-        if self._tls is not None:
-            create_protocol = functools.partial(TlsHandshake, self._tls, create_connection, self._table)
-        self.servers = [
-            await loop.create_server(create_protocol, sock=sock, backlog=self.config.backlog) for sock in sockets or []
-        ]
+        self.servers = []
+        for sock in sockets or []:
+            if self._tls is None:
+                server = await loop.create_server(create_connection, sock=sock, backlog=self.config.backlog)
+            else:
+                server = cast(asyncio.Server, TlsListener(sock, self._tls, create_connection))
+            self.servers.append(server)
         self.started = True
 
     @contextlib.contextmanager
