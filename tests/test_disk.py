@@ -15,6 +15,7 @@ from bertworks.disk import (
     explain_os_error,
     is_vacant,
     read_json,
+    remove_leftovers,
     replace_folder,
     resumable_folder,
     staged_folder,
@@ -229,3 +230,44 @@ def test_deep_json_is_refused_in_one_sentence(tmp_path: Path):
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(FolderError, match="cannot be read as a model folder: lists and tables are nested more than 64"):
         read_json(tmp_path / "config.json", "a model folder")
+
+
+def test_a_folder_that_is_written_again_keeps_its_permissions_and_read_only_files(tmp_path: Path):
+    path = tmp_path / "model"
+    (path / ".git" / "objects").mkdir(parents=True)
+    for name in (".git/objects/4b", "a.txt"):
+        (path / name).write_text("old")
+    (path / ".git" / "objects" / "4b").chmod(0o400)
+    (path / "nowhere").symlink_to(tmp_path / "gone")
+    path.chmod(0o2750)
+    with staged_folder(path) as staged:
+        (staged / "a.txt").write_text("new")
+        (staged / "a.txt").chmod(0o400)  # a copy of a read-only file
+    assert contents(path) == {".git/objects/4b": "old", "a.txt": "new"}
+    assert (path / ".git" / "objects" / "4b").stat().st_mode & 0o777 == 0o400
+    assert (path / "nowhere").readlink() == tmp_path / "gone"
+    assert path.stat().st_mode & 0o7777 == 0o2750
+
+
+def test_a_read_only_folder_is_not_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "a.txt").write_text("old")
+    monkeypatch.setattr(os, "access", lambda checked, mode: checked != path)  # root may write everywhere
+    with pytest.raises(FolderError, match=f"cannot write {path}: writing there is not allowed"), staged_folder(path):
+        pass
+    assert contents(tmp_path) == {"model/a.txt": "old"}
+
+
+def test_hidden_files_of_others_are_no_leftovers(tmp_path: Path):
+    for name in (".film.part", ".a.txt.host.12.part", ".model.1f.part"):
+        (tmp_path / name).touch()
+    assert not is_vacant(tmp_path)
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".film.part"]
+
+
+def test_a_name_that_is_too_long_is_explained(tmp_path: Path):
+    for name in ("n" * 300, "n" * 250):  # a temporary name is longer
+        with pytest.raises(FolderError, match="that name is too long, or leaves no room for a temporary name"):
+            write_json(tmp_path / name, {})

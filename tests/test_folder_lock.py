@@ -188,3 +188,52 @@ def test_a_path_that_cannot_be_written_is_explained(tmp_path: Path):
     for lock in (lock_folder(tmp_path / "file"), lock_output(tmp_path / "file" / "v.npy")):
         with pytest.raises(FolderError, match=r"a part of that path is a file, not a folder; choose another folder"):
             lock.__enter__()
+
+
+def test_a_folder_has_one_holder_whichever_of_the_two_locks_a_command_takes(tmp_path: Path):
+    message = f"another run is writing to {tmp_path}/out "
+    with lock_folder(tmp_path / "out"), pytest.raises(FolderError, match=message), lock_output(tmp_path / "out"):
+        pass
+    with lock_output(tmp_path / "out"), pytest.raises(FolderError, match=message), lock_folder(tmp_path / "out"):
+        pass
+    write_lock(tmp_path / "out" / ".lock", platform.node())
+    write_lock(tmp_path / ".out.lock", platform.node())
+    with lock_folder(tmp_path / "out"):
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]  # the lock beside it was of a dead process
+    with lock_output(tmp_path / "out"):
+        assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_lock_of_a_dead_container_of_this_machine_is_taken_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(folder_lock, "_SILENT_SECONDS", 600.0)
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    holder = {"pid": 1, "host": "8f2c41d09ab3", "started": "2026-01-02T03:04:05+00:00", "boot_id": boot_id}
+    (tmp_path / ".lock").write_text(json.dumps(holder))
+    with lock_folder(tmp_path):
+        assert json.loads((tmp_path / ".lock").read_text())["boot_id"] == boot_id
+
+
+def test_the_lock_of_another_version_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(folder_lock, "_SILENT_SECONDS", 30.0)
+    lock = tmp_path / ".lock"
+    holder = {"pid": 1, "host": "node-7", "started": "2026-01-02T03:04:05+00:00", "purpose": "pretrain"}
+    lock.write_text(json.dumps(holder))
+    with touched(lock), pytest.raises(FolderError, match="process 1 on node-7"), lock_folder(tmp_path):
+        pass
+
+
+def test_a_clock_that_is_an_hour_fast_does_not_make_a_holder_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(folder_lock, "_SILENT_SECONDS", 30.0)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3_600)
+    write_lock(tmp_path / ".lock", "node-7", age=3_600.0)  # by the clock of the disk, of now
+    with touched(tmp_path / ".lock"), pytest.raises(FolderError, match="node-7"), lock_folder(tmp_path):
+        pass
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path):
+    (tmp_path / "run").symlink_to(tmp_path / "gone")
+    with pytest.raises(FolderError, match="a file of that name is in the way"), lock_folder(tmp_path / "run"):
+        pass

@@ -130,6 +130,7 @@ WRONG_TYPES = {
     "string for integer": (MODEL + '"big"\n', ", model, hidden_size: expected an integer"),
     "float for integer": (MODEL + "1.5\n", ", model, hidden_size: expected an integer"),
     "boolean for integer": (MODEL + "true\n", ", model, hidden_size: expected an integer"),
+    "nan for float": ("learning_rate = nan\n" + MINIMAL, ", learning_rate: nan is not a number; give one"),
     "boolean for float": ("learning_rate = true\n" + MINIMAL, ", learning_rate: expected a number, got True"),
     "integer for string": ("name = 3\n[model]\nhidden_size = 1\n", ", name: expected a string, got 3"),
     "integer for boolean": (MINIMAL + "tied = 1\n", ", model, tied: expected true or false, got 1"),

@@ -25,6 +25,8 @@ LOCK = ".lock"
 _STORE_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 # numpy's error for a file that it could not write to its end has no errno.
 _NUMPY_SHORT_WRITE = re.compile(r"requested and \d+ written")
+# The names of temporary files and folders: that of a host and a process, or a hash, precedes the ending.
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.part")
 # Constants of Linux' renameat2.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _FREE_SPACE = "free some space and run the same command again, it will resume"
@@ -49,8 +51,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        _flush_file(temporary)
         temporary.replace(path)
         flush_folder(path.parent)
     except OSError as error:
@@ -72,6 +73,8 @@ def staged_folder(path: Path) -> Iterator[Path]:
     staged = path / name if _must_stage_inside(path) else path.with_name(name)
     with _explain_staging(staged, path):
         try:
+            if path.is_dir() and not os.access(path, os.W_OK):  # it could be exchanged, but is meant to stay
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             remove_dead_temporaries(staged.parent / path.name)
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
@@ -130,7 +133,7 @@ def remove_entry(path: Path) -> None:
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files that killed commands left in a folder; the caller must hold its lock."""
     for entry in folder.iterdir():
-        if entry.name.startswith(".") and entry.name.endswith(".part"):
+        if _TEMPORARY.fullmatch(entry.name):
             remove_entry(entry)
 
 
@@ -138,7 +141,7 @@ def is_vacant(path: Path) -> bool:
     """Return whether there is nothing at `path`, or only a folder with what killed commands of ours left in it."""
     if not path.is_dir():
         return not path.exists()
-    return all(entry.name.startswith(".") and entry.name.endswith((".part", LOCK)) for entry in path.iterdir())
+    return all(entry.name == LOCK or _TEMPORARY.fullmatch(entry.name) for entry in path.iterdir())
 
 
 def _must_stage_inside(path: Path) -> bool:
@@ -204,10 +207,18 @@ def _flush_tree(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_dir():
             flush_folder(path)
-            continue
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
+        else:
+            _flush_file(path)
     flush_folder(folder)
+
+
+def _flush_file(path: Path) -> None:
+    # A file that was copied from a read-only one cannot be opened for writing; only Windows needs that.
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _replace_entries(source: Path, target: Path) -> None:
@@ -217,7 +228,8 @@ def _replace_entries(source: Path, target: Path) -> None:
         return
     if source.parent != target:
         _link_missing_entries(target, source)
-        _flush_tree(source)
+        _copy_ownership(target, source)
+        _flush_folders(source)
         if _exchange(source, target):
             return
     for entry in sorted(source.iterdir()):
@@ -243,6 +255,23 @@ def _link_or_copy(source: str | Path, target: str | Path) -> None:
         os.link(source, target, follow_symlinks=False)
     except OSError:
         shutil.copy2(source, target, follow_symlinks=False)
+        if not Path(target).is_symlink():
+            _flush_file(Path(target))
+
+
+def _copy_ownership(source: Path, target: Path) -> None:
+    """Give a folder the permissions of another one, and its owner where this process may do that."""
+    status = source.stat()
+    if os.name == "posix":
+        with contextlib.suppress(PermissionError):  # only root gives files away
+            os.chown(target, status.st_uid, status.st_gid)
+    shutil.copystat(source, target)
+
+
+def _flush_folders(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            flush_folder(path)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -262,6 +291,7 @@ def explain_os_error(error: OSError, path: Path) -> FolderError:
         errno.EROFS: "that file system is read-only; choose another folder with --output",
         errno.ENOTDIR: "a part of that path is a file, not a folder; choose another folder with --output",
         errno.EEXIST: "a file of that name is in the way; choose another folder with --output",
+        errno.ENAMETOOLONG: "that name is too long, or leaves no room for a temporary name; choose a shorter --output",
     }
     number = errno.ENOSPC if _NUMPY_SHORT_WRITE.search(str(error)) else error.errno or 0
     reason = reasons.get(number, f"{error.strerror or error}; check the disk and run the same command again")

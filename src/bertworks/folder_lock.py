@@ -1,8 +1,9 @@
 """Output locks: the path of an output in, a lock out that one process holds; the lock of a dead process is taken over.
 
-The lock file names its holder: pid, host, and when it took the lock. On one host `flock` decides, which the kernel
-releases when a process ends, however it ends. Not every shared disk shows it to other hosts, and not every system has
-it; so a holder also touches its file every few seconds, and elsewhere counts as dead when it has stopped doing that.
+The lock file names its holder: pid, host, and when it took the lock. On one machine `flock` decides, which the kernel
+releases when a process ends, however it ends; containers of one machine have its boot id in common. Not every shared
+disk shows `flock` to other machines, and not every system has it; so a holder also touches its file every few seconds,
+and elsewhere counts as dead when it has stopped doing that.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
+import functools
 import importlib.util
 import json
 import os
 import platform
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from io import FileIO
 from pathlib import Path
 
@@ -26,23 +29,26 @@ from bertworks.errors import FolderError
 
 _HAS_FLOCK = importlib.util.find_spec("fcntl") is not None  # not on Windows
 _TOUCH_SECONDS = 5.0
-# Without a touch for so long, a holder on another host is dead; at once, if the last touch is older than clocks differ.
+# Without a touch for so long, a holder on another machine is dead; at once, if its last touch is that old.
 _SILENT_SECONDS, _OLD_SECONDS = 60.0, 600.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # of Linux
 # flock is not supported by this file system.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """The process that holds a lock, its host, and the time when it took the lock."""
+    """The process that holds a lock, its host, the time when it took the lock, and the boot id of its machine."""
 
     pid: int
     host: str
     started: str
+    boot_id: str = ""  # unknown
 
     @classmethod
     def of_this_process(cls) -> LockHolder:
-        return cls(os.getpid(), platform.node(), datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
+        started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        return cls(os.getpid(), platform.node(), started, _boot_id())
 
 
 @contextlib.contextmanager
@@ -54,6 +60,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     is_new = not folder.exists()
     try:
         with _hold(folder / LOCK, folder):
+            _refuse_holder(_lock_beside(folder.resolve()), folder)
             remove_leftovers(folder)
             yield
     finally:
@@ -76,13 +83,26 @@ def lock_output(path: Path) -> Iterator[None]:
     For a folder that exists already, in a folder that is not writable (a mounted one), the lock is inside it.
     """
     real_path = path.resolve()
-    if real_path.is_dir() and not (real_path.name and os.access(real_path.parent, os.W_OK)):
-        lock_file = real_path / LOCK
-    else:
-        lock_file = real_path.with_name(f".{real_path.name}{LOCK}")
-    with _hold(lock_file, path):
+    is_inside = real_path.is_dir() and not (real_path.name and os.access(real_path.parent, os.W_OK))
+    with _hold(real_path / LOCK if is_inside else _lock_beside(real_path), path):
+        if not is_inside:
+            _refuse_holder(real_path / LOCK, path)
         remove_dead_temporaries(path)
         yield
+
+
+def _lock_beside(real_path: Path) -> Path:
+    return real_path.parent / f".{real_path.name}{LOCK}"
+
+
+def _refuse_holder(lock_file: Path, output: Path) -> None:
+    """Raise a FolderError if a process holds the other lock of an output: each kind of command has one of the two.
+
+    It is called while the own lock is held, so that of two commands that start at once never both succeed.
+    """
+    if lock_file.exists():
+        with _hold(lock_file, output):
+            pass
 
 
 @contextlib.contextmanager
@@ -110,8 +130,11 @@ def _hold(lock_file: Path, output: Path) -> Iterator[None]:
 def _acquire(lock_file: Path, output: Path) -> FileIO:
     """Open and lock the file, and write this process into it; raise a FolderError if another one holds it."""
     while True:
-        with contextlib.suppress(FileExistsError):  # a file: opening the lock in it says so
+        try:
             lock_file.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if not lock_file.parent.is_file():  # a link that leads nowhere; of a file, opening the lock in it says so
+                raise
         try:
             file = lock_file.open("a+b", buffering=0)
         except FileNotFoundError:  # the folder was removed in between, by a run that wrote nothing
@@ -148,11 +171,11 @@ def _flock(file: FileIO) -> bool | None:
 
 
 def _is_dead(holder: LockHolder | None, is_free: bool | None, lock_file: Path) -> bool:
-    """Return whether the holder in the file has ended; `is_free`: the file could be locked on this host."""
-    if holder is None or (is_free and holder.host == platform.node()):
+    """Return whether the holder in the file has ended; `is_free`: the file could be locked on this machine."""
+    if holder is None or (is_free and _is_of_this_machine(holder)):
         return True
     last_touch = _last_touch(lock_file)
-    if time.time() - last_touch > _OLD_SECONDS:
+    if _disk_time(lock_file.parent) - last_touch > _OLD_SECONDS:
         return True
     deadline = time.monotonic() + _SILENT_SECONDS
     while time.monotonic() < deadline:
@@ -160,6 +183,25 @@ def _is_dead(holder: LockHolder | None, is_free: bool | None, lock_file: Path) -
         if _last_touch(lock_file) != last_touch:
             return False
     return True
+
+
+def _is_of_this_machine(holder: LockHolder) -> bool:
+    return holder.host == platform.node() or "" != holder.boot_id == _boot_id()
+
+
+@functools.cache
+def _boot_id() -> str:
+    """Return what all containers of a machine have in common until it is started again; empty if that is unknown."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _disk_time(folder: Path) -> float:
+    """Return the time by the clock of a disk, which is that of its server: the clocks of its hosts may be wrong."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.", suffix=".0.part") as file:
+        return os.fstat(file.fileno()).st_mtime
 
 
 def _last_touch(lock_file: Path) -> float:
@@ -175,7 +217,9 @@ def _read_holder(file: FileIO) -> LockHolder | None:
     """Return the holder in a lock file; None if there is none yet."""
     file.seek(0)
     try:
-        return LockHolder(**json.loads(file.read()))
+        content = json.loads(file.read())
+        names = [field.name for field in fields(LockHolder)]  # another version may write more
+        return LockHolder(**{name: content[name] for name in names if name in content})
     except (ValueError, TypeError):
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import types
 import typing
@@ -218,6 +219,8 @@ def convert_value(kind: Any, value: Any, location: str) -> Any:
         return Path(value)
     if type(value) is not kind:
         raise SettingsError(f"{location}: expected {_type_name(kind)}, got {show_value(value)}")
+    if isinstance(value, float) and math.isnan(value):  # it would pass every comparison with a limit
+        raise SettingsError(f"{location}: nan is not a number; give one")
     return value
 
 

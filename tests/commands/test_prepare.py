@@ -246,17 +246,27 @@ def test_what_an_earlier_version_left_when_it_was_killed_at_its_beginning_is_rec
     assert file_hashes(out) == file_hashes(folder)
 
 
-@pytest.mark.parametrize("name", ["tokens/notes/thesis.doc", "text/a.jsonl", ".work/../thesis.doc"])
-def test_folders_of_the_same_names_with_other_files_are_an_error(tmp_path, text, vocabulary, name):
+@pytest.mark.parametrize("has_work_folder", [False, True])
+@pytest.mark.parametrize("name", ["tokens/notes/thesis.doc", "text/a.jsonl", "text/.git/config", "thesis.doc"])
+def test_folders_of_the_same_names_with_other_files_are_an_error(tmp_path, text, vocabulary, name, has_work_folder):
     out = tmp_path / "out"
-    (out / ".work").mkdir(parents=True)
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).write_text("ten years of work")
-    if not name.startswith(".work"):
-        (out / ".work").rmdir()
+    if has_work_folder:
+        (out / ".work").mkdir()
     with pytest.raises(FolderError, match="already holds something else"):
         prepare(request(text, vocabulary, out), workers=1)
     assert (out / name).read_text() == "ten years of work"
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"tokens": 3}', '{"tokens": []}'])
+@pytest.mark.parametrize("has_sources", [False, True])
+def test_a_corpus_with_a_damaged_manifest_is_an_error(tmp_path, text, vocabulary, content, has_sources):
+    folder = prepare(request(text, vocabulary, tmp_path / "out"), workers=1)
+    (folder / "manifest.json").write_text(content)
+    again = request(text, vocabulary, folder)
+    with pytest.raises(FolderError, match=r"manifest\.json is (not the manifest of a|damaged or was changed)"):
+        prepare(again if has_sources else replace(again, sources=()), workers=1)
 
 
 def test_two_preparations_cannot_write_to_one_folder(tmp_path, text, vocabulary):

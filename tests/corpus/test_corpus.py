@@ -333,7 +333,7 @@ def test_all_shards_are_compared_in_the_background(make_corpus: Callable[..., Nu
     paths[3].unlink()
     verification = CorpusVerification(corpus)
     assert verification.wait(60)
-    assert verification.error.startswith(f"{paths[3]} cannot be opened (No such file or directory); run `bertworks")
+    assert verification.error.startswith(f"{paths[3]} is missing; run `bertworks")
 
 
 def test_another_tokenizer_than_that_of_the_tokens_is_an_error(make_corpus: Callable[..., NumberedCorpus]) -> None:

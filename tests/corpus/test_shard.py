@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def test_file_that_is_not_a_shard_is_an_error(path: Path, content: bytes) -> Non
 
 
 def test_missing_shard_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"gone\.safetensors cannot be opened"):
+    with pytest.raises(FolderError, match=r"gone\.safetensors is missing; run `bertworks prepare --verify`"):
         open_shard(tmp_path / "gone.safetensors")
 
 
@@ -134,6 +135,15 @@ def test_a_shard_overwritten_under_a_running_process_is_an_error(path: Path) -> 
     data[data.index(b"\x64\x00\x65\x00")] = 0x70  # the token 100
     path.write_bytes(data)
     os.utime(path, (1, 1))
+    with pytest.raises(FolderError, match=r"000000\.safetensors is damaged or was changed"):
+        shard.input_ids[0:3]
+
+
+def test_a_shard_overwritten_with_its_old_time_is_an_error(path: Path) -> None:
+    shard, status = open_shard(path, sha256(path)), path.stat()
+    time.sleep(0.05)  # the change time counts in a few milliseconds
+    flip_bit(path, -1)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(FolderError, match=r"000000\.safetensors is damaged or was changed"):
         shard.input_ids[0:3]
 

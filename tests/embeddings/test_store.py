@@ -292,3 +292,15 @@ def test_existing_files_are_not_overwritten(tmp_path: Path):
 def test_metadata_of_foreign_files_are_none(tmp_path: Path):
     np.save(tmp_path / "v.npy", np.zeros((1, 2)))
     assert read_metadata(tmp_path / "v.npy") is None
+
+
+@pytest.mark.parametrize(
+    "content", [[], {}, 3, {"texts": "1"}, {"rows": -1}, {"counts": {"seen": "1"}}, {"texts": None}]
+)
+def test_progress_that_is_damaged_is_named(tmp_path: Path, content: Any):
+    run = settings(tmp_path / "v.npy")
+    write(run, TEXTS, text_batch([1, 2]), finish=False)
+    path = tmp_path / ".v.npy.parts" / "progress.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **content} if content and content != 3 else content))
+    with pytest.raises(FolderError, match=r"progress\.json is damaged .* remove the folder .*\.parts and start again"):
+        VectorStore(run)

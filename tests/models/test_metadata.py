@@ -19,7 +19,7 @@ from bertworks.models.metadata import read_config, read_metadata
         ("task", ["classify"], "task: expected a string, got ['classify']"),
         ("temperature", "1", "temperature: expected a number, got '1'"),
         ("temperature", 0, "temperature is 0; it must be above 0"),
-        ("temperature", float("nan"), "temperature is nan; it must be above 0"),
+        ("temperature", float("nan"), "temperature: nan is not a number; give one"),
         ("scale", [1.0], "scale is [1.0]; it must be a mean and a standard deviation above 0"),
         ("metrics", [], "metrics is empty; name at least one"),
         ("window", {"max_length": "32"}, "window, max_length: expected an integer, got '32'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -242,3 +243,67 @@ def test_a_connection_whose_response_is_not_read_is_aborted():
     transport.num_unread_bytes, transport.state = 0, ""
     connection.timeout_keep_alive_handler()
     assert transport.state == "closed"
+
+
+def test_a_head_of_megabytes_is_refused_while_it_arrives(server):
+    with connect(server) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
+        with contextlib.suppress(OSError):  # the server has ended its side
+            for _ in range(2**8):
+                sock.sendall(b"x" * 2**16)
+        received = receive_until_end(sock)
+    assert received.startswith(b"HTTP/1.1 431")
+    error = json.loads(received.partition(b"\r\n\r\n")[2])["error"]
+    assert (error["type"], error["message"].partition(";")[0]) == (
+        "headers_too_large",
+        "the head of the request has more than 65,536 bytes",
+    )
+
+
+def test_trailers_of_megabytes_are_refused_while_they_arrive(server):
+    head = request_bytes().replace(f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked")
+    with connect(server) as sock:
+        sock.sendall(head + b"1\r\n{\r\n0\r\nX-Long: ")
+        with contextlib.suppress(OSError):
+            for _ in range(2**8):
+                sock.sendall(b"x" * 2**16)
+        assert receive_until_end(sock).startswith(b"HTTP/1.1 431")
+
+
+def test_a_body_in_chunks_of_one_byte_is_read(server):
+    body = json.dumps({"inputs": ["a cat sat"], "truncate": False}).ljust(20_000).encode()
+    head = request_bytes().replace(f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked")
+    chunks = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in body)
+    with connect(server) as sock:
+        sock.sendall(head + chunks + b"0\r\n\r\n")
+        assert sock.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+def test_empty_lines_do_not_keep_an_idle_connection_open(server, monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
+    with connect(server) as sock:
+        sock.sendall(request_bytes(0, "GET", "/health"))
+        assert b"alive" in sock.recv(2**16)
+        sock.sendall(b"\r\n")
+        sock.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(1) == b""
+
+
+@pytest.mark.parametrize("upgrade", ["h2c", "websocket", "TLS/1.0"])
+def test_a_request_for_another_protocol_is_answered_in_http_and_logs_nothing(upgrade, server, caplog):
+    head = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\n\r\n".encode()
+    with connect(server) as sock:
+        for _ in range(2):
+            sock.sendall(head)
+            assert sock.recv(2**16).startswith(b"HTTP/1.1 200")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "line", ["CONNECT evil.example:443", "OPTIONS *", "GET http://evil.example", "GET //evil.example/health", "GET *"]
+)
+def test_unusual_request_targets_are_answered_without_a_traceback(line, server, caplog):
+    response = exchange(server, f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    assert response[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 405")
+    assert [record for record in caplog.records if record.exc_info] == []

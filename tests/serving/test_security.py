@@ -325,3 +325,12 @@ def test_a_rejected_body_that_keeps_coming_closes_the_connection(monkeypatch):
     monkeypatch.setattr("bertworks.serving.security._DISCARD_SECONDS", 0.1)
     response = send_request(make_guard(), method="POST", parts=(b"drips",), content_type="text/plain")
     assert (response.status, response.headers["connection"]) == (415, "close")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": 0.0}, {"body_bytes": 0}],
+)
+def test_limits_are_finite_and_above_zero(limits):
+    with pytest.raises(SettingsError, match="must be numbers greater than 0"):
+        Limits(**limits)

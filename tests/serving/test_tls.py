@@ -13,7 +13,7 @@ from certificates import write_certificate
 from running import TIMEOUT, run_server
 
 from bertworks.errors import InputError, SettingsError
-from bertworks.serving import server as serving_server
+from bertworks.serving import handshake
 from bertworks.serving.tls import TlsFiles, create_tls_context, tls_files
 
 
@@ -23,7 +23,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 
 def test_a_server_answers_over_https_and_closes_silent_handshakes(folders, files, one_thread, monkeypatch):
-    monkeypatch.setattr(serving_server, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.5)
     context = ssl.create_default_context(cafile=files.cert)
     with (
         run_server(f"bert={folders['sentences']}", tls=files) as server,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,9 +33,13 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args)
+            remaining = super().parse_args(ctx, args)
         except NoSuchOption as error:
             raise UsageError(unknown_option(error.option_name, self, ctx.command_path), ctx) from None
+        for name, value in ctx.params.items():
+            if isinstance(value, float) and math.isnan(value):  # it would pass every comparison with a limit
+                raise UsageError(f"--{name.replace('_', '-')} is not a number; give one", ctx)
+        return remaining
 
 
 def _no_type(ctx: Any) -> None:

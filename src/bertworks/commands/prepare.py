@@ -100,7 +100,7 @@ def _is_complete(request: PrepareRequest, job: PrepareJob) -> bool:
     """Return whether the folder holds all that is asked for, so that nothing is written; it may be read-only."""
     if not (job.folder / MANIFEST).exists() or job.work_folder.exists():
         return False
-    manifest = read_json(job.folder / MANIFEST, "a prepared corpus")
+    manifest = read_manifest(job.folder)
     if request.sources:
         _check_same(request, manifest, job.folder)
     return job.key in manifest["tokens"]
@@ -147,7 +147,7 @@ def verify(folder: Path, watch: ProgressCallback = lambda progress: None) -> int
 
 def _describe_problem(path: Path, problem: FileProblem, folder: Path) -> str:
     if problem.kind == UNREADABLE:
-        return f"{path} cannot be read ({problem.detail}); check its permissions and the disk"
+        return f"{path} cannot be read: {problem.detail}"
     reason = "is missing" if problem.kind == MISSING else "was changed after it was written (its sha256 differs)"
     return f"{path} {reason}; delete {folder} and prepare it again"
 

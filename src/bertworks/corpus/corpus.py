@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.corpus.manifest import read_manifest, read_tokens_manifest
-from bertworks.corpus.shard import SPLITS, Region, ShardArrays, damage_message, open_shard
+from bertworks.corpus.shard import SPLITS, Region, ShardArrays, open_shard, problem_message
 from bertworks.errors import FolderError, InputError
-from bertworks.integrity.hashing import CHANGED, FileHash, FileVerification
+from bertworks.integrity.hashing import FileHash, FileVerification
 from bertworks.packages import packaged_model
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -119,10 +119,7 @@ class CorpusVerification:
     def error(self) -> str:
         """The message for the first bad shard that was found so far; empty if there is none."""
         for problem in self._files.problems:
-            path = self._folder / problem.name
-            if problem.kind == CHANGED:
-                return damage_message(path)
-            return f"{path} cannot be opened ({problem.detail}); run `bertworks prepare --verify` on its folder"
+            return problem_message(self._folder / problem.name, problem)
         return ""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bertworks.corpus.shard import REGIONS, SPLITS
 from bertworks.disk import read_json
-from bertworks.errors import FolderError
+from bertworks.errors import FolderError, show_value
 from bertworks.integrity.hashing import is_digest, is_file_name
 
 MANIFEST = "manifest.json"
@@ -151,7 +151,7 @@ def _check_table(table: Any, rules: Mapping[str, Rule], prefix: str = "") -> Non
         if name not in table:
             raise ValueError(f"{prefix}'{name}' is missing")
         if not is_valid(table[name]):
-            raise ValueError(f"{prefix}'{name}' should be {description}, but is {_abbreviate(table[name])}")
+            raise ValueError(f"{prefix}'{name}' should be {description}, but is {show_value(table[name])}")
 
 
 def _check_regions(splits: Any, prefix: str) -> None:
@@ -194,8 +194,3 @@ def _check_distinct(files: list[str]) -> None:
 
 def _invalid(path: Path, error: ValueError) -> str:
     return f"{path} is damaged or was changed: {error}; delete the folder and prepare it again"
-
-
-def _abbreviate(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -25,7 +25,7 @@ from safetensors.numpy import save
 
 from bertworks.disk import write_bytes
 from bertworks.errors import FolderError
-from bertworks.integrity.hashing import hash_range
+from bertworks.integrity.hashing import CHANGED, MISSING, FileProblem, hash_range, problem_of
 from bertworks.integrity.verified_files import FileIdentity, verified_files
 
 SPLITS = ("train", "held-out")
@@ -161,7 +161,7 @@ class _ShardFile:
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
-            raise FolderError(f"{path} cannot be opened ({error.strerror}); {_ADVICE}") from None
+            raise FolderError(problem_message(path, problem_of(path.name, error))) from None
         weakref.finalize(self, os.close, self._descriptor)
         self._verify()
 
@@ -172,12 +172,11 @@ class _ShardFile:
     def read(self, start: int, size: int) -> bytes:
         """Return `size` bytes from `start` on."""
         try:
-            status = os.fstat(self._descriptor)
-            if status.st_mtime_ns != self._identity.modified_ns or status.st_size != self._identity.size:
+            if FileIdentity.of(os.fstat(self._descriptor)) != self._identity:
                 self._verify()
             data = os.pread(self._descriptor, size, start)
         except OSError as error:
-            raise FolderError(f"{self._path} cannot be read ({error.strerror}); check the disk") from None
+            raise FolderError(problem_message(self._path, problem_of(self._path.name, error))) from None
         if len(data) < size:
             raise FolderError(f"{self._path} is damaged: it ends before byte {start + size}; {_ADVICE}")
         return data
@@ -193,16 +192,20 @@ class _ShardFile:
                 return
             is_equal = hash_range(self._descriptor) == self._sha256
         except OSError as error:
-            raise FolderError(f"{self._path} cannot be read ({error.strerror}); check the disk") from None
+            raise FolderError(problem_message(self._path, problem_of(self._path.name, error))) from None
         if not is_equal:
-            raise FolderError(damage_message(self._path))
+            raise FolderError(problem_message(self._path, FileProblem(self._path.name, CHANGED)))
         if is_settled:
             memory.add(self._path.name, self._identity, self._sha256)
 
 
-def damage_message(path: Path) -> str:
-    """Return the message for a shard that differs from its hash in the manifest."""
-    return (
-        f"{path} is damaged or was changed: its sha256 is not the one in {path.parent / 'manifest.json'}; find all "
-        f"such files with `bertworks prepare --verify` and prepare the corpus again"
-    )
+def problem_message(path: Path, problem: FileProblem) -> str:
+    """Return the message for a shard that is missing, cannot be read, or differs from its hash in the manifest."""
+    if problem.kind == MISSING:
+        return f"{path} is missing; {_ADVICE}"
+    if problem.kind == CHANGED:
+        return (
+            f"{path} is damaged or was changed: its sha256 is not the one in {path.parent / 'manifest.json'}; find all "
+            f"such files with `bertworks prepare --verify` and prepare the corpus again"
+        )
+    return f"{path} cannot be read: {problem.detail}"

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Fewer held-out documents give no useful evaluation: see `effective_held_out_ratio`.
 MIN_HELD_OUT = 4
+# What a preparation writes below text and tokens: the files of the vocabulary, which come first, and shards.
+_VOCABULARY_FILE = re.compile(r"tokenizer\.json|vocab\.txt|tokenizer_config\.json|\..*\.part")
+_WRITTEN_FILE = re.compile(rf"{_VOCABULARY_FILE.pattern}|\d{{6,}}\.(jsonl|safetensors)|manifest\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,12 @@ def has_other_files(job: PrepareJob) -> bool:
     was a preparation of an earlier version, which saved the vocabulary before its plan.
     """
     names = {path.name for path in job.folder.iterdir()} - {LOCK}
-    if job.work_folder.is_dir():
-        return not names <= {job.work_folder.name, "text", "tokens"}
-    saved = {path.name for path in job.vocabulary.parent.glob("*/*") if not path.name.startswith(".")}
-    return not (names <= {"tokens"} and saved <= {"tokenizer.json", "vocab.txt", "tokenizer_config.json"})
+    is_begun = job.work_folder.is_dir()
+    if not names <= ({job.work_folder.name, "text", "tokens"} if is_begun else {"tokens"}):
+        return True
+    pattern = _WRITTEN_FILE if is_begun else _VOCABULARY_FILE
+    paths = [path for name in ("text", "tokens") for path in (job.folder / name).rglob("*") if not path.is_dir()]
+    return not all(pattern.fullmatch(path.name) for path in paths)
 
 
 def read_unit(block: Block, job: PrepareJob) -> None:

@@ -25,10 +25,12 @@ import numpy.typing as npt
 from bertworks.disk import explain_os_error, read_json, remove_dead_temporaries, remove_entry, write_json
 from bertworks.embeddings.formats import FORMATS, MANIFEST, PROGRESS, VectorRun, sidecar_path
 from bertworks.embeddings.vectors import VectorBatch
-from bertworks.errors import FolderError, InputError
+from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_output
+from bertworks.settings import convert_value
 from bertworks.text.document import Counts
 
+_PROGRESS_TYPES: dict[str, Any] = {"texts": int, "rows": int, "texts_sha256": str, "counts": dict[str, int]}
 # The header has a fixed length, so that it can be rewritten when the number of rows is known.
 _HEADER = 128
 
@@ -180,7 +182,7 @@ class VectorStore:
             if not (parts / MANIFEST).is_file():
                 return
             (parts / MANIFEST).replace(parts / PROGRESS)  # the run was killed before it could move its parts
-        progress = read_json(parts / PROGRESS, "the progress of a run")
+        progress = _read_progress(parts / PROGRESS)
         for name, value in self.settings.metadata.items():
             if progress.get(name) != value:
                 raise FolderError(
@@ -206,6 +208,19 @@ class VectorStore:
         if "index" in arrays and not self.num_texts:
             arrays["index"].append(np.zeros(1, dtype=np.int64))
         return arrays
+
+
+def _read_progress(path: Path) -> dict[str, Any]:
+    """Return the recorded progress of a run, with the types that `append` writes."""
+    progress = read_json(path, "the progress of a run")
+    try:
+        for name, kind in _PROGRESS_TYPES.items():
+            convert_value(kind, progress[name], name)
+        if min(progress["texts"], progress["rows"]) < 0:
+            raise ValueError("a negative number")
+    except (KeyError, TypeError, ValueError, SettingsError) as error:
+        raise FolderError(f"{path} is damaged ({error}); remove the folder {path.parent} and start again") from None
+    return dict(progress)
 
 
 def hash_texts(texts: Iterable[str]) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from bertworks.integrity.verified_files import FileIdentity, verified_files
 from bertworks.parallel.workers import num_cores
+from bertworks.reading import unreadable_reason
 
 BLOCK_BYTES = 2**24
 _READ_BYTES = 2**20
@@ -99,7 +100,7 @@ def hash_range(descriptor: int, start: int = 0, size: int | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A file that is not as recorded: `kind` is MISSING, UNREADABLE or CHANGED; `detail` is the system's reason."""
+    """A file that is not as recorded: `kind` is MISSING, UNREADABLE or CHANGED; `detail`: why it cannot be read."""
 
     name: str
     kind: str
@@ -169,7 +170,7 @@ class FileVerification:
             try:
                 identity = FileIdentity.of((self._folder / name).stat())
             except OSError as error:
-                self._problems[name] = _unreadable(name, error)
+                self._problems[name] = problem_of(name, error)
                 continue
             if expected.size not in (None, identity.size):
                 self._problems[name] = FileProblem(name, CHANGED)
@@ -189,7 +190,7 @@ class FileVerification:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            problem = _unreadable(file.name, error)
+            problem = problem_of(file.name, error)
         with self._lock:
             file.num_ranges -= 1
             if problem is not None:
@@ -218,6 +219,7 @@ def _split(file: _PendingFile) -> Iterator[tuple[_PendingFile, int, int | None, 
         yield file, number * expected.block_bytes, expected.block_bytes, digest
 
 
-def _unreadable(name: str, error: OSError) -> FileProblem:
+def problem_of(name: str, error: OSError) -> FileProblem:
+    """Return the problem of a file that cannot be read."""
     kind = MISSING if isinstance(error, FileNotFoundError | NotADirectoryError) else UNREADABLE
-    return FileProblem(name, kind, error.strerror or str(error))
+    return FileProblem(name, kind, unreadable_reason(error))

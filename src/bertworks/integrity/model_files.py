@@ -158,7 +158,7 @@ def _raise_problems(folder: Path, problems: Sequence[FileProblem]) -> None:
         raise FolderError(_by_hand_message(folder, [problem.name for problem in problems]))
     path = folder / worst.name
     if worst.kind == UNREADABLE:
-        raise FolderError(f"{path} cannot be read ({worst.detail}); check its permissions and the disk")
+        raise FolderError(f"{path} cannot be read: {worst.detail}")
     if worst.kind == MISSING:
         raise FolderError(f"{folder} lacks {worst.name}, which its {METADATA_FILE} lists; {_COPY_AGAIN}")
     raise FolderError(

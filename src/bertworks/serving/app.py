@@ -22,7 +22,7 @@ from bertworks.serving.errors import RequestError
 from bertworks.serving.metrics import CONTENT_TYPE, Metrics
 from bertworks.serving.reference import reference_page
 from bertworks.serving.request_log import request_id_of
-from bertworks.serving.routing import json_response
+from bertworks.serving.routing import JsonRoutes, json_response
 from bertworks.serving.security import Access, App, Guard, Observer
 from bertworks.serving.service import Service
 
@@ -61,7 +61,7 @@ def create_app(
     app.add_exception_handler(ClientDisconnect, _handle_disconnect)
     app.add_exception_handler(Exception, _handle_unexpected_error)
     guard: App = Guard(
-        app=app,
+        app=JsonRoutes(app),
         access=access,
         limits=service.limits,
         metrics=metrics,

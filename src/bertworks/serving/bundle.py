@@ -25,6 +25,7 @@ from bertworks.engines.runtimes import RUNTIMES, find_export_engine
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_output
 from bertworks.inference.model import load
+from bertworks.integrity.hashing import MISSING, UNREADABLE, FileHash, FileProblem, find_problems
 from bertworks.models.metadata import read_metadata
 from bertworks.models.provenance import (
     BASE_FOLDER,
@@ -182,14 +183,8 @@ def _write_bundle(
 def read_bundle(folder: Path) -> Bundle:
     """Open a bundle and verify every file and every provenance link; a file that it does not list is refused."""
     manifest = read_bundle_manifest(folder)
-    for name, digest in manifest["files"].items():
-        path = folder / name
-        if not path.is_file():
-            raise FolderError(f"{folder} lacks {name}, which {BUNDLE} lists; copy or build the bundle again")
-        if sha256(path) != digest:
-            raise FolderError(
-                f"{path} does not have the sha256 in {BUNDLE}: it was changed or damaged; build the bundle again"
-            )
+    for problem in find_problems(folder, {name: FileHash(digest) for name, digest in manifest["files"].items()}):
+        raise FolderError(_describe_problem(folder, problem))
     _check_unlisted(folder, manifest["files"])
     chain = tuple(from_table(Link, link, f"{folder / BUNDLE}, chain") for link in manifest["chain"])
     for link in chain:
@@ -203,6 +198,15 @@ def read_bundle(folder: Path) -> Bundle:
         index_model=index["model"] if index else "",
         num_files=len(manifest["files"]),
     )
+
+
+def _describe_problem(folder: Path, problem: FileProblem) -> str:
+    if problem.kind == MISSING:
+        return f"{folder} lacks {problem.name}, which {BUNDLE} lists; copy or build the bundle again"
+    if problem.kind == UNREADABLE:
+        return f"{folder / problem.name} cannot be read: {problem.detail}"
+    path = folder / problem.name
+    return f"{path} does not have the sha256 in {BUNDLE}: it was changed or damaged; build the bundle again"
 
 
 def _check_unlisted(folder: Path, listed: Mapping[str, str]) -> None:

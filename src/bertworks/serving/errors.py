@@ -17,6 +17,7 @@ ERROR_TYPES = {
     415: "unsupported_media_type",
     422: "unprocessable",
     429: "queue_full",
+    431: "headers_too_large",
     500: "internal_error",
     503: "unavailable",
     504: "timeout",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import orjson
@@ -21,11 +22,15 @@ from bertworks.serving.errors import RequestError
 from bertworks.serving.request_log import request_id_of
 from bertworks.serving.security import REJECTION, ServerState
 
-# Timeouts for the head of a request and a TLS handshake; for the next request, and for a response that the client does
-# not read; and for the client to end its side after the server has.
+# Timeouts for the head of a request; for the next request, and for a response that the client does not read; and for
+# the client to end its side after the server has.
 HEAD_SECONDS = 10.0
 IDLE_SECONDS = 15
 LINGER_SECONDS = 2.0
+# Bytes of a head: the request line and headers, or the trailers of a chunked body.
+MAX_HEAD_BYTES = 2**16
+# Each byte of a chunked body may come with so many of chunk headers.
+_CHUNK_OVERHEAD = 8
 # While the server drains, a connection is closed after so many seconds without a request.
 _QUIET_SECONDS = 0.5
 
@@ -34,10 +39,12 @@ class HttpConnection(HttpToolsProtocol):
     """A connection with timeouts, counted in the table of connections."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _abort: Callable[[], object] | None = None
     _linger_timer: asyncio.TimerHandle | None = None
     _num_unread_bytes = 0
     _client_connections: ClientConnections | None = None
     _is_in_head = False
+    _num_head_bytes = 0
     _idle_since = 0.0
 
     def __init__(
@@ -58,10 +65,20 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._raw_transport = transport
         self.transport = cast(asyncio.Transport, LingeringTransport(transport, self))
-        address = address_group(self.client[0]) if self.client else ""
-        self._client_connections = self._table.add(self, address)
+        if self._abort is None:
+            self.register(address_group(self.client[0]) if self.client else "", transport.abort)
+        self._abort = transport.abort
         self._idle_since = time.monotonic()
         self._start_head_timer()
+
+    def register(self, address: str, abort: Callable[[], object]) -> None:
+        """Count the connection; `abort` closes it as long as it is not made, as in a TLS handshake."""
+        self._abort = abort
+        self._client_connections = self._table.add(self, address)
+
+    def unregister(self) -> None:
+        """Forget a connection that was never made."""
+        self._table.remove(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head_timer()
@@ -72,8 +89,15 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if not self.transport.is_closing():
-            super().data_received(data)
+        if self.transport.is_closing():
+            return
+        self._num_head_bytes += len(data)
+        super().data_received(data)
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            message = f"the head of the request has more than {MAX_HEAD_BYTES:,} bytes; send fewer or shorter headers"
+            self._send_error(RequestError(431, message))
+        elif (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+            self._start_head_timer()  # empty lines before a request have stopped the timer of an idle connection
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -91,7 +115,12 @@ class HttpConnection(HttpToolsProtocol):
         if self._state.is_draining:
             self.cycle.keep_alive = False
 
+    def on_body(self, body: bytes) -> None:
+        self._num_head_bytes = max(0, self._num_head_bytes - (1 + _CHUNK_OVERHEAD) * len(body))
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        self._num_head_bytes = 0
         if self._client_connections is not None:
             self._client_connections.waiting.pop(self, None)
         super().on_message_complete()
@@ -116,7 +145,8 @@ class HttpConnection(HttpToolsProtocol):
     def drop(self) -> None:
         """Close the connection at once; the table has forgotten it."""
         self._client_connections = None
-        self.transport.abort()
+        assert self._abort is not None
+        self._abort()
 
     def linger(self) -> None:
         """End the server's side; close the connection when the client has ended its side, or after a while."""
@@ -136,14 +166,21 @@ class HttpConnection(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP, as JSON like every other error."""
+        """Answer bytes that are not HTTP."""
+        self._send_error(RequestError(400, "this is not a valid HTTP request"))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Ignore a request for another protocol; uvicorn would log advice to install one."""
+
+    def _send_error(self, error: RequestError) -> None:
+        """Answer what cannot become a request, as JSON like every other error, and close the connection."""
         request_id = request_id_of({})
-        body = orjson.dumps(RequestError(400, "this is not a valid HTTP request").to_dict(request_id))
+        body = orjson.dumps(error.to_dict(request_id))
         head = (
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\nx-request-id: {request_id}\r\n"
             f"connection: close\r\n\r\n"
         )
-        self.transport.write(STATUS_LINE[400] + head.encode() + body)
+        self.transport.write(STATUS_LINE[error.status] + head.encode() + body)
         self.transport.close()
 
     def _rejection(self) -> RequestError:

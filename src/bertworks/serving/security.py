@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import hmac
 import logging
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -70,8 +71,8 @@ class Limits:
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        if min(self.body_bytes, self.inputs, self.characters) < 1 or self.seconds <= 0:
-            raise SettingsError("the limits of a request must be greater than 0")
+        if min(self.body_bytes, self.inputs, self.characters) < 1 or not 0 < self.seconds < math.inf:
+            raise SettingsError("the limits of a request must be numbers greater than 0")
 
 
 @dataclass(frozen=True, slots=True)

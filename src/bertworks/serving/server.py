@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import cast
 
 import torch
 import uvicorn
@@ -32,10 +32,11 @@ from bertworks.serving.batch_scheduler import BatchScheduler, QueueLimits
 from bertworks.serving.bundle import is_bundle, read_bundle
 from bertworks.serving.client_limits import ClientLimits, RateLimit
 from bertworks.serving.connections import MAX_CONNECTIONS, ConnectionTable, max_connections
+from bertworks.serving.handshake import TlsListener
 from bertworks.serving.metrics import Metrics
 from bertworks.serving.models import load_served_model, named_folders
 from bertworks.serving.passage_search import PassageIndex
-from bertworks.serving.protocol import HEAD_SECONDS, IDLE_SECONDS, HttpConnection
+from bertworks.serving.protocol import IDLE_SECONDS, HttpConnection
 from bertworks.serving.request_log import RequestLog, check_log_format, log_config
 from bertworks.serving.run_records import RunRegistry
 from bertworks.serving.security import App, Limits, Observer, access_of
@@ -196,7 +197,7 @@ class DrainingServer(uvicorn.Server):
         self.is_interrupted = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the app, then listen on the sockets; unlike uvicorn, with a timeout for TLS handshakes."""
+        """Start the app, then listen on the sockets; unlike uvicorn, with limits for TLS handshakes."""
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         create_connection = functools.partial(
@@ -208,11 +209,13 @@ class DrainingServer(uvicorn.Server):
             table=self._table,
             state=self._service.state,
         )
-        options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, "ssl_handshake_timeout": HEAD_SECONDS}
-        self.servers = [
-            await loop.create_server(create_connection, sock=sock, backlog=self.config.backlog, **options)
-            for sock in sockets or []
-        ]
+        self.servers = []
+        for sock in sockets or []:
+            if self._tls is None:
+                server = await loop.create_server(create_connection, sock=sock, backlog=self.config.backlog)
+            else:
+                server = cast(asyncio.Server, TlsListener(sock, self._tls, create_connection))
+            self.servers.append(server)
         self.started = True
 
     @contextlib.contextmanager

@@ -263,6 +263,16 @@ def test_killed_at_any_of_its_first_changes_a_run_is_continued(
     assert [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")] == []
 
 
+def test_lines_after_the_checkpoint_may_be_damaged_by_a_power_failure(
+    base: Path, files: dict[str, Path], tmp_path: Path
+):
+    request = request_of(base, files, tmp_path / "run")
+    list(run_finetune(replace(request, stop_after=5)))
+    with (tmp_path / "run" / "metrics.jsonl").open("ab") as file:
+        file.write(b"\0" * 100 + b"}\n")
+    assert next(event.step.number for event in run_finetune(request) if event.step) == 6
+
+
 def test_if_every_checkpoint_is_damaged_a_run_stops(base: Path, files: dict[str, Path], tmp_path: Path):
     request = request_of(base, files, tmp_path / "run")
     list(run_finetune(replace(request, stop_after=5)))

@@ -361,6 +361,16 @@ def test_if_every_checkpoint_is_damaged_the_run_stops_and_keeps_its_records(corp
     assert run(corpus, tmp_path / "run")[0].number == 1
 
 
+def test_lines_after_the_checkpoint_may_be_damaged_by_a_power_failure(corpus, tmp_path):
+    run(corpus, tmp_path / "whole")
+    run(corpus, tmp_path / "resumed", stop_after=6)
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        with (tmp_path / "resumed" / name).open("ab") as file:
+            file.write(b"\0" * 100 + b"}\n")
+    run(corpus, tmp_path / "resumed")
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+
+
 def test_two_runs_cannot_write_to_one_folder(corpus, tmp_path):
     folder = tmp_path / "run"
     with lock_folder(folder), pytest.raises(FolderError, match=f"another run is writing to {folder} .*wait for it"):

@@ -118,14 +118,14 @@ def _train(run: FinetuneRun) -> Generator[FinetuneEvent, None, bool]:
     yield from (FinetuneEvent(warning=message) for message in damaged)
     if restored is not None:
         run.train_state = restored
-        for record in read_records(run.folder):
-            if isinstance(record, ScoreRecord) and record.split == "dev" and record.step <= run.train_state.step:
-                _update_best(run, record)
         yield FinetuneEvent(note=f"resuming after step {run.train_state.step:,}")
     with (
         Records.open(run.folder, restored.step if restored else None) as records,
         catch_stop_signals() as stop_signals,
     ):
+        for record in read_records(run.folder):  # cut to the resumed step
+            if isinstance(record, ScoreRecord) and record.split == "dev":
+                _update_best(run, record)
         return (yield from _train_steps(run, records, stop_signals))
 
 

@@ -127,6 +127,8 @@ def _pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
     all_gather("")  # a barrier: the records are truncated next, and all processes must have read them
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(_open_records(run, checkpoint)) if is_main_process() else None
+        all_gather("")  # the records are cut to the resumed step
+        _restore_evaluations(run)
         run.saver = stack.enter_context(_create_saver(run))
         yield from _mirror_to_tensorboard(run, records, checkpoint)
         yield from _train_steps(run, records, schedule, stack.enter_context(catch_stop_signals()))
@@ -223,8 +225,12 @@ def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
     run.stateful_batches.restore(checkpoint.optimizer)
     run.last_saved_step = run.train_state.step
     run.evaluation_steps.resume_after(run.train_state.step, run.train_state.seconds)
+
+
+def _restore_evaluations(run: _PretrainRun) -> None:
+    """Restore the last and the best evaluation from the records of a resumed run."""
     for record in read_records(run.request.output):
-        if isinstance(record, HeldOutRecord) and record.step <= run.train_state.step:
+        if isinstance(record, HeldOutRecord):
             _update_best(run, record)
 
 
