@@ -1,0 +1,97 @@
+"""The campaign of full disks: each command runs on a disk that is too small for it, then again with space.
+
+It must say so in a sentence, and come to the bytes of an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from campaign import Campaigns
+from campaign_commands import CampaignCommand
+from comparable import comparable_files, differences
+from killed_command import run_uninterrupted
+from small_disk import DiskResults, can_mount, run_on_small_disk
+
+# Tries of each command.
+NUM_TRIES = {
+    "prepare": 10,
+    "vocab": 10,
+    "pretrain": 10,
+    "adapt": 6,
+    "finetune": 10,
+    "sweep": 4,
+    "compare": 6,
+    "embed": 10,
+    "export": 10,
+    "export openvino": 6,
+    "export int8": 6,
+    "package": 6,
+    "word-vectors": 6,
+    "bundle": 10,
+}
+GOOD, UNEXPLAINED, STUCK, OTHER = "a sentence, then the same bytes", "no sentence", "stuck", "other bytes"
+ENOUGH = "had enough space"
+MIN_BYTES = 4_096
+
+
+def judge(results: DiskResults, expected: dict[str, str]) -> tuple[str, str]:
+    """Return the outcome of a try, and the reason of a bad one."""
+    if results.full_code not in (0, 2) or "Traceback" in results.full_errors:
+        return UNEXPLAINED, f"exit code {results.full_code}: {results.full_errors[-500:]}"
+    if results.full_code == 2 and "no space left" not in results.full_errors:
+        return UNEXPLAINED, results.full_errors[-500:]
+    if results.free_code:
+        return STUCK, results.free_errors[-500:]
+    different = differences(comparable_files(results.files), expected)
+    if different:
+        return OTHER, "; ".join(different[:5])
+    return (GOOD, "") if results.full_code else (ENOUGH, "")
+
+
+def num_bytes(folder: Path) -> int:
+    """Return what the files of a folder take on a disk of pages."""
+    return sum((path.stat().st_size // MIN_BYTES + 1) * MIN_BYTES for path in folder.rglob("*"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", NUM_TRIES)
+def test_a_full_disk_is_a_sentence_and_then_the_same_bytes(
+    name: str, campaign_commands: dict[str, CampaignCommand], campaigns: Campaigns, tmp_path: Path
+):
+    campaign = campaigns.start(f"full disk/{name}", NUM_TRIES[name])
+    if not can_mount():
+        campaign.finish(good=(GOOD, ENOUGH), bad=(), details="not run: no tmpfs may be mounted here")
+        return
+    reference, rng = run_uninterrupted(campaign_commands[name], tmp_path / "uninterrupted"), campaign.random()
+    needed = num_bytes(tmp_path / "uninterrupted")
+    for number in range(campaign.size):
+        # Files for people are small, so that sizes are drawn evenly over the orders of magnitude.
+        size = int(MIN_BYTES * (needed / MIN_BYTES) ** rng.random())
+        folder = tmp_path / f"try-{number}"
+        results = run_on_small_disk(campaign_commands[name], folder, size)
+        outcome, reason = judge(results, reference.files)
+        campaign.add(outcome, note=reason and f"{size:,} bytes: {reason}")
+        shutil.rmtree(folder)
+    campaign.finish(good=(GOOD, ENOUGH), bad=(UNEXPLAINED, STUCK, OTHER))
+
+
+@pytest.mark.parametrize(
+    ("full", "free_code", "content", "outcome"),
+    [
+        ((2, "bertworks: cannot write out: no space left on the disk of /d; free some"), 0, "a", GOOD),
+        ((0, ""), 0, "a", ENOUGH),
+        ((2, "bertworks: cannot write out: something else"), 0, "a", UNEXPLAINED),
+        ((1, "Traceback\nOSError: no space left"), 0, "a", UNEXPLAINED),
+        ((2, "no space left"), 2, "a", STUCK),
+        ((2, "no space left"), 0, "b", OTHER),
+    ],
+)
+def test_outcomes(full, free_code, content, outcome, tmp_path: Path):
+    for name, text in (("expected", "a"), ("files", content)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "out").write_text(text)
+    results = DiskResults(*full, free_code, "", tmp_path / "files")
+    assert judge(results, comparable_files(tmp_path / "expected"))[0] == outcome
