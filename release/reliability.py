@@ -2,8 +2,8 @@
 
     python release/reliability.py FOLDER [--page docs/reliability.md]
 
-`make soak` runs it. Records of one campaign with several seeds or parts are added up. A campaign without a record keeps its row
-of the old page. The text around the table is in release/reliability.md.
+`make soak` runs it. Records of one campaign with several seeds or parts are added up. A campaign without a record keeps
+its row of the old page. The text around the table is in release/reliability.md.
 """
 
 from __future__ import annotations

@@ -103,7 +103,12 @@ def open_bundle(folder: Path) -> str:
 
 TARGETS = {
     "corpus shards": Target(write_corpus, ("corpus/tokens/*/*.safetensors",), pretrain, 100),
-    "corpus manifests": Target(write_corpus, ("corpus/manifest.json", "corpus/tokens/*/manifest.json", "corpus/tokens/*/vocab.txt"), pretrain, 60),
+    "corpus manifests": Target(
+        write_corpus,
+        ("corpus/manifest.json", "corpus/tokens/*/manifest.json", "corpus/tokens/*/vocab.txt"),
+        pretrain,
+        60,
+    ),
     "checkpoints": Target(write_stopped_run, ("run/checkpoints/step-00000007/*",), resume, 60),
     "model.safetensors": Target(write_model, ("model.safetensors",), predict, 200),
     "model.onnx": Target(write_onnx_model, ("model.onnx",), predict, 100),

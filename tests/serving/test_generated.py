@@ -161,7 +161,8 @@ def test_malformed_bodies_are_rejected_and_the_server_keeps_running(server, sess
 @pytest.mark.soak
 def test_ten_thousand_generated_and_malformed_requests(server, session, campaigns):
     campaign, before = campaigns.start("requests/generated", 10_000), num_requests(server)
-    num_examples, num_malformed = (round(count * campaigns.scale) or 1 for count in (NUM_SOAK_EXAMPLES, NUM_SOAK_MALFORMED))
+    sizes = (NUM_SOAK_EXAMPLES, NUM_SOAK_MALFORMED)
+    num_examples, num_malformed = (round(size * campaigns.scale) or 1 for size in sizes)
     with campaign.recording("answered as described", lambda: num_requests(server) - before):
         for operation in OPERATIONS:
             check_operation(server, session, operation, num_examples)

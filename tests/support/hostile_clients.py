@@ -105,7 +105,8 @@ def _strange_lines(client: HostileClient) -> HostileRequest:
 def _chunks(client: HostileClient) -> HostileRequest:
     head, body = client.draw_valid()
     head = head[: head.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n"
-    size = client.rng.choice((b"%x" % len(body), b"fffffffffffffffff", b"-1", b"zz", b"0", b"%x;" % len(body) + b"a" * 99))
+    length = b"%x" % len(body)
+    size = client.rng.choice((length, b"fffffffffffffffff", b"-1", b"zz", b"0", length + b";" + b"a" * 99))
     return HostileRequest("chunked body", (head, size + b"\r\n" + body + b"\r\n0\r\n\r\n"), leaves="close")
 
 

@@ -1,4 +1,4 @@
-"""A command with all processes that it starts: killed at once, whatever sessions and groups they made for themselves."""
+"""A command with all processes that it starts: killed at once, whatever sessions and groups they are in."""
 
 from __future__ import annotations
 
