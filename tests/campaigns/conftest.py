@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from campaign_commands import CampaignCommand, commands_on, write_data
 

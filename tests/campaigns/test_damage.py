@@ -73,7 +73,7 @@ def resume(folder: Path) -> str:
 
 
 def predict(folder: Path) -> str:
-    return repr(load(folder, precision="fp32").predict(INPUTS.texts))
+    return repr(load(folder, precision="fp32").predict(INPUTS.texts[:2]))
 
 
 def write_model(folder: Path) -> None:

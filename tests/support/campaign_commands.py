@@ -77,7 +77,9 @@ def write_data(folder: Path) -> Path:
 def commands_on(folder: Path) -> dict[str, CampaignCommand]:
     """Return the commands by name, on the data in a folder."""
     model, finetune = f"--model {folder}/run/model", f"--train {folder}/train.tsv --dev {folder}/dev.tsv"
-    short = "--epochs 4 --batch-size 8 --learning-rate 1e-3 --precision fp32 --set max_restarts=0 --set evals_per_epoch=2"
+    short = (
+        "--epochs 4 --batch-size 8 --learning-rate 1e-3 --precision fp32 --set max_restarts=0 --set evals_per_epoch=2"
+    )
     ray_variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"}
     lines = {
         "prepare": f"bertworks prepare {folder}/text.txt --vocab {folder}/vocab.txt --workers 2",
@@ -85,7 +87,7 @@ def commands_on(folder: Path) -> dict[str, CampaignCommand]:
         "pretrain": f"bertworks pretrain {folder}/long.toml --data {folder}/corpus",
         "adapt": f"bertworks adapt {folder}/run/model --recipe {folder}/long.toml --data {folder}/corpus",
         "finetune": f"bertworks finetune classify {model} {finetune} {short}",
-        "sweep": f"bertworks finetune classify {model} {finetune} --precision fp32 --set max_restarts=0 --sweep",
+        "sweep": f"bertworks finetune classify {model} {finetune} {settings} --sweep",
         "compare": f"bertworks compare {folder}/compare.toml",
         "embed": f"bertworks embed {folder}/run/model {folder}/texts.txt --level words --precision fp32",
         "export": f"bertworks export {folder}/run/model --to onnx",
