@@ -128,6 +128,8 @@ def _pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(_open_records(run, checkpoint)) if is_main_process() else None
         run.saver = stack.enter_context(_create_saver(run))
+        if checkpoint is not None:
+            run.saver.remove_superseded(run.best.checkpoint_name, checkpoint.folder.name)
         yield from _mirror_to_tensorboard(run, records, checkpoint)
         yield from _train_steps(run, records, schedule, stack.enter_context(catch_stop_signals()))
 
