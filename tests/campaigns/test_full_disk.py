@@ -5,14 +5,13 @@ It must say so in a sentence, and come to the bytes of an uninterrupted run.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from campaign import Campaigns
 from campaign_commands import CampaignCommand
 from comparable import comparable_files, differences
-from killed_command import run_uninterrupted
+from killed_command import PAGE_BYTES, run_uninterrupted
 from small_disk import DiskResults, can_mount, run_on_small_disk
 
 # Tries of each command.
@@ -34,7 +33,6 @@ NUM_TRIES = {
 }
 GOOD, UNEXPLAINED, STUCK, OTHER = "a sentence, then the same bytes", "no sentence", "stuck", "other bytes"
 ENOUGH = "had enough space"
-MIN_BYTES = 4_096
 
 
 def judge(results: DiskResults, expected: dict[str, str]) -> tuple[str, str]:
@@ -51,11 +49,6 @@ def judge(results: DiskResults, expected: dict[str, str]) -> tuple[str, str]:
     return (GOOD, "") if results.full_code else (ENOUGH, "")
 
 
-def num_bytes(folder: Path) -> int:
-    """Return what the files of a folder take on a disk of pages."""
-    return sum((path.stat().st_size // MIN_BYTES + 1) * MIN_BYTES for path in folder.rglob("*"))
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("name", NUM_TRIES)
 def test_a_full_disk_is_a_sentence_and_then_the_same_bytes(
@@ -65,16 +58,13 @@ def test_a_full_disk_is_a_sentence_and_then_the_same_bytes(
     if not can_mount():
         campaign.finish(good=(GOOD, ENOUGH), bad=(), details="not run: no tmpfs may be mounted here")
         return
-    reference, rng = run_uninterrupted(campaign_commands[name], tmp_path / "uninterrupted"), campaign.random()
-    needed = num_bytes(tmp_path / "uninterrupted")
-    for number in range(campaign.size):
+    reference, rng = run_uninterrupted(campaign_commands[name], tmp_path / "disk"), campaign.random()
+    for _ in range(campaign.size):
         # Files for people are small, so that sizes are drawn evenly over the orders of magnitude.
-        size = int(MIN_BYTES * (needed / MIN_BYTES) ** rng.random())
-        folder = tmp_path / f"try-{number}"
-        results = run_on_small_disk(campaign_commands[name], folder, size)
+        size = int(PAGE_BYTES * (reference.num_bytes / PAGE_BYTES) ** rng.random())
+        results = run_on_small_disk(campaign_commands[name], tmp_path, size)
         outcome, reason = judge(results, reference.files)
         campaign.add(outcome, note=reason and f"{size:,} bytes: {reason}")
-        shutil.rmtree(folder)
     campaign.finish(good=(GOOD, ENOUGH), bad=(UNEXPLAINED, STUCK, OTHER))
 
 

@@ -41,9 +41,9 @@ def test_a_killed_command_comes_to_the_same_bytes(
     name: str, campaign_commands: dict[str, CampaignCommand], campaigns: Campaigns, tmp_path: Path
 ):
     command, campaign = campaign_commands[name], campaigns.start(f"kill/{name}", NUM_KILLS[name])
-    reference, rng = run_uninterrupted(command, tmp_path / "uninterrupted"), campaign.random()
+    reference, rng = run_uninterrupted(command, tmp_path / "work"), campaign.random()
     while (num_left := campaign.size - campaign.outcomes.total()) > 0:
         moments = [draw_moment(rng, reference) for _ in range(min(num_left, rng.randint(1, MAX_KILLS_PER_TRY)))]
-        killed = run_killed(command, tmp_path / f"try-{campaign.outcomes.total()}", moments, reference)
+        killed = run_killed(command, tmp_path / "work", moments, reference)
         campaign.add(killed.outcome, killed.num_kills, killed.note)
     campaign.finish(good=(SAME,), bad=(DIFFERENT, STUCK))

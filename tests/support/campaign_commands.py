@@ -77,9 +77,8 @@ def write_data(folder: Path) -> Path:
 def commands_on(folder: Path) -> dict[str, CampaignCommand]:
     """Return the commands by name, on the data in a folder."""
     model, finetune = f"--model {folder}/run/model", f"--train {folder}/train.tsv --dev {folder}/dev.tsv"
-    short = (
-        "--epochs 4 --batch-size 8 --learning-rate 1e-3 --precision fp32 --set max_restarts=0 --set evals_per_epoch=2"
-    )
+    settings = "--precision fp32 --set max_restarts=0"
+    short = f"--epochs 4 --batch-size 8 --learning-rate 1e-3 --set evals_per_epoch=2 {settings}"
     ray_variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"}
     lines = {
         "prepare": f"bertworks prepare {folder}/text.txt --vocab {folder}/vocab.txt --workers 2",

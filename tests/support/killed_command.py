@@ -16,14 +16,16 @@ from process_tree import TIMEOUT, ProcessTree
 # How soon after the first file or folder appears a third of the kills comes.
 FIRST_SECONDS = 0.03
 MAX_KILLS_PER_TRY = 3
+PAGE_BYTES = 4_096
 SAME, DIFFERENT, STUCK = "same bytes", "other bytes", "stuck"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An uninterrupted run: its files, the seconds until it first wrote something, and those until its end."""
+    """An uninterrupted run: its files, their size, the seconds until it first wrote something and until its end."""
 
     files: dict[str, str]
+    num_bytes: int  # of its files, in pages of a disk
     first_seconds: float
     seconds: float
 
@@ -46,7 +48,7 @@ class KilledTry:
 
 
 def run_uninterrupted(command: CampaignCommand, folder: Path) -> Reference:
-    """Run a command in a new folder to its end."""
+    """Run a command in a new folder to its end. All runs that are compared have the same folder: records name it."""
     folder.mkdir()
     log = folder.with_suffix(".log")
     started = time.monotonic()
@@ -55,7 +57,10 @@ def run_uninterrupted(command: CampaignCommand, folder: Path) -> Reference:
         first = time.monotonic()
         exit_code = tree.wait()
     assert exit_code == 0, log.read_text(errors="replace")[-2_000:]
-    return Reference(comparable_files(folder), first - started, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    reference = Reference(comparable_files(folder), _num_bytes(folder), first - started, seconds)
+    shutil.rmtree(folder)
+    return reference
 
 
 def draw_moment(rng: random.Random, reference: Reference) -> Moment:
@@ -85,12 +90,16 @@ def run_killed(
     with ProcessTree(command.command, folder, log, command.environment) as tree:
         exit_code = tree.wait()
     different = differences(comparable_files(folder), reference.files)
+    shutil.rmtree(folder)
     if not different:
-        shutil.rmtree(folder)
         return KilledTry(num_kills, SAME)
     last_lines = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
-    note = f"{folder.name}, killed at {moments}: exit code {exit_code}, {'; '.join(different[:5])}: {last_lines}"
+    note = f"killed at {moments}: exit code {exit_code}, {'; '.join(different[:5])}: {last_lines}"
     return KilledTry(max(num_kills, 1), DIFFERENT if exit_code == 0 else STUCK, note)
+
+
+def _num_bytes(folder: Path) -> int:
+    return sum((path.stat().st_size // PAGE_BYTES + 1) * PAGE_BYTES for path in folder.rglob("*"))
 
 
 def _wait_for_first_write(tree: ProcessTree, folder: Path) -> None:

@@ -5,6 +5,7 @@ The disk is a tmpfs in a mount namespace of its own, which nobody else sees and 
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +51,10 @@ def can_mount() -> bool:
 
 
 def run_on_small_disk(command: CampaignCommand, folder: Path, size: int) -> DiskResults:
-    """Run a command on a new disk of this many bytes, then again with space."""
+    """Run a command on a new disk of this many bytes at `disk` in a folder, then again with space."""
     disk, results = folder / "disk", folder / "results"
     for path in (disk, results):
+        shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
     script = ["sh", "-c", _SCRIPT, "sh", str(size), str(disk), str(results), *command.command]
     with ProcessTree([*_NAMESPACE, *script], folder, folder / "log", command.environment) as tree:
