@@ -104,4 +104,4 @@ def test_a_seed_gives_the_same_requests_of_every_kind():
 def test_what_a_process_has_kept_is_named():
     before = Resources(10, 4, 1_000)
     assert leaks(before, Resources(9, 4, 1_040), 0.05) == []
-    assert leaks(before, Resources(12, 5, 1_100), 0.05) == ["2 open files", "1 threads", "10.0% of memory"]
+    assert leaks(before, Resources(12, 13, 1_100), 0.05) == ["2 open files", "9 threads", "10.0% of memory"]
