@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from campaign import Campaigns
+from comparable import comparable_files
 from damage import damage_randomly, flip_bit, forget_hashes
 from exported_models import TASK_INPUTS, finetuned
 from outcomes import check_outcome
@@ -46,10 +47,8 @@ class Target:
 
 
 def result_hash(folder: Path) -> str:
-    """Return a hash of the weights and records of a run."""
-    digest = hashlib.sha256((folder / "model" / "model.safetensors").read_bytes())
-    digest.update(json.dumps(curve(folder)).encode())
-    return digest.hexdigest()
+    """Return a hash of the model folder and the records of a run."""
+    return hashlib.sha256(json.dumps([comparable_files(folder / "model"), curve(folder)]).encode()).hexdigest()
 
 
 def write_corpus(folder: Path) -> None:

@@ -9,11 +9,13 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from campaign import Campaign, Campaigns
 from hostile_clients import KINDS, HostileClient, send
+from load_clients import is_close
 from process_resources import Resources, leaks
 from running import TIMEOUT, start_serve_process
 from small_models import write_all
@@ -38,14 +40,14 @@ def attack(address: str, seed: str, count: int) -> Counter[str]:
     return outcomes
 
 
-def answers(address: str) -> list[object]:
+def answers(address: str) -> list[Any]:
     """Return the answers to all valid requests."""
     return [httpx.post(address + path, json=body, timeout=TIMEOUT).json() for path, body in VALID]
 
 
 def attack_from_all_threads(campaign: Campaign, address: str, part: str, count: int) -> None:
     """Attack, and compare the answers to honest clients meanwhile and afterwards."""
-    expected = json.dumps(answers(address))
+    expected = answers(address)
     seeds = [f"{campaign.settings.seed} {part} {number}" for number in range(NUM_THREADS)]
     with ThreadPoolExecutor(NUM_THREADS) as executor:
         attacks = [executor.submit(attack, address, seed, -(-count // NUM_THREADS)) for seed in seeds]
@@ -56,9 +58,10 @@ def attack_from_all_threads(campaign: Campaign, address: str, part: str, count: 
     check_answers(campaign, address, expected)
 
 
-def check_answers(campaign: Campaign, address: str, expected: str) -> None:
-    if json.dumps(answers(address)) != expected:
-        campaign.add(WRONG)
+def check_answers(campaign: Campaign, address: str, expected: list[Any]) -> None:
+    for (path, _), answer, wanted in zip(VALID, answers(address), expected, strict=True):
+        if not is_close(answer, wanted):
+            campaign.add(WRONG, note=f"{path}: {json.dumps(answer)[:300]}, not {json.dumps(wanted)[:300]}")
 
 
 def settled_resources(process: subprocess.Popen[str], at_most: Resources | None = None) -> Resources:
@@ -81,7 +84,7 @@ def test_hostile_requests_neither_end_nor_occupy_the_server(campaigns: Campaigns
         log_file.open("wb") as log,
         start_serve_process(*models, *options, folder=tmp_path, log=log) as (process, address),
     ):
-        attack_from_all_threads(campaign, address, "first", max(NUM_THREADS, campaign.size // 10))
+        attack_from_all_threads(campaign, address, "first", campaign.size // 2)
         before = settled_resources(process)
         attack_from_all_threads(campaign, address, "then", campaign.size - campaign.outcomes.total())
         leaked = leaks(before, settled_resources(process, before), MAX_GROWTH)
