@@ -23,6 +23,8 @@ from valid_requests import MODELS, VALID
 
 NUM_REQUESTS = 10_000
 NUM_THREADS = 16
+# Numbers in base64 cannot be compared up to rounding, which depends on the batch.
+HONEST = [(path, body) for path, body in VALID if "encoding_format" not in body]
 MAX_GROWTH = 0.05
 # Seconds in which the server must have closed what hostile clients left open: longer than its time limits.
 SETTLE_SECONDS = 20.0
@@ -41,8 +43,8 @@ def attack(address: str, seed: str, count: int) -> Counter[str]:
 
 
 def answers(address: str) -> list[Any]:
-    """Return the answers to all valid requests."""
-    return [httpx.post(address + path, json=body, timeout=TIMEOUT).json() for path, body in VALID]
+    """Return the answers to honest clients."""
+    return [httpx.post(address + path, json=body, timeout=TIMEOUT).json() for path, body in HONEST]
 
 
 def attack_from_all_threads(campaign: Campaign, address: str, part: str, count: int) -> None:
@@ -59,7 +61,7 @@ def attack_from_all_threads(campaign: Campaign, address: str, part: str, count: 
 
 
 def check_answers(campaign: Campaign, address: str, expected: list[Any]) -> None:
-    for (path, _), answer, wanted in zip(VALID, answers(address), expected, strict=True):
+    for (path, _), answer, wanted in zip(HONEST, answers(address), expected, strict=True):
         if not is_close(answer, wanted):
             campaign.add(WRONG, note=f"{path}: {json.dumps(answer)[:300]}, not {json.dumps(wanted)[:300]}")
 
