@@ -104,7 +104,7 @@ TARGETS = {
     "corpus shards": Target(write_corpus, ("corpus/tokens/*/*.safetensors",), pretrain, 100),
     "corpus manifests": Target(
         write_corpus,
-        ("corpus/manifest.json", "corpus/tokens/*/manifest.json", "corpus/tokens/*/vocab.txt"),
+        ("corpus/manifest.json", "corpus/tokens/*/manifest.json", "corpus/tokens/*/tokenizer.json"),
         pretrain,
         60,
     ),
