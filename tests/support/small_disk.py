@@ -20,10 +20,10 @@ size=$1 disk=$2 results=$3
 shift 3
 mount -t tmpfs -o size=$size tmpfs "$disk" || exit 99
 cd "$disk"
-"$@" > "$results/full.out" 2> "$results/full.err"
+"$@" > "$results/full.out" 2>&1
 echo $? > "$results/full.code"
 mount -o remount,size=1g "$disk"
-"$@" > "$results/free.out" 2> "$results/free.err"
+"$@" > "$results/free.out" 2>&1
 echo $? > "$results/free.code"
 cp -a "$disk" "$results/files"
 """
@@ -32,12 +32,12 @@ _NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 @dataclass(frozen=True, slots=True)
 class DiskResults:
-    """Exit code and last lines of errors on the full disk, and with space; the folder with the files in the end."""
+    """Exit code and output on the full disk, and with space; the folder with the files in the end."""
 
     full_code: int
-    full_errors: str
+    full_output: str
     free_code: int
-    free_errors: str
+    free_output: str
     files: Path
 
 
@@ -61,5 +61,5 @@ def run_on_small_disk(command: CampaignCommand, folder: Path, size: int) -> Disk
         exit_code = tree.wait()
     assert exit_code == 0, (folder / "log").read_text(errors="replace")
     codes = [int((results / f"{name}.code").read_text()) for name in ("full", "free")]
-    errors = [(results / f"{name}.err").read_text(errors="replace").strip() for name in ("full", "free")]
-    return DiskResults(codes[0], errors[0], codes[1], errors[1], results / "files")
+    outputs = [(results / f"{name}.out").read_text(errors="replace").strip() for name in ("full", "free")]
+    return DiskResults(codes[0], outputs[0], codes[1], outputs[1], results / "files")
