@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 # Of `make bench`: the folder of data sets, if there is one, and the benchmarks to run (by default all).
 DATA ?=
 ONLY ?=
+# Of `make soak`: the part of each campaign to run, and the seed of its faults.
+SCALE ?= 1
+SEED ?= 1
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test check soak bench audit lock release clean
@@ -30,8 +33,11 @@ check: $(VENV)/.full
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Writes docs/reliability.md, also if a campaign fails. SCALE=0.02 runs a fiftieth of each campaign.
 soak: $(VENV)/.full
-	$(BIN)/python -m pytest -m soak
+	rm -rf build/soak
+	$(BIN)/python -m pytest -m soak --campaign-scale $(SCALE) --campaign-seed $(SEED); status=$$?; \
+		$(BIN)/python release/reliability.py build/soak && exit $$status
 
 # Writes docs/performance.md. The machine should be idle. DATA=FOLDER also runs those that need data sets;
 # ONLY=inference,serving renews the rows of these two.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from campaign import Campaigns
 from hypothesis import settings
 from numbered_corpus import KEEP_ALL, NUM_WORDS, SPECIALS, UNUSED, NumberedCorpus, Shape, numbered_text
 
@@ -23,6 +24,20 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 # The time of an example depends on the load of the machine.
 settings.register_profile("bertworks", deadline=None)
 settings.load_profile("bertworks")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("campaigns", "campaigns of faults and load, run by `make soak`")
+    group.addoption("--campaign-scale", type=float, default=1.0, help="Part of each campaign to run: tries and time.")
+    group.addoption("--campaign-seed", type=int, default=1, help="Seed of the random faults.")
+    group.addoption("--campaign-records", type=Path, default=Path("build/soak"), help="Folder of the records.")
+
+
+@pytest.fixture(scope="session")
+def campaigns(request: pytest.FixtureRequest) -> Campaigns:
+    """The size, the seed and the records of all campaigns."""
+    scale, seed, records = (request.config.getoption(f"--campaign-{name}") for name in ("scale", "seed", "records"))
+    return Campaigns(scale, seed, request.config.rootpath / records)
 
 
 @pytest.fixture(scope="session", autouse=True)

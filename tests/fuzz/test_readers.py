@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from campaign import Campaigns
 from fuzz_readers import READERS, Reader
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -60,8 +62,8 @@ def fuzz(strategy: st.SearchStrategy[object], run: Callable[..., None], num_exam
             return
 
 
-def fuzz_reader(reader: Reader, folder: Path, seconds: float = 0) -> None:
-    """Mutate one file of a valid folder at a time, and read the folder."""
+def fuzz_reader(reader: Reader, folder: Path, seconds: float = 0) -> int:
+    """Mutate one file of a valid folder at a time, and read the folder; return how often."""
     reader.build(folder)
     reader.read(folder)  # valid as it is
     contents = {
@@ -74,8 +76,11 @@ def fuzz_reader(reader: Reader, folder: Path, seconds: float = 0) -> None:
         st.tuples(st.just(file), MUTATIONS[kind](data)) for file, (data, kinds) in contents.items() for kind in kinds
     ]
 
+    num_reads = itertools.count()
+
     def run(mutation: tuple[Path, bytes]) -> None:
         file, data = mutation
+        next(num_reads)
         try:
             (folder / file).write_bytes(data)
             with bounded_machine():
@@ -84,6 +89,7 @@ def fuzz_reader(reader: Reader, folder: Path, seconds: float = 0) -> None:
             (folder / file).write_bytes(contents[file][0])
 
     fuzz(st.one_of(strategies), run, reader.num_examples, seconds)
+    return next(num_reads)
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +104,10 @@ def test_a_mutated_file_is_read_or_refused_in_one_sentence(name: str, tmp_path: 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", READERS)
-def test_random_mutations(name: str, tmp_path: Path, one_thread: None):
-    fuzz_reader(READERS[name], tmp_path / "folder", SOAK_SECONDS / len(READERS))
+def test_random_mutations(name: str, tmp_path: Path, one_thread: None, campaigns: Campaigns):
+    campaign, counts = campaigns.start("fuzz/readers", SOAK_SECONDS, part=name), list[int]()
+    with campaign.recording("read or refused in a sentence", lambda: sum(counts), planned=0):
+        counts.append(fuzz_reader(READERS[name], tmp_path / "folder", campaign.size / len(READERS)))
     shutil.rmtree(tmp_path / "folder")
 
 

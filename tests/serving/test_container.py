@@ -1,20 +1,23 @@
 """The Containerfile: `bertworks serve` with existing options, not as root, on a read-only disk, with a health check.
 
-`make soak` builds and runs it where an engine answers.
+`make soak` builds and runs it where an engine answers, and says so where none does.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 import typer
+from campaign import Campaigns
 from small_models import TASKS, write_finetuned
 
 from bertworks.cli import serve
@@ -73,37 +76,67 @@ def test_the_user_of_the_container_has_neither_a_home_nor_a_shell():
     assert "--shell /usr/sbin/nologin" in line
 
 
-def find_engine() -> str | None:
-    """Return an engine that answers: the command alone is not enough."""
-    for engine in ("podman", "docker"):
-        if shutil.which(engine) and subprocess.run([engine, "info"], capture_output=True, timeout=60).returncode == 0:
-            return engine
-    return None
+ENGINES = ("podman", "docker", "buildah")
+
+
+def answers(engine: str) -> bool:
+    """Return whether an engine is there and works: the command alone is not enough."""
+    if shutil.which(engine) is None:
+        return False
+    return subprocess.run([engine, "info"], capture_output=True, timeout=60).returncode == 0
+
+
+def test_an_engine_must_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    assert not answers("an-engine-that-nobody-has")
+    for name, exit_code in (("working", 0), ("without-a-daemon", 1)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {exit_code}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert answers("working")
+    assert not answers("without-a-daemon")
 
 
 @pytest.mark.soak
-def test_the_image_serves_a_bundle_where_an_engine_is_found(tmp_path: Path):
-    engine = find_engine()
+def test_the_image_serves_a_bundle_where_an_engine_is_found(tmp_path: Path, campaigns: Campaigns):
+    campaign = campaigns.start("container", 1)
+    engine = next(filter(answers, ENGINES), None)
     if engine is None:
-        return  # the file is checked above
-    write_finetuned(tmp_path / "model", TASKS["classify"])
-    bundle(BundleRequest(runs=(f"films={tmp_path / 'model'}",), output=tmp_path / "bundle"))
-    (tmp_path / "keys").write_text("a-key-of-the-test\n")
-    subprocess.run([engine, "build", "-t", "bertworks", "-f", "Containerfile", "."], cwd=ROOT, check=True)
-    arguments = [argument.replace("./", f"{tmp_path}/") for argument in run_arguments()]
+        message = f"not run: none of {', '.join(ENGINES)} is found and answers"
+        warnings.warn(message, stacklevel=1)
+        campaign.finish(good=(), bad=(), details=message)
+        return
+    build = "bud" if engine == "buildah" else "build"
+    subprocess.run([engine, build, "-t", "bertworks", "-f", "Containerfile", "."], cwd=ROOT, check=True)
+    if engine == "buildah":
+        campaign.add("built")
+        campaign.finish(good=("built",), bad=(), details="not run: buildah runs no container read-only")
+        return
+    run_image(engine, tmp_path)
+    campaign.add("built and run")
+    campaign.finish(good=("built and run",), bad=(), details=f"by {engine}")
+
+
+def run_image(engine: str, folder: Path) -> None:
+    """Run the image by the documented command; it must become ready, as its user, on a disk that it cannot write."""
+    write_finetuned(folder / "model", TASKS["classify"])
+    bundle(BundleRequest(runs=(f"films={folder / 'model'}",), output=folder / "bundle"))
+    (folder / "keys").write_text("a-key-of-the-test\n")
+    arguments = [argument.replace("./", f"{folder}/") for argument in run_arguments()]
     container = subprocess.run(
         [engine, arguments[0], "--detach", *arguments[1:]], capture_output=True, text=True, check=True
     ).stdout.strip()
+
+    def execute(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([engine, "exec", container, *command], capture_output=True, text=True)
+
     try:
         for _ in range(60):
-            health = subprocess.run([engine, "exec", container, "python", "-c", health_check()], capture_output=True)
+            health = execute("python", "-c", health_check())
             if health.returncode == 0:
                 break
             time.sleep(2)
-        assert health.returncode == 0
-        user = subprocess.run([engine, "exec", container, "id", "-u"], capture_output=True, text=True, check=True)
-        assert user.stdout.strip() == last_value("USER")
-        written = subprocess.run([engine, "exec", container, "touch", "/opt/bertworks/x"], capture_output=True)
-        assert written.returncode != 0
+        assert health.returncode == 0, health.stderr
+        assert execute("id", "-u").stdout.strip() == last_value("USER")
+        assert execute("touch", "/opt/bertworks/x").returncode != 0
     finally:
         subprocess.run([engine, "rm", "--force", container], capture_output=True, check=True)

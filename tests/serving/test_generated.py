@@ -24,11 +24,11 @@ from schemathesis.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from valid_requests import MODELS, VALID
 
 from bertworks.serving.errors import ERROR_TYPES
 from bertworks.serving.security import Limits
 
-MODELS = ("classify", "regress", "choose", "tag", "answer", "pretrained", "sentences")
 OPERATIONS = [
     *(("POST", f"/v1/models/{{name}}/{endpoint}") for endpoint in ("predict", "fill-mask", "embed", "tokenize")),
     *(("POST", f"/v1/models/{{name}}/{endpoint}") for endpoint in ("attention", "explain", "generate", "next")),
@@ -39,20 +39,6 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 # Number of examples per operation, and of malformed bodies; some operations have only a few distinct requests.
 NUM_EXAMPLES, NUM_SOAK_EXAMPLES = 6, 600
 NUM_MALFORMED, NUM_SOAK_MALFORMED = 60, 4_000
-
-VALID: list[tuple[str, dict[str, Any]]] = [
-    ("/v1/models/classify/predict", {"inputs": ["a good film", {"sentence1": "a cat", "sentence2": "a dog"}]}),
-    ("/v1/models/choose/predict", {"inputs": [{"prompt": "the cat", "choices": ["sat", "was"]}], "truncate": True}),
-    ("/v1/models/answer/predict", {"inputs": [{"question": "who?", "context": "john sat in paris"}]}),
-    ("/v1/models/tag/predict", {"inputs": ["john sat in paris. it was good."], "by": "sentence"}),
-    ("/v1/models/pretrained/fill-mask", {"text": "a [MASK] film", "top_k": 2}),
-    ("/v1/models/pretrained/next", {"text": "a film", "top_k": 2, "backward": True}),
-    ("/v1/models/sentences/embed", {"inputs": ["a cat", "我喜欢看电影"], "pooling": "max"}),
-    ("/v1/models/classify/tokenize", {"text": "a cat", "pair": None, "embeddings": True}),
-    ("/v1/models/classify/attention", {"text": "a cat", "layer": 1, "head": 2, "top_k": 5}),
-    ("/v1/embeddings", {"model": "sentences", "input": ["a cat"], "encoding_format": "base64"}),
-    ("/v1/embeddings/projection", {"model": "sentences", "inputs": ["a", "b", "c"], "query": "d"}),
-]
 
 
 @pytest.fixture(scope="module")
@@ -173,12 +159,14 @@ def test_malformed_bodies_are_rejected_and_the_server_keeps_running(server, sess
 
 
 @pytest.mark.soak
-def test_ten_thousand_generated_and_malformed_requests(server, session):
-    before = num_requests(server)
-    for operation in OPERATIONS:
-        check_operation(server, session, operation, NUM_SOAK_EXAMPLES)
-    check_malformed(server, session, NUM_SOAK_MALFORMED)
-    assert num_requests(server) - before >= 10_000
+def test_ten_thousand_generated_and_malformed_requests(server, session, campaigns):
+    campaign, before = campaigns.start("requests/generated", 10_000), num_requests(server)
+    sizes = (NUM_SOAK_EXAMPLES, NUM_SOAK_MALFORMED)
+    num_examples, num_malformed = (round(size * campaigns.scale) or 1 for size in sizes)
+    with campaign.recording("answered as described", lambda: num_requests(server) - before):
+        for operation in OPERATIONS:
+            check_operation(server, session, operation, num_examples)
+        check_malformed(server, session, num_malformed)
 
 
 def num_requests(server: RunningServer) -> int:

@@ -277,8 +277,10 @@ def test_no_connection_is_reset_when_the_server_stops_under_load(folders, one_th
 
 
 @pytest.mark.soak
-def test_no_connection_is_reset_in_a_hundred_stops_under_load(folders, one_thread):
-    check_drain_under_load(folders["sentences"], 100)
+def test_no_connection_is_reset_in_a_hundred_stops_under_load(folders, one_thread, campaigns):
+    campaign = campaigns.start("requests/stops", 100)
+    with campaign.recording("without a reset", lambda: campaign.size):
+        check_drain_under_load(folders["sentences"], campaign.size)
 
 
 def test_a_draining_server_answers_503_on_open_connections_and_ends_idle_ones(folders, gate, one_thread):

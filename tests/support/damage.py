@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 
 
@@ -37,3 +38,21 @@ def forget_hashes(folder: Path) -> Path:
     metadata = json.loads(path.read_text())
     path.write_text(json.dumps({key: metadata[key] for key in metadata if key not in ("files", "content_sha256")}))
     return folder
+
+
+def truncate(path: Path, size: int) -> None:
+    """Cut a file off at a size."""
+    os.truncate(path, size)
+
+
+def damage_randomly(path: Path, rng: random.Random) -> str:
+    """Flip a bit, overwrite a block, or cut off the end of a file, at a random place; return what was done."""
+    size = path.stat().st_size
+    kind, position = rng.choice(("flipped bit", "zeroed block", "lost end")), rng.randrange(size)
+    if kind == "flipped bit":
+        flip_bit(path, position)
+    elif kind == "zeroed block":
+        zero_bytes(path, position, min(size - position, 512))
+    else:
+        truncate(path, position)
+    return f"{kind} at {position:,} of {size:,} in {path.name}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bertworks.serving.server import DrainingServer, ServeRequest, ServingApp, create_server, listen, load_app
 
@@ -52,11 +52,16 @@ def run_server(*models: str, **options: Any) -> Iterator[RunningServer]:
 
 
 @contextmanager
-def start_serve_process(*arguments: str, folder: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start `bertworks serve` as a process; yield it and its address. It is killed at the end."""
+def start_serve_process(
+    *arguments: str, folder: Path, port: int = 0, log: IO[bytes] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start `bertworks serve` as a process; yield it and its address. It is killed at the end.
+
+    Its standard error goes to `log`, if there is one.
+    """
     command = [sys.executable, "-m", "bertworks", "serve", *arguments, "--port", str(port)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:
         assert process.stdout is not None
         for line in process.stdout:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killed_child import run_killed
 from safetensors import SafetensorError
 
 from bertworks.errors import FolderError
@@ -275,6 +276,21 @@ def test_the_newest_checkpoints_and_the_best_one_are_kept(tmp_path: Path):
     assert len(checkpoints_in(tmp_path)) == 2
     keep_last(tmp_path, 0, set())
     assert checkpoints_in(tmp_path) == []
+
+
+def test_killed_while_it_removes_a_checkpoint_none_is_left_in_part(tmp_path: Path):
+    for step in (10, 20):
+        save(tmp_path, step)
+    number = 1
+    while run_killed(lambda: keep_last(tmp_path, 1, set()), tmp_path, number):
+        for path in checkpoints_in(tmp_path):
+            load_checkpoint(path)  # complete
+        keep_last(tmp_path, 1, set())
+        assert names(tmp_path) == ["step-00000020"]
+        save(tmp_path, 10)
+        save(tmp_path, 20)
+        number += 1
+    assert number > 4  # killed before it renames the folder, and before it removes each of its files
 
 
 def test_damaged_checkpoints_are_removed_when_the_run_resumes_before_them(tmp_path: Path):

@@ -139,8 +139,13 @@ def _replace(complete: Path, path: Path) -> None:
 
 
 def _remove(paths: Iterable[Path]) -> None:
+    """Remove checkpoints; each is renamed first, so that a crash leaves no part of it under its name."""
     for path in list(paths):
-        shutil.rmtree(path, ignore_errors=True)
+        hidden = path if path.name.startswith(".") else path.with_name(f".{path.name}.removed")
+        if hidden != path:
+            shutil.rmtree(hidden, ignore_errors=True)
+            path.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -276,6 +281,10 @@ def restore_latest_checkpoint(
 
 
 def keep_last(folder: Path, count: int, keep_names: set[str]) -> None:
-    """Remove all checkpoints but the newest `count` and those in `keep_names`."""
+    """Remove all checkpoints but the newest `count` and those in `keep_names`, and what a crash left of removed ones.
+
+    A run that resumes calls it, too: it may have been killed between saving a checkpoint and removing an older one.
+    """
+    _remove(folder.glob(".step-*"))
     paths = checkpoints_in(folder)
     _remove(path for path in paths[: max(0, len(paths) - count)] if path.name not in keep_names)

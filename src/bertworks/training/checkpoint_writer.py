@@ -79,6 +79,11 @@ class CheckpointWriter:
         self._pending = self._executor.submit(self._write, model, moments, copy.deepcopy(train_state), best)
         return completed
 
+    def remove_superseded(self, best: str, resumed: str) -> None:
+        """Remove the older checkpoints that a killed run did not come to remove; not the best and the resumed one."""
+        if is_main_process():
+            keep_last(self._folder, _SAVE_TOTAL_LIMIT, {best, resumed})
+
     def finish(self) -> list[Path]:
         """Wait for the checkpoint in the background; return it if it is newly completed."""
         pending, self._pending = self._pending, None

@@ -7,6 +7,7 @@ import html
 import json
 import math
 import random
+import shutil
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -241,6 +242,19 @@ def test_a_resumed_run_is_bit_identical(
     last_checkpoints = [checkpoints_in(output / "checkpoints")[-1] for output in (run[0], tmp_path / "run")]
     tensors = [load_file(path / "optimizer.safetensors") for path in last_checkpoints]
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+
+
+def test_a_checkpoint_that_a_killed_run_did_not_remove_is_removed_when_it_resumes(
+    base: Path, files: dict[str, Path], tmp_path: Path
+):
+    request = request_of(base, files, tmp_path / "run")
+    list(run_finetune(replace(request, stop_after=5)))
+    checkpoints = tmp_path / "run" / "checkpoints"
+    shutil.copytree(checkpoints / "step-00000005", checkpoints / "step-00000001")
+    events = run_finetune(replace(request, stop_after=1))
+    next(event for event in events if "resuming after step 5" in event.note)
+    assert [path.name for path in checkpoints_in(checkpoints)] == ["step-00000005"]
+    list(events)
 
 
 def test_two_runs_cannot_write_to_one_folder(base: Path, files: dict[str, Path], tmp_path: Path):

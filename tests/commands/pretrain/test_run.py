@@ -387,6 +387,19 @@ def test_killed_at_any_of_its_first_changes_a_run_is_continued(corpus, tmp_path,
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
+def test_a_checkpoint_that_a_killed_run_did_not_remove_is_removed_at_the_end(corpus, tmp_path):
+    run(corpus, tmp_path / "whole")
+    run(corpus, tmp_path / "killed")
+    # As if it had been killed just before: the last checkpoint is saved, an older one is not yet removed.
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    shutil.copytree(checkpoints_in(checkpoints)[-1], checkpoints / "step-00000001")
+    shutil.copytree(checkpoints_in(checkpoints)[-1], checkpoints / ".step-00000002.removed")
+    shutil.rmtree(tmp_path / "killed" / "model")
+    run(corpus, tmp_path / "killed")
+    names = [sorted(path.name for path in (tmp_path / name / "checkpoints").iterdir()) for name in ("whole", "killed")]
+    assert names[0] == names[1]
+
+
 def test_folder_of_another_recipe_is_refused(corpus, tmp_path):
     run(corpus, tmp_path / "run", stop_after=2)
     with pytest.raises(FolderError, match="holds a run of another recipe"):

@@ -35,7 +35,7 @@ from bertworks.records import HeldOutRecord, Records, StepRecord, read_records
 from bertworks.reports.page import format_duration
 from bertworks.tasks.contract import Features
 from bertworks.tasks.module import TaskModule
-from bertworks.training.checkpoint import keep_last, restore_latest_checkpoint, save_checkpoint
+from bertworks.training.checkpoint import checkpoint_name, keep_last, restore_latest_checkpoint, save_checkpoint
 from bertworks.training.devices import Precision
 from bertworks.training.evaluation import evaluate
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
@@ -195,6 +195,7 @@ def _train(run: _AdaptationRun) -> Generator[FinetuneEvent, None, bool]:
     yield from (FinetuneEvent(warning=message) for message in damaged)
     if restored is not None:
         run.train_state = restored
+        keep_last(folder / "checkpoints", 1, {checkpoint_name(restored.step)})
         yield FinetuneEvent(note=f"resuming the adaptation after step {run.train_state.step:,}")
     with (
         Records.open(folder, restored.step if restored else None) as records,

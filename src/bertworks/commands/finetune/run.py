@@ -20,7 +20,13 @@ from bertworks.folder_lock import lock_folder
 from bertworks.parallel.process_group import check_single_process
 from bertworks.records import Records, ScoreRecord, StepRecord, read_records
 from bertworks.tasks.contract import ScaledTask, WeightedTask
-from bertworks.training.checkpoint import keep_last, load_checkpoint, restore_latest_checkpoint, save_checkpoint
+from bertworks.training.checkpoint import (
+    checkpoint_name,
+    keep_last,
+    load_checkpoint,
+    restore_latest_checkpoint,
+    save_checkpoint,
+)
 from bertworks.training.interrupt import STOP_MESSAGE, catch_stop_signals
 from bertworks.training.loop import Step, Training, train
 
@@ -126,6 +132,8 @@ def _train(run: FinetuneRun) -> Generator[FinetuneEvent, None, bool]:
         for record in read_records(run.folder):  # cut to the resumed step
             if isinstance(record, ScoreRecord) and record.split == "dev":
                 _update_best(run, record)
+        if restored is not None:
+            _remove_superseded(run)
         return (yield from _train_steps(run, records, stop_signals))
 
 
@@ -213,7 +221,13 @@ def _save(run: FinetuneRun, records: Records) -> None:
     records.sync()
     folder = run.folder / "checkpoints"
     save_checkpoint(folder, run.module.state_dict(), run.optimizer.state(), run.train_state, run.digest)
-    keep_last(folder, 1, {f"step-{run.best.step:08d}"} if run.best else set())
+    _remove_superseded(run)
+
+
+def _remove_superseded(run: FinetuneRun) -> None:
+    """Remove all checkpoints but the newest, the one of this step, and the best."""
+    steps = {run.train_state.step} | ({run.best.step} if run.best else set())
+    keep_last(run.folder / "checkpoints", 1, {checkpoint_name(step) for step in steps})
 
 
 def _restore_best(run: FinetuneRun) -> Generator[FinetuneEvent, None, int]:

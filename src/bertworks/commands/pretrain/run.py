@@ -130,6 +130,8 @@ def _pretrain(request: PretrainRequest) -> Iterator[TrainEvent]:
         all_gather("")  # the records are cut to the resumed step
         _restore_evaluations(run)
         run.saver = stack.enter_context(_create_saver(run))
+        if checkpoint is not None:
+            run.saver.remove_superseded(run.best.checkpoint_name, checkpoint.folder.name)
         yield from _mirror_to_tensorboard(run, records, checkpoint)
         yield from _train_steps(run, records, schedule, stack.enter_context(catch_stop_signals()))
 
