@@ -18,7 +18,8 @@ MAX_ATTENTION_WEIGHTS = 20_000
 MAX_NEW_TOKENS = 512
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-# A long list of wrong ids is one problem, not as many.
+# A long list of wrong elements is one problem, not as many.
+Texts = Annotated[list[str], Field(fail_fast=True)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
@@ -173,7 +174,7 @@ class EmbeddingsBody(BaseModel):
     )
 
     model: str
-    input: str | Annotated[list[str], Field(fail_fast=True)] | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
+    input: str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(
         None, description="The size of the vectors: the model's own, or one of the `dimensions` of a Matryoshka model."
@@ -206,9 +207,7 @@ class WarningResponse(BaseModel):
     examples: list[str] = Field(description="The most frequent unknown words, or the script.")
 
 
-Warnings = Annotated[
-    list[WarningResponse], Field(description="What the model was not trained to read; usually empty.")
-]
+Warnings = Annotated[list[WarningResponse], Field(description="What the model was not trained to read; usually empty.")]
 
 
 class PredictResponse(BaseModel):

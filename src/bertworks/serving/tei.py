@@ -113,7 +113,7 @@ class TeiEndpoints:
 
     async def predict(self, request: Request, body: schemas.TeiPredictBody) -> Response:
         """Predict the classes of texts or pairs, by descending score."""
-        served = self._model(request, can_predict, "classifies texts; serve one that is fine-tuned for classify or regress")
+        served = self._model(request, can_predict, "classifies texts; serve one that is fine-tuned for it")
         inputs = body.batch()
         predictions = await self._predict(served, inputs, body)
         ranked = [

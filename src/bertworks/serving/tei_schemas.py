@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from bertworks.serving.schemas import TokenIds
+from bertworks.serving.schemas import Texts, TokenIds
 
-_Texts = Annotated[list[str], Field(fail_fast=True)]
+_Inputs = str | TokenIds | Annotated[list[str | TokenIds], Field(fail_fast=True)]
 # A text, or a pair of texts; TEI writes a single text in a batch as a list of one.
 _TextOrPair = Annotated[list[str], Field(min_length=1, max_length=2)]
 _Prompt = Annotated[str | None, Field(description="A name among the prompts of the model folder.")]
@@ -22,9 +22,11 @@ class TeiBody(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    truncate: bool | None = Field(None, description="false: refuse inputs that are too long; null and true: truncate.")
+    truncate: bool | None = Field(
+        default=None, description="false: refuse inputs that are too long; null and true: truncate."
+    )
     truncation_direction: Literal["Right", "Left", "right", "left"] = Field(
-        "Right", description="The side on which tokens are dropped."
+        default="Right", description="The side on which tokens are dropped."
     )
 
 
@@ -38,9 +40,7 @@ class TeiEmbedBody(TeiBody):
         }
     )
 
-    inputs: str | TokenIds | Annotated[list[str | TokenIds], Field(fail_fast=True)] = Field(
-        description="A text, the token ids of one with its special tokens, or a list of them."
-    )
+    inputs: _Inputs = Field(description="A text, the token ids of one with its special tokens, or a list of them.")
     normalize: bool = Field(True, description="Scale the vectors to length 1.")
     prompt_name: _Prompt = None
     dimensions: int | None = Field(None, description="A smaller size of the vectors, of a Matryoshka model.")
@@ -52,7 +52,7 @@ class TeiEmbedBody(TeiBody):
 class TeiEmbedAllBody(TeiBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "What is a river?"}]})
 
-    inputs: str | TokenIds | Annotated[list[str | TokenIds], Field(fail_fast=True)]
+    inputs: _Inputs
     prompt_name: _Prompt = None
 
     def batch(self) -> list[str | list[int]]:
@@ -92,7 +92,7 @@ class TeiRerankBody(TeiBody):
     )
 
     query: str
-    texts: _Texts
+    texts: Texts
     raw_scores: bool = Field(False, description="Return the outputs of the head instead of their sigmoid.")
     return_text: bool = False
 
@@ -101,7 +101,7 @@ class TeiSimilarityInputs(BaseModel):
     model_config = ConfigDict(strict=True)
 
     source_sentence: str
-    sentences: _Texts
+    sentences: Texts
 
 
 class TeiSimilarityParameters(TeiBody):
@@ -123,7 +123,7 @@ class TeiSimilarityBody(BaseModel):
 class TeiTokenizeBody(BaseModel):
     model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"inputs": ["playing chess"]}]})
 
-    inputs: str | _Texts
+    inputs: str | Texts
     add_special_tokens: bool = True
     prompt_name: _Prompt = None
 
