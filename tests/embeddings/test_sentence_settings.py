@@ -83,7 +83,7 @@ def test_a_size_that_the_model_does_not_offer_is_refused():
     vectors = np.ones((1, 4), dtype=np.float32)
     with pytest.raises(InputError, match="have 4 dimensions, not 3; choose one of its sizes: 4, 2"):
         truncate_vectors(vectors, 3, (4, 2), normalize=True)
-    with pytest.raises(InputError, match="not 2; it is no Matryoshka model"):
+    with pytest.raises(InputError, match="not 2; its folder states no Matryoshka dimensions"):
         truncate_vectors(vectors, 2, (), normalize=True)
     with pytest.raises(InputError, match="not 8"):
         truncate_vectors(vectors, 8, (8, 2), normalize=True)

@@ -55,7 +55,7 @@ def truncate_vectors(vectors: Floats, size: int | None, offered: Sequence[int], 
     smaller = [dimension for dimension in offered if dimension < vector_size]
     if size not in smaller:
         sizes = ", ".join(map(str, [vector_size, *smaller]))
-        advice = f"choose one of its sizes: {sizes}" if smaller else "it is no Matryoshka model, so use whole vectors"
+        advice = f"choose one of its sizes: {sizes}" if smaller else "its folder states no Matryoshka dimensions"
         raise InputError(f"the vectors of this model have {vector_size} dimensions, not {size}; {advice}")
     truncated = vectors[:, :size]
     return normalize_vectors(truncated) if normalize else np.ascontiguousarray(truncated)

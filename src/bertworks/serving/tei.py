@@ -245,7 +245,7 @@ def _with_prompt(served: ServedModel, name: str | None, inputs: Sequence[str | S
         return served.pooling
     if name not in served.prompts:
         names = ", ".join(served.prompts) or "none"
-        raise RequestError(413, f"the model has no prompt '{name}'; its prompts are: {names}")
+        raise RequestError(413, f"the model '{served.name}' has no prompt '{name}'; its prompts are: {names}")
     if not all(isinstance(value, str) for value in inputs):
         raise RequestError(413, "token ids have no prompt; send texts, or leave prompt_name out")
     return replace(served.pooling, prompt=served.prompts[name])
