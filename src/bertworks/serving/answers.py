@@ -25,7 +25,7 @@ from bertworks.sampling.windows import make_windows
 from bertworks.serving.batch_scheduler import Queue
 from bertworks.serving.models import ServedModel
 from bertworks.serving.queues import PoolingInput, pooling_inputs
-from bertworks.tasks.contract import TaskExample
+from bertworks.tasks.contract import Features, Task, TaskExample
 from bertworks.tasks.inputs import example_from_input
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.text_coverage import SpelledSequence, TextCoverage
@@ -90,11 +90,7 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
     )
 
     def finish(outputs: Sequence[Any]) -> dict[str, Any]:
-        predictions, start = [], 0
-        for example, example_features in zip(examples, features, strict=True):
-            stop = start + len(example_features.sequences)
-            predictions.append(task.decode(example, example_features, outputs[start:stop]).to_dict())
-            start = stop
+        predictions = [prediction.to_dict() for prediction in decode_all(task, examples, features, outputs)]
         if sentences:
             predictions = [
                 {**sentence, **{key: value for key, value in prediction.items() if key != "id"}}
@@ -104,6 +100,17 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
         return {"predictions": predictions, "usage": asdict(usage), "warnings": warnings}
 
     return Work(queue, sequences, finish)
+
+
+def decode_all(
+    task: Task, examples: Sequence[Any], features: Sequence[Features], outputs: Sequence[Any]
+) -> Iterator[Any]:
+    """Yield the prediction of each example from the outputs of all their sequences."""
+    start = 0
+    for example, example_features in zip(examples, features, strict=True):
+        stop = start + len(example_features.sequences)
+        yield task.decode(example, example_features, outputs[start:stop])
+        start = stop
 
 
 def embed_work(

@@ -18,7 +18,7 @@ import torch
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.embeddings.pooling import Pooling
 from bertworks.sampling.windows import make_pair_windows, make_windows
-from bertworks.serving.answers import Floats, Work, token_ids_array
+from bertworks.serving.answers import Floats, Work, decode_all, token_ids_array
 from bertworks.serving.errors import RequestError
 from bertworks.serving.models import ServedModel
 from bertworks.serving.queues import PoolingInput, pooling_inputs
@@ -111,13 +111,8 @@ def tei_predict_work(served_model: ServedModel, inputs: Sequence[tuple[str, ...]
         all_features.append(Features(sequences=tuple(map(InputSequence.from_window, windows.sequences))))
 
     def finish(outputs: Sequence[Any]) -> list[Any]:
-        predictions, start = [], 0
-        for index, (texts, features) in enumerate(zip(inputs, all_features, strict=True)):
-            stop = start + len(features.sequences)
-            example = TextExample(str(index), f"input {index}", texts)
-            predictions.append(task.decode(example, features, outputs[start:stop]))
-            start = stop
-        return predictions
+        examples = [TextExample(str(index), f"input {index}", texts) for index, texts in enumerate(inputs)]
+        return list(decode_all(task, examples, all_features, outputs))
 
     return Work(queue, [sequence for features in all_features for sequence in features.sequences], finish)
 
