@@ -14,7 +14,6 @@ from typing import Any, get_type_hints
 import orjson
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -56,8 +55,9 @@ def parse_body(body_class: type[BaseModel], data: bytes) -> BaseModel:
     raise RequestError(400, f"{location}: {first['msg']}" if location else str(first["msg"]))
 
 
-def _is_integral_float(problem: ErrorDetails) -> bool:
-    return problem["type"] == "int_type" and isinstance(problem["input"], float) and problem["input"].is_integer()
+def _is_integral_float(problem: Mapping[str, object]) -> bool:
+    value = problem["input"]
+    return problem["type"] == "int_type" and isinstance(value, float) and value.is_integer()
 
 
 def _with_integers(data: bytes) -> str:
